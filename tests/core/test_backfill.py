@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kant.cluster import columns as c
 from kant.model.decision import Hold, Plan, Preempt, Release, Reserve, Reserved, Start
-from kant.model.event import JobSubmitted
+from kant.model.event import JobReleased, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, HOUR, MINUTE, SECOND
@@ -432,3 +432,19 @@ def test_two_promises_of_now_do_not_take_each_others_place() -> None:
     harness.now = HOUR
     harness.finish("r0", "r1", "r2")
     assert set(started(harness.cycle(HOUR))) == {job for job, start in starts.items() if start == HOUR}
+
+
+@pytest.mark.parametrize("discipline", ["easy", "conservative"])
+def test_a_scheduler_that_only_follows_forgets_a_reservation_that_was_withdrawn(discipline: str) -> None:
+    """As one that answers about a journal: another one has decided."""
+    harness = Harness(make_cluster(8), make_profile("fifo", discipline))
+    harness.submit(make_job("runs", 8, estimate=100 * SECOND))
+    harness.cycle(0)
+    harness.submit(make_job("waits", 8, estimate=100 * SECOND))
+    harness.cycle()
+    follower, row = Scheduler(harness.state, harness.profile), harness.state.rows["waits"]
+    follower.begin(harness.now)
+    assert follower.forecast is not None and row in follower.forecast.calendar
+    harness.happen(JobReleased(harness.now, "waits"))
+    follower.begin(harness.now)
+    assert row not in follower.forecast.calendar
