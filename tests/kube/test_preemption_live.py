@@ -44,6 +44,29 @@ async def holds(what: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
+def test_a_winner_that_is_evicted_before_it_was_bound_keeps_nobody_from_its_node(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        gone = asyncio.Event()
+        await begin(api, 1)
+        async with (
+            FakeKubelet(api, stops=gone),
+            ReplicaController(api) as jobs,
+            kant(plane, profile=preempting(), journal=tmp_path),
+        ):
+            await jobs.run([pod for i in range(8) for pod in make_gang(f"low-{i}", 1, annotations=YES)])
+            await until(api, lambda pods: len(bound(pods)) == 8)
+            await api.create(make_pod("middle", 4, priority_class="middle", annotations=YES))
+            await until(api, lambda pods: sum(1 for p in pods if p["metadata"].get("deletionTimestamp")) == 4)
+            await api.create(high("high"))
+            await until(api, lambda pods: not any(pod["metadata"]["name"] == "middle" for pod in pods))
+            gone.set()
+            await until(api, lambda pods: "high" in bound(pods))
+
+    perform(plane, story, tmp_path)
+
+
 def test_victims_go_with_grace_and_the_winner_comes_when_they_are_gone(plane: ControlPlane, tmp_path: Path) -> None:
     async def story(api: Api) -> None:
         gone = asyncio.Event()

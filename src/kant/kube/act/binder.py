@@ -174,12 +174,11 @@ class Binder:
     def _may_be_sent(self, slot: Slot) -> bool:
         return slot.node not in self.closed and not (slot.demand.gpus and slot.node in self.short)
 
-    def left(self, uid: str, node: str) -> None:
-        """An evicted pod is gone from its node."""
-        pods = self.leaving.get(node)
-        if pods is not None:
-            pods.pop(uid, None)
-            if not pods:
+    def left(self, uid: str) -> None:
+        """A pod is gone. Nothing waits for it any more, also where it was evicted before it was bound to its node."""
+        for node in [node for node, pods in self.leaving.items() if uid in pods]:
+            del self.leaving[node][uid]
+            if not self.leaving[node]:
                 del self.leaving[node]
 
     async def drain(self, within: float = 1.0) -> None:

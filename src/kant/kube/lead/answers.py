@@ -127,7 +127,7 @@ class Answers:
             self.executor.unplace(eviction.by, f"it may not evict whom it would replace: {eviction.refused}")
         for workload, pods in eviction.victims:
             for pod in pods:
-                self.binder.left(pod.metadata.uid, pod.spec.node_name)
+                self.binder.left(pod.metadata.uid)
             shrunk = workload.phase is Phase.PLACED and bool(workload.job)
             if shrunk or workload.phase is Phase.LEAVING:
                 named = {pod.metadata.uid for pod in pods}

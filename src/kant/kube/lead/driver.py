@@ -446,7 +446,7 @@ class KubeDriver:
         keys = dict[str, None]()
         for uid, pod in pods.items():
             if uid not in self.mirror.pods or is_over(pod):
-                self.binder.left(uid, pod.spec.node_name)
+                self.binder.left(uid)
             if pod.spec.node_name:
                 self.workloads.transitions.crowded[pod.spec.node_name] = None
             self.notifier.again(uid)
