@@ -9,7 +9,7 @@ import numpy as np
 from tests.core.tenant_runs import USERS, draw_queues
 
 from kant.model.decision import Plan
-from kant.model.event import Event, JobProgressed, JobProtected, JobRefused, JobSubmitted, QueuesChanged
+from kant.model.event import Event, JobProgressed, JobProtected, JobRefused, JobSubmitted, NodeSetChanged, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import Queue, QueueConfig, Quota
@@ -29,6 +29,7 @@ DISCIPLINES: dict[str, Any] = {
     "best-effort": "best-effort",
     "backfill": {"policy": "backfill", "timeout_s": 200, "hold_s": 60, "hold_fixed_s": 150},
 }
+NODE_SETS = ("s0", "s1")
 RIGHTS: dict[str, Preemption | None] = {
     "none": None,
     "priority": Preemption(min_run_s=60, reclaim="off"),
@@ -105,7 +106,7 @@ def draw_gang(draw: np.random.Generator, groups: int) -> tuple[PodGroup, ...]:
 
 
 def draw_coming(
-    draw: np.random.Generator, queues: tuple[str, ...], jobs: int, groups: int, gap: int
+    draw: np.random.Generator, queues: tuple[str, ...], jobs: int, groups: int, gap: int, sets: bool = False
 ) -> list[JobSubmitted]:
     """Submissions in bursts, of few kinds, so that equal jobs wait behind each other."""
     kinds = [draw_gang(draw, groups) for _ in range(int(draw.integers(2, 7)))]
@@ -128,6 +129,7 @@ def draw_coming(
             preemptible=bool(draw.integers(6)),
             preempts=bool(draw.integers(8)),
             checkpoint=int(draw.choice([-1, 60])) * SECOND,
+            node_set=str(draw.choice(["", "", *NODE_SETS])) if sets else "",
         )
         coming.append(JobSubmitted(now, job, run))
     return coming
@@ -160,9 +162,12 @@ def watched_run(
     if limited:
         harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
     names = tuple(queue.name for queue in queues) if limited else QUEUES
-    for event in draw_coming(draw, names, jobs, groups, int(draw.choice([10, 40]))):
+    sets = bool(draw.integers(2)) and not shipped
+    for event in draw_coming(draw, names, jobs, groups, int(draw.choice([10, 40])), sets):
         harness.run(until=event.time)
         harness.now = event.time
+        if sets and draw.integers(5) == 0:
+            change_node_set(draw, harness)
         chance, node = int(draw.integers(16)), spec.nodes[int(draw.integers(len(spec.nodes)))].name
         if chance == 0 and limited:
             harness.set_queues(*draw_queues(draw, spec))
@@ -181,6 +186,15 @@ def watched_run(
             return harness
     harness.run(until=harness.now + 5_000 * SECOND)
     return harness
+
+
+def change_node_set(draw: np.random.Generator, harness: Watched) -> None:
+    """Some nodes enter a set or leave it."""
+    name = str(draw.choice(NODE_SETS))
+    chosen = [node.name for node in harness.state.spec.nodes if draw.integers(2)]
+    there = harness.reference.world.node_sets.get(name, set())
+    added = tuple(node for node in chosen if node not in there)
+    harness.happen(NodeSetChanged(harness.now, name, added, tuple(node for node in chosen if node in there)))
 
 
 def filling_run(seed: int, discipline: str, rights: str = "none") -> Watched:

@@ -20,7 +20,7 @@ from tests.examples import part
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit, Plan, Start
-from kant.model.event import JobStarted, JobSubmitted, QueuesChanged, TypicalPodsGiven
+from kant.model.event import JobStarted, JobSubmitted, NodeSetChanged, QueuesChanged, TypicalPodsGiven
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import QueueConfig
 from kant.model.units import SECOND
@@ -50,6 +50,7 @@ RIGHTS = {
     "nominal": Preemption(min_run_s=60),
     "fair-share": Preemption(min_run_s=60, reclaim="fair-share"),
 }
+NODE_SETS = ("s0", "s1")
 DISCIPLINES = (
     "strict",
     "best-effort",
@@ -183,7 +184,7 @@ def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) ->
 @pytest.mark.parametrize("rights", RIGHTS)
 @pytest.mark.parametrize("discipline", DISCIPLINES, ids=str)
 def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discipline: Any, rights: str) -> None:
-    """Also with burst replicas, time limits, nodes that fail, queues that change and a driver that refuses."""
+    """Also with burst replicas, time limits, nodes that fail, node sets and queues that change, refusals."""
     seeds = part(SEEDS, DISCIPLINES.index(discipline) + list(RIGHTS).index(rights), 3)
     assert sum(compared(seed, discipline, rights) for seed in seeds) > 20 * len(seeds)
 
@@ -237,9 +238,12 @@ def among_tenants(
     watch(harness)
     jobs = draw_tenants_jobs(draw, queues, 40)
     jobs = elastic_arrivals(draw, jobs) if elastic is not None else jobs
+    sets = generator(1000 + seed)
     for at, event in enumerate(jobs):
         harness.run(until=event.time)
         harness.now = event.time
+        if seed % 2 and sets.integers(4) == 0:
+            change_a_node_set(sets, harness)
         chance = int(draw.integers(10))
         if chance == 0 and seed % 3:
             harness.set_queues(*draw_queues(draw, spec))
@@ -247,9 +251,23 @@ def among_tenants(
             harness.fail(spec.nodes[at % len(spec.nodes)].name)
         elif chance == 2:
             harness.bring_back(spec.nodes[at % len(spec.nodes)].name)
-        harness.run([with_core(draw, harness, event, seed)], until=event.time)
+        event = with_core(draw, harness, event, seed)
+        if seed % 2 and sets.integers(3) == 0:
+            job = msgspec.structs.replace(event.job, node_set=str(sets.choice(NODE_SETS)))
+            event = JobSubmitted(event.time, job, event.runtime)
+        harness.run([event], until=event.time)
     harness.run()
     return harness
+
+
+def change_a_node_set(draw: np.random.Generator, harness: Harness) -> None:
+    """Each node of the cluster changes sides or stays, by the draw."""
+    state, name = harness.state, str(draw.choice(NODE_SETS))
+    there = set(state.shapes.node_sets.nodes(name))
+    moved = [node for node in range(len(state.spec.nodes)) if draw.integers(2)]
+    names = [node.name for node in state.spec.nodes]
+    added = tuple(names[node] for node in moved if node not in there)
+    harness.happen(NodeSetChanged(harness.now, name, added, tuple(names[node] for node in moved if node in there)))
 
 
 def with_core(draw: np.random.Generator, harness: Harness, event: JobSubmitted, seed: int) -> JobSubmitted:

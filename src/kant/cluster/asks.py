@@ -28,6 +28,7 @@ class Ask(NamedTuple):
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
     whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
     group, where the groups are unlike; `pools` are then those of all together. `reservation`: on whose GPUs it runs.
+    `node_sets` has the set of nodes of each group, "" for one that may go anywhere; empty where all may.
     """
 
     groups: tuple[PodGroup, ...]
@@ -40,6 +41,7 @@ class Ask(NamedTuple):
     training: Training | None = None
     roles: tuple[int, ...] = ()
     reservation: str = ""
+    node_sets: tuple[str, ...] = ()
 
     @property
     def gpu_roles(self) -> tuple[int, ...]:
@@ -85,8 +87,14 @@ def affinity_of(job: Job) -> Affinity | None:
     )
 
 
-def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...]]]:
-    """Each group alone, with the GPU models and the flavors of nodes that its pods accept."""
+def node_sets_of(job: Job) -> tuple[str, ...]:
+    """As `Ask.node_sets`."""
+    own = tuple(role.node_set or job.node_set for role in job.roles) or (job.node_set,) * len(job.groups)
+    return own if any(own) else ()
+
+
+def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...], str]]:
+    """Each group alone, with the GPU models, the flavors and the set of nodes that its pods accept."""
     if len(job.roles) != len(job.groups):
         raise StateError(
             f"job {job.id!r} has {len(job.roles)} roles for {len(job.groups)} groups; expected one for each"
@@ -94,7 +102,7 @@ def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tupl
     if len({group.demand for group in job.groups}) < len(job.groups):
         raise StateError(f"job {job.id!r} has groups that only their roles tell apart; expected other requests in each")
     return [
-        ((group,), role.models or job.models, role.flavors or job.flavors)
+        ((group,), role.models or job.models, role.flavors or job.flavors, role.node_set or job.node_set)
         for group, role in zip(job.groups, job.roles, strict=True)
     ]
 

@@ -31,7 +31,8 @@ SUPERSPINE = 12
 ISLAND = 13  # GPUs in an NVLink island
 BLOCKS = 14  # GPUs in a block of devices that are close: three sizes, the narrowest first (model.node.Node)
 MIG = 17  # thousandths of a memory slice, where the GPUs are in MIG mode; else 0
-DEVICES = 18  # first device
+REVISION = 18  # counts changes of the node sets that it is in
+DEVICES = 19  # first device
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
 D_GPUS = 0
@@ -44,7 +45,10 @@ D_ISLAND = 6  # 1: the GPUs of a pod lie in one NVLink island
 D_SLICES = 7  # memory slices of a MIG instance; 0: none is asked for
 D_STARTS = 8  # where it may begin, as bits
 D_PARTS = 9  # without GPUs: thousandths that its parts of GPUs are worth which the node has cut itself; else 0
-DEMAND_WIDTH = 10
+D_LIMITED = 10  # 1: only the nodes of a set take it, and the row ends with their bits
+DEMAND_WIDTH = 11
+NODES_IN_WORD = 32
+"""Bits of the nodes of a set in one column of a demand row."""
 
 # --- pools -----------------------------------------------------------------------------------------------------
 P_NODES = 0  # nodes in service that have GPUs; also cordoned ones, and draining ones until their GPUs are free
@@ -111,6 +115,15 @@ def slices_at(table: Table) -> int:
 def slices_of(tag: int) -> int:
     """The MIG slices, as bits, that a piece with this tag takes of each of its devices (`model.placement`)."""
     return -1 - tag if tag < -1 else 0
+
+
+@inlined
+def admits(demands: Table, d: int, pool: int, node: int) -> bool:
+    """Whether demand `d` may go to a node of this pool: by its pools, and by its node set if it has one."""
+    if (demands[d, D_POOLS] >> pool) & 1 == 0:
+        return False
+    word = demands[d, DEMAND_WIDTH + node // NODES_IN_WORD] if demands[d, D_LIMITED] == 1 else -1
+    return bool((word >> (node % NODES_IN_WORD)) & 1)
 
 
 @inlined

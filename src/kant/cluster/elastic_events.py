@@ -50,7 +50,10 @@ def scaled(state: StateData, event: ev.JobScaled) -> None:
     before = state.live[row]
     if [group.demand for group in event.groups] != [group.demand for group in before.groups]:
         raise StateError(f"job {event.job!r} was scaled to pods that ask for something else")
-    job = replace(before, groups=event.groups, models=event.models, flavors=event.flavors, roles=event.roles)
+    job = replace(
+        before, groups=event.groups, models=event.models, flavors=event.flavors, roles=event.roles,
+        node_set=event.node_set,
+    )  # fmt: skip
     shape = state.shapes.of(job)
     counts = shape.ceiling or tuple(group.count for group in shape.groups)
     if pods_by_group(dataclasses.replace(shape, ceiling=counts), held) is None:

@@ -38,6 +38,38 @@ def devices_changed(state: StateData, event: ev.DevicesChanged) -> None:
     node_offers(state, node, event.time, before & ~event.lost != 0)
 
 
+def node_set_changed(state: StateData, event: ev.NodeSetChanged) -> None:
+    name, shapes = event.node_set, state.shapes
+    if not name:
+        raise StateError("a node set has no name")
+    added, removed = ([node_of(state, node) for node in nodes] for nodes in (event.added, event.removed))
+    if not set(added).isdisjoint(removed):
+        raise StateError(f"node set {name!r} gains and loses the same node")
+    before = shapes.node_sets.pools(name)
+    entered = shapes.change_node_set(name, added, True)
+    for node in [*entered, *shapes.change_node_set(name, removed, False)]:
+        state.empty[node, c.REVISION] = state.table[node, c.REVISION] = state.table[node, c.REVISION] + 1
+        c.note_change(state.log, node)
+        node_offers(state, node, event.time, node in entered)
+    moved = shapes.node_sets.pools(name) != before
+    if moved:
+        shapes.forget_pools(name)
+    for row in list(state.live if moved else state.pending):
+        if name in state.shape_of(row).ask.node_sets:
+            ask_again(state, row, event.time)
+
+
+def ask_again(state: StateData, row: int, now: int) -> None:
+    """A live job has the shape that it would have were it submitted now, and may never fit, or fit again."""
+    shape = state.shapes.of(state.live[row])
+    state.jobs[row, c.J_SHAPE] = shape.index
+    if row in state.elastic:
+        state.elastic[row].shape = shape
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, now)
+
+
 def node_of(state: StateData, name: str) -> int:
     node = state.node_index.get(name)
     if node is None:

@@ -39,7 +39,7 @@ def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
         row[: c.DEVICES] = (
             NodeStatus.IN_SERVICE.value, shapes.pool_of[node.pool], node.gpus, node.gpus,
             node.gpus * 1000, node.cpu, node.memory, node.cpu, node.memory, hbd, leaf, spine, superspine,
-            node.island, *node.blocks, GEOMETRIES[node.mig].milli if node.mig else 0,
+            node.island, *node.blocks, GEOMETRIES[node.mig].milli if node.mig else 0, 0,
         )  # fmt: skip
         row[c.DEVICES : c.DEVICES + slots] = -1
         row[c.DEVICES : c.DEVICES + node.gpus] = 1000

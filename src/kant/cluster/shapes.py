@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
-from kant.cluster.asks import Affinity, Ask, affinity_of, check_elastic, cuts_of, is_sensible, level_of, roles_of
-from kant.cluster.columns import DEMAND_WIDTH, Table
+from kant.cluster.asks import (
+    Affinity,
+    Ask,
+    affinity_of,
+    check_elastic,
+    cuts_of,
+    is_sensible,
+    level_of,
+    node_sets_of,
+    roles_of,
+)
+from kant.cluster.columns import D_LIMITED, DEMAND_WIDTH, Table
+from kant.cluster.node_sets import NodeSets, admitting
 from kant.model.errors import StateError
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.matching import Match
@@ -57,6 +69,9 @@ class Shape:
 
     affinity: Affinity | None = None
     """Its affinity group and what it wishes of it; None where it has none and its pods may lie together."""
+
+    reach: tuple[int, tuple[str, ...]] = (0, ())
+    """What decides on which nodes its pods may be: its pools as bits, and the node sets of its groups."""
 
     ceiling: tuple[int, ...] = ()
     """The most pods of each group of an elastic gang; empty where the gang is rigid."""
@@ -108,8 +123,12 @@ class Shapes:
         self._by_ask: dict[Ask, Shape] = {}
         self._by_planned_ask: dict[Ask, Shape] = {}
         self._planned_shapes: list[Shape] = []
-        self._demand_rows: dict[tuple[Demand, int], int] = {}
-        self._pools_by_job: dict[tuple[tuple[str, ...], tuple[str, ...], str, frozenset[tuple[str, int]]], int] = {}
+        self.node_sets = NodeSets([self.pool_of[node.pool] for node in nodes])
+        self._demand_rows: dict[tuple[Demand, int, str], int] = {}
+        self._limited: dict[str, list[int]] = {}  # rows of demands by the node set that they are limited to
+        self._pools_by_job: dict[
+            tuple[tuple[str, ...], tuple[str, ...], str, str, frozenset[tuple[str, int]]], int
+        ] = {}
 
     def of(self, job: Job) -> Shape:
         """The shape of `job`."""
@@ -117,7 +136,7 @@ class Shapes:
             return self._find(job)
         request = (
             job.groups, job.queue, job.models, job.flavors, job.within, job.within_required, job.preempts,
-            job.training, job.roles, job.reservation,
+            job.training, job.roles, job.reservation, job.node_set,
         )  # fmt: skip
         shape = self._by_request.get(request)
         if shape is None:
@@ -133,9 +152,19 @@ class Shapes:
             groups = tuple(replace(group, floor=0) if group.floor == group.count else group for group in groups)
         required = level >= 0 and job.within_required
         roles = tuple(self._pools(job, *one) for one in roles_of(job)) if job.roles else ()
-        pools = reduce(or_, roles) if roles else self._pools(job, job.groups, job.models, job.flavors)
+        pools = reduce(or_, roles) if roles else self._pools(job, job.groups, job.models, job.flavors, job.node_set)
         ask = Ask(
-            groups, pools, level, required, affinity, workload, job.preempts, job.training, roles, job.reservation
+            groups,
+            pools,
+            level,
+            required,
+            affinity,
+            workload,
+            job.preempts,
+            job.training,
+            roles,
+            job.reservation,
+            node_sets_of(job) if job.node_set or job.roles else (),
         )
         return self._by_ask.get(ask) or self._make(job, ask)
 
@@ -148,20 +177,22 @@ class Shapes:
         name = (model or "gpu") + (f" as MIG {mig}" if mig else "") + (f" of {flavor}" if flavor else "")
         return name + (f" for {','.join(queues)}" if queues else "")
 
-    def _pools(self, job: Job, groups: tuple[PodGroup, ...], models: tuple[str, ...], flavors: tuple[str, ...]) -> int:
+    def _pools(
+        self, job: Job, groups: tuple[PodGroup, ...], models: tuple[str, ...], flavors: tuple[str, ...], node_set: str
+    ) -> int:
         """The pools that admit these groups of `job`, as bits: of GPU models and flavors, and of nodes dedicated to its
-        queue or to none.
+        queue or to none. Of a node set those that have a node of it.
 
         Pools in MIG mode admit only those who ask for MIG slices, and only if they have them in that size.
         """
         demands = [group.demand for group in groups]
         asked = frozenset([(one.mig, one.milli) if one.mig and one.gpus else ("", 0) for one in demands])
-        key = (models, flavors, job.queue, asked)
+        key = (models, flavors, node_set, job.queue, asked)
         bits = self._pools_by_job.get(key)
         if bits is None:
             if len({bool(mig) for mig, _ in asked}) > 1:
                 raise StateError(f"job {job.id!r} asks for MIG slices in some of its groups and not in others")
-            bits = self.pools_admitting(models)
+            bits = self.pools_admitting(models) & (self.node_sets.pools(node_set) if node_set else -1)
             for pool, (_, queues, _, flavor) in enumerate(self.pool_keys):
                 kept = (not queues or job.queue in queues) and (not flavors or flavor in flavors)
                 if not kept or not all(self._offers(pool, *one) for one in asked):
@@ -215,7 +246,10 @@ class Shapes:
             index=index,
             ask=ask,
             groups=groups,
-            parts=tuple((group.count, self._demand(group.demand, of)) for group, of in zip(groups, roles, strict=True)),
+            parts=tuple(
+                (group.count, self._demand(group.demand, of, node_set))
+                for group, of, node_set in zip(groups, roles, ask.node_sets or ("",) * len(groups), strict=True)
+            ),
             pools=tuple(pool for pool in range(len(self.pool_keys)) if (pools >> pool) & 1),
             pool_bits=pools,
             gpu_milli=sum([group.count * group.demand.gpu_milli for group in groups]),
@@ -228,6 +262,7 @@ class Shapes:
             required=ask.required,
             cuts=cuts_of(groups),
             affinity=ask.affinity,
+            reach=(pools, ask.node_sets),
             ceiling=tuple(group.count for group in ask.groups) if elastic else (),
         )
 
@@ -246,7 +281,8 @@ class Shapes:
         """So many pods of some groups of `shape`, which may lie anywhere."""
         groups = tuple(PodGroup(count, shape.groups[group].demand) for group, count in pods.items())
         roles = tuple(shape.ask.roles[group] for group in pods) if shape.ask.roles else ()
-        ask = Ask(groups, reduce(or_, roles) if roles else shape.pool_bits, roles=roles)
+        node_sets = tuple(shape.ask.node_sets[group] for group in pods) if shape.ask.node_sets else ()
+        ask = Ask(groups, reduce(or_, roles) if roles else shape.pool_bits, roles=roles, node_sets=node_sets)
         return self._by_ask.get(ask) or self._intern(ask)
 
     def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
@@ -258,7 +294,8 @@ class Shapes:
             PodGroup(count, group.demand) for count, group in zip(counts, shape.groups, strict=True) if count
         )
         roles = tuple(pools for count, pools in zip(counts, shape.ask.roles, strict=False) if count)
-        return self._planned(shape.ask._replace(groups=groups, roles=roles))
+        node_sets = tuple(name for count, name in zip(counts, shape.ask.node_sets, strict=False) if count)
+        return self._planned(shape.ask._replace(groups=groups, roles=roles, node_sets=node_sets))
 
     def anywhere(self, shape: Shape) -> Shape:
         """The pods of `shape` without what it asks of the topology and of its affinity group; itself for nothing.
@@ -281,8 +318,23 @@ class Shapes:
         """The shape of this index: of jobs, or below zero one that was made while planning."""
         return self.shapes[index] if index >= 0 else self._planned_shapes[-1 - index]
 
-    def _demand(self, demand: Demand, pools: int) -> int:
-        row = self._demand_rows.get((demand, pools))
+    def change_node_set(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
+        """Put nodes into a node set, or take them out. Returns those that demands limited to it now find changed."""
+        changed = self.node_sets.change(name, nodes, inside)
+        rows = self._limited.get(name, [])
+        for row in rows:
+            self.demands[row, DEMAND_WIDTH:] = self.node_sets.bits(name)
+        return changed if rows else []
+
+    def forget_pools(self, name: str) -> None:
+        """The pools of a node set are others now, and so are the shapes of jobs that name it."""
+        for key in [key for key in self._pools_by_job if key[2] == name]:
+            del self._pools_by_job[key]
+        for request in [one for one, shape in self._by_request.items() if name in shape.ask.node_sets]:
+            del self._by_request[request]
+
+    def _demand(self, demand: Demand, pools: int, node_set: str) -> int:
+        row = self._demand_rows.get((demand, pools, node_set))
         if row is None:
             row = self.demand_count
             if row == len(self.demands):
@@ -290,12 +342,36 @@ class Shapes:
             tag = -1 if demand.gpus == 0 else (demand.gpus if demand.milli == 1000 and not demand.mig else 0)
             slices, starts = self._places(demand, pools)
             parts = demand.charged_milli if demand.gpus == 0 else 0
-            self.demands[row] = (
+            self.demands[row, :DEMAND_WIDTH] = (
                 demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag, demand.island, slices, starts, parts,
+                False,
             )  # fmt: skip
-            self._demand_rows[(demand, pools)] = row
+            if node_set:
+                self._limit(row, node_set)
+            self._demand_rows[(demand, pools, node_set)] = row
             self.demand_count += 1
         return row
+
+    def admitting(self, shape: Shape, pool_of: Table) -> NDArray[np.bool_]:
+        """A mask over the nodes: those to which a pod of `shape` may go. `pool_of` has the pool of each node."""
+        if not shape.ask.node_sets:
+            mask: NDArray[np.bool_] = (shape.pool_bits >> pool_of) & 1 == 1
+            return mask
+        mask = np.logical_or.reduce([admitting(self.demands[demand], pool_of) for _, demand in shape.parts])
+        return mask
+
+    def share_nodes(self, one: Shape, other: Shape, pool_of: Table) -> bool:
+        """Whether there is a node to which pods of both may go."""
+        return bool((self.admitting(one, pool_of) & self.admitting(other, pool_of)).any())
+
+    def _limit(self, row: int, node_set: str) -> None:
+        """Keep a demand to the nodes of a set. The first one that is widens the table by the bits of the nodes."""
+        words = self.node_sets.words
+        if self.demands.shape[1] == DEMAND_WIDTH:
+            self.demands = np.hstack([self.demands, np.zeros((len(self.demands), words), dtype=np.int64)])
+        self.demands[row, D_LIMITED] = 1
+        self.demands[row, DEMAND_WIDTH:] = self.node_sets.bits(node_set)
+        self._limited.setdefault(node_set, []).append(row)
 
     def _places(self, demand: Demand, pools: int) -> tuple[int, int]:
         """Memory slices of the MIG instance asked for, and where it may begin; pools that offer it agree on both."""

@@ -40,6 +40,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.QueuesChanged: node.queues_changed,
     ev.QueuesUsed: node.queues_used,
     ev.NodeChanged: node.node_changed,
+    ev.NodeSetChanged: node.node_set_changed,
     ev.DevicesChanged: node.devices_changed,
     ev.GpusBooked: booking.booked,
     ev.BookingEnded: booking.unbooked,

@@ -51,22 +51,23 @@ def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[F
 def competitors(diagnosis: Diagnosis, shape: Shape) -> list[int]:
     """The running jobs that hold part of a pool that admits the shape, in the order in which they started."""
     state = diagnosis.state
-    nodes = _open_nodes(diagnosis, shape.pool_bits)
+    nodes = _open_nodes(diagnosis, shape)
     running = (row for row in sorted(state.running) if state.shape_of(row).pool_bits & shape.pool_bits)
     return [row for row in running if nodes[state.running[row][:, NODE]].any()]
 
 
-def _open_nodes(diagnosis: Diagnosis, pool_bits: int) -> np.ndarray:
-    """A mask over the nodes: those in service in one of the pools."""
-    table = diagnosis.state.table
-    mask: np.ndarray = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & ((pool_bits >> table[:, c.POOL]) & 1 == 1)
+def _open_nodes(diagnosis: Diagnosis, shape: Shape) -> np.ndarray:
+    """A mask over the nodes: those in service to which a pod of the shape may go."""
+    state = diagnosis.state
+    open_to = state.shapes.admitting(shape, state.table[:, c.POOL])
+    mask: np.ndarray = (state.table[:, c.STATUS] == NodeStatus.IN_SERVICE) & open_to
     return mask
 
 
 def free_capacity(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Fact, ...]:
     """How much is free in total, and how many nodes fit a pod of the group."""
     state = diagnosis.state
-    mask = _open_nodes(diagnosis, shape.pool_bits)
+    mask = _open_nodes(diagnosis, shape)
     nodes, empty = state.table[mask], state.empty[mask]
     demand = state.shapes.demands[shape.parts[group][1]]
     devices, whole = _pods_on(nodes, demand)
@@ -189,7 +190,7 @@ def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...
 def reservations(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[HeldReservation, ...]:
     """The job's own reservation and those of others in the shape's pools, the first to start."""
     state = diagnosis.state
-    nodes = _open_nodes(diagnosis, shape.pool_bits)
+    nodes = _open_nodes(diagnosis, shape)
     found = [
         (other != row, held.start, other) for other, held in state.reserved.items()
         if nodes[held.allocation[:, NODE]].any()

@@ -62,10 +62,11 @@ def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
 
 def _kinds(state: ClusterState, row: int) -> list[Node]:
     """A node of each kind that the job may have, of the kinds with the most nodes."""
-    bits, pools = state.shape_of(row).pool_bits, state.table[:, c.POOL].tolist()
+    pools = state.table[:, c.POOL]
+    open_to = state.shapes.admitting(state.shape_of(row), pools)
     kinds: dict[tuple[object, ...], list[Node]] = {}
-    for node, pool in zip(state.spec.nodes, pools, strict=True):
-        if bits >> pool & 1:
+    for node, pool, may in zip(state.spec.nodes, pools.tolist(), open_to, strict=True):
+        if may:
             kinds.setdefault((pool, node.gpus, node.cpu, node.memory), []).append(node)
     ranked = sorted(kinds.values(), key=lambda nodes: (-len(nodes), nodes[0].name))
     return [nodes[0] for nodes in ranked[:MOST_KINDS]]

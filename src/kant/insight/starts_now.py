@@ -253,7 +253,8 @@ def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, raised: tuple[Raise,
     """The first node that is out of service and after whose return alone the job has a place."""
     state = diagnosis.state
     out = [node for node, status in enumerate(state.table[:, c.STATUS].tolist()) if status != NodeStatus.IN_SERVICE]
-    out = [node for node in out if shape.pool_bits >> int(state.table[node, c.POOL]) & 1][:MOST_NODES]
+    open_to = state.shapes.admitting(shape, state.table[:, c.POOL])
+    out = [node for node in out if open_to[node]][:MOST_NODES]
     if not out:
         return []
     frozen = freeze(state)

@@ -255,38 +255,39 @@ class FreeByPools:
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
-        self._gpus: dict[int, int] = {}
-        self._rest: dict[int, tuple[int, int]] = {}
+        self._gpus: dict[object, int] = {}
+        self._rest: dict[object, tuple[int, int]] = {}
 
     def lacks(self, shape: Shape, more: int = 0) -> bool:
         """Whether the gang asks for more GPUs than there are and `more` milli-GPUs, or for more CPU or memory."""
-        free = self._gpus.get(shape.pool_bits)
+        free = self._gpus.get(shape.reach)
         if free is None:
-            free = self._gpus[shape.pool_bits] = self._free_gpus(shape)
+            free = self._gpus[shape.reach] = self._free_gpus(shape)
         if shape.gpu_milli > free + more:
             return True
         if not shape.cpu and not shape.memory:
             return False
-        rest = self._rest.get(shape.pool_bits)
+        rest = self._rest.get(shape.reach)
         if rest is None:
-            rest = self._rest[shape.pool_bits] = self._free_rest(shape.pool_bits)
+            rest = self._rest[shape.reach] = self._free_rest(shape)
         return shape.cpu > rest[0] or shape.memory > rest[1]
 
     def _free_gpus(self, shape: Shape) -> int:
         state = self.state
-        if state.node_version:  # cordoned nodes have capacity that nobody can have
-            return int(self._open_nodes(shape.pool_bits)[:, FREE].sum())
+        if state.node_version or shape.ask.node_sets:  # cordoned nodes have capacity that nobody can have
+            return int(self._open_nodes(shape)[:, FREE].sum())
         return sum(int(state.pools[pool, P_CAPACITY] - state.pools[pool, P_ALLOCATED]) for pool in shape.pools)
 
-    def _free_rest(self, pool_bits: int) -> tuple[int, int]:
+    def _free_rest(self, shape: Shape) -> tuple[int, int]:
         """CPU and memory; FOREVER where some node does not limit them."""
-        nodes = self._open_nodes(pool_bits)
+        nodes = self._open_nodes(shape)
         free = []
         for left, limit in ((CPU_FREE, CPU), (MEMORY_FREE, MEMORY)):
             free.append(FOREVER if (nodes[:, limit] >= FOREVER).any() else int(nodes[:, left].sum()))
         return free[0], free[1]
 
-    def _open_nodes(self, pool_bits: int) -> Table:
+    def _open_nodes(self, shape: Shape) -> Table:
         table = self.state.table
-        nodes: Table = table[(table[:, STATUS] == NodeStatus.IN_SERVICE) & ((pool_bits >> table[:, POOL]) & 1 == 1)]
+        open_to = self.state.shapes.admitting(shape, table[:, POOL])
+        nodes: Table = table[(table[:, STATUS] == NodeStatus.IN_SERVICE) & open_to]
         return nodes

@@ -53,8 +53,8 @@ class JobScaled(_Event, frozen=True, tag="scaled"):
     """The owner of a job that runs has made pods of it, or taken some away: from now on these are its groups.
 
     They ask for what they asked for before, in the same order; floors and counts may be others. What it holds lies
-    between them. `models`, `flavors` and `roles` are what its pods accept from now on (as in `Job`). It may grow at
-    once, without the time that `Elastic.grow_s` puts between two sizes.
+    between them. `models`, `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). It may
+    grow at once, without the time that `Elastic.grow_s` puts between two sizes.
     """
 
     job: str
@@ -62,6 +62,7 @@ class JobScaled(_Event, frozen=True, tag="scaled"):
     models: tuple[str, ...] = ()
     flavors: tuple[str, ...] = ()
     roles: tuple[Role, ...] = ()
+    node_set: str = ""
 
 
 class JobFinished(_Event, frozen=True, tag="finished"):
@@ -206,6 +207,17 @@ class NodeChanged(_Event, frozen=True, tag="node"):
     until: int = -1
 
 
+class NodeSetChanged(_Event, frozen=True, tag="node-set"):
+    """From now on the node set `node_set` has the nodes `added`, and no longer has those `removed`.
+
+    A set that no event has named is empty. What runs on a node that leaves the set runs on.
+    """
+
+    node_set: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
 class DevicesChanged(_Event, frozen=True, tag="devices"):
     """From now on the devices `lost` of the node (as bits) are not there, and all its others are.
 
@@ -303,6 +315,7 @@ Event = (
     | QueuesChanged
     | QueuesUsed
     | NodeChanged
+    | NodeSetChanged
     | DevicesChanged
     | GpusBooked
     | BookingEnded

@@ -68,13 +68,14 @@ class PodGroup(Struct, frozen=True, array_like=True):
 
 
 class Role(Struct, frozen=True, array_like=True):
-    """What the pods of one group accept where the groups of a gang are unlike: GPU models and flavors of nodes.
+    """What the pods of one group accept where the groups of a gang are unlike: GPU models, flavors and a set of nodes.
 
     Empty: what the whole job accepts.
     """
 
     models: tuple[str, ...] = ()
     flavors: tuple[str, ...] = ()
+    node_set: str = ""
 
 
 class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
@@ -92,7 +93,8 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
     its affinity group runs already. Jobs without a level only take part in the group. Without `preempts` nobody is
     stopped for it. `training` says what it trains: how much slower it runs where it lies follows from that. With a
-    `reservation` it runs on the GPUs that this has booked, while it has them, and nowhere else.
+    `reservation` it runs on the GPUs that this has booked, while it has them, and nowhere else. With a `node_set` it
+    runs on nodes of that set alone.
     """
 
     id: str
@@ -121,6 +123,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     training: Training | None = None
     roles: tuple[Role, ...] = ()
     reservation: str = ""
+    node_set: str = ""
 
     @property
     def gpu_milli(self) -> int:

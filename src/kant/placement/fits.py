@@ -10,7 +10,6 @@ from kant.cluster.columns import (
     D_ISLAND,
     D_MEMORY,
     D_MILLI,
-    D_POOLS,
     D_SLICES,
     DEVICES,
     IDLE,
@@ -19,6 +18,7 @@ from kant.cluster.columns import (
     POOL,
     STATUS,
     Table,
+    admits,
     end_of_devices,
 )
 from kant.compiled import inlined
@@ -31,7 +31,7 @@ NO_LIMIT = 1 << 40
 @inlined
 def capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """How many pods of demand `d` the node takes now: 0 where it is closed to them."""
-    if table[node, STATUS] != 0 or (demands[d, D_POOLS] >> table[node, POOL]) & 1 == 0:
+    if table[node, STATUS] != 0 or not admits(demands, d, table[node, POOL], node):
         return 0
     pods = NO_LIMIT
     gpus, milli = demands[d, D_GPUS], demands[d, D_MILLI]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kant.cluster.asks import Ask
-from kant.cluster.columns import DEVICES, POOL, STATUS, Table
+from kant.cluster.columns import DEVICES, POOL, STATUS, Table, admits
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
 from kant.model.decision import NoFit
@@ -50,7 +50,9 @@ def replace_nodes(
     nothing new, and in pools that the gang does not ask for. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
-    kept = Ask(ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts, roles=ask.roles)
+    kept = Ask(
+        ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts, roles=ask.roles, node_sets=ask.node_sets
+    )
     if shape.ceiling or shape.cuts or ask != kept:
         return None
     mark = trial.checkpoint()
@@ -83,8 +85,8 @@ def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingP
         if group is None:
             return None
         missing[group] -= piece[PODS]
-        pools = shape.ask.roles[group] if shape.ask.roles else shape.pool_bits
-        left = piece if bound else _left_of(piece, trial.table, pools)
+        demand = shape.parts[group][1]
+        left = piece if bound else _left_of(piece, trial.table, trial.state.shapes.demands, demand)
         if left is not None:
             own = np.array([left], dtype=np.int64)
             if trial.is_free(own):
@@ -179,10 +181,10 @@ def _group_of(piece: list[int], groups: dict[Kind, int]) -> int | None:
     return groups.get((gpus // pods, piece[MILLI], piece[CPU] // pods, piece[MEMORY] // pods))
 
 
-def _left_of(piece: list[int], table: Table, pools: int) -> list[int] | None:
+def _left_of(piece: list[int], table: Table, demands: Table, demand: int) -> list[int] | None:
     """The part of a piece whose devices are still there and free; None where that is no whole pod."""
     row = table[piece[NODE]]
-    if row[STATUS] != NodeStatus.IN_SERVICE or not (pools >> int(row[POOL])) & 1:
+    if row[STATUS] != NodeStatus.IN_SERVICE or not admits(demands, demand, int(row[POOL]), piece[NODE]):
         return None
     mask, bits = piece[MASK], 0
     for device in range(mask.bit_length()):

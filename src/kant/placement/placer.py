@@ -88,6 +88,7 @@ class Placer:
         self._spreadings: dict[str, SpreadPlacer] = {}
         self._empty: Placer | None = None
         self._never: dict[int, NeverFits | None] = {}
+        self._node_sets = 0  # their version, for which this is known
 
     @cached_property
     def calendar(self) -> Calendar:
@@ -176,6 +177,10 @@ class Placer:
 
     def never_fits(self, shape: Shape) -> NeverFits | None:
         """Why `shape` could not start even on the empty cluster with every node in service; None where it could."""
+        version = self.snapshot.state.shapes.node_sets.version
+        if version != self._node_sets:
+            self._node_sets, self._empty = version, None
+            self._never.clear()
         if shape.index not in self._never:
             if self._empty is None:
                 snapshot = self.snapshot.of_empty_cluster()

@@ -26,6 +26,7 @@ class Calendar(Protocol):
     def start_of(self, key: int) -> int: ...
     def expected_end(self, key: int) -> int: ...
     def allocation_of(self, key: int) -> Allocation: ...
+    def forget(self) -> None: ...
     def lack(self, lost: dict[int, int], now: int) -> None: ...
     def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None: ...
     def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None: ...
@@ -59,6 +60,7 @@ class Forecast:
         self._reserved: set[int] = set()  # rows that held a reservation at the last `refresh`
         self._booked = 0  # the version of the bookings on the calendar
         self._marks = (-1, -1)  # queues and nodes: what else can open something
+        self._node_sets = 0  # the version of the node sets that the calendar knows
 
     def refresh(self, now: int, moved: list[int] | None) -> None:
         """Follow the state; put off the end of jobs that outlive their estimate.
@@ -92,6 +94,9 @@ class Forecast:
         if marks != self._marks:
             if state.node_version:
                 self.calendar.lack(state.health.lost, now)
+            if state.shapes.node_sets.version != self._node_sets:
+                self._node_sets = state.shapes.node_sets.version
+                self.calendar.forget()
             self._marks = marks
             self.opened += 1
             self.tightened = True

@@ -380,12 +380,12 @@ class PendingQueue:
         if found is None:
             heads: Iterable[tuple[Entry, Bucket]] = [(bucket.heap[0], bucket) for bucket in self.buckets.values()]
             if of_pools:
-                shapes, best = self.state.shapes.shapes, dict[int, tuple[Entry, Bucket]]()
+                shapes, best = self.state.shapes.shapes, dict[object, tuple[Entry, Bucket]]()
                 for head in heads:
                     shape = shapes[head[0][3]]
-                    bits = shape.pool_bits if shape.gpu_milli >= large else ~shape.pool_bits
-                    if bits not in best or head[0] < best[bits][0]:
-                        best[bits] = head
+                    lane = *shape.reach, shape.gpu_milli >= large
+                    if lane not in best or head[0] < best[lane][0]:
+                        best[lane] = head
                 heads = best.values()
             found = self._heads[of_pools] = sorted(heads)
         return found

@@ -15,6 +15,7 @@ from kant.cluster.columns import (
     CPU_FREE,
     D_CPU,
     D_GPUS,
+    D_LIMITED,
     D_MEMORY,
     D_POOLS,
     GPUS,
@@ -27,6 +28,7 @@ from kant.cluster.columns import (
     POOL,
     Table,
 )
+from kant.cluster.node_sets import in_set
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import Allocation
@@ -139,6 +141,8 @@ class PriorityHolds:
         queue starts no jobs competes with nobody.
         """
         cycle, near = self.cycle, bool(one.shape.pool_bits & shape.pool_bits)
+        if near and (one.shape.ask.node_sets or shape.ask.node_sets):
+            near = self.state.shapes.share_nodes(one.shape, shape, self.state.table[:, POOL])
         queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
         if cycle.by_share and one.queue != queue:
             return None
@@ -207,6 +211,8 @@ def takes_pods(empty: Table, demand: Table) -> Mask:
     `empty` has a row for each node, as it is with nothing on it.
     """
     takes: Mask = (int(demand[D_POOLS]) >> empty[:, POOL]) & 1 == 1
+    if demand[D_LIMITED]:
+        takes &= in_set(demand, len(empty))
     takes &= (empty[:, GPUS] >= demand[D_GPUS]) & (empty[:, CPU_FREE] >= demand[D_CPU])
     takes &= empty[:, MEMORY_FREE] >= demand[D_MEMORY]
     return takes

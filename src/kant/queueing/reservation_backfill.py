@@ -70,7 +70,7 @@ class ReservationBackfill:
         self.backfill_order = backfill_order
         self.suspended: dict[int, Reservation] = {}  # reservations that are off while another job is looked at
         self.no_room: dict[int, int] = {}  # shape -> the shortest run time for which there is no room now
-        self.asked: set[int] = set()  # pools whose head can have no reservation
+        self.asked: set[tuple[int, tuple[str, ...]]] = set()  # `Shape.reach` of heads that can have no reservation
         held = list(self.state.reserved) if sticky else []
         priorities = self.state.jobs[held, J_PRIORITY].tolist()
         self.behind = dict(zip(held, priorities, strict=True))  # reservations that stay, and not yet looked at
@@ -273,9 +273,9 @@ class ReservationBackfill:
 
     def _serve_late(self, row: int, shape: Shape) -> Allocation | None:
         """Without estimates: the first head of its pools has its way once it has waited for long enough."""
-        if shape.pool_bits in self.asked:
+        if shape.reach in self.asked:
             return None
-        self.asked.add(shape.pool_bits)
+        self.asked.add(shape.reach)
         until = int(self.state.jobs[row, J_SINCE]) + self.timeout
         self.cycle.wake_at(until)
         if until > self.cycle.now:

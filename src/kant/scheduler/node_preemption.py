@@ -16,7 +16,8 @@ from functools import partial
 
 import numpy as np
 
-from kant.cluster.columns import D_POOLS, POOL, STATUS
+from kant.cluster.columns import POOL, STATUS
+from kant.cluster.node_sets import admitting
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit, Plan
 from kant.model.placement import Allocation
@@ -119,8 +120,8 @@ class _Search:
 
     def _nodes(self) -> Iterator[int]:
         table = self.cycle.placer.trial.table
-        pools = int(self.cycle.state.shapes.demands[self.shape.parts[0][1], D_POOLS])
-        yield from np.flatnonzero((table[:, STATUS] == NodeStatus.IN_SERVICE) & (pools >> table[:, POOL] & 1)).tolist()
+        open_to = admitting(self.cycle.state.shapes.demands[self.shape.parts[0][1]], table[:, POOL])
+        yield from np.flatnonzero((table[:, STATUS] == NodeStatus.IN_SERVICE) & open_to).tolist()
 
     def _fewest(
         self, near: list[Candidate], node: int, will_do: Callable[[Collection[str]], bool]

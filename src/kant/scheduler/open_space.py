@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kant.cluster.columns import D_POOLS, DEVICES, HBD, POOL, STATUS, Table, devices_of
+from kant.cluster.columns import DEVICES, HBD, POOL, STATUS, Table, devices_of
+from kant.cluster.node_sets import admitting
 from kant.cluster.shapes import Shape
 from kant.model.job import LEVELS
 from kant.model.placement import Allocation
@@ -85,9 +86,8 @@ def _closed(cycle: CyclePlan, row: int, shape: Shape) -> Iterator[Allocation]:
 
 def _admitting(cycle: CyclePlan, shape: Shape, table: Table) -> Iterator[np.ndarray]:
     for _, demand in shape.parts:
-        pools = int(cycle.state.shapes.demands[demand, D_POOLS])
-        named = np.array([pools >> pool & 1 for pool in range(len(cycle.state.pools))], dtype=bool)
-        yield (table[:, STATUS] == NodeStatus.IN_SERVICE.value) & named[table[:, POOL]]
+        open_to = admitting(cycle.state.shapes.demands[demand], table[:, POOL])
+        yield (table[:, STATUS] == NodeStatus.IN_SERVICE.value) & open_to
 
 
 def _domains(shape: Shape, table: Table) -> np.ndarray | None:

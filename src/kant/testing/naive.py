@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from msgspec.structs import replace
 
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
@@ -11,11 +13,18 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation, slices_of_tag
 from kant.model.status import NodeStatus
 
+NO_SETS: Mapping[str, Collection[str]] = {}
 
-def admits(node: Node, job: Job) -> bool:
-    """Whether the node's GPU model, flavor, queues and MIG mode admit the job; of unlike groups, one of them."""
+
+def admits(node: Node, job: Job, sets: Mapping[str, Collection[str]] = NO_SETS) -> bool:
+    """Whether the node's GPU model, flavor, queues and MIG mode admit the job; of unlike groups, one of them.
+
+    `sets` has the names of the nodes of each node set.
+    """
     if job.roles:
-        return any(admits(node, one) for one in alone(job))
+        return any(admits(node, one, sets) for one in alone(job))
+    if job.node_set and node.name not in sets.get(job.node_set, ()):
+        return False
     offered = {(profile.name, size) for profile, size in _profiles(node)}
     asked = {(group.demand.mig, group.demand.milli) for group in job.groups if group.demand.profile}
     if bool(node.mig) != bool(asked) or not asked <= offered:
@@ -30,7 +39,14 @@ def alone(job: Job) -> list[Job]:
     if not job.roles:
         return [job]
     return [
-        replace(job, groups=(group,), models=role.models or job.models, flavors=role.flavors or job.flavors, roles=())
+        replace(
+            job,
+            groups=(group,),
+            models=role.models or job.models,
+            flavors=role.flavors or job.flavors,
+            node_set=role.node_set or job.node_set,
+            roles=(),
+        )
         for group, role in zip(job.groups, job.roles, strict=True)
     ]
 

@@ -119,6 +119,11 @@ class Calendar:
         self._count(allocation, began, ended, 1)
         self._count(allocation, start, end, -1)
 
+    def forget(self) -> None:
+        """Forget what was learned of demands: the nodes that admit them are others now."""
+        self._most.clear()
+        self._slot_of.clear()
+
     def lack(self, lost: dict[int, int], now: int) -> None:
         """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
         self._steps.clear()

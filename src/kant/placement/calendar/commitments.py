@@ -15,7 +15,6 @@ from kant.cluster.columns import (
     D_GPUS,
     D_MEMORY,
     D_MILLI,
-    D_POOLS,
     DEVICES,
     FREE,
     GPUS,
@@ -233,8 +232,3 @@ def most_pods(empty: Table, demands: Table, d: int) -> int:
     for node in range(empty.shape[0]):
         most = max(most, capacity(empty, node, demands, d))
     return most
-
-
-@inlined
-def admits(ledgers: Table, node: int, demands: Table, d: int) -> bool:
-    return bool((demands[d, D_POOLS] >> ledgers[node, L_POOL]) & 1)

@@ -17,6 +17,7 @@ from kant.cluster.columns import (
     FREE,
     STATUS,
     Table,
+    admits,
     bits_in,
     take_piece,
 )
@@ -24,8 +25,8 @@ from kant.compiled import compiled, inlined
 from kant.model.placement import WIDTH
 from kant.placement.calendar.commitments import (
     L_GPUS,
+    L_POOL,
     NEVER,
-    admits,
     first_start,
     free_throughout,
     freed_by,
@@ -77,7 +78,7 @@ def look(
 ) -> int:  # fmt: skip
     """When the node takes a pod for `duration` if it is in service then; its bound is made what it is by now."""
     bound = NEVER
-    if admits(ledgers, node, demands, d):
+    if admits(demands, d, ledgers[node, L_POOL], node):
         bound = first_start(empty, store, ledgers, node, demands, d, 1, max(bounds[slot, node], now), least, rows)
     if bound != bounds[slot, node]:
         set_bound(bounds, floors, slot, node, bound)

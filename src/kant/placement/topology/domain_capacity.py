@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import D_POOLS, FREE, GPUS, POOL, STATUS, Table
+from kant.cluster.columns import FREE, GPUS, POOL, STATUS, Table, admits
 from kant.compiled import compiled, inlined
 from kant.placement.capacity import Slots
 from kant.placement.fits import capacity
@@ -80,7 +80,7 @@ def follow(
 def count_node(table: Table, node: int, demands: Table, d: int, above: Table, rows: Table, closed: Table) -> None:
     """Count a node anew in itself and in the domains `above` it."""
     fitting = 0 if closed[node] == 1 else capacity(table, node, demands, d)
-    serves = closed[node] == 0 and table[node, STATUS] == 0 and (demands[d, D_POOLS] >> table[node, POOL]) & 1 == 1
+    serves = closed[node] == 0 and table[node, STATUS] == 0 and admits(demands, d, table[node, POOL], node)
     nodes = 1 if serves and table[node, GPUS] > 0 else 0
     whole = 1 if nodes == 1 and table[node, FREE] == table[node, GPUS] * 1000 else 0
     before = rows[above[0]]

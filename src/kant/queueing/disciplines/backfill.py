@@ -23,6 +23,10 @@ ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
 """Preempts for a job only those that passed it, by the rules of `CyclePlan.takes_back`."""
 
 
+Lane = tuple[int, tuple[str, ...], bool]
+"""Where the pods of a head may be (`Shape.reach`), and whether it is large."""
+
+
 class Backfill(Discipline, frozen=True, tag="backfill"):
     """Jobs behind a blocked head start; when the head has waited for `timeout_s`, jobs that overtook it are stopped to
     seat it. The head is the first in order of those that compete for the same pools and that their quota lets start;
@@ -71,9 +75,9 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         else:
             super().run(cycle)
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
-        served = set[int]()  # the pools of heads that had their turn; inverted for small ones
+        served = set[Lane]()  # of heads that had their turn
         late = False  # whether a late head cannot be served
-        without = set[tuple[int, int]]()  # queues whose head has no right to enough, and for which pools
+        without = set[tuple[int, Lane]]()  # queues whose head has no right to enough, and for which nodes
         if not state.pending:
             return
         heads = cycle.pending.heads(not (cycle.limited or cycle.by_share), large)
@@ -82,7 +86,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         for (_, _, row, shape_index, _), bucket in heads:
             shape = state.shapes.shapes[shape_index]
             is_large = shape.gpu_milli >= large
-            lane = shape.pool_bits if is_large else ~shape.pool_bits
+            lane = *shape.reach, is_large
             if lane in served:
                 continue
             queue, known = state.jobs.item(row, J_QUEUE), bucket.asleep

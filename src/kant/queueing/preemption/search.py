@@ -57,14 +57,15 @@ def choose(
     if admits is not None and admits(()):
         admits = None  # more victims never make it false
     table = placer.trial.table
-    admitted = np.flatnonzero((table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL]) & 1)
+    own = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (shape.pool_bits >> table[:, c.POOL] & 1 == 1)
+    if shape.ask.node_sets:
+        own &= placer.trial.state.shapes.admitting(shape, table[:, c.POOL])
+    admitted = np.flatnonzero(own)
     lacking = shape.gpu_milli - int(table[admitted, c.FREE].sum())
     if lacking > cap_milli + sum([who.milli for who in candidates if who.passed]):
         return None
     ordered = sorted(candidates, key=lambda who: (who.rank, who.cost, who.milli, who.row))
     if admits is None and not shape.has_affinity:  # a job that holds nothing on these nodes frees nothing there
-        own = np.zeros(len(table), dtype=np.bool_)
-        own[admitted] = True
         ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
     few = len(ordered) <= exact
     if few and len(shape.parts) == 1:  # a job that holds more than the cap is in no set, and one group needs no other

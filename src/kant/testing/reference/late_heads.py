@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from kant.model.units import SECOND
 from kant.queueing.disciplines.backfill import Backfill
-from kant.testing.naive import admits
 from kant.testing.reference.holds import holders_of
 from kant.testing.reference.ledger import BORROWING, Amounts
 from kant.testing.reference.rights import Victim, best, names, victim
@@ -25,7 +24,8 @@ def serve_late_heads(plan: ReferencePlan, discipline: Backfill) -> None:
     without: set[tuple[object, ...]] = set()
     for live in plan.in_order():
         large = live.job.gpu_milli >= discipline.large_gpus * 1000
-        lane = (*(node.name for node in plan.world.spec.nodes if admits(node, live.job)), large)
+        nodes = [node.name for node in plan.world.spec.nodes if plan.world.admits(node, live.job)]
+        lane = (*nodes, live.job.node_set, large)
         options = [option for option in plan.options(live) if plan.ledger.fits(live.job, option[1])]
         if lane in served or (live.job.queue, lane) in without or not options:
             continue

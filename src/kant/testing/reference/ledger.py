@@ -12,12 +12,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from kant.model.job import Job
-from kant.model.node import ClusterSpec
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE
-from kant.model.tenant import QueueConfig
-from kant.testing.naive import admits
 from kant.testing.naive_quota import Key, NaiveQuotas
-from kant.testing.reference.world import Live, Pieces
+from kant.testing.reference.world import Pieces, World
 
 Amounts = dict[Key, int]
 
@@ -28,13 +25,13 @@ BORROWING = -1
 class Ledger:
     """The running jobs as a plan leaves them. `held` has them in the order in which they started."""
 
-    def __init__(self, spec: ClusterSpec, queues: QueueConfig, running: Mapping[str, Live], fair: bool) -> None:
-        self.spec = spec
-        self.queues = queues
+    def __init__(self, world: World, fair: bool) -> None:
+        self.world, self.spec = world, world.spec
+        queues = self.queues = world.queues
         self.fair = fair
         self.tree = NaiveQuotas(queues)
         self.keys: set[Key] = {(quota.model, quota.resource) for queue in queues.queues for quota in queue.quotas}
-        self.held = {name: (live.job, self.amounts_of(live.pieces or [])) for name, live in running.items()}
+        self.held = {name: (live.job, self.amounts_of(live.pieces or [])) for name, live in world.running.items()}
 
     # --- amounts -----------------------------------------------------------------------------------------------
 
@@ -67,7 +64,7 @@ class Ledger:
 
     def options(self, job: Job) -> list[str | None]:
         """The GPU models on which a job is tried, in order. [None]: on all of them together."""
-        offered = sorted({node.model for node in self.spec.nodes if admits(node, job)})
+        offered = sorted({node.model for node in self.spec.nodes if self.world.admits(node, job)})
         if not (self.queues.prices or any(model for model, _ in self.keys)):
             return [None]
         models = [model for model in dict.fromkeys(job.models) if model in offered] or offered
@@ -127,7 +124,7 @@ class Ledger:
 
     def _one_model(self, job: Job) -> str | None:
         """The GPU model of the nodes that a job may use, where there is one."""
-        models = {node.model for node in self.spec.nodes if admits(node, job)}
+        models = {node.model for node in self.spec.nodes if self.world.admits(node, job)}
         return models.pop() if len(models) == 1 else None
 
     def part(self, queue: str, key: Key) -> int | Fraction:

@@ -32,7 +32,7 @@ def fits(room: Room, demand: Demand) -> bool:
 
 def takes_some(room: Room, job: Job) -> bool:
     """Whether a node with nothing on it takes a pod of the job."""
-    return admits(room.node, job) and any(
+    return admits(room.node, job, room.node_sets) and any(
         room.node.gpus >= group.demand.gpus and room.cpu >= group.demand.cpu and room.memory >= group.demand.memory
         for group in job.groups
     )
@@ -52,7 +52,9 @@ def place(rooms: list[Room], job: Job, score: Score, model: str | None = None) -
     Then nothing is taken. With `model` only on nodes of that GPU model.
     """
     allowed = [
-        i for i, room in enumerate(rooms) if admits(room.node, job) and (model is None or room.node.model == model)
+        i
+        for i, room in enumerate(rooms)
+        if admits(room.node, job, room.node_sets) and (model is None or room.node.model == model)
     ]
     order = list(range(len(job.groups)))
     for _ in range(len(order)):

@@ -10,7 +10,6 @@ from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.disciplines.strict import Strict
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.profile import Profile
-from kant.testing.naive import admits
 from kant.testing.reference.allocator import OwnPlaces
 from kant.testing.reference.holds import holders_of, start_beside
 from kant.testing.reference.late_heads import serve_late_heads
@@ -34,7 +33,7 @@ class ReferencePlan:
         discipline = profile.discipline
         self.keeps_priority = isinstance(discipline, Backfill) and discipline.keeps_priority
         self.rooms = world.rooms()
-        self.ledger = Ledger(world.spec, world.queues, world.running, self.rules.reclaim == "fair-share")
+        self.ledger = Ledger(world, self.rules.reclaim == "fair-share")
         self.ledger.entitle([live.job for live in (*world.waiting.values(), *world.running.values())])
         self.stopped: set[str] = set()
         self.gone: set[str] = set()  # rejected, or started
@@ -102,8 +101,8 @@ class ReferencePlan:
         job = live.job
         by_user = any(quota.user_limit >= 0 for queue in self.world.queues.queues for quota in queue.quotas)
         fixed = self.keeps_priority and not self.rights.may_stop(live)  # held for longer than its equals
-        nodes = tuple(node.name for node in self.world.spec.nodes if admits(node, job))
-        return job.queue, job.groups, nodes, job.preempts, fixed, job.user if by_user else ""
+        nodes = tuple(node.name for node in self.world.spec.nodes if self.world.admits(node, job))
+        return job.queue, job.groups, nodes, job.node_set, job.preempts, fixed, job.user if by_user else ""
 
     def _walk(self) -> None:
         """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""

@@ -9,7 +9,6 @@ from itertools import combinations
 from kant.model.job import Job
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.preemption.policy import Preemption
-from kant.testing.naive import admits
 from kant.testing.reference.ledger import BORROWING, Amounts, Ledger
 from kant.testing.reference.world import Live, World
 
@@ -106,7 +105,7 @@ class Rights:
     def shares_nodes(self, live: Live, job: Job, model: str | None) -> bool:
         """Whether some node, with `model` of that GPU model, admits both jobs."""
         nodes = [node for node in self.world.spec.nodes if model is None or node.model == model]
-        return any(admits(node, live.job) and admits(node, job) for node in nodes)
+        return any(self.world.admits(node, live.job) and self.world.admits(node, job) for node in nodes)
 
     def levels(self, waiting: Live, model: str | None, amounts: Amounts, short: bool) -> list[int]:
         """The levels at which a job may ask: how far up its queue's path it stays in quota, then borrowing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kant.model import event as ev
@@ -10,6 +11,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
+from kant.testing.naive import admits
 
 Pieces = list[list[int]]
 """An allocation as rows of integers, see `kant.model.placement`."""
@@ -36,13 +38,17 @@ class Live:
 
 @dataclass
 class Room:
-    """What is free on one node: thousandths of each device, milli-cores and MiB. A closed node takes nothing."""
+    """What is free on one node: thousandths of each device, milli-cores and MiB. A closed node takes nothing.
+
+    `node_sets` has the names of the nodes of each node set.
+    """
 
     node: Node
     devices: list[int]
     cpu: int
     memory: int
     open: bool = True
+    node_sets: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def change(self, piece: list[int], sign: int) -> None:
         """Give a piece back (1) or take it (-1). Raises AssertionError where more is taken than there is."""
@@ -54,7 +60,7 @@ class Room:
         assert min([*self.devices, self.cpu, self.memory]) >= 0, f"{self.node.name} has not what {piece} takes"
 
     def copy(self) -> Room:
-        return Room(self.node, self.devices.copy(), self.cpu, self.memory, self.open)
+        return Room(self.node, self.devices.copy(), self.cpu, self.memory, self.open, self.node_sets)
 
 
 @dataclass
@@ -67,6 +73,7 @@ class World:
     closed: dict[str, NodeStatus] = field(default_factory=dict)
     queues: QueueConfig = field(default_factory=QueueConfig)
     arrivals: int = 0
+    node_sets: dict[str, set[str]] = field(default_factory=dict)
     named: dict[str, int] = field(default_factory=dict)
     """Queues that jobs have named, in the order in which they first did."""
 
@@ -97,10 +104,17 @@ class World:
             self.closed.pop(event.node, None)
             if event.status != NodeStatus.IN_SERVICE:
                 self.closed[event.node] = NodeStatus(event.status)
+        elif isinstance(event, ev.NodeSetChanged):
+            self.node_sets.setdefault(event.node_set, set()).update(event.added)
+            self.node_sets[event.node_set].difference_update(event.removed)
         elif isinstance(event, ev.QueuesChanged):
             self.queues = event.queue_config
         elif not isinstance(event, ev.JobProgressed):
             raise TypeError(f"the reference scheduler does not model {type(event).__name__}")
+
+    def admits(self, node: Node, job: Job) -> bool:
+        """Whether pods of a job may go to a node at all."""
+        return admits(node, job, self.node_sets)
 
     def _back(self, job: str, since: int) -> Live:
         """A running job waits again, from `since` on."""
@@ -118,7 +132,7 @@ class World:
     def rooms(self) -> list[Room]:
         """What is free on each node now, counted from what runs."""
         rooms = [
-            Room(node, [1000] * node.gpus, node.cpu, node.memory, node.name not in self.closed)
+            Room(node, [1000] * node.gpus, node.cpu, node.memory, node.name not in self.closed, self.node_sets)
             for node in self.spec.nodes
         ]
         for live in self.running.values():
@@ -128,4 +142,4 @@ class World:
 
     def empty(self) -> list[Room]:
         """The nodes with nothing taken and every one in service."""
-        return [Room(node, [1000] * node.gpus, node.cpu, node.memory) for node in self.spec.nodes]
+        return [Room(node, [1000] * node.gpus, node.cpu, node.memory, True, self.node_sets) for node in self.spec.nodes]

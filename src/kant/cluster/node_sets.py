@@ -1,0 +1,81 @@
+"""Node sets: nodes that a name stands for, such as all nodes that the selector of some pods admits.
+
+A demand row ends with the bits of its set, `NODES_IN_WORD` to a column, so the kernels need no other table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import D_LIMITED, D_POOLS, DEMAND_WIDTH, NODES_IN_WORD, Table
+
+
+def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
+    """A mask over the nodes: those to which a demand may go, by their pools and by its node set.
+
+    `demand` is a row of the demand table, and `pool_of` has the pool of each node.
+    """
+    mask: NDArray[np.bool_] = (int(demand[D_POOLS]) >> pool_of) & 1 == 1
+    return mask & in_set(demand, len(pool_of)) if demand[D_LIMITED] else mask
+
+
+def in_set(demand: Table, nodes: int) -> NDArray[np.bool_]:
+    """A mask over the nodes: those of the node set that a demand is limited to."""
+    every = np.arange(nodes)
+    mask: NDArray[np.bool_] = (demand[DEMAND_WIDTH + every // NODES_IN_WORD] >> every % NODES_IN_WORD) & 1 == 1
+    return mask
+
+
+class NodeSets:
+    """The node sets of one cluster. A node may be in any number of them.
+
+    `pool_of` has the pool of each node. A set that nobody has named yet is empty.
+    """
+
+    def __init__(self, pool_of: list[int]) -> None:
+        self.pool_of = pool_of
+        self.words = -(-len(pool_of) // NODES_IN_WORD)
+        self.version = 0  # counts changes
+        self._bits: dict[str, Table] = {}
+        self._in_pool: dict[str, dict[int, int]] = {}  # how many nodes of a set each pool has
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._bits
+
+    def bits(self, name: str) -> Table:
+        """One bit for each node of the cluster, shape (words,)."""
+        bits = self._bits.get(name)
+        if bits is None:
+            bits = self._bits[name] = np.zeros(self.words, dtype=np.int64)
+            self._in_pool[name] = {}
+        return bits
+
+    def pools(self, name: str) -> int:
+        """The pools that have a node of the set, as bits."""
+        self.bits(name)
+        return sum(1 << pool for pool in self._in_pool[name])
+
+    def nodes(self, name: str) -> list[int]:
+        """The nodes of the set, by index."""
+        bits = self.bits(name).tolist()
+        return [node for node in range(len(self.pool_of)) if bits[node // NODES_IN_WORD] >> node % NODES_IN_WORD & 1]
+
+    def change(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
+        """Put nodes into a set, or take them out. Returns those that were not there, or were."""
+        bits, changed = self.bits(name), list[int]()
+        in_pool = self._in_pool[name]
+        for node in nodes:
+            word, bit = divmod(node, NODES_IN_WORD)
+            if bool(int(bits[word]) >> bit & 1) == inside:
+                continue
+            bits[word] ^= 1 << bit
+            changed.append(node)
+            pool = self.pool_of[node]
+            in_pool[pool] = in_pool.get(pool, 0) + (1 if inside else -1)
+            if not in_pool[pool]:
+                del in_pool[pool]
+        self.version += bool(changed)
+        return changed

@@ -1,0 +1,86 @@
+"""A job that names a node set runs on nodes of that set alone, as they are at that moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from kant.model.decision import NeverFits, Reject, Start
+from kant.model.event import NodeSetChanged
+from kant.model.job import Role
+from kant.model.placement import NODE
+from kant.scheduler.profile import builtin_profile
+from kant.testing import Harness, make_cluster, make_group, make_job
+
+PROFILES = ("kant", "fifo", "easy", "conservative")
+
+
+def with_sets(profile: str, *jobs: tuple[str, int], **sets: tuple[str, ...]) -> Harness:
+    """Forty nodes of two GPUs, the sets, and jobs of one pod: by name the set and how many GPUs it asks for."""
+    harness = Harness(make_cluster(*[2] * 40), builtin_profile(profile))
+    for name, nodes in sets.items():
+        harness.happen(NodeSetChanged(0, name, nodes))
+    for number, (name, gpus) in enumerate(jobs):
+        harness.submit(make_job(f"j{number}", gpus, node_set=name))
+    harness.cycle()
+    return harness
+
+
+def nodes_of(harness: Harness, job: str) -> set[str]:
+    state = harness.state
+    held = state.running.get(state.rows[job])
+    return set() if held is None else {state.spec.nodes[node].name for node in held[:, NODE].tolist()}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_job_runs_on_nodes_of_its_set_though_others_are_free(profile: str) -> None:
+    harness = with_sets(profile, ("far", 2), ("far", 2), ("far", 1), far=("n3", "n37"))
+    assert nodes_of(harness, "j0") | nodes_of(harness, "j1") == {"n3", "n37"}
+    assert not nodes_of(harness, "j2")
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_node_that_enters_a_set_is_offered_at_once(profile: str) -> None:
+    harness = with_sets(profile, ("far", 2), ("far", 2), far=("n3",))
+    assert not nodes_of(harness, "j1")
+    harness.happen(NodeSetChanged(harness.now, "far", ("n33",)))
+    harness.cycle()
+    assert nodes_of(harness, "j1") == {"n33"}
+
+
+def test_what_runs_on_a_node_that_leaves_a_set_runs_on() -> None:
+    harness = with_sets("kant", ("far", 2), far=("n3",))
+    harness.happen(NodeSetChanged(harness.now, "far", (), ("n3",)))
+    harness.submit(make_job("later", 2, node_set="far"))
+    plan = harness.cycle()
+    assert nodes_of(harness, "j0") == {"n3"}
+    assert not any(isinstance(one, Start) for one in plan.decisions)
+
+
+def test_groups_of_a_gang_have_node_sets_of_their_own() -> None:
+    harness = with_sets("kant", left=("n1",), right=("n39",))
+    harness.submit(
+        make_job(
+            "gang",
+            groups=(make_group(1), make_group(2)),
+            roles=(Role(node_set="left"), Role(node_set="right")),
+        )
+    )
+    harness.cycle()
+    assert nodes_of(harness, "gang") == {"n1", "n39"}
+
+
+def test_jobs_of_equal_sets_share_a_shape_and_others_do_not() -> None:
+    state = with_sets("kant", far=("n1",), near=("n1",)).state
+    shapes = [state.shapes.of(make_job("j", 2, node_set=name)).index for name in ("far", "far", "near", "")]
+    assert shapes[0] == shapes[1]
+    assert len(set(shapes)) == 3
+
+
+def test_an_empty_set_admits_nobody_until_it_has_a_node() -> None:
+    harness = with_sets("kant", ("far", 1))
+    rejected = harness.plans[-1].decisions[0]
+    assert isinstance(rejected, Reject) and isinstance(rejected.reason, NeverFits)
+    harness.happen(NodeSetChanged(harness.now, "far", ("n2",)))
+    harness.submit(make_job("later", 1, node_set="far"))
+    harness.cycle()
+    assert nodes_of(harness, "later") == {"n2"}
