@@ -9,6 +9,7 @@ import numpy as np
 from tests.core.tenant_runs import USERS, draw_queues
 
 from kant.model.decision import Plan
+from kant.model.errors import StateError
 from kant.model.event import Event, JobProgressed, JobProtected, JobRefused, JobSubmitted, NodeSetChanged, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
@@ -163,17 +164,21 @@ def watched_run(
         harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
     names = tuple(queue.name for queue in queues) if limited else QUEUES
     sets = bool(draw.integers(2)) and not shipped
+    fleet = seed % 3 == 0 and not shipped
     for event in draw_coming(draw, names, jobs, groups, int(draw.choice([10, 40])), sets):
         harness.run(until=event.time)
         harness.now = event.time
         if sets and draw.integers(5) == 0:
             change_node_set(draw, harness)
-        chance, node = int(draw.integers(16)), spec.nodes[int(draw.integers(len(spec.nodes)))].name
+        if fleet and draw.integers(3) == 0:
+            change_fleet(draw, harness, spec)
+        there = list(harness.state.node_index)
+        chance, node = int(draw.integers(16)), there[int(draw.integers(len(there)))] if there else ""
         if chance == 0 and limited:
             harness.set_queues(*draw_queues(draw, spec))
-        elif chance == 1 and not shipped:
+        elif chance == 1 and not shipped and node:
             harness.fail(node)
-        elif chance in (2, 3):
+        elif chance in (2, 3) and node:
             harness.bring_back(node)
         elif chance == 4 and harness.running():
             refuse_later(harness, str(draw.choice(harness.running())))
@@ -191,10 +196,30 @@ def watched_run(
 def change_node_set(draw: np.random.Generator, harness: Watched) -> None:
     """Some nodes enter a set or leave it."""
     name = str(draw.choice(NODE_SETS))
-    chosen = [node.name for node in harness.state.spec.nodes if draw.integers(2)]
+    chosen = [name for name in harness.state.node_index if draw.integers(2)]
     there = harness.reference.world.node_sets.get(name, set())
     added = tuple(node for node in chosen if node not in there)
     harness.happen(NodeSetChanged(harness.now, name, added, tuple(node for node in chosen if node in there)))
+
+
+def change_fleet(draw: np.random.Generator, harness: Watched, spec: ClusterSpec) -> None:
+    """A node joins, old or new, or leaves, or is another one from now on."""
+    state, drawn = harness.state, draw_nodes(draw, 1).nodes[0]
+    there = list(state.node_index)
+    what = int(draw.integers(4))
+    if what == 0 and len(there) < 8:
+        gone = [node for node in spec.nodes if node.name not in there]
+        new = msgspec.structs.replace(drawn, name=f"x{len(harness.events)}")
+        harness.join(gone[int(draw.integers(len(gone)))] if gone and draw.integers(2) else new)
+    elif what == 1 and there:
+        harness.leave(str(draw.choice(there)))
+    elif there:
+        name = str(draw.choice(there))
+        try:
+            harness.describe(msgspec.structs.replace(drawn, name=name))
+        except StateError:
+            harness.evict(*harness.jobs_on(name))
+            harness.describe(msgspec.structs.replace(drawn, name=name))
 
 
 def filling_run(seed: int, discipline: str, rights: str = "none") -> Watched:
@@ -247,7 +272,7 @@ def draw_contrary(draw: np.random.Generator) -> tuple[str, list[Node], tuple[Pod
 
 
 def empty(nodes: list[Node]) -> list[Room]:
-    return World(ClusterSpec("drawn", tuple(nodes))).empty()
+    return World.of(ClusterSpec("drawn", tuple(nodes))).empty()
 
 
 def draw_small(draw: np.random.Generator, pods: int) -> PodGroup:

@@ -12,6 +12,7 @@ from kant.cluster.state import ClusterState
 from kant.model import event as ev
 from kant.model.errors import StateError
 from kant.model.job import Job
+from kant.model.node import Node
 from kant.testing import make_cluster, make_group, make_job, submitted
 
 
@@ -44,6 +45,17 @@ def everything(state: ClusterState) -> dict[str, Any]:
         "running": {row: held.tolist() for row, held in state.running.items()},
         "order": (list(state.pending), list(state.running), list(state.live)),
         "known": (list(state.ids), dict(state.rows), state.job_changes.end, dict(state.queues)),
+        "fleet": (
+            state.nodes[:],
+            dict(state.node_index),
+            state.node_rows.places[:],
+            state.empty.tolist(),
+            state.left is None,
+            state.shapes.pool_keys[:],
+            state.fleet_version,
+            state.layout,
+            state.asked_anew,
+        ),
         "health": (state.health.lost, state.health.drains, state.health.bad, dict(state.health.broken)),
         "rest": (state.now, state.node_version, state.pool_versions[:], state.waiting_milli, state.arrivals),
     }
@@ -90,6 +102,20 @@ CONTRADICTIONS: dict[str, Callable[[], Any]] = {
     "a node set without a name gains a node": lambda: ev.NodeSetChanged(12, "", ("n0",)),
     "a node set gains and loses the same node": lambda: ev.NodeSetChanged(12, "s", ("n0",), ("n0",)),
     "a node set loses an unknown node": lambda: ev.NodeSetChanged(12, "s", ("n0",), ("x",)),
+    "a node joins that is there": lambda: ev.NodesJoined(12, (Node("x", 2), Node("n0", 2))),
+    "two nodes of one name join": lambda: ev.NodesJoined(12, (Node("x", 2), Node("x", 2))),
+    "a node without a name joins": lambda: ev.NodesJoined(12, (Node("", 2),)),
+    "a node joins with blocks that do not divide it": lambda: ev.NodesJoined(12, (Node("x", 4), Node("y", 4, numa=3))),
+    "no node joins": lambda: ev.NodesJoined(12, ()),
+    "nodes of too many pools join": lambda: ev.NodesJoined(12, tuple(Node(f"x{i}", 1, f"m{i}") for i in range(62))),
+    "an unknown node leaves": lambda: ev.NodesLeft(12, ("n1", "x")),
+    "a node leaves twice": lambda: ev.NodesLeft(12, ("n1", "n1")),
+    "a node leaves on which a job runs": lambda: ev.NodesLeft(12, ("n1", "n0")),
+    "a node is retired": lambda: ev.NodeChanged(12, "n1", 4),
+    "an unknown node is described": lambda: ev.NodeDescribed(12, Node("x", 2)),
+    "a node is described without a GPU that a job holds": lambda: ev.NodeDescribed(12, Node("n0", 0)),
+    "a node is described as of another model under a job": lambda: ev.NodeDescribed(12, Node("n0", 2, "A100")),
+    "a node is described with amounts that cannot be": lambda: ev.NodeDescribed(12, Node("n1", 2, cpu=-1)),
     "an unknown node loses GPUs": lambda: ev.DevicesChanged(12, "x", 1),
     "a job is evicted for a node on which it does not run": lambda: ev.JobEvicted(12, "r", "test", node="n1"),
     "a job fails on an unknown node": lambda: ev.JobFailed(12, "r", "test", node="x"),

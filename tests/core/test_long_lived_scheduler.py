@@ -20,6 +20,7 @@ from tests.examples import part
 from kant.cluster.snapshot import Snapshot, Trial
 from kant.cluster.state import ClusterState
 from kant.model.decision import NoFit, Plan, Start
+from kant.model.errors import StateError
 from kant.model.event import JobStarted, JobSubmitted, NodeSetChanged, QueuesChanged, TypicalPodsGiven
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import QueueConfig
@@ -184,7 +185,7 @@ def test_a_policy_of_ones_own_that_is_edited_is_compiled_anew(tmp_path: Path) ->
 @pytest.mark.parametrize("rights", RIGHTS)
 @pytest.mark.parametrize("discipline", DISCIPLINES, ids=str)
 def test_among_tenants_a_scheduler_that_lived_long_decides_as_a_fresh_one(discipline: Any, rights: str) -> None:
-    """Also with burst replicas, time limits, nodes that fail, node sets and queues that change, refusals."""
+    """Also with burst replicas, time limits, nodes that fail, join, leave and change, sets and queues that change."""
     seeds = part(SEEDS, DISCIPLINES.index(discipline) + list(RIGHTS).index(rights), 3)
     assert sum(compared(seed, discipline, rights) for seed in seeds) > 20 * len(seeds)
 
@@ -238,19 +239,21 @@ def among_tenants(
     watch(harness)
     jobs = draw_tenants_jobs(draw, queues, 40)
     jobs = elastic_arrivals(draw, jobs) if elastic is not None else jobs
-    sets = generator(1000 + seed)
+    sets, fleet = generator(1000 + seed), seed % 3 != 2
     for at, event in enumerate(jobs):
         harness.run(until=event.time)
         harness.now = event.time
         if seed % 2 and sets.integers(4) == 0:
             change_a_node_set(sets, harness)
-        chance = int(draw.integers(10))
+        if fleet and sets.integers(3) == 0:
+            change_fleet(sets, harness, generator(at), draw_cluster(generator(seed + at), 5).nodes)
+        chance, there = int(draw.integers(10)), list(harness.state.node_index)
         if chance == 0 and seed % 3:
             harness.set_queues(*draw_queues(draw, spec))
-        elif chance == 1:
-            harness.fail(spec.nodes[at % len(spec.nodes)].name)
-        elif chance == 2:
-            harness.bring_back(spec.nodes[at % len(spec.nodes)].name)
+        elif chance == 1 and there:
+            harness.fail(there[at % len(there)])
+        elif chance == 2 and there:
+            harness.bring_back(there[at % len(there)])
         event = with_core(draw, harness, event, seed)
         if seed % 2 and sets.integers(3) == 0:
             job = msgspec.structs.replace(event.job, node_set=str(sets.choice(NODE_SETS)))
@@ -264,10 +267,34 @@ def change_a_node_set(draw: np.random.Generator, harness: Harness) -> None:
     """Each node of the cluster changes sides or stays, by the draw."""
     state, name = harness.state, str(draw.choice(NODE_SETS))
     there = set(state.shapes.node_sets.nodes(name))
-    moved = [node for node in range(len(state.spec.nodes)) if draw.integers(2)]
-    names = [node.name for node in state.spec.nodes]
+    moved = [node for node in state.node_index.values() if draw.integers(2)]
+    names = [node.name for node in state.nodes]
     added = tuple(names[node] for node in moved if node not in there)
     harness.happen(NodeSetChanged(harness.now, name, added, tuple(names[node] for node in moved if node in there)))
+
+
+def change_fleet(
+    draw: np.random.Generator, harness: Harness, pick: np.random.Generator, drawn: tuple[Node, ...]
+) -> None:
+    """Nodes join, old ones or new, or one leaves, or is another from now on."""
+    state = harness.state
+    there = list(state.node_index)
+    gone = [node for node in state.nodes if node.name and node.name not in there]
+    new = [msgspec.structs.replace(node, name=f"{node.name}-{len(harness.events)}") for node in drawn]
+    what = int(draw.integers(4))
+    if what == 0 and len(there) < 12:
+        harness.join(
+            *(gone[: int(pick.integers(1, 3))] if gone and pick.integers(2) else new[: int(pick.integers(1, 4))])
+        )
+    elif what == 1 and there:
+        harness.leave(str(pick.choice(there)))
+    elif there:
+        node = msgspec.structs.replace(drawn[0], name=str(pick.choice(there)))
+        try:
+            harness.describe(node)
+        except StateError:
+            harness.evict(*harness.jobs_on(node.name))
+            harness.describe(node)
 
 
 def with_core(draw: np.random.Generator, harness: Harness, event: JobSubmitted, seed: int) -> JobSubmitted:

@@ -13,16 +13,17 @@ from tests.examples import examples
 
 from kant.cluster.columns import J_REMAINING
 from kant.model.decision import Hold, Plan
+from kant.model.errors import StateError
 from kant.model.event import JobPreempted, JobPriced, JobProgressed, JobProtected, TypicalPodsGiven
 from kant.model.job import Job
-from kant.model.node import ClusterSpec
+from kant.model.node import ClusterSpec, Node
 from kant.model.units import SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.registry import policies
 from kant.testing import Harness, at_random, make_profile
 from kant.testing.conformance_placement import draw_typical_pods
 from kant.testing.drawn import generator
-from kant.testing.strategies import clusters, jobs
+from kant.testing.strategies import clusters, jobs, nodes
 
 PICK = st.integers(0, 1000)
 DISCIPLINES = (
@@ -75,6 +76,14 @@ class Cluster(RuleBasedStateMachine):
 
     def waits(self) -> bool:
         return bool(self.harness.state.pending)
+
+    def has_nodes(self) -> bool:
+        return bool(self.harness.state.node_index)
+
+    def some_node(self, pick: int) -> Node:
+        state = self.harness.state
+        rows = list(state.node_index.values())
+        return state.nodes[rows[pick % len(rows)]]
 
     @rule(job=jobs("any"), several=st.sampled_from((1, 1, 3)), then_cycle=st.booleans())
     def submit(self, job: Job, several: int, then_cycle: bool) -> None:
@@ -141,23 +150,48 @@ class Cluster(RuleBasedStateMachine):
         self.harness.cancel(self.chosen(self.harness.state.live, pick))
         self.perhaps_cycle(then_cycle)
 
+    @precondition(has_nodes)
     @rule(pick=PICK, what=st.sampled_from(("fail", "cordon", "drain", "bring_back")), then_cycle=st.booleans())
     def node_changes(self, pick: int, what: str, then_cycle: bool) -> None:
-        nodes = self.harness.state.spec.nodes
-        getattr(self.harness, what)(nodes[pick % len(nodes)].name)
+        getattr(self.harness, what)(self.some_node(pick).name)
         self.perhaps_cycle(then_cycle)
 
+    @precondition(has_nodes)
     @rule(pick=PICK, seconds=st.sampled_from((0, 59)), then_cycle=st.booleans())
     def drain_by(self, pick: int, seconds: int, then_cycle: bool) -> None:
-        nodes = self.harness.state.spec.nodes
-        self.harness.drain(nodes[pick % len(nodes)].name, self.harness.now + seconds * SECOND)
+        self.harness.drain(self.some_node(pick).name, self.harness.now + seconds * SECOND)
         self.perhaps_cycle(then_cycle)
 
+    @precondition(has_nodes)
     @rule(pick=PICK, lost=st.integers(0, 255), then_cycle=st.booleans())
     def devices_change(self, pick: int, lost: int, then_cycle: bool) -> None:
-        nodes = self.harness.state.spec.nodes
-        node = nodes[pick % len(nodes)]
+        node = self.some_node(pick)
         self.harness.lose(node.name, *(device for device in range(node.gpus) if (lost >> device) & 1))
+        self.perhaps_cycle(then_cycle)
+
+    @rule(node=nodes("new"), back=st.booleans(), then_cycle=st.booleans())
+    def node_joins(self, node: Node, back: bool, then_cycle: bool) -> None:
+        state = self.harness.state
+        gone = [one for one in state.nodes if one.name and one.name not in state.node_index]
+        name = gone[0].name if gone and back else f"x{len(self.harness.events)}"
+        self.harness.join(msgspec.structs.replace(node, name=name))
+        self.perhaps_cycle(then_cycle)
+
+    @precondition(has_nodes)
+    @rule(pick=PICK, then_cycle=st.booleans())
+    def node_leaves(self, pick: int, then_cycle: bool) -> None:
+        self.harness.leave(self.some_node(pick).name)
+        self.perhaps_cycle(then_cycle)
+
+    @precondition(has_nodes)
+    @rule(node=nodes("other"), pick=PICK, then_cycle=st.booleans())
+    def node_is_described(self, node: Node, pick: int, then_cycle: bool) -> None:
+        node = msgspec.structs.replace(node, name=self.some_node(pick).name)
+        try:
+            self.harness.describe(node)
+        except StateError:
+            self.harness.evict(*self.harness.jobs_on(node.name))
+            self.harness.describe(node)
         self.perhaps_cycle(then_cycle)
 
     @precondition(runs)

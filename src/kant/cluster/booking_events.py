@@ -19,7 +19,7 @@ def booked(state: StateData, event: ev.GpusBooked) -> None:
     if before is not None and before.start <= event.time:
         raise StateError(f"reservation {name!r} has begun and cannot be booked anew")
     for node, devices, milli, tag in event.allocation[:, [NODE, MASK, MILLI, TAG]].tolist():
-        if not 0 <= node < len(state.spec.nodes) or devices <= 0 or devices >> state.spec.nodes[node].gpus:
+        if not 0 <= node < len(state.nodes) or devices <= 0 or devices >> state.nodes[node].gpus:
             raise StateError(f"reservation {name!r} books devices that are not there")
         if milli != GPU or tag <= 0:
             raise StateError(f"reservation {name!r} books parts of GPUs; expected whole ones")

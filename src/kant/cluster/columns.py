@@ -31,7 +31,7 @@ SUPERSPINE = 12
 ISLAND = 13  # GPUs in an NVLink island
 BLOCKS = 14  # GPUs in a block of devices that are close: three sizes, the narrowest first (model.node.Node)
 MIG = 17  # thousandths of a memory slice, where the GPUs are in MIG mode; else 0
-REVISION = 18  # counts changes of the node sets that it is in
+REVISION = 18  # counts changes of what it is, and of the node sets that it is in
 DEVICES = 19  # first device
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
@@ -208,7 +208,7 @@ def give_piece(table: Table, piece: Table) -> None:
 def can_take(table: Table, piece: Table) -> bool:
     """Whether the piece makes sense and the node still has what it wants."""
     node, mask, milli = piece[0], piece[2], piece[3]
-    if node < 0 or node >= table.shape[0] or table[node, STATUS] == 2:
+    if node < 0 or node >= table.shape[0] or table[node, STATUS] == 2 or table[node, STATUS] == 4:
         return False
     slots = devices_of(table)
     if mask < 0 or (mask >> slots) != 0 or piece[6] > slots or not _is_one_view(table, piece):

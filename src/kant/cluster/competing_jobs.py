@@ -27,6 +27,12 @@ class CompetingJobs:
     def __init__(self, state: StateData) -> None:
         self.state = state
         self.groups: dict[int, PoolGroup] = {}
+        self.reshaped()
+
+    def reshaped(self) -> None:
+        """Live jobs may be admitted by other pools than before."""
+        state = self.state
+        self.groups.clear()
         shapes, first = np.unique(state.jobs[: len(state.ids), J_SHAPE], return_index=True)
         for index in shapes[np.argsort(first)].tolist():  # as the first job of each came
             bits = state.shapes.shapes[index].pool_bits

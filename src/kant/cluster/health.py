@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.model.errors import StateError
-from kant.model.node import ClusterSpec
-from kant.model.placement import Allocation
+from kant.model.node import Node
+from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 
 REMEMBERED = 8
@@ -23,8 +23,7 @@ class ClusterHealth:
     a node of it failed, until it starts again. `faults` counts nodes that failed, and losses of devices.
     """
 
-    def __init__(self, spec: ClusterSpec) -> None:
-        self.spec = spec
+    def __init__(self) -> None:
         self.lost: dict[int, int] = {}
         self.drains: dict[int, int] = {}
         self.bad: dict[int, tuple[int, ...]] = {}
@@ -50,6 +49,29 @@ class ClusterHealth:
         if lost:
             self.lost[node] = lost
 
+    def left(self, node: int) -> None:
+        """A node is there no longer."""
+        self.lost.pop(node, None)
+        self.drains.pop(node, None)
+        self._failed.discard(node)
+
+    def replaced(self, node: int) -> None:
+        """Another node stands in its row: nobody has suffered from that one, nor held anything there."""
+        for row, nodes in list(self.bad.items()):
+            self.bad[row] = tuple(other for other in nodes if other != node)
+        for row, held in list(self.broken.items()):
+            if (held[:, NODE] == node).any():
+                self.broken[row] = held[held[:, NODE] != node]
+                if not len(self.broken[row]):
+                    del self.broken[row]
+
+    def keep_devices(self, node: int, devices: int) -> int:
+        """A node should have so many devices; returns those of them that it lacks."""
+        lost = self.lost.pop(node, 0) & ((1 << devices) - 1)
+        if lost:
+            self.lost[node] = lost
+        return lost
+
     def blame(self, row: int, node: int) -> None:
         """A job has failed on a node, and remembers that."""
         before = (other for other in self.bad.get(row, ()) if other != node)
@@ -60,13 +82,13 @@ class ClusterHealth:
         self.bad.pop(row, None)
         self.broken.pop(row, None)
 
-    def check(self, table: Table, live: Set[int], pending: Set[int]) -> None:
+    def check(self, table: Table, nodes: Sequence[Node], live: Set[int], pending: Set[int]) -> None:
         """Raise StateError unless this is what the node table says, and speaks of jobs that are there."""
         slots = table[:, c.DEVICES : c.DEVICES + c.devices_of(table)] < 0
         missing = {
             node: sum(1 << device for device in range(spec.gpus) if slots[node, device])
-            for node, spec in enumerate(self.spec.nodes)
-            if slots[node, : spec.gpus].any()
+            for node, spec in enumerate(nodes)
+            if table[node, c.STATUS] != NodeStatus.RETIRED and slots[node, : spec.gpus].any()
         }
         if missing != self.lost:
             raise StateError("does not hold: the devices that are lost are those that the nodes lack")

@@ -9,7 +9,8 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.booking_events import overlap
 from kant.cluster.elastic import pods_by_group
-from kant.cluster.node_table import pool_totals
+from kant.cluster.node_rows import NOBODY, place_columns
+from kant.cluster.node_table import PLACE, pool_totals, retire_row, write_node
 from kant.cluster.preemptible import PreemptibleCounts
 from kant.cluster.shapes import Shape
 from kant.cluster.state_data import StateData
@@ -17,16 +18,16 @@ from kant.model import placement as pl
 from kant.model.errors import StateError
 from kant.model.mig import GEOMETRIES
 from kant.model.placement import Allocation
-from kant.model.status import JobStatus
+from kant.model.status import JobStatus, NodeStatus
 
 
 def check(state: StateData) -> None:
     """Raise StateError with the first invariant that does not hold. Takes time by all nodes and all jobs there were."""
     fresh = state.empty.copy()
     fresh[:, c.STATUS] = state.table[:, c.STATUS]
-    scratch, ignored = c.make_log(len(state.spec.nodes)), np.zeros_like(state.pools)
+    scratch, ignored = c.make_log(len(state.table)), np.zeros_like(state.pools)
     for node, lost in state.health.lost.items():
-        c.set_lost(fresh, scratch, ignored, node, state.spec.nodes[node].gpus, lost)
+        c.set_lost(fresh, scratch, ignored, node, state.nodes[node].gpus, lost)
     for row, allocation in state.running.items():
         _say(c.take(fresh, scratch, ignored, allocation) < 0,
              f"job {state.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
@@ -68,13 +69,41 @@ def check(state: StateData) -> None:
     _say(state.elastic.keys() == {row for row in state.live if state.shape_of(row).ceiling},
          "the progress of elastic gangs is known while they live")  # fmt: skip
     _say(len(state.rows) == len(state.ids), "a job has one row")
+    _check_rows(state)
     _say(state.reserved.keys() <= state.pending.keys(), "only a job that waits is promised a place")
     booked = [one for one in state.bookings.values() if one.end > state.now]
     _say(not any(overlap(one, two) for one, two in combinations(booked, 2)), "no GPU is booked twice at a time")
-    state.health.check(state.table, state.live.keys(), state.pending.keys())
+    state.health.check(state.table, state.nodes, state.live.keys(), state.pending.keys())
     queues = state.jobs[:, c.J_QUEUE].tolist()
     held = {row: (queues[row], state.shape_of(row), allocation) for row, allocation in state.running.items()}
     state.quota_usage.check(held)
+
+
+def _check_rows(state: StateData) -> None:
+    """The rows of the table are what the nodes in them say."""
+    slots, there = c.devices_of(state.table), state.node_index
+    _say(len(state.nodes) == len(state.table) == len(state.empty), "every row of the table has its node, or none")
+    _say({row: state.nodes[row].name for row in there.values()} == {row: name for name, row in there.items()},
+         "a node is in one row, and known by its name")  # fmt: skip
+    retired = np.flatnonzero(state.table[:, c.STATUS] == NodeStatus.RETIRED).tolist()
+    _say(not there.keys() & {""} and sorted([*there.values(), *retired]) == list(range(len(state.table))),
+         "a row has a node that is there, or is retired")  # fmt: skip
+    for row, node in enumerate(state.nodes):
+        fresh = state.empty[row].copy()
+        if row in retired:
+            retire_row(fresh, slots)
+        else:
+            write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
+        _say(np.array_equal(fresh, state.empty[row]), f"an empty row {row} is {node.name!r} with nothing on it")
+        if state.left is not None and node is not NOBODY:
+            write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
+            _say(np.array_equal(fresh[: c.REVISION], state.left[row, : c.REVISION]), f"{node.name!r} may come back")
+    _say(np.array_equal(state.empty[:, PLACE], place_columns(state.node_rows.places)),
+         "two nodes are in one domain if they say so")  # fmt: skip
+    _say(state.shapes.node_sets.pool_of == state.table[:, c.POOL].tolist(), "the pool of each row is known")
+    state.shapes.node_sets.check()
+    for row, held in ((row, one.allocation) for row, one in state.reserved.items()):
+        _say(not np.isin(held[:, pl.NODE], retired).any(), f"job {state.ids[row]!r} is promised a node that is there")
 
 
 def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> bool:
@@ -84,7 +113,7 @@ def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> 
     asked = {group.demand.profile for group in shape.groups}
     for piece in allocation.tolist():
         slices = pl.slices_of_tag(piece[pl.TAG])
-        geometry = GEOMETRIES[state.spec.nodes[piece[pl.NODE]].mig]
+        geometry = GEOMETRIES[state.nodes[piece[pl.NODE]].mig]
         start = (slices & -slices).bit_length() - 1
         if not any(
             slices == (1 << profile.size) - 1 << start and profile.starts >> start & 1
@@ -108,7 +137,7 @@ def _islands_kept(state: StateData, shape: Shape, allocation: Allocation) -> boo
         owners = [
             group.demand for group in shape.groups if (group.demand.gpus, group.demand.milli) == (each, piece[pl.MILLI])
         ]
-        islands = [device // state.spec.nodes[piece[pl.NODE]].island for device in devices]
+        islands = [device // state.nodes[piece[pl.NODE]].island for device in devices]
         pods = [islands[first : first + each] for first in range(0, len(islands), each)] if devices else []
         if owners and all(demand.island for demand in owners) and any(len(set(pod)) > 1 for pod in pods):
             return False

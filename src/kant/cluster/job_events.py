@@ -167,7 +167,7 @@ def found(state: StateData, event: ev.JobFound) -> None:
     if row not in state.pending:
         raise StateError(f"job {event.job!r} was found bound without waiting")
     nodes = event.allocation[:, NODE]
-    if len(nodes) == 0 or nodes.min() < 0 or nodes.max() >= len(state.spec.nodes):
+    if len(nodes) == 0 or nodes.min() < 0 or nodes.max() >= len(state.nodes):
         raise StateError(f"job {event.job!r} was found bound to nodes that are not there")
     state.health.broken[row] = event.allocation
 

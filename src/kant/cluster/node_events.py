@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from kant.cluster import columns as c
@@ -15,7 +17,7 @@ from kant.model.units import GPU
 
 def node_changed(state: StateData, event: ev.NodeChanged) -> None:
     node = node_of(state, event.node)
-    if event.status not in list(NodeStatus):
+    if event.status not in list(NodeStatus) or event.status == NodeStatus.RETIRED:
         raise StateError(f"{event.status} is no status of a node")
     if event.until >= 0 and event.status != NodeStatus.DRAINING:
         raise StateError(f"node {event.node!r} has a time by which it is drained, and is not draining")
@@ -26,7 +28,7 @@ def node_changed(state: StateData, event: ev.NodeChanged) -> None:
 
 def devices_changed(state: StateData, event: ev.DevicesChanged) -> None:
     node = node_of(state, event.node)
-    devices, before = state.spec.nodes[node].gpus, state.health.lost.get(node, 0)
+    devices, before = state.nodes[node].gpus, state.health.lost.get(node, 0)
     if event.lost < 0 or event.lost >> devices:
         raise StateError(f"node {event.node!r} has {devices} GPUs and cannot lose those of the bits {event.lost}")
     own = state.table[node, c.DEVICES : c.DEVICES + devices].tolist()
@@ -39,32 +41,49 @@ def devices_changed(state: StateData, event: ev.DevicesChanged) -> None:
 
 
 def node_set_changed(state: StateData, event: ev.NodeSetChanged) -> None:
-    name, shapes = event.node_set, state.shapes
+    name = event.node_set
     if not name:
         raise StateError("a node set has no name")
     added, removed = ([node_of(state, node) for node in nodes] for nodes in (event.added, event.removed))
     if not set(added).isdisjoint(removed):
         raise StateError(f"node set {name!r} gains and loses the same node")
-    before = shapes.node_sets.pools(name)
+    ask_again(state, change_node_set(state, name, added, removed, event.time), event.time)
+
+
+def change_node_set(state: StateData, name: str, added: Sequence[int], removed: Sequence[int], now: int) -> list[int]:
+    """A node set has more nodes, or fewer. Returns the live jobs that may ask for something else, or never fit."""
+    shapes, before = state.shapes, state.shapes.node_sets.pools(name)
     entered = shapes.change_node_set(name, added, True)
     for node in [*entered, *shapes.change_node_set(name, removed, False)]:
         state.empty[node, c.REVISION] = state.table[node, c.REVISION] = state.table[node, c.REVISION] + 1
+        if state.left is not None:
+            state.left[node, c.REVISION] += 1
         c.note_change(state.log, node)
-        node_offers(state, node, event.time, node in entered)
+        node_offers(state, node, now, node in entered)
     moved = shapes.node_sets.pools(name) != before
     if moved:
         shapes.forget_pools(name)
-    for row in list(state.live if moved else state.pending):
-        if name in state.shape_of(row).ask.node_sets:
-            ask_again(state, row, event.time)
+    return [row for row in (state.live if moved else state.pending) if name in state.shape_of(row).ask.node_sets]
 
 
-def ask_again(state: StateData, row: int, now: int) -> None:
-    """A live job has the shape that it would have were it submitted now, and may never fit, or fit again."""
+def ask_again(state: StateData, rows: Sequence[int], now: int) -> None:
+    """Live jobs have the shapes that they would have were they submitted now, and may never fit, or fit again."""
+    before = [state.jobs.item(row, c.J_SHAPE) for row in rows]
+    for row in rows:
+        _ask_again(state, row, now)
+    if [state.jobs.item(row, c.J_SHAPE) for row in rows] != before:
+        state.asked_anew += 1
+        for follower in state.followers:
+            follower.reshaped()
+
+
+def _ask_again(state: StateData, row: int, now: int) -> None:
     shape = state.shapes.of(state.live[row])
     state.jobs[row, c.J_SHAPE] = shape.index
     if row in state.elastic:
         state.elastic[row].shape = shape
+    if row in state.running and state.quota_usage.tree is not None:
+        state.quota_usage.resized(row, shape, state.running[row], now)
     state.job_changes.add(row)
     for follower in state.followers:
         follower.job_changed(row, now)

@@ -5,12 +5,14 @@ A demand row ends with the bits of its set, `NODES_IN_WORD` to a column, so the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster.columns import D_LIMITED, D_POOLS, DEMAND_WIDTH, NODES_IN_WORD, Table
+from kant.model.errors import StateError
 
 
 def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
@@ -62,6 +64,39 @@ class NodeSets:
         """The nodes of the set, by index."""
         bits = self.bits(name).tolist()
         return [node for node in range(len(self.pool_of)) if bits[node // NODES_IN_WORD] >> node % NODES_IN_WORD & 1]
+
+    def grow(self, nodes: int) -> None:
+        """The cluster has so many rows for nodes from now on."""
+        self.pool_of += [0] * (nodes - len(self.pool_of))
+        more = -(-nodes // NODES_IN_WORD) - self.words
+        self.words += more
+        for name, bits in self._bits.items():
+            self._bits[name] = np.concatenate([bits, np.zeros(more, dtype=np.int64)])
+
+    def of(self, node: int) -> list[str]:
+        """The sets that a node is in."""
+        word, bit = divmod(node, NODES_IN_WORD)
+        return [name for name, bits in self._bits.items() if bits.item(word) >> bit & 1]
+
+    def move(self, node: int, pool: int) -> list[str]:
+        """A node is in this pool from now on. Returns its sets that have nodes in other pools than before."""
+        before, moved = self.pool_of[node], []
+        self.pool_of[node] = pool
+        for name in self.of(node) if pool != before else ():
+            counts = self._in_pool[name]
+            counts[before] -= 1
+            if counts[before] == 0 or pool not in counts:
+                moved.append(name)
+            if not counts[before]:
+                del counts[before]
+            counts[pool] = counts.get(pool, 0) + 1
+        return moved
+
+    def check(self) -> None:
+        """Raise StateError unless the sets have nodes in the pools that they count."""
+        for name in self._bits:
+            if self._in_pool[name] != Counter(self.pool_of[node] for node in self.nodes(name)):
+                raise StateError("does not hold: a node set counts its nodes by pool")
 
     def change(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
         """Put nodes into a set, or take them out. Returns those that were not there, or were."""

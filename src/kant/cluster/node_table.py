@@ -1,49 +1,82 @@
-"""The table of the nodes, and the totals of their pools, made from scratch."""
+"""The table of the nodes, and the totals of their pools, made from scratch; and its rows, made one by one."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.shapes import Shapes
+from kant.cluster.node_rows import Place, place_columns
 from kant.model.errors import StateError
 from kant.model.mig import GEOMETRIES
-from kant.model.node import MAX_GPUS, ClusterSpec
+from kant.model.node import MAX_GPUS, Node, PoolKey
 from kant.model.status import NodeStatus
 from kant.model.units import FOREVER
 
+PLACE = slice(c.HBD, c.SUPERSPINE + 1)
+"""The columns that say where a node is in the fabric."""
 
-def node_table(spec: ClusterSpec, shapes: Shapes) -> Table:
+
+def check_node(node: Node) -> None:
+    """Raise StateError for a node that the table cannot describe."""
+    if not 0 <= node.gpus <= MAX_GPUS or not 0 <= node.cpu <= FOREVER or not 0 <= node.memory <= FOREVER:
+        raise StateError(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
+    if node.mig and node.mig not in GEOMETRIES:
+        raise StateError(f"node {node.name!r} has a MIG geometry that nobody knows: {node.mig!r}")
+    if not node.is_regular:
+        raise StateError(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
+
+
+def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[PoolKey, int]) -> Table:
     """The node table of an empty cluster."""
-    for node in spec.nodes:
-        if not 0 <= node.gpus <= MAX_GPUS or not 0 <= node.cpu <= FOREVER or not 0 <= node.memory <= FOREVER:
-            raise StateError(f"node {node.name!r} has amounts that cannot be counted (and at most {MAX_GPUS} GPUs)")
-        if node.mig and node.mig not in GEOMETRIES:
-            raise StateError(f"node {node.name!r} has a MIG geometry that nobody knows: {node.mig!r}")
-        if not node.is_regular:
-            raise StateError(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
-    slots = max((node.gpus for node in spec.nodes), default=0)
-    table = np.zeros((len(spec.nodes), c.DEVICES + 3 * slots + 1), dtype=np.int64)
-    domains: list[dict[tuple[str, ...], int]] = [{}, {}, {}, {}]
-    for row, node in zip(table, spec.nodes, strict=True):
-        path = (
-            (node.superspine,),
-            (node.superspine, node.spine),
-            (node.superspine, node.spine, node.leaf),
-            (node.superspine, node.spine, node.leaf, "hbd", node.hbd) if node.hbd else ("node", node.name),
-        )
-        superspine, spine, leaf, hbd = (
-            names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True)
-        )
-        row[: c.DEVICES] = (
-            NodeStatus.IN_SERVICE.value, shapes.pool_of[node.pool], node.gpus, node.gpus,
-            node.gpus * 1000, node.cpu, node.memory, node.cpu, node.memory, hbd, leaf, spine, superspine,
-            node.island, *node.blocks, GEOMETRIES[node.mig].milli if node.mig else 0, 0,
-        )  # fmt: skip
-        row[c.DEVICES : c.DEVICES + slots] = -1
-        row[c.DEVICES : c.DEVICES + node.gpus] = 1000
+    kinds: dict[tuple[object, ...], list[int]] = {}  # large clusters have few
+    for row, node in enumerate(nodes):
+        amounts = (node.gpus, node.cpu, node.memory, node.nvlink, node.numa, node.nic)
+        kinds.setdefault((*amounts, node.model, node.queues, node.mig, node.flavor), []).append(row)
+    for rows in kinds.values():
+        check_node(nodes[rows[0]])
+    slots = max([node.gpus for node in nodes], default=0)
+    table = np.zeros((len(nodes), c.DEVICES + 3 * slots + 1), dtype=np.int64)
+    for rows in kinds.values():
+        first = nodes[rows[0]]
+        write_node(table[rows[0]], first, pool_of[first.pool], slots)
+        table[rows] = table[rows[0]]
+    table[:, PLACE] = place_columns(places)
     return table
+
+
+def write_node(row: Table, node: Node, pool: int, slots: int) -> None:
+    """Make a row that of a node in service of which nothing is taken. Its place and its revision stay as they are."""
+    row[: c.HBD] = (
+        NodeStatus.IN_SERVICE.value, pool, node.gpus, node.gpus, node.gpus * 1000, node.cpu, node.memory, node.cpu,
+        node.memory,
+    )  # fmt: skip
+    row[c.ISLAND : c.REVISION] = (node.island, *node.blocks, GEOMETRIES[node.mig].milli if node.mig else 0)
+    row[c.DEVICES :] = 0
+    row[c.DEVICES : c.DEVICES + slots] = -1
+    row[c.DEVICES : c.DEVICES + node.gpus] = 1000
+
+
+def retire_row(row: Table, slots: int) -> None:
+    """Make a row that of no node: it has nothing, and keeps its pool, its place and its revision."""
+    pool = row[c.POOL]
+    write_node(row, Node("", 0, cpu=0, memory=0), pool, slots)
+    row[c.STATUS] = NodeStatus.RETIRED.value
+
+
+def enlarged(table: Table, rows: int, slots: int) -> Table:
+    """A node table with so many rows and slots for devices; the new rows are retired."""
+    had, nodes = c.devices_of(table), len(table)
+    found: Table = np.zeros((rows, c.DEVICES + 3 * slots + 1), dtype=np.int64)
+    found[:, c.STATUS] = NodeStatus.RETIRED.value
+    found[:, c.DEVICES : c.DEVICES + slots] = -1
+    found[:nodes, : c.DEVICES] = table[:, : c.DEVICES]
+    for part, width in enumerate((had, had + 1, had)):  # devices, pods by size, slices of devices
+        old, new = (c.DEVICES + part * each + (part == 2) for each in (had, slots))
+        found[:nodes, new : new + width] = table[:, old : old + width]
+    return found
 
 
 def pool_totals(table: Table, pools: int) -> Table:

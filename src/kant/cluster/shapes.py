@@ -123,6 +123,7 @@ class Shapes:
         self._by_ask: dict[Ask, Shape] = {}
         self._by_planned_ask: dict[Ask, Shape] = {}
         self._planned_shapes: list[Shape] = []
+        self.ask_nothing = False  # whether a demand has come that takes nothing from its node
         self.node_sets = NodeSets([self.pool_of[node.pool] for node in nodes])
         self._demand_rows: dict[tuple[Demand, int, str], int] = {}
         self._limited: dict[str, list[int]] = {}  # rows of demands by the node set that they are limited to
@@ -318,6 +319,21 @@ class Shapes:
         """The shape of this index: of jobs, or below zero one that was made while planning."""
         return self.shapes[index] if index >= 0 else self._planned_shapes[-1 - index]
 
+    def add_pools(self, keys: Iterable[PoolKey]) -> None:
+        """There are further pools. Jobs that one of them admits have other shapes from now on."""
+        for key in keys:
+            self.pool_of[key] = len(self.pool_keys)
+            self.pool_keys.append(key)
+        self._pools_by_job.clear()
+        self._by_request.clear()
+
+    def grow(self, nodes: int) -> None:
+        """The cluster has so many rows for nodes from now on."""
+        self.node_sets.grow(nodes)
+        more = DEMAND_WIDTH + self.node_sets.words - self.demands.shape[1]
+        if self._limited and more:
+            self.demands = np.hstack([self.demands, np.zeros((len(self.demands), more), dtype=np.int64)])
+
     def change_node_set(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
         """Put nodes into a node set, or take them out. Returns those that demands limited to it now find changed."""
         changed = self.node_sets.change(name, nodes, inside)
@@ -342,6 +358,7 @@ class Shapes:
             tag = -1 if demand.gpus == 0 else (demand.gpus if demand.milli == 1000 and not demand.mig else 0)
             slices, starts = self._places(demand, pools)
             parts = demand.charged_milli if demand.gpus == 0 else 0
+            self.ask_nothing |= not (demand.gpus or demand.cpu or demand.memory)
             self.demands[row, :DEMAND_WIDTH] = (
                 demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag, demand.island, slices, starts, parts,
                 False,

@@ -79,14 +79,14 @@ class Snapshot:
         self.previous = 0  # time of the cycle before this one
         self.table = state.table.copy()
         self._empty = False
-        self.log = c.make_log(len(state.spec.nodes))
+        self.log = c.make_log(len(state.table))
         self._seen = int(state.log[0])
         self._tried = 0
 
     def of_empty_cluster(self) -> Snapshot:
-        """The cluster with every node in service and nothing taken. It follows nothing: never refresh it."""
+        """The cluster with nothing taken and every node in service, also those that have left."""
         empty = Snapshot(self.state)
-        empty.table = self.state.empty.copy()
+        empty.table = self.state.with_left.copy()
         empty._empty = True
         return empty
 
@@ -102,7 +102,8 @@ class Snapshot:
         state = self.state
         source = state.log
         if source[0] != self._seen or self.log[0] != self._tried:
-            copy_changed(state.table, source, self._seen, self.table, self.log, self._tried)
+            truth = state.with_left if self._empty else state.table
+            copy_changed(truth, source, self._seen, self.table, self.log, self._tried)
             self._seen = int(source[0])
             self._tried = int(self.log[0])
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from kant.cluster import booking_events as booking
 from kant.cluster import elastic_events as elastic
+from kant.cluster import fleet_events as fleet
 from kant.cluster import job_events as job
 from kant.cluster import node_events as node
 from kant.cluster.competing_jobs import CompetingJobs
@@ -40,6 +41,9 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.QueuesChanged: node.queues_changed,
     ev.QueuesUsed: node.queues_used,
     ev.NodeChanged: node.node_changed,
+    ev.NodesJoined: fleet.joined,
+    ev.NodesLeft: fleet.left,
+    ev.NodeDescribed: fleet.described,
     ev.NodeSetChanged: node.node_set_changed,
     ev.DevicesChanged: node.devices_changed,
     ev.GpusBooked: booking.booked,

@@ -12,6 +12,7 @@ from kant.cluster.columns import Table
 from kant.cluster.elastic import Progress
 from kant.cluster.health import ClusterHealth
 from kant.cluster.history import RunTimes
+from kant.cluster.node_rows import NodeRows
 from kant.cluster.node_table import node_table, pool_totals
 from kant.cluster.preemptible import PreemptibleCounts
 from kant.cluster.quota_usage import QuotaUsage
@@ -36,6 +37,10 @@ class Follower(Protocol):
         """A node has more or less to offer."""
         ...
 
+    def reshaped(self) -> None:
+        """Live jobs ask for other pools than before."""
+        ...
+
 
 class StateData:
     """Nodes, jobs and who holds what.
@@ -45,6 +50,8 @@ class StateData:
     `reserved` has what waiting jobs are promised, `bookings` what people have booked, by name (the last few may be
     over); no two of them have a GPU at the same time. `burst_replicas` has the live replicas of each base job, `health`
     what is wrong with nodes and who suffered from it, `elastic` the progress of live elastic gangs.
+    `spec` is what the run began with. `nodes` has the node of each row of the table now (`node_rows`), `node_index` the
+    rows of those that are there, by name.
     `affinity_members` has the running jobs of each affinity group, `prices` what stopping a live job costs, where
     somebody has said so, in milli-GPU-seconds.
 
@@ -59,10 +66,13 @@ class StateData:
         self.shapes = Shapes(spec.nodes, workloads)
         if len(self.shapes.pool_keys) > MAX_POOLS:
             raise StateError(f"a cluster has at most {MAX_POOLS} pools, this one has {len(self.shapes.pool_keys)}")
-        self.node_index = {node.name: index for index, node in enumerate(spec.nodes)}
+        self.node_rows = NodeRows(spec.nodes)
+        self.nodes, self.node_index = self.node_rows.nodes, self.node_rows.index
         if not spec.nodes or len(self.node_index) != len(spec.nodes):
             raise StateError("a cluster has nodes, and no two of one name")
-        self.empty = node_table(spec, self.shapes)  # every node in service and nothing taken; never written
+        # Every node in service and nothing taken.
+        self.empty = node_table(self.nodes, self.node_rows.places, self.shapes.pool_of)
+        self.left: Table | None = None  # as `empty`, with those that have left, once one has
         self.table = self.empty.copy()
         self.log = c.make_log(len(spec.nodes))
         self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
@@ -86,13 +96,16 @@ class StateData:
         self.queues: dict[str, int] = {}
         self.users: dict[str, int] = {}
         self.history = RunTimes() if learn else None
-        self.quota_usage = QuotaUsage(self.shapes, self.table[:, c.POOL].tolist(), usage_hours)
-        self.health = ClusterHealth(spec)
+        self.quota_usage = QuotaUsage(self.shapes, self.shapes.node_sets.pool_of, usage_hours)
+        self.health = ClusterHealth()
         self.typical = TypicalPods()
         self.proposal: PlanProposed | None = None  # the last one of a solver
         self.given_pods: Table | None = None  # the typical pods, where they are given
         self.capacity_version = 0  # counts what may let a waiting job start: freed capacity, a waiting job that left
         self.node_version = 0  # counts changes of the status or the devices of nodes
+        self.fleet_version = 0  # counts events by which nodes joined, left, or were described anew
+        self.asked_anew = 0  # counts changes after which a waiting job may never fit, or ask for other nodes
+        self.layout = 0  # counts those of them after which what is kept by node has to be made again
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
         self.limits_runs = False  # whether a job or a booking has come that lasts only so long
         self.bookings: dict[str, Booking] = {}
@@ -106,6 +119,19 @@ class StateData:
         if self.given_pods is not None:
             return self.given_pods
         return self.typical.rows_of(self.jobs[: len(self.ids), c.J_SHAPE], self.shapes)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the nodes that are there, or have left."""
+        return int(self.with_left[:, c.GPUS].sum())
+
+    @property
+    def with_left(self) -> Table:
+        """Every node that is there or has left, in service and with nothing taken. What does not fit there never will.
+
+        A node that has left may come back, and jobs wait for it.
+        """
+        return self.empty if self.left is None else self.left
 
     def shape_of(self, row: int) -> Shape:
         """What the job asks for."""

@@ -1,7 +1,7 @@
 """What happened: a closed union. Events are the only way in which the state of a cluster changes.
 
 Times are microseconds on the run's clock. Jobs are named by id, nodes by name; a node inside an allocation is its
-index in the cluster, as the header of the journal lists it.
+row: as the header of the journal lists the nodes, and from then on as they join (`kant.cluster.node_rows`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from kant.model.job import Job, PodGroup, Role
+from kant.model.node import Node
 from kant.model.tenant import QueueConfig
 
 
@@ -207,6 +208,35 @@ class NodeChanged(_Event, frozen=True, tag="node"):
     until: int = -1
 
 
+class NodesJoined(_Event, frozen=True, tag="joined"):
+    """Nodes that were not there are in service from now on.
+
+    One that was there before has its old row, and is in the node sets in which it was; another is in none. Which row
+    that gets is a rule (`kant.cluster.node_rows`).
+    """
+
+    nodes: tuple[Node, ...]
+
+
+class NodesLeft(_Event, frozen=True, tag="left"):
+    """These nodes are there no longer. What ran there was stopped before by events of its own.
+
+    Promises on them are void. They may come back: a job that fits nowhere else waits for them.
+    """
+
+    nodes: tuple[str, ...]
+
+
+class NodeDescribed(_Event, frozen=True, tag="described"):
+    """The node of this name is from now on as `node` says: of another size, in another pool, elsewhere in the fabric.
+
+    What runs there stays: where that would not fit, the event is refused. So does the node's status, and its place in
+    node sets. Promises on it that it can no longer keep are void.
+    """
+
+    node: Node
+
+
 class NodeSetChanged(_Event, frozen=True, tag="node-set"):
     """From now on the node set `node_set` has the nodes `added`, and no longer has those `removed`.
 
@@ -315,6 +345,9 @@ Event = (
     | QueuesChanged
     | QueuesUsed
     | NodeChanged
+    | NodesJoined
+    | NodesLeft
+    | NodeDescribed
     | NodeSetChanged
     | DevicesChanged
     | GpusBooked

@@ -22,3 +22,4 @@ class NodeStatus(IntEnum):
     CORDONED = 1  # what runs there runs on and nothing new comes; it still counts
     FAILED = 2  # nothing runs there and it does not count
     DRAINING = 3  # nothing new comes and what runs there leaves; it counts until no GPU of it is in use
+    RETIRED = 4  # there is no node in this row: it has left, or none has joined yet

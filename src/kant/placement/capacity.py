@@ -57,6 +57,7 @@ class NodeScores(Slots):
     """What each node is worth to each demand under one policy. `order` has the nodes in the order of equals."""
 
     def __init__(self, policy: NodePolicy, order: Table, typical_pods: Table, empty: Table) -> None:
+        self.policy = policy
         self.kernel = index_kernel(type(policy))
         self.typical_pods = typical_pods
         self.params = policy.numbers(typical_pods, empty)
@@ -64,6 +65,10 @@ class NodeScores(Slots):
         self.order: Table = np.stack([order, np.argsort(order)])
         self._size = 1 << max(len(order) - 1, 1).bit_length()
         super().__init__(self._size, INDEX_CELLS)
+
+    def is_outdated(self, empty: Table) -> bool:
+        """Whether the policy works out other numbers for the nodes that there are now."""
+        return not np.array_equal(self.policy.numbers(self.typical_pods, empty), self.params)
 
     def _allot(self, slots: int, kept: int) -> None:
         index = np.zeros((slots, INDEX_WIDTH, self._size), dtype=np.int64)

@@ -153,7 +153,7 @@ def _near(
     `widest` is the level of the last domain that is tried. Of the domains inside it those come first that have one
     of the nodes `beside`.
     """
-    topology, pieces = domains.topology, PieceBuffer(domains.snapshot.state.spec.gpus)
+    topology, pieces = domains.topology, PieceBuffer(domains.snapshot.state.gpus)
     pieces.reserve(shape)
     gang = GangPlacement(domains, shape, pieces)
     gang.begin(job_row)

@@ -17,6 +17,13 @@ class PieceBuffer:
     def __init__(self, gpus: int) -> None:
         self.rows: Table = np.zeros((64, WIDTH), dtype=np.int64)
         self._gpus = gpus
+        self._limited: dict[int, Shape] = {}  # those for which more GPUs would have more places
+
+    def has_gpus(self, gpus: int) -> None:
+        """The cluster has so many GPUs from now on."""
+        self._gpus = max(gpus, self._gpus)
+        for shape in list(self._limited.values()):
+            self.reserve(shape)
 
     def reserve(self, shape: Shape) -> None:
         """Make room for the longest placement of `shape`: a row for each pod, but no more than GPUs have places for."""
@@ -26,6 +33,8 @@ class PieceBuffer:
         for group in shape.groups:
             places = self._gpus * (1000 // group.demand.milli) if group.demand.gpus else group.count
             most += min(group.count, places)
+            if places < group.count:
+                self._limited[shape.index] = shape
         if most > len(self.rows):
             self.rows = np.zeros((most, WIDTH), dtype=np.int64)
 

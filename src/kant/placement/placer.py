@@ -75,7 +75,7 @@ class Placer:
         self.trial = Trial(snapshot)
         self._is_empty = empty
         self._zone = None if empty else next((one for one in self.policies if isinstance(one, ESpread)), None)
-        self._pieces = PieceBuffer(snapshot.state.spec.gpus)
+        self._pieces = PieceBuffer(snapshot.state.gpus)
         self._reads_typical_pods = any(one.reads_typical_pods for one in self.policies)
         self._typical_pods = NO_TYPICAL_PODS
         self._cycle = -1  # of the trial, when the typical pods were read
@@ -88,7 +88,8 @@ class Placer:
         self._spreadings: dict[str, SpreadPlacer] = {}
         self._empty: Placer | None = None
         self._never: dict[int, NeverFits | None] = {}
-        self._node_sets = 0  # their version, for which this is known
+        self._known = (0, 0)  # the versions of the fleet and of the node sets for which this is known
+        self._fleet = snapshot.state.fleet_version
 
     @cached_property
     def calendar(self) -> Calendar:
@@ -177,10 +178,13 @@ class Placer:
 
     def never_fits(self, shape: Shape) -> NeverFits | None:
         """Why `shape` could not start even on the empty cluster with every node in service; None where it could."""
-        version = self.snapshot.state.shapes.node_sets.version
-        if version != self._node_sets:
-            self._node_sets, self._empty = version, None
+        state = self.snapshot.state
+        versions = state.fleet_version, state.shapes.node_sets.version
+        if versions != self._known:
+            self._known = versions
             self._never.clear()
+            if self._empty is not None:
+                self._empty.snapshot.refresh(state.now)
         if shape.index not in self._never:
             if self._empty is None:
                 snapshot = self.snapshot.of_empty_cluster()
@@ -240,12 +244,28 @@ class Placer:
         """Once a cycle, if some policy asks. With other typical pods every score may be another one."""
         self._cycle = self.trial.cycles
         typical_pods = self.snapshot.typical_pods if self._reads_typical_pods else NO_TYPICAL_PODS
+        if self._fleet != self.snapshot.state.fleet_version:
+            self._read_fleet()
         if typical_pods is not self._typical_pods:
             self._typical_pods = typical_pods
-            self._scores.clear()
-            self._domains.clear()
-            self._by_domain.clear()
-            self._routes.clear()
+            self._forget_scores()
+
+    def _read_fleet(self) -> None:
+        """Nodes have joined, left or changed: what depends on all of them together may be otherwise."""
+        state = self.snapshot.state
+        self._fleet = state.fleet_version
+        self._pieces.has_gpus(state.gpus)
+        if self._zone is not None:
+            self._spreadings.clear()
+        outdated = any(one.is_outdated(state.empty) for one in self._scores.values())
+        if self._zone is not None or outdated or any(one.is_outdated(state.empty) for one in self._domains.values()):
+            self._forget_scores()
+
+    def _forget_scores(self) -> None:
+        self._scores.clear()
+        self._domains.clear()
+        self._by_domain.clear()
+        self._routes.clear()
 
     # --- what shapes share --------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class Admission:
             return [shape]
         shapes = self.state.shapes
         own = reduce(or_, shape.ask.gpu_roles, 0) or shape.pool_bits
-        offered = [shapes.pool_keys[pool][0] for pool in shape.pools if own >> pool & 1]
+        offered = sorted([shapes.pool_keys[pool][0] for pool in shape.pools if own >> pool & 1])
         job = self.state.live[row]
         liked = job.models or tuple(model for role in job.roles for model in role.models)
         models = list(dict.fromkeys(model for model in liked if model in offered) or dict.fromkeys(offered))

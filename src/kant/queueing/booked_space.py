@@ -82,7 +82,7 @@ class BookedSpace:
 
     def _outside(self, name: str) -> dict[int, int]:
         booked = self.state.bookings[name].devices()
-        every = {node: (1 << spec.gpus) - 1 for node, spec in enumerate(self.state.spec.nodes)}
+        every = {node: (1 << spec.gpus) - 1 for node, spec in enumerate(self.state.nodes)}
         return {node: bits & ~booked.get(node, 0) for node, bits in every.items()}
 
     def _inside(self, names: tuple[str, ...]) -> dict[int, int]:
@@ -136,7 +136,7 @@ class BookedSpace:
         found = []
         for node in nodes.tolist():
             milli, every = int(table[node, MIG]), (1 << GPU // int(table[node, MIG])) - 1
-            for device in range(self.state.spec.nodes[node].gpus):
+            for device in range(self.state.nodes[node].gpus):
                 left = every & ~int(table[node, slices_at(table) + device])
                 if closed[node] >> device & 1 and left and table[node, DEVICES + device] > 0:
                     found.append([node, 1, 1 << device, milli * left.bit_count(), 0, 0, -1 - left])

@@ -128,6 +128,7 @@ class PendingQueue:
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users
         self._booking_version = 0
+        self._asked_anew = state.asked_anew
 
     # --- following the state ---------------------------------------------------------------------------------
 
@@ -139,6 +140,9 @@ class PendingQueue:
         if self.state.books and self._turns(now):
             moved = None
         self.now, changed = now, 0
+        if self._asked_anew != self.state.asked_anew:
+            self._asked_anew, self.arrived = self.state.asked_anew, list(self.state.pending)
+            self.wake_all()
         self.leaving.clear()
         if self.released:
             self.released.clear()
@@ -564,6 +568,8 @@ class PendingQueue:
     def leave(self, row: int) -> None:
         """The plan rejects a job, or starts it in place of lost nodes: it is not tried any more."""
         self.leaving.add(row)
+        if self.back_offs.ends:
+            self.back_offs.forget(row)
         if row in self._place:
             self._drop([row])
 

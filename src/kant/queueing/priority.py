@@ -26,12 +26,14 @@ from kant.cluster.columns import (
     J_USER,
     MEMORY_FREE,
     POOL,
+    STATUS,
     Table,
 )
 from kant.cluster.node_sets import in_set
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import Allocation
+from kant.model.status import NodeStatus
 from kant.queueing.bucket import Entry
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
@@ -211,6 +213,7 @@ def takes_pods(empty: Table, demand: Table) -> Mask:
     `empty` has a row for each node, as it is with nothing on it.
     """
     takes: Mask = (int(demand[D_POOLS]) >> empty[:, POOL]) & 1 == 1
+    takes &= empty[:, STATUS] == NodeStatus.IN_SERVICE
     if demand[D_LIMITED]:
         takes &= in_set(demand, len(empty))
     takes &= (empty[:, GPUS] >= demand[D_GPUS]) & (empty[:, CPU_FREE] >= demand[D_CPU])

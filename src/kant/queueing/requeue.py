@@ -75,6 +75,10 @@ class BackOffs:
                 rows.append(row)
         return rows
 
+    def forget(self, row: int) -> None:
+        """The plan has decided on a job that backs off: nobody waits for that any more."""
+        self._end.pop(row, None)
+
     def next_end(self) -> int:
         """When the next back-off ends, µs; -1 where no job backs off."""
         while self.ends and not self._counts(*self.ends[0]):

@@ -25,8 +25,21 @@ class Scheduler:
     """
 
     def __init__(self, state: ClusterState, profile: Profile, seed: int = 0) -> None:
+        if state.shapes.workloads != profile.matches:
+            raise StateError("the state was not made to tell the profile's workloads apart (`workloads`)")
         self.state = state
         self.profile = profile
+        self.seed = seed
+        self._evictors = profile.evictors
+        ahead = profile.discipline.forecasts
+        looks_at_running = ahead or not profile.discipline.buckets or profile.order.moving or profile.order.remembers
+        self._may_be_idle = not looks_at_running
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Keep everything by the rows of nodes as they lie now."""
+        state, profile, seed = self.state, self.profile, self.seed
+        self._layout = state.layout
         self.snapshot = Snapshot(state)
         self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
         by, bucket_of = profile.preemption, profile.discipline.bucket if profile.discipline.buckets else None
@@ -34,15 +47,11 @@ class Scheduler:
         self.pending = PendingQueue(
             state, profile.order, profile.requeue, bucket_of, by is not None, by_chance, fair, self.placer.may_fit
         )
-        self.pending.keeps_priority, self._evictors = profile.keeps_priority, profile.evictors
+        self.pending.keeps_priority = profile.keeps_priority
         self.limits = Limits(state)
-        if state.shapes.workloads != profile.matches:
-            raise StateError("the state was not made to tell the profile's workloads apart (`workloads`)")
         self.growth = Growth(state, profile.elastic)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.calendar, profile.estimates) if ahead else None
-        looks_at_running = ahead or not profile.discipline.buckets or profile.order.moving or profile.order.remembers
-        self._may_be_idle = not looks_at_running
         self._seen = -1  # up to where the log of job changes has been read
 
     def cycle(self, now: int) -> Plan:
@@ -65,6 +74,8 @@ class Scheduler:
     def begin(self, now: int) -> CyclePlan:
         """An empty plan at `now`, before a snapshot and a queue that are up to date."""
         profile, state, log = self.profile, self.state, self.state.job_changes
+        if state.layout != self._layout:
+            self._begin_anew()
         self._seen, moved = log.end, log.since(self._seen) if self._seen >= 0 else None  # None: nobody knows
         self.snapshot.refresh(now)
         self.pending.refresh(now, moved)

@@ -104,7 +104,7 @@ class _Search:
     def best(self, in_the_way: InTheWay, will_do: WillDo) -> tuple[list[Candidate], int] | None:
         """The victims and the node; None where no node would do whoever left."""
         found: list[tuple[tuple[object, ...], list[Candidate], int]] = []
-        names = self.cycle.state.spec.nodes
+        names = self.cycle.state.nodes
         for node in self._nodes() if self.ordered else ():
             places = {self._place_of.get(job, -1) for job in in_the_way(names[node].name)}
             near = [self.ordered[place] for place in sorted(places) if place >= 0]

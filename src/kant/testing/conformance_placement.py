@@ -125,7 +125,7 @@ class PlacementRound:
         if draw.integers(6) == 0:
             node = int(draw.integers(len(self.spec.nodes)))
             name, gpus = self.spec.nodes[node].name, self.spec.nodes[node].gpus
-            status = NodeStatus(int(draw.integers(len(NodeStatus))))
+            status = NodeStatus(int(draw.integers(NodeStatus.RETIRED.value)))
             lost = int(draw.integers(1 << gpus)) if draw.integers(2) else 0
             for row in state.jobs_on(node, -1 if status == NodeStatus.FAILED else lost):
                 state.apply(JobFinished(now, state.ids[row]))

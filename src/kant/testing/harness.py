@@ -37,10 +37,13 @@ from kant.model.event import (
     JobShrunk,
     JobSubmitted,
     NodeChanged,
+    NodeDescribed,
+    NodesJoined,
+    NodesLeft,
     QueuesChanged,
 )
 from kant.model.job import Job
-from kant.model.node import ClusterSpec
+from kant.model.node import ClusterSpec, Node
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.model.tenant import Queue, QueueConfig
@@ -164,6 +167,20 @@ class Harness(PlanExecutor):
 
     def bring_back(self, node: str) -> None:
         self.happen(NodeChanged(self.now, node, NodeStatus.IN_SERVICE))
+
+    def join(self, *nodes: Node) -> None:
+        """Nodes that were not there are in service from now on."""
+        self.happen(NodesJoined(self.now, nodes))
+
+    def leave(self, *nodes: str) -> None:
+        """Nodes leave: what runs there is evicted first."""
+        for node in nodes:
+            self.evict(*self.jobs_on(node), reason=f"{node} left", node=node)
+        self.happen(NodesLeft(self.now, nodes))
+
+    def describe(self, node: Node) -> None:
+        """A node is another one than it was from now on."""
+        self.happen(NodeDescribed(self.now, node))
 
     # --- cycles ---------------------------------------------------------------------------------------------
 
@@ -289,4 +306,4 @@ class Harness(PlanExecutor):
     def nodes_of(self, job: str) -> list[str]:
         """The nodes on which a running job lies, one name for each piece."""
         pieces = self.state.running[self.state.row_of(job)]
-        return [self.state.spec.nodes[int(node)].name for node in pieces[:, NODE]]
+        return [self.state.nodes[int(node)].name for node in pieces[:, NODE]]

@@ -120,7 +120,9 @@ class Calendar:
         self._count(allocation, start, end, -1)
 
     def forget(self) -> None:
-        """Forget what was learned of demands: the nodes that admit them are others now."""
+        """Forget what was learned of demands: other nodes admit them now, or nodes are others than they were."""
+        self._ledgers[:, [L_GPUS, L_POOL]] = self._empty[:, [GPUS, POOL]]
+        self._steps.clear()
         self._most.clear()
         self._slot_of.clear()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
@@ -42,6 +44,12 @@ class DomainPolicy:
         self.seed = seed
         self.typical_pods = typical_pods
         self._kernels: dict[tuple[int, int, int], GroupKernel] = {}
+        self._params: dict[NodePolicy, Table] = {}
+
+    def is_outdated(self, empty: Table) -> bool:
+        """Whether a policy works out other numbers for the nodes that there are now."""
+        known = self._params.items()
+        return any(not np.array_equal(policy.numbers(self.typical_pods, empty), params) for policy, params in known)
 
     def narrowest(self, shape: Shape) -> int:
         """The level of which a domain is looked for first."""
@@ -57,6 +65,8 @@ class DomainPolicy:
         key = (group, groups, pods)
         if key not in self._kernels:
             policy, by_node = self.policy.policy_for(*key)
-            params = policy.numbers(self.typical_pods, self.snapshot.state.empty)
+            params = self._params.get(policy)
+            if params is None:
+                params = self._params[policy] = policy.numbers(self.typical_pods, self.snapshot.state.empty)
             self._kernels[key] = GroupKernel(slice_kernel(type(policy)), params, by_node, policy.fresh)
         return self._kernels[key]

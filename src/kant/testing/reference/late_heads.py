@@ -24,8 +24,8 @@ def serve_late_heads(plan: ReferencePlan, discipline: Backfill) -> None:
     without: set[tuple[object, ...]] = set()
     for live in plan.in_order():
         large = live.job.gpu_milli >= discipline.large_gpus * 1000
-        nodes = [node.name for node in plan.world.spec.nodes if plan.world.admits(node, live.job)]
-        lane = (*nodes, live.job.node_set, large)
+        pools = frozenset(node.pool for node in plan.world.admitting(live.job))
+        lane = (pools, live.job.node_set, large)
         options = [option for option in plan.options(live) if plan.ledger.fits(live.job, option[1])]
         if lane in served or (live.job.queue, lane) in without or not options:
             continue

@@ -26,7 +26,7 @@ class Ledger:
     """The running jobs as a plan leaves them. `held` has them in the order in which they started."""
 
     def __init__(self, world: World, fair: bool) -> None:
-        self.world, self.spec = world, world.spec
+        self.world = world
         queues = self.queues = world.queues
         self.fair = fair
         self.tree = NaiveQuotas(queues)
@@ -45,7 +45,7 @@ class Ledger:
                 "memory": piece[MEMORY],
             }
             for model, resource in self.keys:
-                if model in ("", self.spec.nodes[piece[NODE]].model):
+                if model in ("", self.world.rows[piece[NODE]].model):
                     found[model, resource] += parts[resource]
         return found
 
@@ -64,7 +64,7 @@ class Ledger:
 
     def options(self, job: Job) -> list[str | None]:
         """The GPU models on which a job is tried, in order. [None]: on all of them together."""
-        offered = sorted({node.model for node in self.spec.nodes if self.world.admits(node, job)})
+        offered = sorted({node.model for node in self.world.admitting(job)})
         if not (self.queues.prices or any(model for model, _ in self.keys)):
             return [None]
         models = [model for model in dict.fromkeys(job.models) if model in offered] or offered
@@ -124,7 +124,7 @@ class Ledger:
 
     def _one_model(self, job: Job) -> str | None:
         """The GPU model of the nodes that a job may use, where there is one."""
-        models = {node.model for node in self.spec.nodes if self.world.admits(node, job)}
+        models = {node.model for node in self.world.admitting(job)}
         return models.pop() if len(models) == 1 else None
 
     def part(self, queue: str, key: Key) -> int | Fraction:

@@ -25,7 +25,7 @@ def share(world: World, queue: str, running: Sequence[Job]) -> tuple[float, ...]
     config = world.queues
     place = {one.name: at for at, one in enumerate(config.queues)}
     weight = {one.name: one.weight for one in config.queues}
-    nodes = [node for node in world.spec.nodes if world.closed.get(node.name) != NodeStatus.FAILED]
+    nodes = [node for node in world.nodes if world.closed.get(node.name) != NodeStatus.FAILED]
     limited = [node for node in nodes if node.cpu < FOREVER and node.memory < FOREVER and node.gpus]
     capacity = (
         max(sum(GPU * node.gpus for node in nodes if node.name not in world.closed), 1),

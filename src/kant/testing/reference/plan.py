@@ -101,8 +101,8 @@ class ReferencePlan:
         job = live.job
         by_user = any(quota.user_limit >= 0 for queue in self.world.queues.queues for quota in queue.quotas)
         fixed = self.keeps_priority and not self.rights.may_stop(live)  # held for longer than its equals
-        nodes = tuple(node.name for node in self.world.spec.nodes if self.world.admits(node, job))
-        return job.queue, job.groups, nodes, job.node_set, job.preempts, fixed, job.user if by_user else ""
+        pools = frozenset(node.pool for node in self.world.admitting(job))
+        return job.queue, job.groups, pools, job.node_set, job.preempts, fixed, job.user if by_user else ""
 
     def _walk(self) -> None:
         """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""

@@ -104,7 +104,7 @@ class Rights:
 
     def shares_nodes(self, live: Live, job: Job, model: str | None) -> bool:
         """Whether some node, with `model` of that GPU model, admits both jobs."""
-        nodes = [node for node in self.world.spec.nodes if model is None or node.model == model]
+        nodes = [node for node in self.world.nodes if model is None or node.model == model]
         return any(self.world.admits(node, live.job) and self.world.admits(node, job) for node in nodes)
 
     def levels(self, waiting: Live, model: str | None, amounts: Amounts, short: bool) -> list[int]:

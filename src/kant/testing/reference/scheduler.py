@@ -28,7 +28,7 @@ class Reference:
     """
 
     def __init__(self, spec: ClusterSpec, profile: Profile) -> None:
-        self.world = World(spec)
+        self.world = World.of(spec)
         self.profile = profile
         for policy, known in ((profile.discipline, (Strict, BestEffort, Backfill)), (profile.order, (Fifo, Sjf, Drf))):
             if not isinstance(policy, known):

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from kant.model import event as ev
 from kant.model.job import Job
-from kant.model.node import ClusterSpec, Node
+from kant.model.node import ClusterSpec, Node, PoolKey
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.testing.naive import admits
+
+NOBODY = Node("", 0, cpu=0, memory=0)
 
 Pieces = list[list[int]]
 """An allocation as rows of integers, see `kant.model.placement`."""
@@ -67,15 +71,30 @@ class Room:
 class World:
     """The cluster and its jobs after the events so far. `running` is in the order in which jobs started."""
 
-    spec: ClusterSpec
+    rows: list[Node]
+    """The node in each row, or the last one that was there."""
     waiting: dict[str, Live] = field(default_factory=dict)
     running: dict[str, Live] = field(default_factory=dict)
     closed: dict[str, NodeStatus] = field(default_factory=dict)
     queues: QueueConfig = field(default_factory=QueueConfig)
     arrivals: int = 0
     node_sets: dict[str, set[str]] = field(default_factory=dict)
+    pools: dict[PoolKey, Node] = field(default_factory=dict)
+    """A node of each pool that there has been."""
+    free: list[int] = field(default_factory=list)
+    """Rows whose node has left, or that nobody has had, in the order in which they came free."""
     named: dict[str, int] = field(default_factory=dict)
     """Queues that jobs have named, in the order in which they first did."""
+
+    @classmethod
+    def of(cls, spec: ClusterSpec) -> World:
+        """The cluster before anything has happened."""
+        return cls(list(spec.nodes), pools={node.pool: node for node in spec.nodes})
+
+    @property
+    def nodes(self) -> list[Node]:
+        """Those that are there."""
+        return [node for row, node in enumerate(self.rows) if row not in self.free]
 
     def happen(self, event: ev.Event) -> None:
         """Take in one event. Raises TypeError for a kind that the reference does not model."""
@@ -104,6 +123,15 @@ class World:
             self.closed.pop(event.node, None)
             if event.status != NodeStatus.IN_SERVICE:
                 self.closed[event.node] = NodeStatus(event.status)
+        elif isinstance(event, ev.NodesJoined):
+            for node in event.nodes:
+                self._join(node)
+        elif isinstance(event, ev.NodesLeft):
+            for name in event.nodes:
+                self._leave(name)
+        elif isinstance(event, ev.NodeDescribed):
+            self.rows[self.rows.index(self._node(event.node.name))] = event.node
+            self.pools.setdefault(event.node.pool, event.node)
         elif isinstance(event, ev.NodeSetChanged):
             self.node_sets.setdefault(event.node_set, set()).update(event.added)
             self.node_sets[event.node_set].difference_update(event.removed)
@@ -111,6 +139,39 @@ class World:
             self.queues = event.queue_config
         elif not isinstance(event, ev.JobProgressed):
             raise TypeError(f"the reference scheduler does not model {type(event).__name__}")
+
+    def _node(self, name: str) -> Node:
+        return next(node for node in self.nodes if node.name == name)
+
+    def _join(self, node: Node) -> None:
+        """A node takes the row that it left, or that one like it left; else one that nobody has had; else any that is
+        free, if more than half of them are; else one of as many rows more."""
+        wishes = (
+            [row for row in self.free if self.rows[row].name == node.name],
+            [row for row in self.free if replace(self.rows[row], name=node.name) == node],
+            [row for row in self.free if self.rows[row] is NOBODY],
+            self.free if 2 * len(self.free) > len(self.rows) else [],
+            [len(self.rows)],
+        )
+        row = next(rows[0] for rows in wishes if rows)
+        if row == len(self.rows):
+            self.free += range(row, 2 * row)
+            self.rows += [NOBODY] * row
+        before = self.rows[row]
+        for names in self.node_sets.values() if before.name != node.name else ():
+            names.discard(before.name)
+        self.free.remove(row)
+        self.rows[row] = node
+        self.pools.setdefault(node.pool, node)
+
+    def _leave(self, name: str) -> None:
+        self.free.append(self.rows.index(self._node(name)))
+        self.closed.pop(name, None)
+
+    def admitting(self, job: Job) -> list[Node]:
+        """A node of each pool that admits a job. A pool that has lost its last node is one still, outside of sets."""
+        nodes = self.rows if job.node_set else list(self.pools.values())
+        return list({node.pool: node for node in nodes if self.admits(node, job)}.values())
 
     def admits(self, node: Node, job: Job) -> bool:
         """Whether pods of a job may go to a node at all."""
@@ -132,8 +193,8 @@ class World:
     def rooms(self) -> list[Room]:
         """What is free on each node now, counted from what runs."""
         rooms = [
-            Room(node, [1000] * node.gpus, node.cpu, node.memory, node.name not in self.closed, self.node_sets)
-            for node in self.spec.nodes
+            Room(node, [1000] * node.gpus, node.cpu, node.memory, self._opens(row), self.node_sets)
+            for row, node in enumerate(self.rows)
         ]
         for live in self.running.values():
             for piece in live.pieces or ():
@@ -141,5 +202,11 @@ class World:
         return rooms
 
     def empty(self) -> list[Room]:
-        """The nodes with nothing taken and every one in service."""
-        return [Room(node, [1000] * node.gpus, node.cpu, node.memory, True, self.node_sets) for node in self.spec.nodes]
+        """The nodes with nothing taken and every one in service, also those that have left."""
+        rows = self.rows
+        return [
+            Room(node, [1000] * node.gpus, node.cpu, node.memory, node is not NOBODY, self.node_sets) for node in rows
+        ]
+
+    def _opens(self, row: int) -> bool:
+        return row not in self.free and self.rows[row].name not in self.closed

@@ -1,0 +1,108 @@
+"""NodeRows: which node stands in which row of the node table, now and before.
+
+A node that has left keeps its row for its return, or for another that is as it was. Which row a node gets follows from
+the events alone, so a journal need not say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+import numpy as np
+from msgspec.structs import replace
+
+from kant.cluster.columns import Table
+from kant.model.node import Node
+
+Place = tuple[str, str, str, str]
+"""The superspine, spine, leaf and HBD of a row; the last is empty for a node that is its own HBD."""
+
+NOBODY = Node("", 0)
+"""Stands in rows that no node has taken yet."""
+
+
+def place_of(node: Node) -> Place:
+    return node.superspine, node.spine, node.leaf, node.hbd
+
+
+class NodeRows:
+    """The rows of one node table.
+
+    `nodes` has the node of each row; of one that has left what it was at last. `index` has the rows of the nodes that
+    are there, by name, and `places` where each row is in the fabric: one that is free keeps its place, so a node that
+    joins there changes nothing about the fabric.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = list(nodes)
+        self.index = {node.name: row for row, node in enumerate(nodes)}
+        self.places = [(node.superspine, node.spine, node.leaf, node.hbd) for node in nodes]
+        self._left: dict[str, int] = {}  # the rows of nodes that have left, by name; the longest gone first
+        self._alike: dict[Node, dict[int, None]] = {}  # the same rows by what the nodes were, but for their names
+        self._spare: dict[int, None] = {}  # rows that no node has taken yet
+
+    def rows_for(self, nodes: Sequence[Node], kept: Container[int]) -> list[int]:
+        """A row for each of these nodes, -1 where the table has to grow.
+
+        That is its old row; else that of a node that has left and was like it; else a spare one; else any that is
+        free, where these are more than half of the table. The rows in `kept` are for those who have left them.
+        """
+        rows = [self._left.get(node.name, -1) for node in nodes]
+        given = set(rows)
+        many = 2 * (len(self._left) + len(self._spare)) > len(self.nodes)
+        for i, node in enumerate(nodes):
+            if rows[i] < 0:
+                for free in (self._alike.get(_unnamed(node), ()), self._spare, self._left.values() if many else ()):
+                    rows[i] = next((row for row in free if row not in given and row not in kept), -1)
+                    if rows[i] >= 0:
+                        break
+                given.add(rows[i])
+        return rows
+
+    def grow(self, rows: int, place: Place) -> None:
+        """There are so many rows from now on. The new ones are spare, and at this place."""
+        new = range(len(self.nodes), rows)
+        self.nodes += [NOBODY] * len(new)
+        self.places += [place] * len(new)
+        self._spare.update(dict.fromkeys(new))
+
+    def put(self, row: int, node: Node) -> bool:
+        """A node takes a free row, or is another one from now on. Returns whether the row has another place now."""
+        before = self.nodes[row]
+        self._spare.pop(row, None)
+        if self._left.get(before.name) == row:
+            del self._left[before.name]
+            alike = self._alike[_unnamed(before)]
+            del alike[row]
+            if not alike:
+                del self._alike[_unnamed(before)]
+        moved = self.places[row] != place_of(node)
+        self.nodes[row], self.places[row] = node, place_of(node)
+        self.index[node.name] = row
+        return moved
+
+    def retire(self, row: int) -> None:
+        """The node of a row leaves it."""
+        node = self.nodes[row]
+        del self.index[node.name]
+        self._left[node.name] = row
+        self._alike.setdefault(_unnamed(node), {})[row] = None
+
+
+def _unnamed(node: Node) -> Node:
+    return replace(node, name="")
+
+
+def place_columns(places: Sequence[Place]) -> Table:
+    """The columns HBD to SUPERSPINE of all rows: domains of each level are numbered as they come."""
+    domains: list[dict[tuple[object, ...], int]] = [{}, {}, {}, {}]
+    columns: Table = np.zeros((len(places), 4), dtype=np.int64)
+    for row, (superspine, spine, leaf, hbd) in enumerate(places):
+        path: tuple[tuple[object, ...], ...] = (
+            (superspine, spine, leaf, hbd) if hbd else (row,),
+            (superspine, spine, leaf),
+            (superspine, spine),
+            (superspine,),
+        )
+        columns[row] = [names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True)]
+    return columns

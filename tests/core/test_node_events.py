@@ -1,0 +1,217 @@
+"""Nodes join, leave and change while everything goes on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from kant.cluster.columns import GPUS, P_CAPACITY
+from kant.cluster.state import ClusterState
+from kant.model.decision import NeverFits, Reject
+from kant.model.errors import StateError
+from kant.model.event import (
+    GpusBooked,
+    JobReserved,
+    NodeDescribed,
+    NodeSetChanged,
+    NodesJoined,
+    NodesLeft,
+    QueuesChanged,
+)
+from kant.model.node import ClusterSpec, Node
+from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.units import GPU, SECOND
+from kant.scheduler.profile import builtin_profile, builtin_texts
+from kant.testing import Harness, make_cluster, make_job
+
+PROFILES = ("kant", "fifo", "easy", "conservative", "backfill")
+
+
+def of(profile: str, *gpus: int) -> Harness:
+    return Harness(make_cluster(*gpus), builtin_profile(profile))
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_node_that_joins_is_offered_at_once(profile: str) -> None:
+    harness = of(profile, 2)
+    harness.submit(make_job("fills", 2), make_job("waits", 2))
+    harness.cycle()
+    harness.join(Node("new", 2))
+    harness.cycle()
+    assert harness.nodes_of("waits") == ["new"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_job_that_lost_its_node_goes_to_another_and_waits_for_it_where_there_is_none(profile: str) -> None:
+    harness = of(profile, 2, 4)
+    harness.submit(make_job("small", 2), make_job("large", 4))
+    harness.cycle()
+    harness.leave("n1")
+    for _ in range(3):
+        harness.cycle(harness.now + 100 * SECOND)
+    assert harness.waiting() == ["large"], "no node is left that takes it: it waits for n1"
+    harness.join(Node("n1", 4))
+    harness.cycle(harness.now + 4000 * SECOND)
+    assert harness.nodes_of("large") == ["n1"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_job_that_only_a_node_which_left_could_take_waits_and_others_are_rejected(profile: str) -> None:
+    harness = of(profile, 2, 4)
+    harness.leave("n1")
+    harness.submit(make_job("large", 4), make_job("huge", 5))
+    plan = harness.cycle()
+    rejected = {one.job: type(one.reason) for one in plan.decisions if isinstance(one, Reject)}
+    assert rejected == {"huge": NeverFits} and harness.waiting() == ["large"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_waiting_job_for_which_a_node_is_too_small_from_now_on_is_rejected(profile: str) -> None:
+    harness = of(profile, 2, 4)
+    harness.submit(make_job("runs", 2), make_job("also", 4), make_job("large", 4))
+    harness.cycle()
+    harness.evict(*harness.jobs_on("n1"))
+    harness.describe(Node("n1", 3))
+    harness.cycle(harness.now + 100 * SECOND)
+    assert {"also", "large"}.isdisjoint(harness.waiting())
+
+
+def test_what_runs_on_a_node_that_is_described_anew_stays() -> None:
+    harness = of("kant", 4)
+    harness.submit(make_job("whole", 2), make_job("share", milli=500))
+    harness.cycle()
+    before = [harness.state.running[row].tolist() for row in harness.state.running]
+    harness.describe(Node("n0", 8, cpu=9000, memory=2048, queues=("team",), leaf="far"))
+    harness.lose("n0", 7)
+    harness.describe(Node("n0", 9))
+    assert [harness.state.running[row].tolist() for row in harness.state.running] == before
+    assert harness.state.table[0, GPUS] == 8, "a lost GPU stays lost"
+    harness.finish("whole", "share")
+    assert int(harness.state.pools[:, P_CAPACITY].sum()) == 8 * GPU
+
+
+@pytest.mark.parametrize(
+    "node",
+    [Node("n0", 1), Node("n0", 4, cpu=999), Node("n0", 4, memory=255), Node("n0", 4, nvlink=2)],
+    ids=["GPUs", "CPU", "memory", "islands"],
+)
+def test_a_description_that_what_is_held_would_not_fit_is_refused(node: Node) -> None:
+    harness = of("kant", 4)
+    harness.submit(make_job("j", 2, cpu=1000, memory=256))
+    harness.cycle()
+    table = harness.state.table.copy()
+    with pytest.raises(StateError, match="would not fit"):
+        harness.describe(node)
+    assert np.array_equal(table, harness.state.table)
+
+
+def test_a_node_on_which_a_job_lies_that_takes_nothing_does_not_leave() -> None:
+    harness = of("kant", 1)
+    harness.submit(make_job("nothing", 0))
+    harness.cycle()
+    assert harness.nodes_of("nothing") == ["n0"]
+    with pytest.raises(StateError, match="holds something"):
+        harness.happen(NodesLeft(harness.now, ("n0",)))
+
+
+def test_a_row_is_for_its_node_then_for_one_like_it_and_the_table_grows_for_others() -> None:
+    state = ClusterState(make_cluster(2, 2, 4))
+    state.apply(NodesLeft(0, ("n0", "n1", "n2")))
+    state.apply(NodesJoined(0, (replace(state.nodes[1], name="like"), Node("n0", 2))))
+    assert state.node_index == {"n0": 0, "like": 1}
+    state.apply(NodesJoined(0, (Node("other", 3), Node("n2", 4))))
+    assert state.node_index == {"n0": 0, "like": 1, "n2": 2, "other": 3} and len(state.table) == 6
+    state.check()
+
+
+def test_a_row_of_which_somebody_has_booked_gpus_is_kept_for_its_node() -> None:
+    state = ClusterState(make_cluster(2, 2))
+    state.apply(GpusBooked(0, "demo", 10, 20, np.array([[0, 1, 3, 1000, 0, 0, 2]], dtype=np.int64)))
+    state.apply(NodesLeft(0, ("n0",)))
+    state.apply(NodesJoined(0, (Node("like", 2),)))
+    assert state.node_index["like"] != 0
+
+
+def test_a_promise_on_a_node_that_leaves_is_void() -> None:
+    harness = of("easy", 2, 2)
+    harness.submit(make_job("waits", 2))
+    harness.happen(JobReserved(0, "waits", 10, 20, np.array([[1, 1, 3, 1000, 0, 0, 2]], dtype=np.int64)))
+    harness.leave("n1")
+    assert not harness.state.reserved
+
+
+def test_a_node_that_comes_back_is_in_its_sets_and_another_in_its_row_is_not() -> None:
+    state = ClusterState(make_cluster(2, 2))
+    state.apply(NodeSetChanged(0, "s", ("n0", "n1")))
+    state.apply(NodesLeft(0, ("n0", "n1")))
+    n0, n1 = state.nodes
+    state.apply(NodesJoined(0, (replace(n1, name="new"), n0)))
+    assert state.node_index == {"n0": 0, "new": 1} and state.shapes.node_sets.nodes("s") == [0]
+
+
+def test_quotas_follow_the_model_of_a_node_under_a_job_without_gpus() -> None:
+    harness = Harness(ClusterSpec("two", (Node("a", 0, cpu=4000), Node("b", 2, "A100", cpu=4000))))
+    quotas = (Quota("cpu", nominal=4000, model="A100"),)
+    harness.happen(QueuesChanged(0, QueueConfig((Queue("team", quotas=quotas),))))
+    harness.submit(make_job("cpu", 0, cpu=1000, queue="team"))
+    harness.cycle()
+    (on,) = harness.nodes_of("cpu")
+    harness.describe(Node(on, 0, "H800" if on == "a" else "", cpu=4000))
+    harness.state.check()
+
+
+@pytest.mark.parametrize("profile", builtin_texts())
+def test_every_shipped_profile_uses_nodes_that_join_and_leaves_those_that_leave(profile: str) -> None:
+    harness = Harness(make_cluster(4, 4), builtin_profile(profile))
+    for turn in range(6):
+        harness.join(Node(f"x{turn}", 4, leaf=f"leaf{turn % 2}"))
+        harness.submit(*(make_job(f"j{turn}-{i}", 2, user=f"u{i}") for i in range(3)), runtime=900 * SECOND)
+        harness.cycle(harness.now + 60 * SECOND)
+        if turn > 2:
+            harness.leave(f"x{turn - 3}")
+    harness.run(until=harness.now + 90_000 * SECOND)
+    left = set(harness.state.node_index)
+    assert left == {"n0", "n1", "x3", "x4", "x5"} and not harness.waiting()
+
+
+# --- what an event costs -----------------------------------------------------------------------------------------
+
+
+def calls_of(run: Callable[[], object]) -> int:
+    """How many Python functions are called."""
+    count = 0
+
+    def profile(frame: object, event: str, arg: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        run()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("what", ["joined", "left", "described"])
+def test_an_event_for_one_node_costs_the_same_in_a_large_cluster_and_the_cycle_after_it_too(what: str) -> None:
+    def cost(nodes: int) -> int:
+        harness = Harness(make_cluster(*[8] * nodes), builtin_profile("kant"), check=False)
+        harness.join(Node("more", 8), Node("gone", 8))
+        harness.leave("gone")
+        harness.submit(*(make_job(f"j{i}", 8) for i in range(3)))
+        harness.cycle()
+        last, now = harness.state.nodes[nodes - 1], harness.now
+        event = {
+            "joined": NodesJoined(now, (Node("gone", 8),)),
+            "left": NodesLeft(now, (last.name,)),
+            "described": NodeDescribed(now, replace(last, cpu=64_000)),
+        }[what]
+        harness.submit(make_job("last", 8))
+        return calls_of(lambda: (harness.state.apply(event), harness.scheduler.cycle(now)))
+
+    assert cost(1000) == cost(100)
