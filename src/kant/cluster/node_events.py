@@ -63,6 +63,8 @@ def change_node_set(state: StateData, name: str, added: Sequence[int], removed: 
     moved = shapes.node_sets.pools(name) != before
     if moved:
         shapes.forget_pools(name)
+    if not shapes.is_named(name):
+        return []
     return [row for row in (state.live if moved else state.pending) if name in state.shape_of(row).ask.node_sets]
 
 

@@ -342,6 +342,10 @@ class Shapes:
             self.demands[row, DEMAND_WIDTH:] = self.node_sets.bits(name)
         return changed if rows else []
 
+    def is_named(self, name: str) -> bool:
+        """Whether jobs have named a node set, so that their shapes depend on it."""
+        return name in self._limited
+
     def forget_pools(self, name: str) -> None:
         """The pools of a node set are others now, and so are the shapes of jobs that name it."""
         for key in [key for key in self._pools_by_job if key[2] == name]:
