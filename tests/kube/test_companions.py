@@ -12,7 +12,6 @@ from tests.kube.test_filters import HOST, ROW, ROWS, ZONE, ZONES, mirror_with
 
 from kant.kube.objects import views as k
 from kant.kube.reconcile.node_filters import NodeFilters
-from kant.kube.translate.flavors import Flavors
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.pods import GangJob, Setting, job_of
 
@@ -140,14 +139,14 @@ def test_the_nodes_that_would_not_do_are_told_apart_and_named() -> None:
 def test_a_gang_near_itself_goes_into_one_domain(key: str, level: str) -> None:
     levels = Levels(leaf="rack", source="Topology fabric")
     gang = [pod(f"g-{number}", "web", affinity=near(("web", key))) for number in range(3)]
-    found = job_of("ml/g", gang, Setting(levels, Flavors()))
+    found = job_of("ml/g", gang, Setting(levels))
     assert isinstance(found, GangJob) and (found.job.within, found.job.within_required) == (level, True)
 
 
 def test_affinity_that_the_fabric_does_not_know_is_left_to_the_places_of_the_gang() -> None:
     gang = [pod(f"g-{number}", "web", affinity=near(("web", "row"))) for number in range(2)]
-    found = job_of("ml/g", gang, Setting(Levels(), Flavors()))
+    found = job_of("ml/g", gang, Setting(Levels()))
     assert isinstance(found, GangJob) and found.job.within == ""
     workers = [pod(f"w-{number}", "web", affinity=near(("web", "rack"))) for number in range(2)]
-    found = job_of("ml/g", [pod("head", "db"), *workers], Setting(Levels(leaf="rack"), Flavors()))
+    found = job_of("ml/g", [pod("head", "db"), *workers], Setting(Levels(leaf="rack")))
     assert isinstance(found, GangJob) and found.job.within == "", "the head may be anywhere"

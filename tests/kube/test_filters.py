@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
 from kant.kube.reconcile.node_filters import NodeFilters
-from kant.kube.translate.flavors import Flavors, admits
 from kant.kube.translate.neighbours import apart_group, rules_of
+from kant.kube.translate.node_facts import admits
+from kant.kube.translate.node_sets import EVERYWHERE, NodeSets
 from kant.kube.translate.pods import selection
 
 HCA, HOST, ZONE, ROW = "rdma/hca", "kubernetes.io/hostname", "zone", "row"
@@ -90,17 +91,17 @@ def test_nodes_are_told_apart_by_the_filters_that_they_fail(there: list[tuple[st
     existing = [pod(f"old-{number}", own, node, "somebody") for number, (node, own) in enumerate(there)]
     waiting = pod("new", (wish[0], 0, *wish[2:]))  # amounts are told apart only once they were found short
     mirror = mirror_with(*existing, waiting)
-    filters, flavors = NodeFilters(mirror, "kant"), Flavors()
+    filters, sets = NodeFilters(mirror, "kant"), NodeSets()
     filters.begin([waiting])
-    flavors.failing = filters.failing
+    for name, view in mirror.nodes.items():
+        sets.follow(name, view, filters.failing.get(name, ()))
     asked = selection(waiting, filters=filters.requirements)
-    flavors.learn(asked)
-    named = flavors.rebuild(mirror.nodes.values())
-    accepted = flavors.accepted(asked, "x") or tuple(named.values())
+    name = sets.name_of([asked])
+    accepted = set(ZONES) if name == EVERYWHERE else {node for one in sets.take_changes() for node in one.added}
     for node in ZONES:
-        assert (named[node] in accepted) == (not filters.check([(node, waiting)])), filters.failing
+        assert (node in accepted) == (not filters.check([(node, waiting)])), filters.failing
     would = [node for node in ZONES if admits(selection(waiting), mirror.nodes[node])]
-    if not any(named[node] in accepted for node in ZONES):
+    if not accepted:
         assert filters.why_nowhere(waiting, would)
 
 

@@ -6,9 +6,8 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.examples import examples
 
 from kant.cluster.state import ClusterState
 from kant.kube.follow.mirror import Mirror
@@ -16,10 +15,10 @@ from kant.kube.objects import views as k
 from kant.kube.objects.validation import InvalidObject
 from kant.kube.reconcile.fleet import Fleet, cluster_of
 from kant.kube.reconcile.translation import Translation
-from kant.kube.translate.flavors import NOWHERE, Flavors, why_nowhere
 from kant.kube.translate.levels import Levels, levels_listed, levels_seen
+from kant.kube.translate.node_facts import facts_of, taints_of, why_nowhere
 from kant.kube.translate.nodes import Seen, contradictions, node_of
-from kant.kube.translate.selectors import Selection, Term, selection_of
+from kant.kube.translate.selectors import Selection, selection_of
 from kant.live.core import Core
 from kant.model.errors import InputError
 from kant.model.node import MAX_POOLS, ClusterSpec
@@ -129,127 +128,6 @@ def test_an_nvlink_domain_in_two_leaves_is_said_once() -> None:
     assert not contradictions([node("n0", rack="0", nvl="c"), node("n1", rack="0", nvl="c")], ZONES)
 
 
-# --- flavors -----------------------------------------------------------------------------------------------------
-
-KEYS = ("team", "disk", "size")
-values = st.sampled_from(("1", "2", "a"))
-labels = st.dictionaries(st.sampled_from(KEYS), values)
-effects = st.sampled_from(("NoSchedule", "NoExecute", "PreferNoSchedule"))
-taints = st.lists(st.builds(k.Taint, st.sampled_from(KEYS), values, effects), max_size=2).map(tuple)
-requirements = st.one_of(
-    st.builds(k.Requirement, st.sampled_from(KEYS), st.sampled_from(("In", "NotIn")), st.tuples(values)),
-    st.builds(k.Requirement, st.sampled_from(KEYS), st.sampled_from(("Exists", "DoesNotExist"))),
-    st.builds(k.Requirement, st.sampled_from(KEYS), st.sampled_from(("Gt", "Lt")), st.tuples(st.just("1"))),
-)
-tolerations = st.builds(
-    k.Toleration,
-    st.sampled_from(("", *KEYS)),
-    st.sampled_from(("Equal", "Exists")),
-    values,
-    st.sampled_from(("", "NoSchedule")),
-)
-terms = st.builds(Term, st.lists(requirements, max_size=2).map(tuple))
-selections = st.builds(
-    Selection,
-    st.lists(requirements, max_size=2).map(tuple),
-    st.one_of(st.none(), st.lists(terms, min_size=1, max_size=2).map(tuple)),
-    st.lists(tolerations, max_size=3).map(tuple),
-)
-
-
-@given(
-    st.lists(st.tuples(labels, taints), min_size=1, max_size=6),
-    st.lists(selections, min_size=1, max_size=4),
-    st.sampled_from((MAX_POOLS, 5, 3)),
-)
-@settings(max_examples=examples(100))
-def test_a_pod_accepts_the_flavors_of_exactly_the_nodes_that_admit_it(
-    nodes: list[tuple[dict[str, str], Taints]], pods: list[Selection], most: int
-) -> None:
-    flavors = Flavors(most)
-    for pod in pods:
-        flavors.learn(pod)
-    views = [node(f"n{number}", taints=taints, **own) for number, (own, taints) in enumerate(nodes)]
-    of = flavors.rebuild(views)
-    assert not any(flavors.learn(pod) for pod in pods) and len(set(of.values())) <= max(most, 4)
-    for pod in pods:
-        try:
-            accepted = flavors.accepted(pod, "pod")
-        except InputError:
-            assert most < len(nodes)
-            continue
-        for view in views:
-            hard = [(t.key, t.value, t.effect) for t in view.spec.taints if t.effect != "PreferNoSchedule"]
-            admits = pod.admits(view.metadata.labels or {}, hard)
-            taken = not accepted or of[view.metadata.name] in accepted
-            assert taken == admits
-    for _ in pods:
-        flavors.rebuild(views)
-    assert flavors.served is None or all(flavors.turns.values())
-
-
-def pinned(host: str) -> Selection:
-    return selection_of(k.PodSpec(node_selector={"kubernetes.io/hostname": host}))
-
-
-def test_of_a_label_with_too_many_values_only_those_that_pods_name_are_told_apart() -> None:
-    flavors = Flavors()
-    team = selection_of(k.PodSpec(node_selector={"team": "1"}))
-    assert flavors.learn(pinned("n7")) and flavors.learn(team) and not flavors.learn(team)
-    hosts = [{"kubernetes.io__hostname": f"n{i}", "team": str(i % 2)} for i in range(MAX_POOLS + 1)]
-    views = [node(f"n{i}", **own) for i, own in enumerate(hosts)]
-    of = flavors.rebuild(views)
-    assert len(set(of.values())) == 3
-    assert flavors.accepted(pinned("n7"), "pod") == (of["n7"],)
-    assert set(flavors.accepted(team, "pod")) == {of["n1"], of["n7"]}
-    assert flavors.learn(pinned("n8")) and not flavors.learn(pinned("n7"))
-    for host in hosts:
-        flavors.learn(pinned(host["kubernetes.io__hostname"]))
-    of = flavors.rebuild(views)
-    assert flavors.accepted(pinned("n7"), "pod") == (of["n7"],)
-    late = [host for host in hosts if _is_turned_away(flavors, pinned(host["kubernetes.io__hostname"]))]
-    assert late and flavors.turned_away
-    flavors.rebuild(views)
-    assert not any(_is_turned_away(flavors, pinned(host["kubernetes.io__hostname"])) for host in late)
-
-
-def _is_turned_away(flavors: Flavors, pod: Selection) -> bool:
-    try:
-        flavors.accepted(pod, "pod")
-    except InputError as error:
-        assert str(error).startswith(
-            f"pod: expected a turn: pods that wait ask for more kinds of nodes than {MAX_POOLS}"
-        )
-        return True
-    return False
-
-
-def test_taints_of_every_node_its_own_are_told_apart_by_the_pods_that_wait() -> None:
-    flavors = Flavors()
-    exists = Selection((), None, (k.Toleration("owner", "Exists"),))
-    equal = Selection((), None, (k.Toleration("owner", "Equal", "3"),))
-    views = [node(f"n{i}", taints=(k.Taint("owner", str(i), "NoSchedule"),)) for i in range(MAX_POOLS + 1)]
-    assert set(flavors.rebuild(views).values()) == {"(meets no request)"}
-    assert flavors.learn(exists) and flavors.learn(equal) and flavors.learn(Selection((), None, ()))
-    of = flavors.rebuild(views)
-    assert flavors.accepted(exists, "x") == ()
-    assert flavors.accepted(equal, "x") == (of["n3"],)
-    assert flavors.accepted(Selection((), None, ()), "x") == (NOWHERE,)
-
-
-def test_devices_besides_gpus_are_asked_for_like_labels() -> None:
-    flavors = Flavors()
-    pod = selection_of(k.PodSpec(), devices=(("rdma/hca", 4),))
-    flavors.learn(pod)
-    with_hca: dict[str, str | int | float] = {"rdma/hca": 4}
-    few: dict[str, str | int | float] = {"rdma/hca": 3}
-    views = [
-        k.Node(k.Meta(name=f"n{i}"), status=k.NodeStatus(room, room)) for i, room in enumerate((with_hca, few, {}))
-    ]
-    given_ = flavors.rebuild(views)
-    assert flavors.accepted(pod, "x") == (given_["n0"],)
-
-
 def test_a_label_that_is_missing_does_not_tear_apart_what_narrower_labels_join() -> None:
     views = [node(f"n{i}", rack="7", **({"row": "z"} if i == 2 else {})) for i in range(3)]
     leaves = [seen.node.leaf for seen in (node_of(view, ZONES) for view in views) if isinstance(seen, Seen)]
@@ -275,16 +153,20 @@ def test_a_pod_for_which_no_node_will_do_is_told_what_excludes_it() -> None:
     kept = k.Taint("kept", "yes", "NoSchedule")
     views = [node("n0", pool="a", taints=(kept,)), node("n1", pool="b")]
     asks = [selection_of(k.PodSpec(node_selector={"pool": pool})) for pool in "abc"]
+
+    def why(*asked: Selection) -> str:
+        return why_nowhere(asked, [(facts_of(view), taints_of(view)) for view in views])
+
     told = "each node with the labels that it asks for has a taint that it does not tolerate"
-    assert why_nowhere([asks[0]], views) == f"{told}, such as kept=yes:NoSchedule"
+    assert why(asks[0]) == f"{told}, such as kept=yes:NoSchedule"
     lacks = "no node has the labels and devices that it asks for: none"
-    assert why_nowhere([asks[2]], views) == f"{lacks} has pool=c"
+    assert why(asks[2]) == f"{lacks} has pool=c"
     both = k.PodSpec(node_selector={"pool": "a", "kubernetes.io/arch": "arm64"})
     views.append(node("n2", pool="b", **{"kubernetes.io__arch": "arm64"}))
-    assert why_nowhere([selection_of(both)], views) == f"{lacks} has all of kubernetes.io/arch=arm64, pool=a"
+    assert why(selection_of(both)) == f"{lacks} has all of kubernetes.io/arch=arm64, pool=a"
     device = selection_of(k.PodSpec(), devices=(("google.com/tpu", 4),))
-    assert why_nowhere([device], views) == f"{lacks} has 4 of google.com/tpu"
+    assert why(device) == f"{lacks} has 4 of google.com/tpu"
     gone = k.NodeSelector((k.SelectorTerm((k.Requirement("pool", "In", ("c", "d")),)),))
     affine = selection_of(k.PodSpec(affinity=k.Affinity(k.NodeAffinity(gone))))
-    assert why_nowhere([affine], views) == f"{lacks} meets its nodeAffinity"
-    assert why_nowhere([asks[1]], views) == "no node has the labels, taints and devices that all of its pods ask for"
+    assert why(affine) == f"{lacks} meets its nodeAffinity"
+    assert why(asks[1]) == "no node has the labels, taints and devices that all of its pods ask for"

@@ -12,11 +12,11 @@ from kant.cluster.state import ClusterState
 from kant.kube.objects import views as k
 from kant.kube.objects.validation import InvalidObject
 from kant.kube.translate import annotations, groups
-from kant.kube.translate.flavors import Flavors
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.levels import Levels
+from kant.kube.translate.node_sets import NodeSets
 from kant.kube.translate.nodes import PRODUCT
-from kant.kube.translate.pods import GangJob, Setting, is_nowhere, job_of, selection
+from kant.kube.translate.pods import GangJob, Setting, job_of
 from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
 from kant.model.job import Demand, PodGroup
@@ -35,16 +35,15 @@ def pod(name: str = "p", gpus: int = 8, cpu: str = "4", notes: Any = None, label
     return k.Pod(meta, k.PodSpec(containers=(k.Container(k.Resources(None, limits)),), **spec))
 
 
-def setting(*views: k.Node, pods: tuple[k.Pod, ...] = ()) -> Setting:
-    flavors = Flavors()
-    for one in pods:
-        flavors.learn(selection(one))
-    flavors.rebuild(views or (k.Node(k.Meta(name="n0", labels={"kubernetes.io/hostname": "n0"})),))
-    return Setting(LEVELS, flavors)
+def setting(*views: k.Node, sets: NodeSets | None = None) -> Setting:
+    sets = sets or NodeSets()
+    for view in views or (k.Node(k.Meta(name="n0", labels={"kubernetes.io/hostname": "n0"})),):
+        sets.follow(view.metadata.name, view)
+    return Setting(LEVELS, sets.name_of)
 
 
 def job(*pods: k.Pod, spec: GroupSpec | None = None) -> GangJob:
-    found = job_of("ml/g", pods, setting(pods=pods), spec)
+    found = job_of("ml/g", pods, setting(), spec)
     assert isinstance(found, GangJob), found
     return found
 
@@ -77,7 +76,7 @@ def test_junk_in_any_annotation_that_is_read_is_a_short_complaint(key: str) -> N
     one = pod(notes={key: "x" * (200 << 10)})
     with pytest.raises(InputError) as wrong:
         groups.group_of(one)
-        found = job_of("ml/p", [one], setting(pods=(one,)))
+        found = job_of("ml/p", [one], setting())
         assert isinstance(found, InvalidObject)
         raise InputError(found.sentence, "")
     assert len(str(wrong.value)) < 400 and "pod ml/p, " in str(wrong.value)
@@ -91,7 +90,7 @@ def test_what_a_job_takes_from_its_pods() -> None:
     assert found.groups == (PodGroup(1, Demand(8, 1000, 4000, 0)),)
     assert (found.queue, found.user, found.name, found.priority) == ("research", "ml", "train-bert", 5)
     assert (found.estimate, found.limit, found.preemptible) == (90 * MINUTE, 2 * HOUR, True)
-    assert (found.within, found.within_required, found.models, found.flavors) == ("leaf", True, ("H100",), ())
+    assert (found.within, found.within_required, found.models, found.node_set) == ("leaf", True, ("H100",), "")
     assert found.submit == 1_769_860_800 * SECOND
 
 
@@ -171,39 +170,47 @@ def test_pods_of_one_gang_agree() -> None:
     assert found.sentence == "pod ml/b, queue: expected what pod ml/a of its gang says, 'default', got 'q'"
 
 
+def nodes_of(sets: NodeSets) -> dict[str, set[str]]:
+    """The nodes of each set that has come."""
+    return {change.name: set(change.added) for change in sets.take_changes()}
+
+
+def on(name: str, key: str, *values: str, gpus: int = 8) -> k.Pod:
+    term = k.SelectorTerm((k.Requirement(key, "In", values),))
+    return pod(name, gpus, affinity=k.Affinity(k.NodeAffinity(k.NodeSelector((term,)))))
+
+
 def test_a_gang_goes_where_all_of_its_pods_may_go() -> None:
-    views = [k.Node(k.Meta(name=f"n{i}", labels={"disk": disk})) for i, disk in enumerate(("ssd", "nvme", "hdd"))]
-
-    def on(name: str, *disks: str) -> k.Pod:
-        term = k.SelectorTerm((k.Requirement("disk", "In", disks),))
-        return pod(name, affinity=k.Affinity(k.NodeAffinity(k.NodeSelector((term,)))))
-
-    pods = (on("a", "ssd", "nvme"), on("b", "nvme", "hdd"))
-    found = job_of("ml/g", pods, setting(*views, pods=pods))
-    assert isinstance(found, GangJob) and found.job.flavors == ("disk=nvme",)
-    apart = (on("a", "ssd"), on("b", "hdd"))
-    found = job_of("ml/g", apart, setting(*views, pods=apart))
-    assert isinstance(found, GangJob) and found.job.flavors == ("disk=ssd", "disk=hdd")  # each has its own then
-    lost = (on("a", "tape"),)
-    found = job_of("ml/g", lost, setting(*views, pods=lost))
-    assert isinstance(found, GangJob) and is_nowhere(found.job)
+    views = [k.Node(k.Meta(name=disk, labels={"disk": disk})) for disk in ("ssd", "nvme", "hdd")]
+    sets = NodeSets()
+    given_ = setting(*views, sets=sets)
+    for pods, nodes in (
+        ((on("a", "disk", "ssd", "nvme"), on("b", "disk", "nvme", "hdd")), {"nvme"}),
+        ((on("a", "disk", "ssd"), on("b", "disk", "hdd")), {"ssd", "hdd"}),  # each has its own then
+        ((on("a", "disk", "ssd"), pod("b")), {"ssd"}),
+        ((on("a", "disk", "tape"),), set()),
+        ((on("a", "disk", "tape"), on("b", "disk", "hdd")), set()),
+    ):
+        found = job_of("ml/g", pods, given_)
+        assert isinstance(found, GangJob) and nodes_of(sets) == {found.job.node_set: nodes}
+        assert sets.is_nowhere(found.job) == (not nodes)
 
 
 def test_unlike_pods_of_a_gang_have_nodes_of_their_own() -> None:
-    views = [k.Node(k.Meta(name=f"n{i}", labels={"pool": pool})) for i, pool in enumerate(("cpu", "gpu", "any"))]
-
-    def on(name: str, gpus: int, *pools: str) -> k.Pod:
-        term = k.SelectorTerm((k.Requirement("pool", "In", pools),))
-        return pod(name, gpus=str(gpus), affinity=k.Affinity(k.NodeAffinity(k.NodeSelector((term,)))))
-
-    pods = (on("head", 0, "cpu", "any"), on("worker-0", 4, "gpu"), on("worker-1", 4, "gpu", "any"))
-    found = job_of("ml/g", pods, setting(*views, pods=pods))
+    views = [k.Node(k.Meta(name=pool, labels={"pool": pool})) for pool in ("cpu", "gpu", "any")]
+    sets = NodeSets()
+    given_ = setting(*views, sets=sets)
+    pods = (
+        on("head", "pool", "cpu", "any", gpus=0),
+        on("worker-0", "pool", "gpu", gpus=4),
+        on("worker-1", "pool", "gpu", "any", gpus=4),
+    )
+    found = job_of("ml/g", pods, given_)
     assert isinstance(found, GangJob) and found.pods == ("head", "worker-0", "worker-1")
-    head, workers = found.job.roles
-    assert (len(head.flavors), len(workers.flavors)) == (2, 1) and not found.job.flavors
-    lost = (pods[0], on("worker-0", 4, "tape"))
-    found = job_of("ml/g", lost, setting(*views, pods=lost))
-    assert isinstance(found, GangJob) and is_nowhere(found.job)
+    (head, workers), nodes = found.job.roles, nodes_of(sets)
+    assert (nodes[head.node_set], nodes[workers.node_set]) == ({"cpu", "any"}, {"gpu"}) and not found.job.node_set
+    found = job_of("ml/g", (pods[0], on("worker-0", "pool", "tape", gpus=4)), given_)
+    assert isinstance(found, GangJob) and sets.is_nowhere(found.job)
 
 
 texts = st.text(max_size=12)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.kube.test_pods import nodes_of, setting
 from tests.kube.test_pods import pod as gpu_pod
-from tests.kube.test_pods import setting
 
 from kant.kube.objects import views as k
 from kant.kube.objects.validation import InvalidObject
@@ -17,7 +17,8 @@ from kant.kube.objects.views import Loose, Meta
 from kant.kube.reconcile.tasks import lacking_task, starting_pods, task_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import NODE_POOL, TASK
-from kant.kube.translate.pods import GangJob, is_nowhere, job_of
+from kant.kube.translate.node_sets import NodeSets
+from kant.kube.translate.pods import GangJob, job_of
 from kant.model.errors import InputError
 
 
@@ -69,14 +70,15 @@ def test_a_pod_stays_in_its_node_pool_of_kai() -> None:
         k.Node(Meta(f"n{number}", labels={NODE_POOL: pool} if pool else {}))
         for number, pool in enumerate(("a", "b", ""))
     ]
+    sets = NodeSets()
+    given_ = setting(*views, sets=sets)
     inside = gpu_pod(labels={NODE_POOL: "a"})
-    found = job_of("ml/p", [inside], setting(*views, pods=(inside,)))
-    assert isinstance(found, GangJob) and found.job.flavors == (f"{NODE_POOL}=a",)
-    lost = gpu_pod(labels={NODE_POOL: "z"})
-    found = job_of("ml/p", [lost], setting(*views, pods=(lost,)))
-    assert isinstance(found, GangJob) and is_nowhere(found.job)
+    found = job_of("ml/p", [inside], given_)
+    assert isinstance(found, GangJob) and nodes_of(sets) == {found.job.node_set: {"n0"}}
+    found = job_of("ml/p", [gpu_pod(labels={NODE_POOL: "z"})], given_)
+    assert isinstance(found, GangJob) and sets.is_nowhere(found.job)
     pooled = group("scheduling.run.ai", {"minMember": 1}, labels={NODE_POOL: "b"})
     assert pooled.node_pool == "b"
-    found = job_of("ml/g", [inside], setting(*views, pods=(inside,)), pooled)
+    found = job_of("ml/g", [inside], given_, pooled)
     assert isinstance(found, InvalidObject)
     assert f"label {NODE_POOL}: expected that of its group, b, got 'a'" in found.sentence

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.kube.objects import views as k
-from kant.kube.translate.flavors import admits
+from kant.kube.translate.node_facts import admits
 from kant.kube.translate.pods import selection
 from kant.kube.translate.volumes import (
     BIND_COMPLETED,

@@ -20,8 +20,8 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Workload
-from kant.kube.translate.flavors import admits
 from kant.kube.translate.local_volumes import chosen_claims, fits, is_kept_for, key_of
+from kant.kube.translate.node_facts import admits
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.volumes import SELECTED_NODE, ClaimName, claims_of, demanded, is_bound, selected_node
 

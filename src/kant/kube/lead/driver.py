@@ -59,7 +59,6 @@ LONGEST_UNREST = 5.0
 PACE = 0.005  # seconds between two cycles at least; and no less than the last one took,
 BREATH = 0.25  # but no more than this: a state that took long to build has first bindings to be told of
 FAILING = 2.0  # seconds between two states that are built because nodes fail less
-TURNS = 4.0  # times as long as it took to build the last state, at least, between two turns of requests
 LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
 IDLE = 1.0  # seconds after which the loop turns though nothing has happened
 
@@ -394,6 +393,7 @@ class KubeDriver:
         if mirror.namespaces.touched:
             mirror.namespaces.touched, self.translation.stale = False, True
         keys.update(workloads.renew(self._take_devices()))
+        keys.update(workloads.follow_sets())
         self._look_at_clock()
         if keys:
             workloads.settle_all(keys)
@@ -519,9 +519,6 @@ class KubeDriver:
         if due:
             workloads.settle_all(due)
         workloads.messages.look_at_growing()
-        if self.translation.turned_away and not self.core.state.pending:  # type: ignore[union-attr]
-            wait = self._built_at + max(CALM, TURNS * self._build_s) - time.monotonic()
-            self._change_at = min(self._change_at, self.core.now + int(max(wait, 0.0) * 1e6))  # type: ignore[union-attr]
         for gang, limit in workloads.partially_bound.overdue(self.settings.recovery, self.settings.staleness):
             workloads.partially_bound.release(gang, f"not whole within {limit:g} s")
             self.counts.released += 1

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
-from kant.kube.translate.flavors import admits
 from kant.kube.translate.neighbours import Rule, Spread, domain_of, spreads_of, wanted_beside
+from kant.kube.translate.node_facts import admits
 from kant.kube.translate.pods import whole_selection
 from kant.kube.translate.selectors import Selection
 

@@ -20,7 +20,7 @@ from kant.kube.translate.device_allocator import Free, Grant, Task, TooHardError
 from kant.kube.translate.device_claims import Asked, identity, is_ours, key_of, known_names, reach_terms
 from kant.kube.translate.device_selectors import SelectorError
 from kant.kube.translate.devices import Counter, DeviceId, PoolId
-from kant.kube.translate.flavors import admits
+from kant.kube.translate.node_facts import admits
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.volumes import ClaimName, ClaimWaitsError
 from kant.model.errors import InputError

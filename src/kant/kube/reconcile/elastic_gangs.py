@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from kant.cluster.elastic import pod_by_pod
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic, sized
+from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic, role_of, sized
 from kant.kube.reconcile.messages import QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member, Slot, slots_of
@@ -66,7 +67,7 @@ class ElasticGangs:
         """Bring a gang that runs in line with its pods: with those that have come, and those that are gone.
 
         `together`: its pods go all at once, so that none is to spare however many there are.
-        Returns the pods that cannot join it. Raises AnewError, and StaleFlavorsError.
+        Returns the pods that cannot join it. Raises AnewError.
         """
         job = self.job(workload)
         self._check(workload, live)
@@ -129,16 +130,29 @@ class ElasticGangs:
 
     def _joiner(self, workload: Workload, job: Job, pod: Pod) -> Member | None:
         try:
-            own = self.translation.joining_job(workload.group, pod)
+            own = self.translation.joining_job(self.core, workload.group, pod)
         except MalformedError:
             return None  # it says so, on its own
-        demand, role = own.groups[0].demand, Role(own.models, own.flavors)
+        demand, role = own.groups[0].demand, role_of(own)
         same = own.queue == job.queue and own.reservation == job.reservation
         if not same or all(group.demand != demand for group in job.groups):
             return None
         if workload.roles.setdefault(demand, role) != role:
             return None
         return Member(pod, demand)
+
+    def name_sets(self, workload: Workload) -> None:
+        """Say anew on which nodes pods may stand that join a gang, where that was said to be all of them."""
+        state, pods = self.core.state, [member.pod for member in workload.members]
+        if state.rows[workload.job] not in state.elastic or not workload.roles:
+            return
+        pods += [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
+        for pod in pods:
+            with suppress(MalformedError):
+                demand, role = self.translation.role(self.core, workload.group, pod)
+                if demand in workload.roles:
+                    workload.roles[demand] = role
+        self._scale(workload, self.job(workload), always=True)
 
     def _refill(self, workload: Workload, waiting: list[Member], floor: int) -> list[Member]:
         """Give vacant places to the very same pods made anew, and those of its floor to any; the others wait on.
@@ -217,7 +231,9 @@ class ElasticGangs:
         roles = tuple(workload.roles.get(group.demand, Role()) for group in job.groups)
         alike = roles[0] if len(set(roles)) == 1 else Role()
         unlike = roles if len(set(roles)) > 1 else ()
-        self.core.happen(JobScaled(self.core.now, workload.job, job.groups, alike.models, alike.flavors, unlike))
+        self.core.happen(
+            JobScaled(self.core.now, workload.job, job.groups, alike.models, roles=unlike, node_set=alike.node_set)
+        )
 
     def _give_back(self, workload: Workload, given: list[Slot], by: str = "") -> None:
         self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given), by=by))

@@ -32,10 +32,14 @@ def sized(job: Job, counts: Sequence[tuple[int, Demand]], floors: Counter[Demand
     return replace(job, groups=tuple(groups))
 
 
+def role_of(job: Job) -> Role:
+    """What all pods of a job accept."""
+    return Role(job.models, node_set=job.node_set)
+
+
 def roles_of(job: Job) -> dict[Demand, Role]:
     """What the pods of a job accept, by what they ask for."""
-    alike = Role(job.models, job.flavors)
-    roles = job.roles or (alike,) * len(job.groups)
+    roles = job.roles or (role_of(job),) * len(job.groups)
     return {group.demand: role for group, role in zip(job.groups, roles, strict=True)}
 
 

@@ -1,7 +1,7 @@
 """The fleet: the nodes of the API server as the nodes of a state, and what happens to them as events.
 
-The nodes of a state are fixed. A node that is new, or has another size, place or flavor than the state believes, makes
-the state stale: the driver builds it anew. What else happens to a node is an event.
+The nodes of a state are fixed. A node that is new, or has another size, place or pool than the state believes, makes
+the state stale: the driver builds it anew. What else happens to a node is an event, its labels and taints too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def cluster_of(mirror: Mirror, translation: Translation, now: int, name: str = "
     """The nodes there are, in the order of their names; None where there are none."""
     seen = (translation.node(mirror.nodes[key], now) for key in sorted(mirror.nodes))
     nodes = translation.leave_out_rare(tuple(one[0] for one in seen if one is not None))
+    for node in nodes:
+        translation.follow_facts(node.name)
     return ClusterSpec(name, nodes) if nodes else None
 
 
@@ -44,25 +46,24 @@ class Fleet:
         state = self.core.state
         for name in names:
             index, view = state.node_index.get(name), self.mirror.nodes.get(name)
+            seen = self.translation.node(view, self.core.now) if view is not None else None
             if view is None:
                 self.translation.mended(f"node {name}")
-            if index is None:
-                self.stale = self.stale or (view is not None and self.translation.node(view, self.core.now) is not None)
+            if index is None or (seen is not None and seen[0] != state.spec.nodes[index]):  # it is new, or another
+                self.stale = self.stale or seen is not None
                 continue
-            seen = self.translation.node(view, self.core.now) if view is not None else None
+            self.translation.follow_facts(name)
             if seen is None:  # gone, or not to be understood any more: what runs there runs on
                 self._serve(index, name, NodeStatus.CORDONED, -1)
                 continue
-            node, status, until, lost = seen
-            if node != state.spec.nodes[index]:
-                self.stale = True
-                continue
+            _, status, until, lost = seen
             assert view is not None
             self.pod_capacity.limit(name, (view.status.allocatable or {}).get("pods"))
             sick = registered(view).unhealthy
             closed = status == NodeStatus.IN_SERVICE and self._is_held_in_part(index, sick)
             self._serve(index, name, NodeStatus.CORDONED if closed else status, until)
             self._count_devices(index, name, lost, sick)
+        self.translation.tell_sets(self.core)
 
     def take_overrun(self) -> list[str]:
         """The nodes of `overrun`, once."""

@@ -15,9 +15,9 @@ from typing import Any
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod, Requirement
 from kant.kube.reconcile.companions import Companions
-from kant.kube.translate.flavors import admits
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.neighbours import Spread, spreads_of
+from kant.kube.translate.node_facts import admits
 from kant.kube.translate.nodes import status_of
 from kant.kube.translate.pods import whole_selection
 from kant.kube.translate.resources import used_of

@@ -2,9 +2,9 @@
 
 These are amounts besides GPUs, CPU and memory (ephemeral storage, rdma/hca, hugepages), ports of the host, pods that
 must not run beside each other, those that have to, and spreading that must hold. The core chooses nodes without knowing
-of them. A start that would break one is refused; from then on the nodes that fail count as another flavor, until they
-do not fail any more. So nothing is ever overcommitted, while what GPUs bound anyway, such as one adapter for each GPU,
-costs nothing.
+of them. A start that would break one is refused; from then on the nodes that fail are in no node set of such pods,
+until they do not fail any more. So nothing is ever overcommitted, while what GPUs bound anyway, such as one adapter for
+each GPU, costs nothing.
 
 The word is kube-scheduler's (filter plugins NodeResourcesFit, NodePorts, InterPodAffinity, PodTopologySpread).
 """
@@ -52,7 +52,7 @@ DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f
 
 
 class NodeFilters:
-    """`failing` has, by node, the filters that it failed when the state was built."""
+    """`failing` has, by node, the filters that it failed when the state was built, or somebody first asked for them."""
 
     def __init__(self, mirror: Mirror, scheduler: str, devices: DeviceAllocations | None = None) -> None:
         self.mirror = mirror
@@ -68,6 +68,8 @@ class NodeFilters:
         self.pods: dict[str, Pod] = {}  # one for each filter in use
         self.spread: set[str] = set()
         self._clean: set[str] = set()  # filters that no node failed when they were looked at
+        self._failed: set[str] = set()  # and those that some did
+        self._new_failing: dict[str, None] = {}  # nodes of which more has been found
         self._short_devices: dict[str, set[Demand]] = {}  # likewise claims to devices, by what they ask for
         self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
         self._rules: dict[Rule, None] = {}  # of pods that have nodes
@@ -78,7 +80,7 @@ class NodeFilters:
         """Whether somebody waits for whom volumes are to be chosen, made or attached."""
         return any(name.startswith((f"{FILTER}volumes ", STORAGE, ATTACHED)) for name in self.pods)
 
-    # --- what nodes fail, for flavors ---------------------------------------------------------------------------
+    # --- what nodes fail, for node sets -------------------------------------------------------------------------
 
     def begin(self, waiting: Collection[Pod], gangs: Iterable[Sequence[Pod]] = ()) -> None:
         """Find out which nodes fail the filters of these pods now. `gangs` are those that start together."""
@@ -103,7 +105,7 @@ class NodeFilters:
         self._short_devices = {
             one: demands for one, demands in self._short_devices.items() if f"{FREE_DEVICES}{one}" in told
         }
-        self._clean = self.pods.keys() - told
+        self._clean, self._failed, self._new_failing = self.pods.keys() - told, told, {}
 
     def learn_gang(self, pods: Sequence[Pod]) -> None:
         """These pods start together: what one asks of others of them is no filter, but asked of all their places."""
@@ -134,12 +136,24 @@ class NodeFilters:
         if lot is not None:
             names = self._but_spreading(pod)
         for name in names:
-            if name not in self.pods:  # nobody has asked for this before
-                self.pods[name] = pod
-                if not any(self._fails(name, node, pod) for node in self.mirror.nodes):
-                    self._clean.add(name)
-        found = tuple(Requirement(name, "DoesNotExist") for name in names if name not in self._clean)
+            if name not in self._clean and name not in self._failed:  # nobody has asked for this before
+                self._look(name, pod)
+        found = tuple(Requirement(name, "DoesNotExist") for name in names if name in self._failed)
         return (*found, lot) if lot is not None else found
+
+    def _look(self, name: str, pod: Pod) -> None:
+        """Find out which nodes fail a filter."""
+        self.pods[name] = pod
+        found = [node for node in self.mirror.nodes if self._fails(name, node, pod)]
+        (self._failed if found else self._clean).add(name)
+        for node in found:
+            self.failing[node] = self.failing.get(node, frozenset()) | {name}
+            self._new_failing[node] = None
+
+    def take_failed(self) -> list[str]:
+        """The nodes of which more was found to fail since somebody asked."""
+        found, self._new_failing = list(self._new_failing), {}
+        return found
 
     def _but_spreading(self, pod: Pod) -> list[str]:
         """All filters of a pod but for its spreading."""

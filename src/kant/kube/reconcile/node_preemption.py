@@ -13,7 +13,7 @@ from time import monotonic
 from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.refusals import MalformedError, StaleFlavorsError
+from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload, waits
@@ -82,7 +82,7 @@ class NodePreemption:
         core = self.core
         try:
             job = self.translation.job_but_for_filters(core, workload.group, pod)
-        except (MalformedError, StaleFlavorsError):
+        except MalformedError:
             return None
         ways = _Ways(self, pod, self._stoppable(job))
 

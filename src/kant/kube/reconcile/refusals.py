@@ -1,4 +1,4 @@
-"""Why a pod that waits is no job yet: something is wrong with it, is not there yet, or has to be told apart first."""
+"""Why a pod that waits is no job yet: something is wrong with it, or is not there yet."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ class MalformedError(Exception):
 
 
 class NoMatchingNodeError(MalformedError):
-    """No node will do, as nodes are now: others may come."""
+    """No node will do, as nodes are now: others may come, into the sets `node_sets`."""
+
+    def __init__(self, sentence: str, node_sets: frozenset[str]) -> None:
+        super().__init__(sentence)
+        self.node_sets = node_sets
 
 
 class NotYetError(MalformedError):
     """Nothing is wrong: what it needs is not there yet."""
-
-
-class StaleFlavorsError(Exception):
-    """The state has to be built anew before this pod can be understood: it tells nodes apart as nobody did before."""

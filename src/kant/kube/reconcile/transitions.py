@@ -76,7 +76,7 @@ class Transitions:
 
     def submit(self, workload: Workload, bound: list[Pod], waiting: list[Pod], more: list[Pod] | None = None) -> None:
         """It comes to the queue; bound pods keep their places. With `more` as an elastic gang, whose floor are those
-        that are `waiting`. Raises MalformedError, StaleFlavorsError."""
+        that are `waiting`. Raises MalformedError."""
         core = self.core
         members = [Member(pod, self.translation.demand(pod)) for pod in (*bound, *waiting, *(more or ()))]
         job = self.translation.job(core, workload.group, [member.pod for member in members])

@@ -9,7 +9,7 @@ Long: it keeps what the rules share, and asks each of them in one place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -20,18 +20,29 @@ from kant.kube.objects.validation import InvalidObject
 from kant.kube.objects.views import Loose, Pod, Requirement
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.device_allocations import DeviceAllocations
+from kant.kube.reconcile.elastic_jobs import role_of
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, check_reservation
-from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError, StaleFlavorsError
+from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
-from kant.kube.translate.flavors import Flavors, admits, why_nowhere
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.neighbours import wanted_beside
+from kant.kube.translate.node_facts import why_nowhere
+from kant.kube.translate.node_sets import NodeSets, SetChange, names_in
 from kant.kube.translate.nodes import about, contradictions, model_of, node_of
 from kant.kube.translate.orders import is_held
-from kant.kube.translate.pods import Filters, Setting, is_nowhere, job_of, model_asked, natural, no_filters, selection
+from kant.kube.translate.pods import (
+    Filters,
+    Setting,
+    everywhere,
+    job_of,
+    model_asked,
+    natural,
+    no_filters,
+    selection,
+)
 from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares, Holding
@@ -39,16 +50,15 @@ from kant.kube.translate.sharing import SHARED
 from kant.kube.translate.volumes import Storage, why_out_of_reach
 from kant.live.core import Core
 from kant.model.errors import InputError
-from kant.model.event import QueuesChanged
-from kant.model.job import Demand, Job
+from kant.model.event import NodeSetChanged, QueuesChanged
+from kant.model.job import Demand, Job, Role
 from kant.model.node import MAX_POOLS, Node
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
 
-TURN = 10 * SECOND
-"""How long some requests are served where pods that wait ask for more kinds of nodes than can be told apart, at most:
-the next have their turn as soon as nobody waits whose turn it is."""
+REFILLED = 10 * SECOND
+"""After which the device selectors of a namespace that has used up its time are tried again."""
 
 
 class Translation:
@@ -62,7 +72,8 @@ class Translation:
         self.mirror = mirror
         self.scheduler = scheduler
         self.shadow = shadow
-        self.flavors = Flavors()
+        self.node_sets = NodeSets()
+        self._set_changes: list[SetChange] = []
         self.levels = Levels()
         self.devices = DeviceAllocations(mirror, scheduler)
         self.filters = NodeFilters(mirror, scheduler, self.devices)
@@ -74,9 +85,7 @@ class Translation:
         self.stale = False
         self.epoch = 0
         self.queue_config = QueueConfig()
-        self._flavor_of: dict[str, str] = {}
         self._left_out: set[str] = set()  # nodes whose pools are too many
-        self._in_part: dict[str, None] = {}  # uids of bound pods the rest of whose gangs waits
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
     def beginning(self, now: int) -> int:
@@ -88,17 +97,14 @@ class Translation:
     # --- a state is built ---------------------------------------------------------------
 
     def begin(self, zero: int) -> None:
-        """Begin a state: learn how nodes are told apart, what joins them, and for which queues they are reserved."""
+        """Begin a state: learn what nodes fail now, what joins them, and for which queues they are reserved."""
         mirror = self.mirror
         self.stale, self.epoch, self.complaints = False, zero, {}
-        self.flavors = Flavors(turns=self.flavors.turns)
+        self.node_sets, self._set_changes = NodeSets(), []
         self.devices.begin()
         waiting = [pod for pod in mirror.pods.values() if not pod.spec.node_name and self.is_ours(pod)]
         self.shares.begin(tuple(mirror.nodes.values()))
         self.filters.begin(waiting, self._gangs(waiting))
-        self.flavors.failing = self.filters.failing
-        for pod in (*waiting, *self._still_in_part()):
-            self._learn(pod)
         found, wrong = levels_of(
             item for kind, items in mirror.objects.items() if kind.startswith("topologies") for item in items.values()
         )
@@ -107,7 +113,6 @@ class Translation:
         self._split = {one.about: one.sentence for one in contradictions(mirror.nodes.values(), self.levels)}
         self.complaints |= self._split
         self._left_out = set()
-        self._flavor_of = self.flavors.rebuild(mirror.nodes.values())
         self.reserved, self.booked = [], []
         for item in mirror.objects.get("reservations", {}).values():
             reserved = reservation_of(item, zero)
@@ -117,12 +122,6 @@ class Translation:
                 self.booked.append(reserved)
             else:
                 self.reserved.append(reserved)
-
-    def _still_in_part(self) -> list[Pod]:
-        """Bound pods of gangs in part: what they select on is asked with the rest."""
-        pods = self.mirror.pods
-        self._in_part = {uid: None for uid in self._in_part if uid in pods and not is_over(pods[uid])}
-        return [pods[uid] for uid in self._in_part]
 
     def _gangs(self, waiting: Iterable[Pod]) -> list[list[Pod]]:
         """Those of these pods that start together, as far as their groups are known."""
@@ -166,7 +165,7 @@ class Translation:
         """
         if view.metadata.name in self._left_out:
             return None
-        seen = node_of(view, self.levels, self.flavors.flavor_of(view), devices=self.devices.requests.gpus_at(view))
+        seen = node_of(view, self.levels, devices=self.devices.requests.gpus_at(view))
         if isinstance(seen, InvalidObject):
             self.complaints[seen.about] = seen.sentence
             return None
@@ -187,7 +186,7 @@ class Translation:
         kept = {pool for pool, _ in sizes.most_common(MAX_POOLS)}
         self._left_out = {node.name for node in nodes if node.pool not in kept}
         for name in self._left_out:
-            what = "GPU models, reservations, labels and taints of the nodes"
+            what = "GPU models and reservations of the nodes"
             self.complaints[f"node {name}"] = f"{what} make more than {MAX_POOLS} pools; it takes nothing"
         return tuple(node for node in nodes if node.pool in kept)
 
@@ -199,15 +198,34 @@ class Translation:
             self.complaints.pop(about, None)
 
     def next_change(self, now: int) -> int:
-        """When a reservation begins or ends next, or the turn of other requests comes; FOREVER where none does."""
+        """When a reservation begins or ends next, or device selectors are tried again; FOREVER where none does."""
         times = [time for reserved in self.reserved for time in (reserved.start, reserved.end) if time > now]
-        times += [now + TURN] if self.turned_away else []
+        times += [now + REFILLED] if self.devices.requests.selectors.turned_away else []
         return min(times, default=FOREVER)
 
-    @property
-    def turned_away(self) -> bool:
-        """Whether pods wait for their turn."""
-        return self.flavors.turned_away or self.devices.requests.selectors.turned_away
+    # --- node sets -----------------------------------------------------------
+
+    def follow_facts(self, name: str) -> None:
+        """A node of the state has other labels, taints, devices or conditions, or may have."""
+        self.node_sets.follow(name, self.mirror.nodes.get(name), self.filters.failing.get(name, ()))
+
+    def tell_sets(self, core: Core) -> None:
+        """Say as events which nodes the sets have that jobs name, as far as that is other than was said."""
+        for name in self.filters.take_failed():
+            if name in core.state.node_index:
+                self.follow_facts(name)
+        for change in self.node_sets.take_changes():
+            if change.added or change.removed:
+                core.happen(NodeSetChanged(core.now, change.name, change.added, change.removed))
+            if not change.is_new:
+                self._set_changes.append(change)
+
+    def take_set_changes(self, used: Callable[[], set[str]]) -> list[SetChange]:
+        """What has become of node sets that jobs name, once. Those that are not `used` are forgotten now and then."""
+        if self.node_sets.are_many:
+            self.node_sets.keep(used())
+        found, self._set_changes = self._set_changes, []
+        return found
 
     # --- pods ---------------------------------------------------------------
 
@@ -277,15 +295,11 @@ class Translation:
         return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> Job:
-        """The job of pods that wait. Raises MalformedError; StaleFlavorsError if flavors have to be rebuilt.
+        """The job of pods that wait. Raises MalformedError.
 
         `filters`: what they demand of nodes beside what they say, if it is not all that is short now.
         """
         self.filters.learn_gang(pods)
-        if sum(self._learn(pod) for pod in pods):
-            self._in_part.update((pod.metadata.uid, None) for pod in pods if pod.spec.node_name)
-            self.stale = True
-            raise StaleFlavorsError
         check_claims_of(pods, self.devices, self.filters)
         check_provisioning(pods, self.mirror)
         job = self._job(ref, pods, filters or self._requirements)
@@ -306,10 +320,7 @@ class Translation:
             job = replace(job, within="node", within_required=True)
         if job.reservation:
             check_reservation(job, self.booked, core)
-        if is_nowhere(job):
-            if self.stale:  # the flavors of another pod like these have to be built first
-                raise StaleFlavorsError
-            raise NoMatchingNodeError(self._why_nowhere(pods))
+        self._check_sets(core, job, pods)
         return replace(job, id=core.fresh_id(job.id))
 
     def job_but_for_filters(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
@@ -323,18 +334,26 @@ class Translation:
         except InputError:
             return []
         views = ((name, self.mirror.nodes.get(name)) for name in nodes)
-        return [name for name, view in views if view and model in ("", model_of(view)) and admits(said, view)]
+        return [name for name, view in views if view and model in ("", model_of(view)) and self._admits(said, view)]
 
-    def joining_job(self, ref: GroupRef | None, pod: Pod) -> Job:
+    def joining_job(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
         """A pod that may join a gang that runs, as a job of its own. Raises as `job` does."""
-        if self._learn(pod):
-            self.stale = True
-            raise StaleFlavorsError
         check_claims_of([pod], self.devices, self.filters)
         job = self._job(ref, [pod], self._requirements)
-        if is_nowhere(job):
-            raise NoMatchingNodeError(self._why_nowhere([pod]))
+        self._check_sets(core, job, [pod])
         return job
+
+    def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> tuple[Demand, Role]:
+        """What a pod asks for and accepts, though no node may be so. Raises MalformedError."""
+        job = self._job(ref, [pod], self._requirements)
+        self.tell_sets(core)
+        return job.groups[0].demand, role_of(job)
+
+    def _check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
+        """Say which nodes the sets of a job have. Raises NoMatchingNodeError where one of them has none."""
+        self.tell_sets(core)
+        if self.node_sets.is_nowhere(job):
+            raise NoMatchingNodeError(self._why_nowhere(pods), frozenset(names_in(job)))
 
     def selects(self, pod: Pod) -> Selection | None:
         """What a pod accepts of its node; None where something is wrong with it."""
@@ -355,9 +374,12 @@ class Translation:
         view = self.mirror.nodes.get(node)
         try:
             is_model = view is not None and model_asked(pod) in ("", model_of(view))
-            return view is not None and is_model and admits(self._selection(pod), view)
+            return view is not None and is_model and self._admits(self._selection(pod), view)
         except InputError:
             return False
+
+    def _admits(self, selection: Selection, view: View) -> bool:
+        return selection.admits(*self.node_sets.said(view))
 
     def _key(self, ref: GroupRef | None, pods: list[Pod]) -> str:
         return "/".join(ref.key) if ref is not None else pods[0].metadata.uid
@@ -377,15 +399,16 @@ class Translation:
         for pod in pods:
             if why := self.shares.why_nowhere(pod):
                 return why
-            would = [view.metadata.name for view in nodes if admits(selection(pod, storage), view)]
+            own = selection(pod, storage)
+            would = [view.metadata.name for view in nodes if self._admits(own, view)]
             why = self.filters.why_nowhere(pod, would)
             if why and all(self.filters.failing.get(name) for name in would):
                 return why
             said = why_out_of_reach(pod, storage)
             bare = replace(pod, spec=replace(pod.spec, volumes=(), resource_claims=()))
-            if said and not would and any(admits(selection(bare), view) for view in nodes):
+            if said and not would and any(self._admits(selection(bare), view) for view in nodes):
                 return f"no node that would do reaches its volumes: {said}"
-        return why_nowhere([selection(pod, storage) for pod in pods], nodes)
+        return why_nowhere([selection(pod, storage) for pod in pods], list(map(self.node_sets.said, nodes)))
 
     def _job(self, ref: GroupRef | None, pods: list[Pod], filters: Filters) -> Job:
         meta = pods[0].metadata
@@ -393,7 +416,7 @@ class Translation:
         spec = self.group_spec(ref) if ref is not None else None
         setting = Setting(
             self.levels,
-            self.flavors,
+            self.node_sets.name_of if filters is not no_filters else everywhere,
             self.epoch,
             storage=self._storage,
             filters=filters,
@@ -401,17 +424,10 @@ class Translation:
         )
         found = job_of(name, pods, setting, spec)
         if isinstance(found, InvalidObject):
-            has_turn = all(self.flavors.has_turn(one) for one in self._selections(pods))
-            raise MalformedError(found.sentence) if has_turn else NotYetError(found.sentence)
+            raise MalformedError(found.sentence)
         if spec is not None and spec.created:
             return replace(found.job, submit=microseconds(spec.created, name) - self.epoch)
         return found.job
-
-    def _selections(self, pods: list[Pod]) -> list[Selection]:
-        try:
-            return [self._selection(pod) for pod in pods]
-        except InputError:
-            return []  # something is wrong with one of them
 
     def existing_job(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
         """The job of pods that are bound already, whatever they say: which nodes they select matters no more."""
@@ -419,9 +435,7 @@ class Translation:
             try:
                 job = self._job(ref, [_anywhere(pod) for pod in pods], no_filters)
                 name = core.fresh_id(job.id)
-                return replace(
-                    job, id=name, models=(), flavors=(), roles=(), within="", within_required=False, apart=""
-                )
+                return replace(job, id=name, models=(), roles=(), within="", within_required=False, apart="")
             except MalformedError:
                 pass
         meta = pods[0].metadata
@@ -436,12 +450,6 @@ class Translation:
             text = (said[0] if said else None) or pod.metadata.creation_timestamp
             times.append(microseconds(text, pod.metadata.name) - self.epoch)
         return max(times)
-
-    def _learn(self, pod: Pod) -> bool:
-        try:
-            return self.flavors.learn(self._selection(pod))
-        except InputError:
-            return False  # it is refused when its job is made
 
 
 def matches(reserved: ReservedNodes, labels: dict[str, str]) -> bool:

@@ -18,6 +18,7 @@ from operator import itemgetter
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import MOVABLE
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.changing_sets import ChangingSets
 from kant.kube.reconcile.elastic_gangs import AnewError, ElasticGangs
 from kant.kube.reconcile.elastic_jobs import has_been_scaled, identity
 from kant.kube.reconcile.existing_pods import ExistingPods
@@ -26,7 +27,7 @@ from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.node_preemption import NodePreemption
 from kant.kube.reconcile.partially_bound import PartiallyBound
 from kant.kube.reconcile.pod_capacity import PodCapacity
-from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError, StaleFlavorsError
+from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.tasks import Tasks, lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
@@ -76,6 +77,7 @@ class Workloads:
         self.by_job = self.transitions.by_job
         self.partially_bound = PartiallyBound(self.transitions)
         self.elastic = ElasticGangs(self.transitions)
+        self.changing_sets = ChangingSets(self.transitions, self.elastic, self.members)
         self.node_preemption = NodePreemption(self.transitions)
         self.out_of_service: set[str] = set()
         self.awaited: dict[GroupRef, None] = {}
@@ -166,6 +168,13 @@ class Workloads:
             self.transitions.end(workload)
             self.settle(workload.key)
 
+    def follow_sets(self) -> dict[str, None]:
+        """Node sets have other nodes: places are given up where pods may not stand any more. Returns the keys of
+        workloads that come anew."""
+        again = self.changing_sets.take()
+        self.withdraw(self.changing_sets.take_left())
+        return again
+
     def renew(self, pods: Iterable[str]) -> dict[str, None]:
         """The keys of the workloads of these pods: those that wait come anew, as they may ask for other nodes now."""
         keys = dict.fromkeys(key for uid in pods if (key := self.members.key_of.get(uid)) is not None)
@@ -196,9 +205,6 @@ class Workloads:
         """Settle the gangs for whose rules there was no place: there may be one, as things are now."""
         ruled_out, self.transitions.blocked = self.ruled_out(), {}
         self.settle_all({workload.key: None for workload in ruled_out})
-        if self.translation.stale:  # who could not be told what it asks for waits as it did, until the next state
-            left = {workload: asked for workload, asked in ruled_out.items() if not workload.job}
-            self.transitions.blocked = left | self.transitions.blocked
 
     def answered(self) -> dict[str, None]:
         """The keys of the gangs that changed while bindings of them were under way, and of which none is any more."""
@@ -282,6 +288,7 @@ class Workloads:
 
     def _begin(self, workload: Workload, live: list[Pod]) -> None:
         """A workload that is no job becomes one, if it can."""
+        self.changing_sets.nowhere.pop(workload, None)
         leaving = self.existing_pods.leaving
         bound = [p for p in live if p.spec.node_name and p.metadata.uid not in leaving.get(p.spec.node_name, ())]
         waiting = self.translation.ranked([pod for pod in live if waits(pod)]) if not workload.foreign else []
@@ -303,14 +310,14 @@ class Workloads:
                     self._split_off(pod)
             else:
                 self._begin_gang(workload, bound, waiting, least)
-        except StaleFlavorsError:
-            return
         except (MalformedError, StateError) as wrong:
             if bound and workload.phase is Phase.INCOMPLETE:
                 self.transitions.adopt(workload, bound)
             self.messages.say(workload, str(wrong), _reason_of(wrong))
-            if isinstance(wrong, NoMatchingNodeError) and len(waiting) == 1 and not bound:
-                self.transitions.nowhere[workload] = waiting[0].metadata.uid
+            if isinstance(wrong, NoMatchingNodeError):
+                self.changing_sets.nowhere[workload] = wrong.node_sets
+                if len(waiting) == 1 and not bound:
+                    self.transitions.nowhere[workload] = waiting[0].metadata.uid
 
     def _begin_gang(self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int) -> None:
         """A gang of which at least so many pods have to run becomes a job, if there are as many."""
@@ -458,8 +465,6 @@ class Workloads:
                 self.transitions.time_partial(workload)
             else:
                 self.unanswered[workload.key] = None
-        except StaleFlavorsError:
-            pass  # all is told anew
         except MalformedError:
             return False
         except AnewError:
@@ -513,7 +518,7 @@ class Workloads:
             if slot is not None:
                 slot.pod, slot.was = pod.metadata.uid, identity(pod)
                 lost = lost or slot.node in self.out_of_service
-                lost = lost or (workload.mixed and not self.translation.admits(pod, slot.node))
+                lost = lost or not self.translation.admits(pod, slot.node)
                 lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
                 self.transitions.unbound[workload] = None
                 self.transitions.crowded[slot.node] = None

@@ -17,7 +17,7 @@ from kant.kube.objects import views as k
 from kant.kube.objects.quantity import exact
 from kant.kube.translate.device_selectors import Facts, facts_of
 from kant.kube.translate.device_taints import DeviceTaintRule
-from kant.kube.translate.flavors import admits
+from kant.kube.translate.node_facts import admits
 from kant.kube.translate.selectors import NAME, Selection, Term
 from kant.model.errors import InputError
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import milli
-from kant.kube.translate.flavors import admits
+from kant.kube.translate.node_facts import admits
 from kant.kube.translate.selectors import Selection, selects, terms_of
 from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, is_bound
 from kant.model.errors import InputError

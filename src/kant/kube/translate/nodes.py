@@ -60,19 +60,19 @@ def about(view: k.Node) -> str:
 
 
 def node_of(
-    view: k.Node, levels: Levels, flavor: str = "", gpus: tuple[str, ...] = GPU_RESOURCES, devices: int = 0
+    view: k.Node, levels: Levels, gpus: tuple[str, ...] = GPU_RESOURCES, devices: int = 0
 ) -> Seen | InvalidObject:
     """The node in the words of the model; an InvalidObject where it has amounts that cannot be used.
 
     `devices` are GPUs that are had by claims; those that a device plugin gives out go before them.
     """
     try:
-        return _seen(view, levels, flavor, gpus, devices)
+        return _seen(view, levels, gpus, devices)
     except InputError as error:
         return invalid(about(view), error)
 
 
-def _seen(view: k.Node, levels: Levels, flavor: str, gpus: tuple[str, ...], devices: int) -> Seen:
+def _seen(view: k.Node, levels: Levels, gpus: tuple[str, ...], devices: int) -> Seen:
     capacity, left = view.status.capacity or {}, view.status.allocatable or {}
     place = f"{about(view)}, status"
     there = _gpus(capacity, f"{place}.capacity", gpus)
@@ -107,7 +107,6 @@ def _seen(view: k.Node, levels: Levels, flavor: str, gpus: tuple[str, ...], devi
         spine=spine,
         superspine=superspine,
         hbd=hbd,
-        flavor=flavor,
     )
     return Seen(node, status_of(view), there - usable)
 

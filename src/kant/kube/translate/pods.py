@@ -12,11 +12,11 @@ from kant.kube.objects import views as k
 from kant.kube.objects.times import microseconds
 from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.translate.annotations import Annotations, annotations_of
-from kant.kube.translate.flavors import NOWHERE, Flavors
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import NODE_POOL
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.neighbours import apart_group, wanted_beside
+from kant.kube.translate.node_sets import EVERYWHERE
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.orders import ordered, priority_of
 from kant.kube.translate.resources import GPU_RESOURCES, requests_of
@@ -39,6 +39,15 @@ def no_filters(pod: k.Pod) -> tuple[k.Requirement, ...]:
     return ()
 
 
+Sets = Callable[[Iterable[Selection]], str]
+"""The set of the nodes on which pods with these selections may stand."""
+
+
+def everywhere(selections: Iterable[Selection]) -> str:
+    """All nodes, whatever they select."""
+    return EVERYWHERE
+
+
 Demands = Callable[[k.Pod, str], Demand]
 """What a pod asks for; its second argument is what complaints call the pod. Raises InputError."""
 
@@ -52,7 +61,7 @@ class Setting(NamedTuple):
     """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970."""
 
     levels: Levels
-    flavors: Flavors
+    node_sets: Sets = everywhere
     epoch: int = 0
     gpus: tuple[str, ...] = GPU_RESOURCES
     storage: Storage = NO_STORAGE
@@ -72,7 +81,7 @@ class _Read(NamedTuple):
 
     demand: Demand
     models: tuple[str, ...]
-    flavors: tuple[str, ...]
+    select: Selection
     apart: str
     annotations: Annotations
 
@@ -88,7 +97,7 @@ def selection(
     gpus: tuple[str, ...] = GPU_RESOURCES,
     models: str = PRODUCT,
 ) -> Selection:
-    """What the pod demands of its node besides amounts, for `Flavors.learn`. Raises InputError.
+    """What the pod demands of its node besides amounts. Raises InputError.
 
     `models` is the label of nodeSelector that is left out, as the GPU model of the job; "" for none.
     """
@@ -116,7 +125,7 @@ def job_of(
 ) -> GangJob | InvalidObject:
     """The job `name` of these pods, at least one, all of one namespace; or what is wrong with one of them.
 
-    `spec` is what their group says, where an object says it. Flavors must have learned of all of them.
+    `spec` is what their group says, where an object says it.
     """
     ranked = sorted(pods, key=natural)
     try:
@@ -146,7 +155,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
     if any(other.apart for other in read) and annotations.cut:
         raise InputError(f"{about(first)}, spec.affinity.podAntiAffinity", "no anti-affinity beside slices of a gang")
     within = _together(pods, setting.levels, annotations)
-    roles = tuple(_role([other for other in read if other.demand == demand]) for demand in groups)
+    roles = tuple(_role([other for other in read if other.demand == demand], setting) for demand in groups)
     alike = roles[0] if len(set(roles)) == 1 else Role()
     own = max(priority_of(pod, about(pod)) for pod in pods)
     named = spec.priority if spec is not None and not any(ordered(pod)[1] for pod in pods) else None
@@ -166,7 +175,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         limit=annotations.limit,
         within=within or annotations.within,
         within_required=bool(within) or annotations.within_required,
-        flavors=alike.flavors,
+        node_set=alike.node_set,
         training=annotations.training,
         reservation=annotations.reservation,
         preempts=(spec is None or spec.preempts) and all(pod.spec.preemption_policy != "Never" for pod in pods),
@@ -189,7 +198,7 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     return _Read(
         demand,
         (product,) if product else (),
-        setting.flavors.accepted(select, f"{where}.nodeSelector and affinity.nodeAffinity"),
+        select,
         apart_group(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
     )
@@ -217,29 +226,22 @@ def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -
     return min(found, key=LEVELS.index) if asked else ""
 
 
-def _role(alike: list[_Read]) -> Role:
+def _role(alike: list[_Read], setting: Setting) -> Role:
     """The nodes for the pods of one group: those that ask for the very same."""
-    return Role(_accepted(one.models for one in alike), _accepted(one.flavors for one in alike))
+    return Role(_models(one.models for one in alike), node_set=setting.node_sets(one.select for one in alike))
 
 
-def _accepted(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """What all pods of a group accept; an empty list accepts anything.
+def _models(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """The GPU models that all pods of a group accept; an empty list accepts anything.
 
-    Where that is nothing: what any of them accepts, and who goes where is found when they get their places.
+    Where that is none: those that any of them accepts, and who goes where is found when they get their places.
     """
     each = list(dict.fromkeys(lists))
-    if (NOWHERE,) in each:
-        return (NOWHERE,)
     narrow = [one for one in each if one]
     common = tuple(name for name in narrow[0] if all(name in one for one in narrow)) if narrow else ()
     if common or () in each:
         return common
     return tuple(dict.fromkeys(name for one in narrow for name in one))
-
-
-def is_nowhere(job: Job) -> bool:
-    """Whether no node of the cluster, empty or not, has the labels and taints that the job demands."""
-    return (NOWHERE,) in (job.flavors, *(role.flavors for role in job.roles))
 
 
 def moment(pod: k.Pod, epoch: int) -> int:

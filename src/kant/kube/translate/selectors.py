@@ -1,7 +1,6 @@
 """What a pod demands of a node besides amounts: node selectors, node affinity, tolerations; and what Kant refuses.
 
-Source: k8s.io/component-helpers, scheduling/corev1 (nodeaffinity, helpers): the same rules, on the labels and taints of
-a flavor in place of those of a node.
+Source: k8s.io/component-helpers, scheduling/corev1 (nodeaffinity, helpers): the same rules.
 """
 
 from __future__ import annotations
@@ -35,31 +34,6 @@ class Selection(NamedTuple):
     always: tuple[k.Requirement, ...]
     terms: tuple[Term, ...] | None
     tolerations: tuple[k.Toleration, ...]
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """The labels, fields and devices that it asks for."""
-        return frozenset(requirement.key for requirement in self._asked)
-
-    @property
-    def values(self) -> frozenset[tuple[str, str]]:
-        """The (key, value) that it names."""
-        named = (one for one in self._asked if one.operator in ("In", "NotIn"))
-        return frozenset((one.key, value) for one in named for value in one.values)
-
-    @property
-    def compared(self) -> frozenset[str]:
-        """The keys whose values it compares as numbers."""
-        return frozenset(one.key for one in self._asked if one.operator in ("Gt", "Lt"))
-
-    @property
-    def amounts(self) -> list[tuple[str, int]]:
-        """How many of each device it asks for, by the key of the device."""
-        return [(one.key, int(one.values[0]) + 1) for one in self.always if one.key.startswith(DEVICE)]
-
-    @property
-    def _asked(self) -> list[k.Requirement]:
-        return [*self.always, *(one for term in self.terms or () for one in term.requirements)]
 
     def selects(self, labels: Mapping[str, str], name: str) -> bool:
         """Whether a node with these labels and this name is among those that it selects, whatever devices it has."""

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from kant.kube.objects import views as k
 from kant.kube.translate import hami
-from kant.kube.translate.flavors import admits
 from kant.kube.translate.hami import NVIDIA
 from kant.kube.translate.mig_devices import milli_of, worths_of
+from kant.kube.translate.node_facts import admits
 from kant.kube.translate.resources import SHARES, PodRequests, key_of, others_of, requests_of, used_of
 from kant.kube.translate.selectors import Selection, selection_of
 from kant.kube.translate.sharing import (
@@ -57,16 +57,16 @@ class GpuShares:
     """Knows how the nodes of a state share their GPUs."""
 
     def __init__(self) -> None:
-        self._views: list[k.Node] = []
+        self._views: dict[str, k.Node] = {}
         self._sharing: dict[str, Sharing] = {}  # of the nodes whose GPUs are shared
         self._kinds: dict[str, str] = {}  # of the nodes with GPUs of a device plugin
         self._all_kinds: set[str] = set()
         self._migs: dict[str, tuple[k.Node, dict[str, int]]] = {}  # nodes with MIG devices, and what each is worth
-        self._known: dict[Hashable, Asked] = {}
+        self._known: dict[tuple[Hashable, Selection], tuple[k.PodSpec, Asked]] = {}
 
     def begin(self, nodes: Collection[k.Node]) -> None:
         """Learn of all nodes there are."""
-        self._views = [view for view in nodes if _has_gpus(view)]
+        self._views = {view.metadata.name: view for view in nodes if _has_gpus(view)}
         found = {view.metadata.name: _sharing(view) for view in nodes}
         self._sharing = {name: sharing for name, sharing in found.items() if sharing != WHOLE}
         self._kinds = {view.metadata.name: kind for view in nodes if (kind := kind_of(view))}
@@ -75,10 +75,22 @@ class GpuShares:
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
-        """Whether a node shares its GPUs in another way than when they were learned, or has those of another vendor."""
+        """Whether a node shares its GPUs in another way than when they were learned, or has those of another vendor; or
+        pods ask for something else now, as others may go there."""
         name = view.metadata.name
         known = self._sharing.get(name, WHOLE), self._kinds.get(name, ""), self._migs.get(name, (view, {}))[1]
-        return (_sharing(view), kind_of(view), worths_of(view)) != known
+        if (_sharing(view), kind_of(view), worths_of(view)) != known:
+            return True
+        before = self._views.get(name) or self._migs.get(name, (view, {}))[0]
+        if name in self._views:
+            self._views[name] = view
+        if name in self._migs:
+            self._migs[name] = view, self._migs[name][1]
+        if (before.metadata.labels, before.spec.taints) == (view.metadata.labels, view.spec.taints):
+            return False
+        other = [key for key in self._known if admits(key[1], before) != admits(key[1], view)]
+        asked = [self._known.pop(key) for key in other]
+        return any(self._shared(requests_of(spec, "spec"), spec, "spec") != was for spec, was in asked)
 
     def names_devices(self, node: str) -> bool:
         """Whether it matters which GPUs of a node a pod has: they are named on it."""
@@ -119,12 +131,14 @@ class GpuShares:
             return Asked(asked.demand)
         select = selection_of(spec, where)
         key = (key_of(spec), select)
-        found = self._known.get(key)
-        if found is None and shares:
+        known = self._known.get(key)
+        if known is not None:
+            return known[1]
+        if shares:
             found = self._find_part(asked.demand, spec, where, select)
-        elif found is None:
+        else:
             found = self._find(asked.demand, asked.kind or SHARED, replicas, select, hami.fits(spec))
-        self._known[key] = found
+        self._known[key] = spec, found
         return found
 
     def _find(self, whole: Demand, kind: str, replicas: int, select: Selection, fits: bool) -> Asked:
@@ -170,12 +184,12 @@ class GpuShares:
             able = [worths for view, worths in self._migs.values() if admits(select, view)]
             worths = {name: max((one[name] for one in able if name in one), default=0) for name, _ in parts}
             worths = {name: milli or milli_of(name, None) for name, milli in worths.items()}
-            self._known[key] = Asked(_with_parts(whole, parts, worths))
-        return self._known[key]
+            self._known[key] = spec, Asked(_with_parts(whole, parts, worths))
+        return self._known[key][1]
 
     def _eligible(self, select: Selection, kind: str, holds: Callable[[Sharing], bool]) -> Iterator[Sharing]:
         """How the nodes share their GPUs that will do, and that give out GPUs of this name."""
-        for view in self._views:
+        for view in self._views.values():
             sharing = self._sharing.get(view.metadata.name, WHOLE)
             if holds(sharing) and _count(view, kind) and admits(select, view):
                 yield sharing

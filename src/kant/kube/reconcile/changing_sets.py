@@ -1,0 +1,62 @@
+"""Changing sets: what becomes of workloads when node sets that they name have other nodes than before."""
+
+from __future__ import annotations
+
+from kant.kube.reconcile.elastic_gangs import ElasticGangs
+from kant.kube.reconcile.membership import Membership
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.workload import Phase, Workload
+from kant.kube.translate.node_sets import EVERYWHERE, names_in
+
+
+class ChangingSets:
+    """`nowhere` are the workloads for which no node will do as nodes are now, with their node sets."""
+
+    def __init__(self, transitions: Transitions, elastic: ElasticGangs, members: Membership) -> None:
+        self.transitions = transitions
+        self.elastic = elastic
+        self.members = members
+        self.nowhere: dict[Workload, frozenset[str]] = {}
+        self._left: set[str] = set()  # nodes that have left sets
+
+    def take(self) -> dict[str, None]:
+        """The keys of workloads that come anew: no node would do for them, or none does now, or they need sets."""
+        changes = self.transitions.translation.take_set_changes(self._in_use)
+        names = {change.name for change in changes}
+        self._left = {node for change in changes for node in change.removed}
+        if not names:
+            return {}
+        if EVERYWHERE in names:  # pods that select nothing have sets from now on
+            for workload in [one for one in self.transitions.by_job.values() if one.phase is Phase.PLACED]:
+                self.elastic.name_sets(workload)
+        again = {one.key: None for one, sets in self.nowhere.items() if not sets.isdisjoint(names)}
+        useless = {change.name for change in changes if change.is_empty} | names & {EVERYWHERE}
+        for workload in list(self.transitions.by_job.values()):
+            of_interest = {Phase.WAITING: useless, Phase.REJECTED: names}.get(workload.phase)
+            if of_interest and not workload.slots and not _sets_of(workload).isdisjoint(of_interest):
+                self.transitions.end(workload)
+                again[workload.key] = None
+        return again
+
+    def take_left(self) -> set[str]:
+        """The nodes where somebody has a place, is not bound, and may not stand any more."""
+        left, self._left = self._left, set()
+        admits, pods = self.transitions.translation.admits, self.transitions.mirror.pods
+        coming = (
+            (slot.node, pods[slot.pod])
+            for workload in (self.transitions.unbound if left else ())
+            for slot in workload.slots
+            if slot.node in left and slot.pod in pods and not slot.bound
+        )
+        return {node for node, pod in coming if not admits(pod, node)}
+
+    def _in_use(self) -> set[str]:
+        """The node sets that a job names, or somebody waits for."""
+        here = self.members.by_key
+        self.nowhere = {one: sets for one, sets in self.nowhere.items() if here.get(one.key) is one}
+        used = set().union(*self.nowhere.values(), *map(_sets_of, self.transitions.by_job.values()))
+        return used.union(*map(names_in, self.transitions.core.state.live.values()))
+
+
+def _sets_of(workload: Workload) -> set[str]:
+    return {role.node_set for role in workload.roles.values()}

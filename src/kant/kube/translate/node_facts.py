@@ -1,0 +1,93 @@
+"""Node facts: what decides besides amounts whether a pod may stand on a node, and why no node will do.
+
+These are its labels, its name, the devices that it has and how it shares its GPUs, under one key each; and its taints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+from kant.kube.objects import views as k
+from kant.kube.translate.nodes import STATE_TAINTS
+from kant.kube.translate.resources import amount_of, is_bytes
+from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, matches, tolerates
+from kant.kube.translate.sharing import KIND, LEAST_MEMORY, SHARING, kind_of, sharing_of
+from kant.model.errors import InputError
+
+_EFFECTS = ("NoSchedule", "NoExecute")
+
+
+def admits(selection: Selection, view: k.Node) -> bool:
+    """Whether a node will do."""
+    return selection.admits(facts_of(view), taints_of(view))
+
+
+def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, str], tuple[Taint, ...]]]) -> str:
+    """Why no node will do for pods with these requests, in one sentence; `seen` are facts and taints of all nodes."""
+    for one in selections:
+        taints = [own for facts, own in seen if one.admits(facts, ())]
+        if not taints:
+            return f"no node has the labels and devices that it asks for: {_lacking(one, [own for own, _ in seen])}"
+        hard = [[taint for taint in own if not any(tolerates(t, taint) for t in one.tolerations)] for own in taints]
+        if all(hard):
+            key, value, effect = hard[0][0]
+            taint = f"{key}{'=' if value else ''}{value}:{effect}"
+            return f"each node with the labels that it asks for has a taint that it does not tolerate, such as {taint}"
+    return "no node has the labels, taints and devices that all of its pods ask for"
+
+
+def _lacking(selection: Selection, facts: list[dict[str, str]]) -> str:
+    """The first of what a pod demands that no node has; or all of it, where each is had by some."""
+    for one in selection.always:
+        if not any(matches(own, one) for own in facts):
+            return f"none has {_words(one)}"
+    if selection.terms is not None and not any(selection._replace(always=()).admits(own, ()) for own in facts):
+        return "none meets its nodeAffinity"
+    every = [_words(one) for one in selection.always]
+    rest = ["what its nodeAffinity asks for"] if selection.terms is not None else []
+    return f"none has all of {', '.join([*every[:3], *(['…'] if len(every) > 3 else []), *rest])}"
+
+
+def _words(one: k.Requirement) -> str:
+    if one.key.startswith(DEVICE):
+        name = one.key.removeprefix(DEVICE)
+        return f"{int(one.values[0]) + 1}{' MiB' if is_bytes(name) else ''} of {name}"
+    return f"{one.key}={one.values[0]}" if one.operator == "In" and len(one.values) == 1 else one.key
+
+
+def lasting(selection: Selection) -> Selection:
+    """A selection without tolerations of taints that say in which state a node is: the API server adds some to every
+    pod."""
+    kept = tuple(one for one in selection.tolerations if one.key not in STATE_TAINTS or not one.key)
+    return selection._replace(tolerations=kept)
+
+
+def taints_of(view: k.Node) -> tuple[Taint, ...]:
+    """The taints that keep pods away, but for those that say in which state the node is."""
+    found = (
+        (taint.key, taint.value, taint.effect)
+        for taint in view.spec.taints
+        if taint.effect in _EFFECTS and taint.key not in STATE_TAINTS
+    )
+    return tuple(sorted(set(found)))
+
+
+def facts_of(view: k.Node) -> dict[str, str]:
+    """Labels, name and devices of a node under the keys that selections have for them."""
+    facts = dict(view.metadata.labels or {})
+    facts[NAME] = view.metadata.name
+    if kind := kind_of(view):
+        facts[KIND] = kind
+    with suppress(InputError):  # then nothing is placed there
+        sharing = sharing_of(view)
+        if sharing.word:
+            facts[SHARING] = sharing.word
+        if sharing.devices:
+            facts[LEAST_MEMORY] = str(min(device.memory for device in sharing.devices))
+    for name, amount in (view.status.allocatable or {}).items():
+        try:
+            facts[DEVICE + name] = str(amount_of(name, amount, name, up=False))
+        except InputError:
+            continue  # cpu and memory may be fractions; nobody selects on them
+    return facts

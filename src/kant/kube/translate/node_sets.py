@@ -1,0 +1,306 @@
+"""Node sets: on which nodes pods may stand by what they select and tolerate, followed as nodes change.
+
+A set stands for the selections of the pods of one group (`kant.model.job.Role`), and equal ones are one set. Which
+nodes have a label, a device or a taint is kept as the bits of an integer for each value. So a new selection costs a few
+operations on integers, and where a node changes only those selections are looked at that name what changed of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import reduce
+from operator import and_, or_
+from typing import NamedTuple
+
+from kant.kube.objects import views as k
+from kant.kube.translate.node_facts import facts_of, lasting, taints_of
+from kant.kube.translate.selectors import Selection, Taint, matches, tolerates
+from kant.model.job import Job
+
+EVERYWHERE = ""
+"""The set of pods that select nothing, as long as no node has a taint: they have none."""
+
+LEAST_SETS = 64
+"""Sets below which none are forgotten."""
+
+
+class SetChange(NamedTuple):
+    """What has become of a set. `is_new`: nobody has been told of it. `is_empty`: no node is in it now.
+
+    Of `EVERYWHERE` there is one such change, when the first node has a taint: pods that select nothing need sets.
+    """
+
+    name: str
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    is_new: bool = False
+    is_empty: bool = False
+
+
+class _Choice:
+    """A selection and its nodes, as bits; `sets` are those that it is part of."""
+
+    __slots__ = ("nodes", "selection", "sets")
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection, self.nodes = selection, 0
+        self.sets: dict[_Set, None] = {}
+
+
+class _Set:
+    """`nodes` are its nodes as the core was told, as bits."""
+
+    __slots__ = ("choices", "is_new", "name", "nodes")
+
+    def __init__(self, name: str, nodes: int, choices: list[_Choice]) -> None:
+        self.name, self.nodes, self.choices, self.is_new = name, nodes, choices, True
+
+    def now(self) -> int:
+        """The nodes that all of its selections admit. Where there is none: those that any of them does, and who goes
+        where is found when its pods get their places; but none where one of them has none."""
+        each = [choice.nodes for choice in self.choices]
+        return (reduce(and_, each) or reduce(or_, each)) if all(each) else 0
+
+
+class _Tolerant:
+    """The nodes with no taint but such as some tolerations tolerate, as bits; `choices` have these tolerations."""
+
+    __slots__ = ("choices", "nodes")
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+        self.choices: dict[_Choice, None] = {}
+
+
+class NodeSets:
+    """The sets of one state. `tainted`: some node has had a taint, so all pods have sets.
+
+    Names are given again when sets are forgotten, so whoever keeps something by name keeps no more than there were sets
+    at once.
+    """
+
+    def __init__(self) -> None:
+        self.tainted = False
+        self._names: list[str] = []  # of nodes, by their bit
+        self._bit: dict[str, int] = {}
+        self._facts: dict[str, dict[str, str]] = {}
+        self._taints: dict[str, tuple[Taint, ...]] = {}
+        self._read: dict[str, tuple[k.Node | None, Collection[str]]] = {}  # of what these were read
+        self._said: dict[str, tuple[k.Node, dict[str, str], tuple[Taint, ...]]] = {}
+        self._having: dict[str, dict[str, int]] = {}  # nodes by key and value
+        self._tainted_with: dict[tuple[Taint, ...], int] = {}
+        self._choices: dict[Selection, _Choice] = {}
+        self._naming: dict[tuple[str, str | None], dict[_Choice, None]] = {}  # by key and value; None: any value
+        self._tolerant: dict[tuple[k.Toleration, ...], _Tolerant] = {}
+        self._sets: dict[frozenset[Selection], _Set] = {}
+        self._by_name: dict[str, _Set] = {}
+        self._spare: list[tuple[str, int]] = []  # names that are free again, each with the nodes last told
+        self._changed: dict[_Set, None] = {}
+        self._told_tainted = False
+        self._most = LEAST_SETS
+
+    # --- nodes ------------------------------------------------------------------------------------------------------
+
+    def follow(self, name: str, view: k.Node | None, failing: Collection[str] = ()) -> None:
+        """A node is as in this view, or gone; `failing` stands beside its labels for now."""
+        seen = self._read.get(name)
+        if seen is not None and seen[0] is view and seen[1] == failing:
+            return
+        self._read[name] = view, failing
+        facts, taints = self.said(view) if view is not None else ({}, ())
+        if failing:
+            facts = facts | dict.fromkeys(failing, "yes")
+        elif view is None:
+            self._said.pop(name, None)
+        bit = 1 << self._bit.setdefault(name, len(self._bit))
+        if bit.bit_length() > len(self._names):
+            self._names.append(name)
+        was, before = name in self._taints, self._facts.get(name, {})
+        naming = self._choices_of(before, facts) if was and view is not None else dict.fromkeys(self._choices.values())
+        tolerant: dict[_Choice, None] = {}
+        self._note_facts(bit, before, facts)
+        if not was or view is None or taints != self._taints[name]:
+            tolerant = self._note_taints(bit, was, self._taints.get(name, ()), taints if view is not None else None)
+        if view is not None:
+            self._facts[name], self._taints[name] = facts, taints
+        elif was:
+            del self._facts[name], self._taints[name]
+        self.tainted = self.tainted or bool(taints)
+        for choice in naming | tolerant:
+            had, choice.nodes = choice.nodes, self._nodes_of(choice.selection)
+            otherwise = not choice.nodes and (choice in naming or choice.selection.admits(facts, ()))
+            if choice.nodes != had or otherwise:  # no node will do, and now perhaps for another reason
+                self._changed.update(choice.sets)
+
+    def said(self, view: k.Node) -> tuple[dict[str, str], tuple[Taint, ...]]:
+        """Facts and taints of a node, remembered for as long as it is as in this view."""
+        known = self._said.get(view.metadata.name)
+        if known is None or known[0] is not view:
+            known = self._said[view.metadata.name] = view, facts_of(view), taints_of(view)
+        return known[1], known[2]
+
+    def _choices_of(self, before: Mapping[str, str], facts: Mapping[str, str]) -> dict[_Choice, None]:
+        """The selections that name something of what is other now."""
+        found: dict[_Choice, None] = {}
+        for key in before.keys() | facts.keys():
+            old, new = before.get(key), facts.get(key)
+            if old != new:
+                for value in (old, new) if old is None or new is None else (old, new, None):
+                    found |= self._naming.get((key, value), {})
+        return found
+
+    def _note_facts(self, bit: int, before: Mapping[str, str], facts: Mapping[str, str]) -> None:
+        for key in before.keys() | facts.keys():
+            old, new = before.get(key), facts.get(key)
+            if old == new:
+                continue
+            having = self._having.setdefault(key, {})
+            if old is not None:
+                having[old] ^= bit
+                if not having[old]:
+                    del having[old]
+            if new is not None:
+                having[new] = having.get(new, 0) | bit
+            if not having:
+                del self._having[key]
+
+    def _note_taints(
+        self, bit: int, was: bool, before: tuple[Taint, ...], taints: tuple[Taint, ...] | None
+    ) -> dict[_Choice, None]:
+        """A node has other taints, or has come or gone (None). Returns the selections that tolerate it now or did."""
+        if was:
+            self._tainted_with[before] ^= bit
+            if not self._tainted_with[before]:
+                del self._tainted_with[before]
+        if taints is not None:
+            self._tainted_with[taints] = self._tainted_with.get(taints, 0) | bit
+        found: dict[_Choice, None] = {}
+        for tolerations, tolerant in self._tolerant.items():
+            now = bit if taints is not None and _tolerated(tolerations, taints) else 0
+            if now != tolerant.nodes & bit:
+                tolerant.nodes ^= bit
+                found |= tolerant.choices
+        return found
+
+    # --- selections -------------------------------------------------------------------------------------------------
+
+    def name_of(self, selections: Iterable[Selection]) -> str:
+        """The set of the nodes on which pods with these selections may stand."""
+        asked = frozenset(map(lasting, selections))
+        if not self.tainted and all(not one.always and one.terms is None for one in asked):
+            return EVERYWHERE
+        found = self._sets.get(asked)
+        if found is None:
+            name, told = self._spare.pop() if self._spare else (f"set-{len(self._by_name) + 1}", 0)
+            found = self._sets[asked] = self._by_name[name] = _Set(name, told, [self._choice(one) for one in asked])
+            for choice in found.choices:
+                choice.sets[found] = None
+            self._changed[found] = None
+        return found.name
+
+    def is_nowhere(self, job: Job) -> bool:
+        """Whether some pod of a job has no node on which it may stand, be all of them free."""
+        sets = (self._by_name[name] for name in names_in(job) if name)
+        return any(not one.now() for one in sets)
+
+    def _choice(self, selection: Selection) -> _Choice:
+        found = self._choices.get(selection)
+        if found is None:
+            found = self._choices[selection] = _Choice(selection)
+            tolerant = self._tolerant.get(selection.tolerations)
+            if tolerant is None:
+                able = (own for taints, own in self._tainted_with.items() if _tolerated(selection.tolerations, taints))
+                tolerant = self._tolerant[selection.tolerations] = _Tolerant(reduce(or_, able, 0))
+            tolerant.choices[found] = None
+            for named in _named(selection):
+                self._naming.setdefault(named, {})[found] = None
+            found.nodes = self._nodes_of(selection)
+        return found
+
+    def _nodes_of(self, selection: Selection) -> int:
+        """As `Selection.admits` for each node."""
+        nodes = reduce(and_, map(self._meeting, selection.always), self._tolerant[selection.tolerations].nodes)
+        if selection.terms is not None and nodes:
+            each = (term.requirements for term in selection.terms if term.requirements)
+            nodes &= reduce(or_, (reduce(and_, map(self._meeting, one)) for one in each), 0)
+        return nodes
+
+    def _meeting(self, one: k.Requirement) -> int:
+        """The nodes that meet a requirement, as bits; among others that are not there."""
+        having = self._having.get(one.key, {})
+        if one.operator in ("In", "NotIn"):
+            able = reduce(or_, (having.get(value, 0) for value in one.values), 0)
+        elif one.operator in ("Exists", "DoesNotExist"):
+            able = reduce(or_, having.values(), 0)
+        else:
+            return reduce(or_, (own for value, own in having.items() if matches({one.key: value}, one)), 0)
+        return ~able if one.operator in ("NotIn", "DoesNotExist") else able
+
+    # --- what is said of them ---------------------------------------------------------------------------------------
+
+    def take_changes(self) -> list[SetChange]:
+        """What nobody has been told yet. An empty set whose selections name what changed is among it."""
+        found = [SetChange(EVERYWHERE)] if self.tainted and not self._told_tainted else []
+        self._told_tainted = self._told_tainted or bool(found)
+        changed, self._changed = self._changed, {}
+        for one in changed:
+            now = one.now()
+            added, removed = self._names_of(now & ~one.nodes), self._names_of(one.nodes & ~now)
+            if added or removed or not now:
+                found.append(SetChange(one.name, added, removed, one.is_new, not now))
+            one.nodes, one.is_new = now, False
+        return found
+
+    def _names_of(self, nodes: int) -> tuple[str, ...]:
+        names = []
+        while nodes:
+            names.append(self._names[(nodes & -nodes).bit_length() - 1])
+            nodes &= nodes - 1
+        return tuple(names)
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there are so many that it pays to ask which of them somebody uses."""
+        return len(self._sets) > self._most
+
+    def keep(self, used: Collection[str]) -> None:
+        """Forget the sets that are not among these."""
+        for asked, one in list(self._sets.items()):
+            if one.name in used:
+                continue
+            del self._sets[asked], self._by_name[one.name]
+            self._changed.pop(one, None)
+            self._spare.append((one.name, one.nodes))
+            for choice in one.choices:
+                del choice.sets[one]
+                if not choice.sets:
+                    self._forget(choice)
+        self._most = max(LEAST_SETS, 2 * len(self._sets))
+
+    def _forget(self, choice: _Choice) -> None:
+        selection = choice.selection
+        del self._choices[selection]
+        tolerant = self._tolerant[selection.tolerations]
+        del tolerant.choices[choice]
+        if not tolerant.choices:
+            del self._tolerant[selection.tolerations]
+        for named in _named(selection):
+            del self._naming[named][choice]
+            if not self._naming[named]:
+                del self._naming[named]
+
+
+def names_in(job: Job) -> set[str]:
+    """The sets that a job names, `EVERYWHERE` where some pods of it have none."""
+    return {role.node_set or job.node_set for role in job.roles} or {job.node_set}
+
+
+def _named(selection: Selection) -> set[tuple[str, str | None]]:
+    """The values of keys that decide whether a selection admits a node; None: any value of the key."""
+    asked = [*selection.always, *(one for term in selection.terms or () for one in term.requirements)]
+    listed = ((one.key, one.values if one.operator in ("In", "NotIn") else (None,)) for one in asked)
+    return {(key, value) for key, values in listed for value in values}
+
+
+def _tolerated(tolerations: tuple[k.Toleration, ...], taints: tuple[Taint, ...]) -> bool:
+    return all(any(tolerates(one, taint) for one in tolerations) for taint in taints)
