@@ -213,7 +213,7 @@ def _undisturbed_start(harness: Harness, head: str) -> int:
     left = {other: int(state.jobs[other, c.J_SINCE] + state.jobs[other, c.J_REMAINING]) for other in state.running}
     table = state.table.copy()
     for other in sorted(left, key=lambda other: left[other]):
-        for node, _, mask, milli, cpu, memory, _ in state.running[other].tolist():
+        for node, _, mask, milli, cpu, memory, *_ in state.running[other].tolist():
             for device in range(mask.bit_length()):
                 table[node, c.DEVICES + device] += milli * (mask >> device & 1)
             table[node, c.CPU_FREE] += cpu

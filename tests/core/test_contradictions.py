@@ -19,7 +19,7 @@ from kant.testing import make_cluster, make_group, make_job, submitted
 def piece(
     node: int = 0, pods: int = 1, mask: int = 1, milli: int = 1000, cpu: int = 0, memory: int = 0, tag: int = 1
 ) -> Any:
-    return np.array([[node, pods, mask, milli, cpu, memory, tag]], dtype=np.int64)
+    return np.array([[node, pods, mask, milli, cpu, memory, tag, 0]], dtype=np.int64)
 
 
 def cluster() -> ClusterState:

@@ -38,7 +38,7 @@ def hold(state: ClusterState, name: str, mask: int, milli: int = 1000) -> None:
     """A job of one pod that holds these devices of the only node."""
     count = mask.bit_count()
     state.apply(submitted(make_job(name, count, milli=milli), at=0))
-    piece = [0, 1, mask, milli, 0, 0, count if milli == 1000 else 0]
+    piece = [0, 1, mask, milli, 0, 0, count if milli == 1000 else 0, 0]
     state.apply(JobStarted(0, name, np.array([piece], dtype=np.int64)))
 
 
@@ -87,7 +87,7 @@ def test_a_node_takes_as_many_pods_as_it_says_one_after_the_other_and_no_device_
         assert capacity(table, 0, demands, row) >= left
         tag = 0 if demand.milli < 1000 else demand.gpus or -1
         pieces = np.array([[0, 1, tightest(table, 0, demands, row), demand.milli if demand.gpus else 0,
-                            demand.cpu, demand.memory, tag]])  # fmt: skip
+                            demand.cpu, demand.memory, tag, 0]])  # fmt: skip
         assert not wrong_with(state.spec, table, job, pieces)
         c.take_piece(table, pieces[0])
     assert takes > 50 or capacity(table, 0, demands, row) == 0
@@ -207,7 +207,7 @@ def test_shares_of_several_gpus_of_one_island() -> None:
 def test_an_allocation_that_breaks_an_island_does_not_pass_the_check() -> None:
     state = one_node(nvlink=4)
     state.apply(submitted(make_job("j", 2, island=True), at=0))
-    state.apply(JobStarted(0, "j", np.array([[0, 1, 0b11000, 1000, 0, 0, 2]], dtype=np.int64)))
+    state.apply(JobStarted(0, "j", np.array([[0, 1, 0b11000, 1000, 0, 0, 2, 0]], dtype=np.int64)))
     with pytest.raises(StateError, match="one NVLink island"):
         state.check()
 

@@ -24,8 +24,8 @@ from kant.model.decision import Grow, Plan, Shrink, Start
 from kant.model.errors import InputError, StateError
 from kant.model.event import JobGrown, JobPreempted, JobProgressed, JobScaled, JobShrunk, JobStarted, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
-from kant.model.node import ClusterSpec
-from kant.model.placement import PODS
+from kant.model.node import ClusterSpec, Node
+from kant.model.placement import CPU, GROUP, PODS
 from kant.model.status import JobStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import GPU, MINUTE, SECOND
@@ -319,7 +319,7 @@ def test_what_contradicts_an_elastic_gang_is_refused_and_changes_nothing() -> No
     state.apply(submitted(make_job("rigid", pods=2)))
 
     def piece(pods: int, mask: int, node: int = 0) -> np.ndarray:
-        return np.array([[node, pods, mask, GPU, 0, 0, 1]], dtype=np.int64)
+        return np.array([[node, pods, mask, GPU, 0, 0, 1, 0]], dtype=np.int64)
 
     def refused(event: Any, text: str) -> None:
         before = (state.table.copy(), state.jobs.copy(), state.running.copy())
@@ -341,9 +341,6 @@ def test_what_contradicts_an_elastic_gang_is_refused_and_changes_nothing() -> No
     refused(JobShrunk(1, "elastic", piece(1, 32)), "is not held")
     refused(JobShrunk(1, "elastic", piece(1, 3)), "above its floor")
     refused(JobGrown(1, "elastic", piece(1, 32), -1), "not a time")
-    with pytest.raises(StateError, match="only CPU or memory tells apart"):
-        groups = (make_group(1, 2, floor=1, cpu=1), make_group(1, 2, cpu=2))
-        state.apply(submitted(make_job("unclear", groups=groups), at=1))
     for beside in ({"apart": "node"}, {"affinity_group": "a"}, {"groups": (PodGroup(4, Demand(1), "leaf", 2, 2),)}):
         with pytest.raises(StateError, match="expected none of these beside a floor"):
             state.apply(submitted(make_job("unclear", pods=4, floor=2, **beside), at=1))
@@ -379,14 +376,19 @@ def test_what_is_above_the_floor_is_what_came_last() -> None:
         Job("j", 0, (PodGroup(4, Demand(2), floor=2), PodGroup(3, Demand(0, GPU, 250), floor=1)))
     )
     allocation = np.array(
-        [[0, 2, 15, GPU, 0, 0, 2], [0, 2, 0, 0, 500, 0, -1], [1, 1, 3, GPU, 0, 0, 2], [1, 1, 12, GPU, 0, 0, 2]]
+        [
+            [0, 2, 15, GPU, 0, 0, 2, 0],
+            [0, 2, 0, 0, 500, 0, -1, 1],
+            [1, 1, 3, GPU, 0, 0, 2, 0],
+            [1, 1, 12, GPU, 0, 0, 2, 0],
+        ]
     )
     assert pods_by_group(shape, allocation) == (4, 2)
     spare = above_floor(shape, allocation)
-    assert spare.tolist() == [[1, 1, 12, GPU, 0, 0, 2], [1, 1, 3, GPU, 0, 0, 2], [0, 1, 0, 0, 250, 0, -1]]
+    assert spare.tolist() == [[1, 1, 12, GPU, 0, 0, 2, 0], [1, 1, 3, GPU, 0, 0, 2, 0], [0, 1, 0, 0, 250, 0, -1, 1]]
     rest = without(allocation, spare)
     assert pods_by_group(shape, rest) == (2, 1)
-    assert rest.tolist() == [[0, 2, 15, GPU, 0, 0, 2], [0, 1, 0, 0, 250, 0, -1]]
+    assert rest.tolist() == [[0, 2, 15, GPU, 0, 0, 2, 0], [0, 1, 0, 0, 250, 0, -1, 1]]
 
 
 def test_a_floor_like_the_ceiling_is_a_rigid_gang() -> None:
@@ -403,9 +405,9 @@ def test_estimates_follow_the_size() -> None:
     harness.submit(make_job("elastic", pods=8, floor=2, estimate=1000 * SECOND))
     row, estimates = 0, harness.profile.estimates
     assert estimates.duration(harness.state, row) == 4000 * SECOND
-    harness.happen(JobStarted(0, "elastic", np.array([[0, 4, 15, GPU, 0, 0, 1]], dtype=np.int64)))
+    harness.happen(JobStarted(0, "elastic", np.array([[0, 4, 15, GPU, 0, 0, 1, 0]], dtype=np.int64)))
     assert estimates.end(harness.state, row, 0) == 2000 * SECOND
-    harness.happen(JobGrown(500 * SECOND, "elastic", np.array([[0, 4, 240, GPU, 0, 0, 1]], dtype=np.int64), 10))
+    harness.happen(JobGrown(500 * SECOND, "elastic", np.array([[0, 4, 240, GPU, 0, 0, 1, 0]], dtype=np.int64), 10))
     assert estimates.end(harness.state, row, harness.now) == 1250 * SECOND + 10
     harness.happen(JobProgressed(600 * SECOND, "elastic", 100 * SECOND))
     assert estimates.end(harness.state, row, harness.now) == 700 * SECOND
@@ -488,7 +490,7 @@ def test_of_the_gangs_that_have_to_stop_those_keep_their_floors_for_whom_these_a
     harness = contest(4, 4, 4)
     harness.submit(make_job("x", pods=5, floor=4), make_job("y", pods=7, floor=4))
     for job, pieces in (("x", [(0, 4, 15), (1, 1, 1)]), ("y", [(2, 4, 15), (1, 3, 14)])):
-        rows = [(node, pods, mask, GPU, 0, 0, 1) for node, pods, mask in pieces]
+        rows = [(node, pods, mask, GPU, 0, 0, 1, 0) for node, pods, mask in pieces]
         harness.happen(JobStarted(0, job, np.array(rows, dtype=np.int64)))
     harness.submit(make_job("urgent", 4, pods=2, priority=1))
     harness.cycle(1)
@@ -637,3 +639,44 @@ def test_metrics_follow_what_a_gang_holds() -> None:
     assert queue["gpu_hours"] == pytest.approx((4 * 1000 + 4 * 1000 + 8 * 2000) / 3600)
     assert summary["wait_by_size"]["2-8"]["count"] == 2
     assert result.jobs.gpus.tolist() == [4 * GPU, 8 * GPU]
+
+
+def pods_of(harness: Harness, job: str) -> list[int]:
+    """How many pods of each of its two groups a job holds."""
+    allocation = harness.state.running[harness.state.rows[job]]
+    return np.bincount(allocation[:, GROUP], allocation[:, PODS], 2).astype(int).tolist()
+
+
+def test_groups_that_only_cpu_tells_apart_shrink_and_grow_each_by_its_own_pods() -> None:
+    rules = Preemption(min_run_s=0)
+    harness = Harness(
+        make_cluster(4, 4, cpu=16_000), make_profile(placement="e-binpack", preemption=rules, elastic=Elastic(grow_s=0))
+    )
+    lean, rich = make_group(1, 4, floor=1, cpu=1000), make_group(1, 4, floor=1, cpu=3000)
+    harness.submit(make_job("gang", groups=(lean, rich)))
+    harness.cycle()
+    assert pods_of(harness, "gang") == [4, 4]
+    held = harness.state.running[harness.state.rows["gang"]]
+    assert held[:, CPU].tolist() == [int(pods) * (1000, 3000)[group] for pods, group in held[:, [PODS, GROUP]]]
+    harness.submit(make_job("urgent", 1, 3, priority=5))
+    harness.cycle()
+    assert sum(pods_of(harness, "gang")) == 5 and min(pods_of(harness, "gang")) >= 1
+    harness.finish("urgent")
+    harness.cycle()
+    assert pods_of(harness, "gang") == [4, 4]
+
+
+def test_a_gang_of_mig_instances_shrinks_to_its_floor_and_grows() -> None:
+    spec = ClusterSpec("cut", (Node("n0", 1, mig="a100-40gb"),))
+    rules = Preemption(min_run_s=0)
+    harness = Harness(spec, make_profile(preemption=rules, elastic=Elastic(grow_s=0)))
+    demand = Demand(1, 125, mig="1g.5gb")
+    harness.submit(Job("gang", 0, (PodGroup(7, demand, floor=2),)))
+    harness.cycle()
+    assert held(harness, "gang") == 7
+    harness.submit(Job("urgent", 0, (PodGroup(3, demand),), priority=5))
+    harness.cycle()
+    assert (held(harness, "gang"), held(harness, "urgent")) == (4, 3)
+    harness.finish("urgent")
+    harness.cycle()
+    assert held(harness, "gang") == 7

@@ -7,7 +7,7 @@ import pytest
 from kant.model.decision import NeverFits, Reject, Start
 from kant.model.event import NodeSetChanged
 from kant.model.job import Role
-from kant.model.placement import NODE
+from kant.model.placement import GROUP, NODE
 from kant.scheduler.profile import builtin_profile
 from kant.testing import Harness, make_cluster, make_group, make_job
 
@@ -67,6 +67,15 @@ def test_groups_of_a_gang_have_node_sets_of_their_own() -> None:
     )
     harness.cycle()
     assert nodes_of(harness, "gang") == {"n1", "n39"}
+
+
+def test_groups_that_ask_for_the_same_amounts_keep_to_their_own_node_sets() -> None:
+    harness = with_sets("kant", left=("n1", "n2"), right=("n39",))
+    groups, roles = (make_group(2), make_group(2, 2)), (Role(node_set="right"), Role(node_set="left"))
+    harness.submit(make_job("gang", groups=groups, roles=roles))
+    harness.cycle()
+    held = harness.state.running[harness.state.rows["gang"]]
+    assert sorted(held[:, [GROUP, NODE]].tolist()) == [[0, 39], [1, 1], [1, 2]]
 
 
 def test_jobs_of_equal_sets_share_a_shape_and_others_do_not() -> None:

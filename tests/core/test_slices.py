@@ -199,20 +199,20 @@ def test_a_gpu_in_mig_mode_is_never_given_as_a_gpu_or_a_share() -> None:
 @pytest.mark.parametrize(
     ("piece", "of"),
     [
-        ([0, 1, 1, 125, 0, 0, 0], "a share of a GPU in MIG mode"),
-        ([0, 1, 1, 1000, 0, 0, 1], "a whole GPU in MIG mode"),
-        ([1, 1, 1, 125, 0, 0, tag_of_slices(1)], "slices of a GPU that is not in MIG mode"),
-        ([0, 1, 1, 250, 0, 0, tag_of_slices(1)], "thousandths that are not those of the slices"),
-        ([0, 1, 1, 125, 0, 0, tag_of_slices(1 << 8)], "a slice that there is not"),
-        ([0, 1, 1, 125, 0, 0, tag_of_slices(1 << 3)], "a slice that is taken"),
-        ([0, 1, 0, 125, 0, 0, tag_of_slices(1)], "no device"),
+        ([0, 1, 1, 125, 0, 0, 0, 0], "a share of a GPU in MIG mode"),
+        ([0, 1, 1, 1000, 0, 0, 1, 0], "a whole GPU in MIG mode"),
+        ([1, 1, 1, 125, 0, 0, tag_of_slices(1), 0], "slices of a GPU that is not in MIG mode"),
+        ([0, 1, 1, 250, 0, 0, tag_of_slices(1), 0], "thousandths that are not those of the slices"),
+        ([0, 1, 1, 125, 0, 0, tag_of_slices(1 << 8), 0], "a slice that there is not"),
+        ([0, 1, 1, 125, 0, 0, tag_of_slices(1 << 3), 0], "a slice that is taken"),
+        ([0, 1, 0, 125, 0, 0, tag_of_slices(1), 0], "no device"),
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_an_event_that_gives_a_gpu_in_two_ways_is_refused(piece: list[int], of: str) -> None:
     state = ClusterState(ClusterSpec("both", (Node("cut", 1, mig="a100-40gb"), Node("whole", 1))))
     state.apply(submitted(wants("there", "1g.5gb")))
-    state.apply(JobStarted(0, "there", np.array([[0, 1, 1, 125, 0, 0, tag_of_slices(1 << 3)]])))
+    state.apply(JobStarted(0, "there", np.array([[0, 1, 1, 125, 0, 0, tag_of_slices(1 << 3), 0]])))
     state.apply(submitted(make_job("j")))
     with pytest.raises(StateError, match="not free"):
         state.apply(JobStarted(0, "j", np.array([piece])))
@@ -221,7 +221,7 @@ def test_an_event_that_gives_a_gpu_in_two_ways_is_refused(piece: list[int], of: 
 def test_an_instance_where_none_may_begin_does_not_pass_the_check() -> None:
     state = gpus_cut()
     state.apply(submitted(wants("j", "2g.10gb")))
-    state.apply(JobStarted(0, "j", np.array([[0, 1, 1, 250, 0, 0, tag_of_slices(0b110)]])))
+    state.apply(JobStarted(0, "j", np.array([[0, 1, 1, 250, 0, 0, tag_of_slices(0b110), 0]])))
     with pytest.raises(StateError, match="no instance of its profile"):
         state.check()
 

@@ -28,7 +28,8 @@ class Ask(NamedTuple):
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
     whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
     group, where the groups are unlike; `pools` are then those of all together. `reservation`: on whose GPUs it runs.
-    `node_sets` has the set of nodes of each group, "" for one that may go anywhere; empty where all may.
+    `node_sets` has the set of nodes of each group, "" for one that may go anywhere; empty where all may. `numbers` has
+    the group of the job that each group is, where that is not their order.
     """
 
     groups: tuple[PodGroup, ...]
@@ -42,6 +43,7 @@ class Ask(NamedTuple):
     roles: tuple[int, ...] = ()
     reservation: str = ""
     node_sets: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     @property
     def gpu_roles(self) -> tuple[int, ...]:
@@ -99,27 +101,17 @@ def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tupl
         raise StateError(
             f"job {job.id!r} has {len(job.roles)} roles for {len(job.groups)} groups; expected one for each"
         )
-    if len({group.demand for group in job.groups}) < len(job.groups):
-        raise StateError(f"job {job.id!r} has groups that only their roles tell apart; expected other requests in each")
     return [
         ((group,), role.models or job.models, role.flavors or job.flavors, role.node_set or job.node_set)
         for group, role in zip(job.groups, job.roles, strict=True)
     ]
 
 
-def _distinct(groups: tuple[PodGroup, ...]) -> bool:
-    """Whether GPUs tell different pods apart: on a node those with as many are one piece of an allocation."""
-    demands = {group.demand for group in groups}
-    return len({(demand.gpus, demand.milli if demand.gpus else 0) for demand in demands}) == len(demands)
-
-
 def check_elastic(job: Job, ask: Ask) -> None:
     """Raise StateError where it would not be known which pods of a gang may go, or which more may come."""
-    if not _distinct(job.groups):
-        raise StateError(f"elastic gang {job.id!r} has groups that only CPU or memory tells apart: {job.groups}")
-    if ask.affinity is not None or any(group.within or group.demand.profile for group in job.groups):
+    if ask.affinity is not None or any(group.within for group in job.groups):
         raise StateError(
-            f"elastic gang {job.id!r} asks for segments, MIG instances, its pods apart or an affinity group; "
+            f"elastic gang {job.id!r} asks for segments, its pods apart or an affinity group; "
             "expected none of these beside a floor"
         )
 

@@ -11,74 +11,60 @@ import numpy as np
 from kant.cluster.columns import J_ATTAINED, J_MILLI, J_PODS, J_REMAINING, J_SINCE, J_STARTED, Table
 from kant.cluster.shapes import Shape
 from kant.model.errors import StateError
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
+from kant.model.job import Demand
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
 from kant.model.units import FOREVER
-
-Kind = tuple[int, int, int, int]
-"""What a pod asks for: devices, thousandths of each (0 without devices), CPU, memory."""
-
-
-def pods_by_kind(allocation: Allocation) -> dict[Kind, int]:
-    """How many pods of each kind an allocation holds."""
-    found: dict[Kind, int] = {}
-    for _, pods, mask, milli, cpu, memory, _ in allocation.tolist():
-        pods = max(pods, 1)
-        devices = mask.bit_count() // pods
-        kind = (devices, milli if devices else 0, cpu // pods, memory // pods)
-        found[kind] = found.get(kind, 0) + pods
-    return found
 
 
 def pods_by_group(shape: Shape, allocation: Allocation) -> tuple[int, ...] | None:
-    """How many pods of each group of an elastic gang are held: none below its floor, and what is more in their order.
+    """How many pods of each group an elastic gang holds.
 
-    None where that is not between floor and ceiling.
+    None where that is not between floor and ceiling, or where a piece has not what its pods ask for.
     """
-    held = pods_by_kind(allocation)
-    kinds = []
-    for group in shape.groups:
-        demand = group.demand
-        kinds.append((demand.gpus, demand.milli if demand.gpus else 0, demand.cpu, demand.memory))
-        held[kinds[-1]] = held.get(kinds[-1], 0) - group.count
-    counts = []
-    for kind, group, ceiling in zip(kinds, shape.groups, shape.ceiling, strict=True):
-        more = min(max(held[kind], 0), ceiling - group.count)
-        held[kind] -= more
-        counts.append(group.count + more)
-    sums = (0, 0, 0)
-    for kind, count in zip(kinds, counts, strict=True):
-        sums = (sums[0] + count * kind[0] * kind[1], sums[1] + count * kind[2], sums[2] + count * kind[3])
-    return None if any(held.values()) or sums != held_by(allocation) else tuple(counts)
+    counts = [0] * len(shape.groups)
+    for piece in allocation.tolist():
+        group = piece[GROUP]
+        if not 0 <= group < len(counts) or not is_of(piece, shape.groups[group].demand):
+            return None
+        counts[group] += piece[PODS]
+    bounds = zip(shape.groups, counts, shape.ceiling, strict=True)
+    return tuple(counts) if all(group.count <= count <= ceiling for group, count, ceiling in bounds) else None
+
+
+def is_of(piece: list[int], demand: Demand) -> bool:
+    """Whether a piece has just what its pods ask for where each asks for `demand`."""
+    pods, devices = piece[PODS], piece[MASK].bit_count()
+    amounts = devices, piece[CPU], piece[MEMORY]
+    right = pods > 0 and amounts == (pods * demand.gpus, pods * demand.cpu, pods * demand.memory)
+    return right and (not devices or piece[MILLI] == demand.milli)
 
 
 def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
     """The pieces that an elastic gang holds above its floor: the last that it got, so that the first ranks stay."""
-    spare = pods_by_kind(allocation)
-    for group in shape.groups:
-        demand = group.demand
-        spare[demand.gpus, demand.milli if demand.gpus else 0, demand.cpu, demand.memory] -= group.count
+    spare = [-group.count for group in shape.groups]
+    for piece in allocation.tolist():
+        spare[piece[GROUP]] += piece[PODS]
     pieces = []
     for piece in reversed(allocation.tolist()):
-        pods, mask = max(piece[PODS], 1), piece[MASK]
-        devices = mask.bit_count() // pods
-        kind = (devices, piece[MILLI] if devices else 0, piece[CPU] // pods, piece[MEMORY] // pods)
-        leave = min(spare[kind], pods)
+        node, pods, mask, milli, cpu, memory, tag, group = piece
+        leave = min(spare[group], pods)
         if leave:
-            spare[kind] -= leave
-            pieces.append([piece[NODE], leave, _highest(mask, leave * devices), piece[MILLI],
-                           leave * kind[2], leave * kind[3], piece[TAG]])  # fmt: skip
+            spare[group] -= leave
+            devices = leave * (mask.bit_count() // pods)
+            pieces.append([node, leave, _highest(mask, devices), milli, leave * (cpu // pods),
+                           leave * (memory // pods), tag, group])  # fmt: skip
     return np.array(pieces, dtype=np.int64).reshape(-1, WIDTH)
 
 
 def pod_by_pod(pieces: Allocation) -> Allocation:
     """The same pieces with one row for each pod, those of the highest devices first."""
     rows = []
-    for node, pods, mask, milli, cpu, memory, tag in pieces.tolist():
+    for node, pods, mask, milli, cpu, memory, tag, group in pieces.tolist():
         devices = mask.bit_count() // pods
         for _ in range(pods):
             own = _highest(mask, devices)
             mask -= own
-            rows.append((node, 1, own, milli, cpu // pods, memory // pods, tag))
+            rows.append((node, 1, own, milli, cpu // pods, memory // pods, tag, group))
     return np.array(rows, dtype=np.int64).reshape(-1, WIDTH)
 
 
@@ -94,7 +80,7 @@ def without(allocation: Allocation, pieces: Allocation) -> Allocation:
     rows: list[list[int]] = allocation.tolist()
     for piece in pieces.tolist():
         for row in rows:
-            same = row[NODE] == piece[NODE] and row[MILLI] == piece[MILLI] and row[TAG] == piece[TAG]
+            same = all(row[column] == piece[column] for column in (NODE, MILLI, TAG, GROUP))
             enough = row[PODS] >= piece[PODS] > 0 and row[CPU] >= piece[CPU] >= 0 and row[MEMORY] >= piece[MEMORY] >= 0
             if same and enough and piece[MASK] >= 0 and row[MASK] & piece[MASK] == piece[MASK]:
                 row[MASK] -= piece[MASK]

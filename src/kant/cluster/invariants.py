@@ -36,6 +36,8 @@ def check(state: StateData) -> None:
              f"elastic gang {state.ids[row]!r} holds between its floor and its ceiling")  # fmt: skip
         _say(int(allocation[:, pl.PODS].sum()) == state.jobs[row, c.J_PODS],
              f"the gang of job {state.ids[row]!r} is placed in part")  # fmt: skip
+        _say(bool(shape.ceiling) or _pods_by_group(allocation) == [group.count for group in shape.groups],
+             f"job {state.ids[row]!r} holds as many pods of each group as the group has")  # fmt: skip
         _say(pl.gpu_milli(allocation) == state.jobs[row, c.J_MILLI],
              f"job {state.ids[row]!r} holds other GPUs than it asked for")  # fmt: skip
         _say(_slices_as_asked(state, state.shape_of(row), allocation),
@@ -106,40 +108,41 @@ def _check_rows(state: StateData) -> None:
         _say(not np.isin(held[:, pl.NODE], retired).any(), f"job {state.ids[row]!r} is promised a node that is there")
 
 
+def _pods_by_group(allocation: Allocation) -> list[int]:
+    counts: list[int] = np.bincount(allocation[:, pl.GROUP], allocation[:, pl.PODS]).astype(np.int64).tolist()
+    return counts
+
+
 def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> bool:
-    """Whether every MIG instance is one that its profile knows, on the GPUs that it lies on; and that of a group."""
+    """Whether every MIG instance is one that the profile of its group knows, on the GPU that it lies on."""
     if not any(group.demand.profile for group in shape.groups):
         return True
-    asked = {group.demand.profile for group in shape.groups}
     for piece in allocation.tolist():
-        slices = pl.slices_of_tag(piece[pl.TAG])
+        slices, asked = pl.slices_of_tag(piece[pl.TAG]), shape.groups[piece[pl.GROUP]].demand.profile
         geometry = GEOMETRIES[state.nodes[piece[pl.NODE]].mig]
         start = (slices & -slices).bit_length() - 1
         if not any(
             slices == (1 << profile.size) - 1 << start and profile.starts >> start & 1
             for profile in geometry.profiles
-            if profile.name in asked
+            if profile.name == asked
         ):
             return False
     return True
 
 
 def _islands_kept(state: StateData, shape: Shape, allocation: Allocation) -> bool:
-    """Whether the pods of each piece can lie in one island each, where every group that it may be of wants that.
+    """Whether each pod whose group wants its GPUs in one NVLink island has them so.
 
-    Of whole GPUs its pods have their devices in the order of the indices. A piece with shares is one pod.
+    Pods of whole GPUs have the devices of a piece in the order of their indices. A piece with shares is one pod.
     """
-    if not any(group.demand.island for group in shape.groups):
-        return True
     for piece in allocation.tolist():
+        if not shape.groups[piece[pl.GROUP]].demand.island:
+            continue
         devices = [device for device in range(piece[pl.MASK].bit_length()) if piece[pl.MASK] >> device & 1]
         each = piece[pl.TAG] or len(devices)
-        owners = [
-            group.demand for group in shape.groups if (group.demand.gpus, group.demand.milli) == (each, piece[pl.MILLI])
-        ]
         islands = [device // state.nodes[piece[pl.NODE]].island for device in devices]
         pods = [islands[first : first + each] for first in range(0, len(islands), each)] if devices else []
-        if owners and all(demand.island for demand in owners) and any(len(set(pod)) > 1 for pod in pods):
+        if any(len(set(pod)) > 1 for pod in pods):
             return False
     return True
 

@@ -17,7 +17,7 @@ from kant.model.decision import Grow, Plan, Shrink, Start
 from kant.model.errors import InputError
 from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, TypicalPodsGiven
 from kant.model.node import ClusterSpec
-from kant.model.placement import WIDTH
+from kant.model.placement import GROUP, WIDTH
 
 
 class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
@@ -57,7 +57,8 @@ Line = Header | Event | Plan | Cycled | Footer
 
 def _plain(value: object) -> Any:
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        of_one_group = value.shape[1] == WIDTH and not any(value[:, GROUP].tolist())
+        return (value[:, :GROUP] if of_one_group else value).tolist()
     raise TypeError(f"{type(value).__name__} does not belong in a journal")
 
 
@@ -68,7 +69,7 @@ def _array(kind: type, value: Any) -> Any:
         array = np.array(value)
         if array.dtype != np.int64 or array.ndim != 2:
             raise ValueError("expected a table of integers")
-        return array
+        return np.pad(array, ((0, 0), (0, 1))) if array.shape[1] == GROUP else array
     raise TypeError(kind)
 
 

@@ -76,6 +76,9 @@ class Shape:
     ceiling: tuple[int, ...] = ()
     """The most pods of each group of an elastic gang; empty where the gang is rigid."""
 
+    numbers: tuple[int, ...] = ()
+    """For each group its index in the job, which the pieces of its pods have as their GROUP."""
+
     @property
     def most_milli(self) -> int:
         """Milli-GPUs at the ceiling."""
@@ -265,6 +268,7 @@ class Shapes:
             affinity=ask.affinity,
             reach=(pools, ask.node_sets),
             ceiling=tuple(group.count for group in ask.groups) if elastic else (),
+            numbers=ask.numbers or tuple(range(len(groups))),
         )
 
     def on_model(self, shape: Shape, model: str) -> Shape:
@@ -283,7 +287,8 @@ class Shapes:
         groups = tuple(PodGroup(count, shape.groups[group].demand) for group, count in pods.items())
         roles = tuple(shape.ask.roles[group] for group in pods) if shape.ask.roles else ()
         node_sets = tuple(shape.ask.node_sets[group] for group in pods) if shape.ask.node_sets else ()
-        ask = Ask(groups, reduce(or_, roles) if roles else shape.pool_bits, roles=roles, node_sets=node_sets)
+        pool_bits = reduce(or_, roles) if roles else shape.pool_bits
+        ask = Ask(groups, pool_bits, roles=roles, node_sets=node_sets, numbers=_numbers(pods))
         return self._by_ask.get(ask) or self._intern(ask)
 
     def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
@@ -296,7 +301,8 @@ class Shapes:
         )
         roles = tuple(pools for count, pools in zip(counts, shape.ask.roles, strict=False) if count)
         node_sets = tuple(name for count, name in zip(counts, shape.ask.node_sets, strict=False) if count)
-        return self._planned(shape.ask._replace(groups=groups, roles=roles, node_sets=node_sets))
+        numbers = _numbers(number for number, count in enumerate(counts) if count)
+        return self._planned(shape.ask._replace(groups=groups, roles=roles, node_sets=node_sets, numbers=numbers))
 
     def anywhere(self, shape: Shape) -> Shape:
         """The pods of `shape` without what it asks of the topology and of its affinity group; itself for nothing.
@@ -401,3 +407,9 @@ class Shapes:
             if found is not None:
                 return found[1].size, found[1].starts
         return 0, 0
+
+
+def _numbers(groups: Iterable[int]) -> tuple[int, ...]:
+    """As `Ask.numbers`: empty where the groups are the first of the job, in its order."""
+    numbers = tuple(groups)
+    return () if numbers == tuple(range(len(numbers))) else numbers

@@ -19,7 +19,8 @@ MILLI = 3  # thousandths taken of each of those devices; without any: what the p
 CPU = 4  # thousandths of a core, all pods of the piece together
 MEMORY = 5  # MiB, all pods together
 TAG = 6  # whole GPUs per pod; 0 for a pod with a share of a GPU, -1 for one without GPUs; below: MIG slices
-WIDTH = 7
+GROUP = 7  # of which group of the job its pods are
+WIDTH = 8
 
 Allocation = NDArray[np.int64]
 """Shape (pieces, WIDTH)."""

@@ -16,8 +16,7 @@ from kant.cluster.columns import DEVICES, POOL, STATUS, Table, admits
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
 from kant.model.decision import NoFit
-from kant.model.job import Demand
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation
 from kant.model.status import NodeStatus
 from kant.placement.pieces import PieceBuffer
 from kant.placement.topology.domain_policy import DomainPolicy
@@ -44,9 +43,8 @@ def replace_nodes(
 ) -> ReplacedGang | None:
     """`held`, of which some is gone, made whole again and taken on the trial; None, and nothing taken, if it cannot be.
 
-    It cannot where nothing of it is left, where the gang is elastic or wishes for more than a level (segments and the
-    like are placed anew as a whole), and where it is not clear whose pods a piece holds: pods of two groups that differ
-    in CPU or memory alone may share one. With `bound` pods hold it already, so it is kept also on nodes that take
+    It cannot where nothing of it is left, and where the gang is elastic or wishes for more than a level (segments and
+    the like are placed anew as a whole). With `bound` pods hold it already, so it is kept also on nodes that take
     nothing new, and in pools that the gang does not ask for. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
@@ -77,13 +75,10 @@ def replace_nodes(
 
 def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingPods | None:
     """Take back all that is left of `held`."""
-    groups = {_kind_of(group.demand): index for index, group in enumerate(shape.groups)}
     missing_pods = MissingPods(len(held) + len(shape.groups))
     missing = [group.count for group in shape.groups]
     for at, piece in enumerate(held.tolist()):
-        group = _group_of(piece, groups)
-        if group is None:
-            return None
+        group = piece[GROUP]
         missing[group] -= piece[PODS]
         demand = shape.parts[group][1]
         left = piece if bound else _left_of(piece, trial.table, trial.state.shapes.demands, demand)
@@ -163,22 +158,6 @@ def _near(
         if not isinstance(result, NoFit):
             return pieces.rows[:result].copy()
     return None
-
-
-Kind = tuple[int, int, int, int]
-"""GPUs, thousandths of each (without any what its parts of GPUs are worth), CPU and memory of one pod."""
-
-
-def _kind_of(demand: Demand) -> Kind:
-    return demand.gpus, demand.milli if demand.gpus else demand.charged_milli, demand.cpu, demand.memory
-
-
-def _group_of(piece: list[int], groups: dict[Kind, int]) -> int | None:
-    """The group (one of those that are alike) whose pods a piece holds; None where that cannot be told."""
-    pods, gpus = piece[PODS], piece[MASK].bit_count()
-    if gpus % pods or piece[CPU] % pods or piece[MEMORY] % pods:
-        return None
-    return groups.get((gpus // pods, piece[MILLI], piece[CPU] // pods, piece[MEMORY] // pods))
 
 
 def _left_of(piece: list[int], table: Table, demands: Table, demand: int) -> list[int] | None:

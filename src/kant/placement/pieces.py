@@ -41,7 +41,10 @@ class PieceBuffer:
 
 @inlined
 def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demands: Table, d: int) -> None:
-    """Write the piece of `pods` pods of demand `d` that have the devices `mask` of a node."""
+    """Write the piece of `pods` pods of demand `d` that have the devices `mask` of a node, for the first group.
+
+    Whoever places another group writes its GROUP when all of its pieces are there.
+    """
     piece = pieces[row]
     piece[0] = node
     piece[1] = pods
@@ -50,6 +53,7 @@ def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demand
     piece[4] = pods * demands[d, D_CPU]
     piece[5] = pods * demands[d, D_MEMORY]
     piece[6] = demands[d, D_TAG]
+    piece[7] = 0
 
 
 @inlined

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial, move
 from kant.model.decision import NoFit
-from kant.model.placement import Allocation
+from kant.model.placement import GROUP, Allocation
 from kant.placement.capacity import NodeScores
 from kant.placement.fits import mixed
 from kant.placement.group_order import PLACED, place_groups
@@ -30,6 +30,7 @@ class ScoredPlacement:
     ) -> None:
         self.snapshot, self.trial = snapshot, trial
         self.shapes = snapshot.state.shapes
+        self.numbers = shape.numbers
         self.groups = [(*part, *how) for part, how in zip(shape.parts, groups, strict=True)]
         self.seed = seed
         self.pieces = pieces
@@ -44,6 +45,8 @@ class ScoredPlacement:
             used = self._place_group(0, job_row, 0)
             if used < 0:
                 return NoFit(0, self.groups[0][0], -1 - used)
+            if self.numbers[0]:
+                self.pieces.rows[:used, GROUP] = self.numbers[0]
         else:
             self._job_row = job_row
             if not place_groups(len(self.groups), self._attempt):
@@ -74,6 +77,7 @@ class ScoredPlacement:
                     move(self.snapshot.table, self.snapshot.log, self.pieces.rows[:used], False)
                 self._failure = NoFit(group, self.groups[group][0], -1 - result)
                 return group
+            self.pieces.rows[used:result, GROUP] = self.numbers[group]
             used = result
         self._used = used
         return PLACED

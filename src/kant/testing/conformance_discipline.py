@@ -137,7 +137,7 @@ def give_back(table: np.ndarray, allocation: np.ndarray) -> None:
 
 
 def _shift(table: np.ndarray, allocation: np.ndarray, sign: int) -> None:
-    for node, _, mask, milli, cpu, memory, _ in allocation.tolist():
+    for node, _, mask, milli, cpu, memory, *_ in allocation.tolist():
         for device in range(mask.bit_length()):
             table[node, c.DEVICES + device] += sign * milli * (mask >> device & 1)
         table[node, c.CPU_FREE] += sign * cpu

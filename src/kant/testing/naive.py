@@ -10,7 +10,7 @@ from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.mig import GEOMETRIES, Profile
 from kant.model.node import ClusterSpec, Node
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation, slices_of_tag
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation, slices_of_tag
 from kant.model.status import NodeStatus
 
 NO_SETS: Mapping[str, Collection[str]] = {}
@@ -143,9 +143,9 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
         node = piece[NODE]
         if table[node, STATUS] != NodeStatus.IN_SERVICE:
             return f"node {node} is not in service"
-        kind = 0 if slices_of_tag(piece[TAG]) else piece[TAG], piece[MILLI]
-        owners = [one for one in alone(job) if not job.roles or _kind(one.groups[0].demand) == kind]
-        if not any(admits(spec.nodes[node], one) for one in owners):
+        if not 0 <= piece[GROUP] < len(job.groups):
+            return f"piece {piece} is of no group"
+        if not admits(spec.nodes[node], alone(job)[piece[GROUP]] if job.roles else job):
             return f"node {node} does not admit the pods of {piece}"
         if piece[MASK] < 0 or piece[MASK] >> spec.nodes[node].gpus:
             return f"node {node} has no such devices: {piece[MASK]:b}"
@@ -153,8 +153,9 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
             if piece[MASK] >> device & 1:
                 free[node][device] -= piece[MILLI]
                 slices = slices_of_tag(piece[TAG])
-                places = [free_slices(spec.nodes[node], table[node], g.demand) for g in job.groups if g.demand.profile]
-                if bool(places) != bool(slices) or (slices and not any((device, slices) in some for some in places)):
+                demand = job.groups[piece[GROUP]].demand
+                places = free_slices(spec.nodes[node], table[node], demand) if demand.profile else []
+                if bool(demand.profile) != bool(slices) or (slices and (device, slices) not in places):
                     return f"piece {piece} takes other slices than its profile may have"
                 if made.get((node, device), 0) & slices:
                     return f"piece {piece} takes slices twice"
@@ -171,26 +172,19 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
     )
 
 
-def _kind(demand: Demand) -> tuple[int, int]:
-    """TAG and MILLI of a piece with pods of the demand; those of MIG slices have tags of their own."""
-    tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == 1000 and not demand.mig else 0
-    return tag, demand.milli if demand.gpus else demand.charged_milli
+def _tag(demand: Demand) -> int:
+    """TAG of a piece with pods of the demand; those of MIG slices have tags of their own."""
+    return -1 if demand.gpus == 0 else demand.gpus if demand.milli == 1000 and not demand.mig else 0
 
 
 def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
-    """Which piece spreads a pod over NVLink islands, where all groups of the job that could own it forbid that."""
+    """Which piece spreads a pod over NVLink islands, where its group forbids that."""
     for piece in allocation.tolist():
-        tag, milli = piece[TAG], piece[MILLI]
-        owners = [
-            group.demand
-            for group in job.groups
-            if group.demand.gpus and (tag or group.demand.gpus == piece[MASK].bit_count())
-            and (group.demand.milli, group.demand.gpus if milli == 1000 else 0) == (milli, tag)
-        ]  # fmt: skip
-        for island in islands_of(spec.nodes[piece[NODE]]) if owners and all(own.island for own in owners) else []:
+        demand = job.groups[piece[GROUP]].demand
+        for island in islands_of(spec.nodes[piece[NODE]]) if demand.gpus and demand.island else []:
             inside = sum(piece[MASK] >> device & 1 for device in island)
-            if inside % owners[0].gpus:
-                return f"piece {piece} has {inside} devices of island {island} for pods of {owners[0].gpus}"
+            if inside % demand.gpus:
+                return f"piece {piece} has {inside} devices of island {island} for pods of {demand.gpus}"
     return ""
 
 
@@ -292,21 +286,15 @@ def pods_that_fit_in_segments(
 
 def _not_as_asked(job: Job, allocation: Allocation) -> str:
     """What differs between what the job asked for and what it gets."""
-    asked: dict[tuple[int, int], list[int]] = {}
-    for group in job.groups:
-        demand = group.demand
-        sums = asked.setdefault(_kind(demand), [0, 0, 0, 0])
-        parts = (1, demand.gpus, demand.cpu, demand.memory)
-        sums[:] = [have + group.count * part for have, part in zip(sums, parts, strict=True)]
-    got: dict[tuple[int, int], list[int]] = {}
+    got = [0] * len(job.groups)
     for piece in allocation.tolist():
-        sums = got.setdefault((0 if piece[TAG] < -1 else piece[TAG], piece[MILLI]), [0, 0, 0, 0])
-        parts = (piece[PODS], piece[MASK].bit_count(), piece[CPU], piece[MEMORY])
-        sums[:] = [have + part for have, part in zip(sums, parts, strict=True)]
-        if piece[TAG] > 0 and piece[MASK].bit_count() != piece[PODS] * piece[TAG]:
-            return f"piece {piece} has {piece[MASK].bit_count()} devices for {piece[PODS]} pods of {piece[TAG]}"
-        if len(job.groups) == 1:
-            demand = job.groups[0].demand
-            if (piece[CPU], piece[MEMORY]) != (piece[PODS] * demand.cpu, piece[PODS] * demand.memory):
-                return f"piece {piece} takes other CPU or memory than its pods ask for"
-    return "" if asked == got else f"asked for (pods, devices, CPU, memory) {asked}, got {got}"
+        demand, pods = job.groups[piece[GROUP]].demand, piece[PODS]
+        got[piece[GROUP]] += pods
+        milli = demand.milli if demand.gpus else demand.charged_milli
+        tag = piece[TAG] if demand.profile else _tag(demand)
+        asked = [pods * demand.gpus, pods * demand.cpu, pods * demand.memory, milli, tag]
+        own = [piece[MASK].bit_count(), piece[CPU], piece[MEMORY], piece[MILLI], piece[TAG]]
+        if own != asked:
+            return f"piece {piece} has (devices, CPU, memory, thousandths, tag) {own} for pods that ask for {asked}"
+    asked_pods = [group.count for group in job.groups]
+    return "" if got == asked_pods else f"asked for {asked_pods} pods of its groups, got {got}"

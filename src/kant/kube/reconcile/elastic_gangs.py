@@ -19,14 +19,14 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic, role_of, sized
 from kant.kube.reconcile.messages import QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.refusals import MalformedError
-from kant.kube.reconcile.slots import Member, Slot, slots_of
+from kant.kube.reconcile.slots import Member, Slot, group_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload, waits
 from kant.live.sentences import size_sentence
 from kant.model.event import JobGrown, JobScaled, JobShrunk
 from kant.model.job import Demand, Job, Role
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, Allocation
+from kant.model.placement import GROUP, MASK, NODE, Allocation
 
 HELD = 3.0  # seconds for which a place is kept for the same pod anew, while others of its gang wait
 AGAIN = 10.0  # seconds after which a gang whose growth could not be carried out may grow again
@@ -244,10 +244,12 @@ class ElasticGangs:
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
         """The pieces of these places in what the job holds. Raises AnewError where it does not hold them."""
         state, found = self.core.state, list[Allocation]()
+        job = state.live[state.rows[workload.job]]
         rows = list(pod_by_pod(state.running[state.rows[workload.job]]))
         for slot in reversed(slots):
             node = state.node_index.get(slot.node, -1)
-            fitting = [at for at, row in enumerate(rows) if row[NODE] == node and _is(row, slot)]
+            group = group_of(job, slot.demand)
+            fitting = [at for at, row in enumerate(rows) if row[NODE] == node and row[GROUP] == group]
             if not fitting:
                 raise AnewError
             found.append(rows.pop(max(fitting, key=lambda at: (rows[at][MASK] == slot.devices, at))))
@@ -260,7 +262,7 @@ class ElasticGangs:
         core, transitions = self.core, self.transitions
         core.happen(JobGrown(core.now, workload.job, allocation))
         try:
-            slots = slots_of(allocation, workload.members, transitions.node_names, partly=True)
+            slots = transitions.slots_of(workload, allocation)
         except ValueError:
             slots = []
         wanted = Counter(slot.node for slot in slots)
@@ -277,10 +279,11 @@ class ElasticGangs:
 
     def going(self, workload: Workload, allocation: Allocation) -> list[Slot]:
         """The places that it gives back with these pieces: the last that it got on those nodes."""
-        left, found = list(workload.slots), list[Slot]()
-        names = self.transitions.node_names
+        left, found, state = list(workload.slots), list[Slot](), self.core.state
+        names, job = self.transitions.node_names, state.live[state.rows[workload.job]]
         for row in pod_by_pod(allocation):
-            there = [slot for slot in left if slot.node == names[row[NODE]] and _is(row, slot)]
+            demand = job.groups[row[GROUP]].demand
+            there = [slot for slot in left if slot.node == names[row[NODE]] and slot.demand == demand]
             slot = max(reversed(there), key=lambda one: (one.devices == row[MASK] != 0, not one.bound))
             left.remove(slot)
             found.append(slot)
@@ -336,10 +339,3 @@ class ElasticGangs:
     def size(self, workload: Workload) -> str:
         """With how many pods a gang runs, such as `runs with 3 of 2 to 6 pods`."""
         return size_sentence(self.job(workload), len(workload.slots))
-
-
-def _is(row: Allocation, slot: Slot) -> bool:
-    """Whether a piece of one pod is what the pod of a place asks for."""
-    demand = slot.demand
-    same = (int(row[MASK]).bit_count(), row[CPU], row[MEMORY]) == (demand.gpus, demand.cpu, demand.memory)
-    return same and (not demand.gpus or bool(row[MILLI] == demand.milli))

@@ -13,10 +13,12 @@ from kant.model.job import Demand, Job, PodGroup, Role
 
 
 def may_be_elastic(job: Job) -> bool:
-    """Whether it would be known which pods of a job may go, and where more may come (as `kant.cluster.asks` has it)."""
-    kinds = {(group.demand.gpus, group.demand.milli if group.demand.gpus else 0) for group in job.groups}
+    """Whether it is known which pods of a job may go, and where more may come (`kant.cluster.asks`).
+
+    Not for pods of MIG instances: those that are there hold what their node has cut, which is not what they ask for.
+    """
     plain = not (job.affinity_group or job.apart or job.near or job.base_job)
-    return plain and len(kinds) == len(job.groups) and not any(one.within or one.demand.profile for one in job.groups)
+    return plain and not any(one.within or one.demand.profile for one in job.groups)
 
 
 def with_floors(job: Job, floors: Counter[Demand]) -> Job:

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import may_be_elastic, with_floors
-from kant.kube.reconcile.slots import FreeCapacity, Slot, demand_of_piece, table_of
+from kant.kube.reconcile.slots import FreeCapacity, Slot, demand_of_piece, group_of, table_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.live.core import Core
 from kant.model.event import JobStarted, JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
-from kant.model.placement import Allocation
+from kant.model.placement import GROUP, Allocation
 
 
 class ExistingPods:
@@ -88,7 +88,11 @@ class ExistingPods:
     def _start(
         self, job: Job, pieces: list[list[int]], held: list[Demand], started: int, floors: Counter[Demand]
     ) -> None:
-        job = replace(job, groups=tuple(PodGroup(count, demand) for demand, count in Counter(held).items()))
+        counts = Counter(held)
+        job = replace(job, groups=tuple(PodGroup(count, demand) for demand, count in counts.items()))
+        numbers = {demand: number for number, demand in enumerate(counts)}
+        for piece, demand in zip(pieces, held, strict=True):
+            piece[GROUP] = numbers[demand]
         came = self.came(job)
         self.core.happen(JobSubmitted(came, with_floors(job, floors) if floors and may_be_elastic(job) else job))
         since = self.core.now if self.core.is_settled else max(came, started)
@@ -99,13 +103,15 @@ class ExistingPods:
 
         They are taken of `free`, if others are to have other ones.
         """
-        free, index = free or FreeCapacity(self.core.state.table), self.core.state.node_index
+        state = self.core.state
+        free, index, job = free or FreeCapacity(state.table), state.node_index, state.live[state.rows[workload.job]]
         pieces = []
         for slot in workload.slots:
             if slot.node not in index:
                 return None
             named = self.translation.shares.names_devices(slot.node)
-            piece = free.take(index[slot.node], slot.demand, slot.devices if named else 0)
+            devices = slot.devices if named else 0
+            piece = free.take(index[slot.node], slot.demand, devices, group_of(job, slot.demand))
             if demand_of_piece(piece, slot.demand) != slot.demand:
                 return None
             pieces.append(piece)

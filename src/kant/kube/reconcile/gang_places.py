@@ -163,7 +163,7 @@ class GangPlaces:
         placed = sorted(enumerate(members), key=lambda one: (groups.index(one[1].demand), one[0]))
         for at, member in placed:
             node = answer.nodes[at]
-            piece = free.take(index[node], member.demand)
+            piece = free.take(index[node], member.demand, group=groups.index(member.demand))
             pieces.append(piece)
             slots.append(Slot(node, member.demand, member.pod.metadata.uid, devices=piece[2]))
         return Places(table_of(pieces), slots)

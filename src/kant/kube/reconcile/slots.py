@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.kube.objects.views import Pod
 from kant.model.job import Demand, Job
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
 from kant.model.units import GPU
 
 
@@ -48,25 +48,24 @@ class Member:
 
 
 def slots_of(
-    allocation: Allocation, members: Sequence[Member], names: Sequence[str], partly: bool = False
+    allocation: Allocation, members: Sequence[Member], names: Sequence[str], job: Job, partly: bool = False
 ) -> list[Slot]:
     """A slot for each member, in their order (their ranks), on the nodes of an allocation; `partly`: for the first.
 
-    The pods of one piece have as many GPUs each, or parts of GPUs of equal worth; those that differ in CPU or memory
-    alone may share a piece, of which only the sums are known. Raises ValueError where the allocation was made for
-    other members.
+    Raises ValueError where the allocation of the `job` was made for other members.
     """
     waiting: dict[Demand, deque[int]] = {}
     for at, member in enumerate(members):
         waiting.setdefault(member.demand, deque()).append(at)
     found: dict[int, Slot] = {}
     for piece in allocation.tolist():
-        left = piece[MASK]
-        for demand, count in _split(piece, {demand: len(queue) for demand, queue in waiting.items()}):
-            for _ in range(count):
-                at = waiting[demand].popleft()
-                own, left = _first_bits(left, demand.gpus)
-                found[at] = Slot(names[piece[NODE]], demand, members[at].pod.metadata.uid, devices=own)
+        left, demand = piece[MASK], job.groups[piece[GROUP]].demand
+        for _ in range(piece[PODS]):
+            if not waiting.get(demand):
+                raise ValueError(f"a piece whose pods are among those that wait: {piece}")
+            at = waiting[demand].popleft()
+            own, left = _first_bits(left, demand.gpus)
+            found[at] = Slot(names[piece[NODE]], demand, members[at].pod.metadata.uid, devices=own)
     if len(found) < len(members) and not partly:
         raise ValueError("an allocation for as many pods as there are")
     return [found[at] for at in range(len(members)) if at in found]
@@ -81,32 +80,6 @@ def _first_bits(mask: int, count: int) -> tuple[int, int]:
     return own, mask
 
 
-def _split(piece: list[int], left: dict[Demand, int]) -> list[tuple[Demand, int]]:
-    """How many pods of each demand a piece has: those whose CPU and memory add up to its own."""
-    gpus = piece[MASK].bit_count() // piece[PODS]
-    kinds = [
-        demand
-        for demand, count in left.items()
-        if count and demand.gpus == gpus and (demand.milli if gpus else worth_of(demand)) == piece[MILLI]
-    ]
-    found = next(_sums(kinds, left, piece[PODS], piece[CPU], piece[MEMORY]), None)
-    if found is None:
-        raise ValueError(f"a piece whose pods are among those that wait: {piece}")
-    return [(demand, count) for demand, count in zip(kinds, found, strict=True) if count]
-
-
-def _sums(kinds: list[Demand], left: dict[Demand, int], pods: int, cpu: int, memory: int) -> Iterator[tuple[int, ...]]:
-    if not kinds:
-        if pods == cpu == memory == 0:
-            yield ()
-        return
-    first, rest = kinds[0], kinds[1:]
-    for count in range(min(left[first], pods), -1, -1):
-        if count * first.cpu <= cpu and count * first.memory <= memory:
-            for tail in _sums(rest, left, pods - count, cpu - count * first.cpu, memory - count * first.memory):
-                yield (count, *tail)
-
-
 class FreeCapacity:
     """What is free on the nodes of a table, less what has been taken of it here. The table stays as it is."""
 
@@ -115,7 +88,7 @@ class FreeCapacity:
         self._devices = c.devices_of(table)
         self._rows: dict[int, list[int]] = {}
 
-    def take(self, node: int, demand: Demand, devices: int = 0) -> list[int]:
+    def take(self, node: int, demand: Demand, devices: int = 0, group: int = 0) -> list[int]:
         """A piece for a pod that is on a node whatever we think of it: what it asks for, as far as that is free.
 
         `devices` are the GPUs that it has, as bits. 0: only its kubelet knows which; those with the least free that is
@@ -135,7 +108,7 @@ class FreeCapacity:
         row[c.CPU_FREE] -= cpu
         row[c.MEMORY_FREE] -= memory
         tag = (mask.bit_count() if milli == GPU else 0) if mask else -1
-        return [node, 1, mask, milli if mask else worth_of(demand), cpu, memory, tag]
+        return [node, 1, mask, milli if mask else worth_of(demand), cpu, memory, tag, group]
 
     def take_parts(self, node: int, demand: Demand, devices: int = 0) -> list[list[int]]:
         """The same in as many pieces as it takes: who asks for replicas may have several of one GPU."""
@@ -163,9 +136,9 @@ def table_of(pieces: list[list[int]]) -> Allocation:
     return np.array(pieces, dtype=np.int64).reshape(-1, WIDTH)
 
 
-def like(job: Job, demand: Demand) -> int:
-    """The group of a job whose pods ask for this; -1 where none does."""
-    return next((index for index, group in enumerate(job.groups) if group.demand == demand), -1)
+def group_of(job: Job, demand: Demand) -> int:
+    """The group of a job whose pods ask for this. Raises ValueError where none does."""
+    return [group.demand for group in job.groups].index(demand)
 
 
-__all__ = ["TAG", "FreeCapacity", "Member", "Slot", "demand_of_piece", "like", "slots_of", "table_of"]
+__all__ = ["TAG", "FreeCapacity", "Member", "Slot", "demand_of_piece", "group_of", "slots_of", "table_of"]

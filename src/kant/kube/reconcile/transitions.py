@@ -151,8 +151,9 @@ class Transitions:
         rest = allocation if held is None else _without(allocation, held)
         filled = {slot.pod for slot in kept}
         members = [member for member in workload.members if member.pod.metadata.uid not in filled]
-        elastic = bool(core.state.shape_of(core.state.rows[workload.job]).ceiling)
-        slots = [*kept, *slots_of(rest, members, self.node_names, elastic)]
+        row = core.state.rows[workload.job]
+        elastic = bool(core.state.shape_of(row).ceiling)
+        slots = [*kept, *slots_of(rest, members, self.node_names, core.state.live[row], elastic)]
         other = self._other_places(workload, slots, taken=taken, held=[held] if held is not None else [])
         if isinstance(other, str) and held is None:
             self.block(workload, other)
@@ -220,12 +221,18 @@ class Transitions:
         self.blocked[workload] = asked
         self.messages.say(workload, why, UNSCHEDULABLE)
 
+    def slots_of(self, workload: Workload, allocation: Allocation) -> list[Slot]:
+        """The places of those of its pods that wait, the first ones, on the nodes of an allocation of its job."""
+        state = self.core.state
+        job = state.live[state.rows[workload.job]]
+        return slots_of(allocation, workload.members, self.node_names, job, partly=True)
+
     def rules_out(self, job: str, allocation: Allocation) -> str:
         """Why a gang that would start has no places that keep the rules among its pods; "" where it has."""
         workload = self.by_job[job]
         if not has_rules([member.pod for member in workload.members]):
             return ""
-        other = self._other_places(workload, slots_of(allocation, workload.members, self.node_names, partly=True))
+        other = self._other_places(workload, self.slots_of(workload, allocation))
         return other if isinstance(other, str) else ""
 
     def fits_nowhere(self, workload: Workload) -> None:
@@ -288,7 +295,7 @@ class Transitions:
     ) -> str:
         """Why a job could not start though pods of others were gone, which have `freed` that; "" where it could."""
         workload = self.by_job[job]
-        slots = slots_of(allocation, workload.members, self.node_names, partly=True)
+        slots = self.slots_of(workload, allocation)
         gone = {slot.pod for slot in victims}
         other = self._other_places(workload, slots, gone, freed)
         if other is not None:

@@ -19,7 +19,7 @@ import numpy as np
 from kant.cluster.columns import GPUS, MIG, POOL, STATUS, Table
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import StateError
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, WIDTH, Allocation
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER, GPU
 from kant.placement.calendar.commitments import (
     COMMITMENT_WIDTH,
@@ -137,7 +137,7 @@ class Calendar:
             if key not in self._held:
                 milli = int(self._empty[-2 - key, MIG])
                 slices = (1 << GPU // milli) - 1 if milli else 0
-                pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices]], dtype=np.int64)
+                pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices, 0]], dtype=np.int64)
                 self._enter(key, pieces, now, FOREVER)
                 self._held[key] = (pieces, now, FOREVER)
 
@@ -216,6 +216,8 @@ class Calendar:
                     pieces = self._at(shape, duration, now, start)[1]
                 else:
                     possible, pieces = self._earliest_of_group(*shape.parts[0], duration, now, start)
+                    if shape.numbers[0]:
+                        pieces[:, GROUP] = shape.numbers[0]
                     pieces = pieces if possible == start else None
                 if pieces is not None:
                     return pieces
@@ -249,6 +251,8 @@ class Calendar:
         if len(shape.parts) > 1:
             return self._earliest_of_groups(shape, duration, not_before)
         start, pieces = self._earliest_of_group(*shape.parts[0], duration, not_before, not_before)
+        if shape.numbers[0]:
+            pieces[:, GROUP] = shape.numbers[0]
         return (start, pieces) if start < NEVER else None
 
     def sooner(self, key: int, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
@@ -337,6 +341,7 @@ class Calendar:
                 possible, pieces = self._earliest_of_group(*shape.parts[group], duration, now, start)
                 if possible > start:
                     return group, possible, None
+                pieces[:, GROUP] = shape.numbers[group]
                 self._enter(_TRIED, pieces, start, FOREVER)  # else the next could always wait for its end
                 placed.append(pieces)
         finally:

@@ -12,7 +12,7 @@ from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial, move
 from kant.compiled import compiled
 from kant.model.decision import NoFit
-from kant.model.placement import NODE, PODS, Allocation
+from kant.model.placement import GROUP, NODE, PODS, Allocation
 from kant.placement.fits import capacity, tightest
 from kant.placement.pieces import PieceBuffer, put
 from kant.placement.policies.e_spread import ESpread
@@ -113,6 +113,7 @@ class SpreadPlacer:
             if found < 0:
                 move(table, log, pieces[:used], False)
                 return NoFit(group, pods, -1 - found)
+            pieces[used:found, GROUP] = shape.numbers[group]
             used = found
         allocation = pieces[:used].copy()
         self.services.placed(row, allocation)

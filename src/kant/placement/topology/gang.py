@@ -22,7 +22,7 @@ from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import move
 from kant.model.decision import NoFit
 from kant.model.job import LEVELS
-from kant.model.placement import NODE, PODS, Allocation
+from kant.model.placement import GROUP, NODE, PODS, Allocation
 from kant.placement.fits import mixed
 from kant.placement.group_order import PLACED, place_groups
 from kant.placement.pieces import PieceBuffer
@@ -285,6 +285,8 @@ class GangPlacement:
                 self._failure = self._no_fit(group, fitting, int(self.topology.level_of[domain]))
                 return group
             begin, used = used, self._fill(group, domain, pods, used)
+            if self.shape.numbers[group]:
+                self.pieces.rows[begin:used, GROUP] = self.shape.numbers[group]
             self._ranges[group] = (begin, used)
         self._used = used
         return PLACED
