@@ -480,7 +480,7 @@ def test_a_search_looks_only_at_nodes_where_something_may_start() -> None:
 
 
 def whole(node: int, mask: int) -> Allocation:
-    return np.array([[node, 1, mask, 1000, 0, 0, mask.bit_count()]], dtype=np.int64)
+    return np.array([[node, 1, mask, 1000, 0, 0, mask.bit_count(), 0]], dtype=np.int64)
 
 
 def test_a_promise_goes_to_the_tightest_node_and_devices_that_follow_each_other_do_not_add_up() -> None:
