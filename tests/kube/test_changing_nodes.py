@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.examples import examples
@@ -21,6 +21,8 @@ from kant.kube.translate.selectors import Selection, Term
 
 NODES = ("n0", "n1", "n2", "n3")
 READY = (k.Condition("Ready", "True"),)
+KEPT = (k.Taint("kept", "x", "NoSchedule"),)
+PLAIN = Selection((), None, ())
 state = st.tuples(labels, taints)
 State = tuple[dict[str, str], Taints]
 
@@ -39,6 +41,12 @@ def waiting(name: str, asked: Selection, gpus: int = 8) -> k.Pod:
         spec["affinity"] = k.Affinity(k.NodeAffinity(k.NodeSelector(terms)))
     made = gpu_pod(name, gpus, **spec)
     return k.Pod(k.Meta(name, "ml", uid=name, creation_timestamp=made.metadata.creation_timestamp), made.spec)
+
+
+def change(leader: Leader, view: k.Node) -> None:
+    leader.mirror.node("modified", view)
+    leader.fleet.follow([view.metadata.name])
+    leader.workloads.settle_all(leader.workloads.follow_sets())
 
 
 def as_pods_say(one: Selection) -> Selection:
@@ -66,6 +74,7 @@ def open_to(leader: Leader) -> dict[str, set[str]]:
             assert workload.phase is Phase.WAITING
             mask = core.state.shapes.admitting(core.state.shape_of(core.state.rows[workload.job]), pools)
             found[uid] = {name for name, inside in zip(names, mask, strict=True) if inside}
+            assert found[uid], "it is a job, and has no node"
             assert (names_in(core.state.live[core.state.rows[workload.job]]) == {""}) <= (found[uid] == set(NODES))
         else:
             assert workload.reason.startswith(("no node has", "each node with")), workload.reason
@@ -77,6 +86,7 @@ def open_to(leader: Leader) -> dict[str, set[str]]:
     st.lists(selections.map(as_pods_say), min_size=1, max_size=5),
     st.lists(st.tuples(st.sampled_from(NODES), state), min_size=1, max_size=6),
 )
+@example((({}, ()),) * 4, [PLAIN], [("n1", ({}, KEPT))])
 @settings(max_examples=examples(60), deadline=None)
 def test_a_state_that_followed_changes_is_open_to_pods_as_one_built_anew(
     first: tuple[State, ...], asked: list[Selection], changes: list[tuple[str, State]]
@@ -89,9 +99,7 @@ def test_a_state_that_followed_changes_is_open_to_pods_as_one_built_anew(
     leader = Leader(mirror)
     for name, how in changes:
         now[name] = how
-        mirror.node("modified", view(name, how))
-        leader.fleet.follow([name])
-        leader.workloads.settle_all(leader.workloads.follow_sets())
+        change(leader, view(name, how))
         assert not leader.fleet.stale and not leader.translation.stale
     for number, one in enumerate(asked[3:]):
         mirror.pod("added", waiting(f"late-{number}", one))
@@ -129,19 +137,18 @@ def test_sets_of_pods_that_have_gone_are_forgotten() -> None:
     leader = Leader(mirror)
     kept = Selection((k.Requirement("of", "In", ("kept",)),), None, ())
     mirror.pod("added", waiting("kept", kept))
+    leader.settle()
     for i in range(300):
         one = waiting(f"p{i}", Selection((), (Term((k.Requirement("of", "NotIn", (f"v{i}",)),)),), ()))
-        mirror.pod("added", one)
-        leader.settle()
-        mirror.pod("deleted", one)
-        key = leader.workloads.members.note(one.metadata.uid, one)
-        assert key is not None
-        leader.workloads.settle_all({key: None, **leader.workloads.follow_sets()})
+        for kind in ("added", "deleted"):
+            mirror.pod(kind, one)
+            key = leader.workloads.members.note(one.metadata.uid, one)
+            assert key is not None
+            leader.workloads.settle_all({key: None, **leader.workloads.follow_sets()})
     assert len(leader.translation.node_sets._sets) < 70
+    assert frozenset({kept}) in leader.translation.node_sets._sets, "somebody waits for it"
     assert len(leader.core.state.shapes.node_sets._bits) < 70
-    mirror.node("modified", view("n0", ({"of": "kept"}, ())))
-    leader.fleet.follow(["n0"])
-    leader.workloads.settle_all(leader.workloads.follow_sets())
+    change(leader, view("n0", ({"of": "kept"}, ())))
     assert [slot.pod for slot in leader.turn()] == ["kept"]
 
 
@@ -149,20 +156,17 @@ def test_an_elastic_gang_does_not_grow_onto_the_first_node_with_a_taint() -> Non
     mirror = Mirror()
     for name, gpus in (("a", 2), ("b", 1), ("c", 1)):
         mirror.node("added", view(name, ({}, ()), gpus))
-    plain = Selection((), None, ())
     for name in ("b", "c"):
-        mirror.pod("added", replace(waiting(f"other-{name}", plain, 1), spec=gpu_pod(gpus=1, node_name=name).spec))
+        mirror.pod("added", replace(waiting(f"other-{name}", PLAIN, 1), spec=gpu_pod(gpus=1, node_name=name).spec))
     for i in range(3):
-        one = waiting(f"gang-{i}", plain, 1)
+        one = waiting(f"gang-{i}", PLAIN, 1)
         marks = {"scheduling.kant.dev/pod-group": "g", "scheduling.kant.dev/min-available": "2"}
         mirror.pod("added", replace(one, metadata=replace(one.metadata, labels=marks, annotations=marks)))
     leader = Leader(mirror)
     assert {slot.node for slot in leader.turn()} == {"a"} and not leader.turn()
     (workload,) = [one for one in leader.workloads.by_job.values() if one.group]
     assert [member.pod.metadata.name for member in workload.members] == ["gang-2"]
-    mirror.node("modified", view("b", ({}, (k.Taint("kept", "x", "NoSchedule"),)), 1))
-    leader.fleet.follow(["b"])
-    leader.workloads.settle_all(leader.workloads.follow_sets())
+    change(leader, view("b", ({}, KEPT), 1))
     for name, node in (("b", ""), ("c", "c")):
         gone = mirror.pods[f"other-{name}"]
         mirror.pod("deleted", gone)
@@ -192,3 +196,51 @@ def test_pods_ask_for_whole_gpus_once_a_node_that_they_select_has_some() -> None
     mirror.node("modified", node("whole", "", "x", 1))
     leader.fleet.follow(["whole"])
     assert leader.translation.demand(mirror.pods["p"]).milli == 1000 and leader.translation.stale
+
+
+def test_a_place_that_is_not_bound_is_given_up_where_its_pod_may_not_stand_any_more() -> None:
+    mirror = Mirror()
+    for name in ("a", "b"):
+        mirror.node("added", view(name, ({"team": name}, ()), 1))
+    for name in ("a", "b"):
+        only = Selection((k.Requirement("team", "In", (name,)),), None, ())
+        mirror.pod("added", waiting(name, only, 1))
+    leader = Leader(mirror)
+    leader.executor.execute(leader.core.cycle())
+    phases = {workload.key: workload.phase for workload in leader.workloads.by_job.values()}
+    assert phases == {"a": Phase.PLACED, "b": Phase.PLACED}
+    change(leader, view("a", ({}, ()), 1))
+    phases = {workload.key: workload.phase for workload in leader.workloads.by_job.values()}
+    assert phases["b"] is Phase.PLACED and phases["a"] is not Phase.PLACED
+
+
+def test_a_filter_that_nobody_asked_for_before_is_heeded_in_the_same_state() -> None:
+    def with_port(name: str, node: str = "") -> k.Pod:
+        one = waiting(name, PLAIN, 1)
+        (box,) = one.spec.containers
+        box = replace(box, ports=(k.Port(host_port=80),))
+        whose = "somebody" if node else "kant"
+        return replace(one, spec=replace(one.spec, containers=(box,), node_name=node, scheduler_name=whose))
+
+    mirror = Mirror()
+    for name in ("a", "b"):
+        mirror.node("added", view(name, ({}, ())))
+    mirror.pod("added", with_port("there", "a"))
+    leader = Leader(mirror)
+    mirror.pod("added", with_port("new"))
+    leader.settle()
+    job = next(job for job in leader.core.state.live.values() if job.node_set)
+    nodes = leader.core.state.shapes.node_sets.nodes(job.node_set)
+    assert [leader.core.state.spec.nodes[node].name for node in nodes] == ["b"]
+
+
+def test_who_could_never_fit_is_tried_again_when_his_set_has_other_nodes() -> None:
+    mirror, only = Mirror(), Selection((k.Requirement("disk", "In", ("1",)),), None, ())
+    mirror.node("added", view("large", ({}, ()), 8))
+    mirror.node("added", view("small", ({"disk": "1"}, ()), 4))
+    mirror.pod("added", waiting("p", only, 5))
+    leader = Leader(mirror)
+    assert not leader.turn()
+    assert [workload.phase for workload in leader.workloads.by_job.values()] == [Phase.REJECTED]
+    change(leader, view("large", ({"disk": "1"}, ()), 8))
+    assert [slot.node for slot in leader.turn()] == ["large"]
