@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from kant.cluster.columns import GPUS, P_CAPACITY
+from kant.cluster.journal import Header
 from kant.cluster.state import ClusterState
 from kant.model.decision import NeverFits, Reject
 from kant.model.errors import StateError
 from kant.model.event import (
+    Event,
     GpusBooked,
     JobReserved,
     NodeDescribed,
@@ -26,6 +32,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import GPU, SECOND
 from kant.scheduler.profile import builtin_profile, builtin_texts
+from kant.sim.replay import replay, rerun
 from kant.testing import Harness, make_cluster, make_job
 
 PROFILES = ("kant", "fifo", "easy", "conservative", "backfill")
@@ -176,6 +183,83 @@ def test_every_shipped_profile_uses_nodes_that_join_and_leaves_those_that_leave(
     harness.run(until=harness.now + 90_000 * SECOND)
     left = set(harness.state.node_index)
     assert left == {"n0", "n1", "x3", "x4", "x5"} and not harness.waiting()
+
+
+# --- in a simulated run -------------------------------------------------------------------------------------------
+
+STATES = """time_s,node,state
+0,n1,left
+100,n1,in-service
+250,n1,left
+300,n0,failed
+340,n0,in-service
+"""
+
+
+def autoscaled(tmp_path: Path) -> tuple[dict[str, Any], Path]:
+    """Two nodes of 4 GPUs; the second is there from 100 s to 250 s. Four jobs of 4 GPUs and 120 s come at time 0."""
+    for name, text in (
+        ("cluster.toml", '[[nodes]]\ncount = 2\ngpus = 4\nname = "n{index}"\n'),
+        ("jobs.csv", "id,submit_s,runtime_s,gpus\n" + "".join(f"j{i},0,120,4\n" for i in range(4))),
+        ("states.csv", STATES),
+    ):
+        (tmp_path / name).write_text(text)
+    args = ["simulate", "jobs.csv", "--cluster", "cluster.toml", "--profile", "fifo", "--faults", "states.csv"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kant", *args, "--out", "run"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads((tmp_path / "run" / "summary.json").read_text()), tmp_path / "run" / "journal.jsonl"
+
+
+def test_gpu_seconds_are_counted_over_the_nodes_that_are_there(tmp_path: Path) -> None:
+    """Counted by hand: three jobs run 120 s each, the fourth 30 s on n1, which leaves, 50 s on n0, which fails, and 120 s."""
+    summary, journal = autoscaled(tmp_path)
+    events = [json.loads(line) for line in journal.read_text().splitlines()]
+    starts = [(e["job"], e["time"] // SECOND, e["allocation"][0][0]) for e in events if e["event"] == "started"]
+    assert starts == [("j0", 0, 0), ("j1", 100, 1), ("j2", 120, 0), ("j3", 220, 1), ("j3", 250, 0), ("j3", 340, 0)]
+    allocated = 3 * 120 + 30 + 50 + 120
+    assert summary["sor"] == pytest.approx(allocated / (460 - 40 + 150)), "n0 up to the end but for 40 s, n1 for 150 s"
+    assert summary["sor_all_nodes"] == pytest.approx(allocated / (460 + 150))
+
+
+def test_a_run_in_which_nodes_join_and_leave_replays_and_runs_again(tmp_path: Path) -> None:
+    _, journal = autoscaled(tmp_path)
+    again = replay(journal)
+    assert again.equal and again.result.summary["sor_all_nodes"] == pytest.approx(
+        autoscaled(tmp_path)[0]["sor_all_nodes"]
+    )
+    assert rerun(again, builtin_profile("fifo")).summary["digest"] == again.recorded
+    assert rerun(again, builtin_profile("kant")).summary["jobs"] == 4
+
+
+def test_another_run_meets_nodes_that_its_cluster_never_had(tmp_path: Path) -> None:
+    """As in the journal of a live cluster: a node joins that the header does not have, and changes."""
+    harness, lines = Harness(make_cluster(2), builtin_profile("fifo")), []
+    harness.journal.sink = lines.append
+    harness.journal.write(Header("0", "live", "fifo", 0, harness.state.spec))
+    write, apply = harness.journal.write, harness.happen
+
+    def happen(event: Event) -> None:
+        write(event)
+        apply(event)
+
+    harness.happen = happen
+    harness.submit(make_job("a", 2), make_job("b", 4), runtime=100 * SECOND)
+    harness.cycle()
+    harness.now = SECOND
+    harness.join(Node("new", 4))
+    harness.submit(make_job("c", 4), runtime=100 * SECOND)
+    harness.cycle(SECOND)
+    harness.now = 2 * SECOND
+    harness.describe(replace(harness.state.nodes[harness.state.node_index["new"]], leaf="far"))
+    harness.run(until=500 * SECOND)
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(b"".join(lines))
+    again = replay(path)
+    assert again.equal
+    assert rerun(again, builtin_profile("kant")).summary["jobs"] == 3
+    assert {node.name for node in again.result.cluster.nodes} == {"n0", "new"}
 
 
 # --- what an event costs -----------------------------------------------------------------------------------------

@@ -138,7 +138,7 @@ def test_drawn_faults_keep_their_means() -> None:
 
 BAD_ROWS = {
     "1,n9,failed,,": "row 1, field node: expected a node of the cluster test, got 'n9'",
-    "1,n0,broken,,": "row 1, field state: expected one of in-service, cordoned, draining, failed, got 'broken'",
+    "1,n0,broken,,": "row 1, field state: expected one of in-service, cordoned, draining, failed, left, got 'broken'",
     "1,n0,in-service,8,": "row 1, field gpus: expected numbers of GPUs from 0 to 7, separated by '|', got '8'",
     "1,n0,in-service,1|x,": "row 1, field gpus: expected numbers of GPUs from 0 to 7, separated by '|', got '1|x'",
     "1,n0,failed,,5": "row 1, field until_s: expected a time from time_s on, and only with draining, got 5.0",

@@ -279,7 +279,7 @@ def facts(live: Live, job: str) -> dict[str, Any]:
     row = state.rows[job]
     nodes: dict[str, int] = {}
     for piece in state.running[row].tolist() if row in state.running else ():
-        name = state.spec.nodes[piece[NODE]].name
+        name = state.nodes[piece[NODE]].name
         nodes[name] = nodes.get(name, 0) + piece[PODS]
     found = job_facts(state, job, live.now)
     waited = live.now - found["since_us"] if found["status"] == "pending" else 0

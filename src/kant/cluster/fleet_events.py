@@ -79,11 +79,11 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
     if node == before:
         return
     _check(state, (node,))
-    used = _used(state, row)
-    if not _fits(node, before, used):
+    if not stays_on(state, node):
         raise StateError(f"what is held on node {node.name!r} would not fit on it as it is described now")
     for follower in state.followers:
         follower.node_changed(row, event.time)  # those of its old pool
+    used = _used(state, row)
     larger = _make_room(state, 0, (node,))
     _lay_out(state, state.node_rows.put(row, node) or larger)
     added = _add_pools(state, (node,))
@@ -98,6 +98,12 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
         for job in state.jobs_on(row):
             state.quota_usage.resized(job, state.shape_of(job), state.running[job], event.time)
     _changed(state, [row], event.time, added or asking)
+
+
+def stays_on(state: StateData, node: Node) -> bool:
+    """Whether all that is held on the node of this name would fit it, were it as `node` says."""
+    row = node_of(state, node.name)
+    return _fits(node, state.nodes[row], _used(state, row))
 
 
 def _check(state: StateData, nodes: Iterable[Node]) -> None:

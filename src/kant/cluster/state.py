@@ -16,6 +16,7 @@ from kant.cluster.preemptible import PreemptibleCounts
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
 from kant.model.errors import StateError
+from kant.model.node import Node
 
 APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.JobSubmitted: job.submitted,
@@ -73,6 +74,10 @@ class ClusterState(StateData):
             raise StateError(f"{event} lies before the state's time {self.now}")
         APPLIERS[type(event)](self, event)
         self.now = event.time
+
+    def stays_on(self, node: Node) -> bool:
+        """Whether all that is held on the node of this name would fit it, were it as `node` says (`NodeDescribed`)."""
+        return fleet.stays_on(self, node)
 
     def lowest_preemptible(self) -> int:
         """The lowest priority of a running job that is preemptible; FOREVER where none is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from kant.cluster import columns as c
 from kant.cluster.change_log import ChangeLog
@@ -124,6 +125,19 @@ class StateData:
     def gpus(self) -> int:
         """GPUs of the nodes that are there, or have left."""
         return int(self.with_left[:, c.GPUS].sum())
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster with the nodes of now, by their rows; also those that have left."""
+        if not self.fleet_version:
+            return self.spec
+        taken = [row for row, node in enumerate(self.nodes) if node.name]
+        return replace(self.spec, nodes=tuple(self.nodes[: taken[-1] + 1]))
+
+    @property
+    def gpus_there(self) -> int:
+        """GPUs of the nodes that are there, in service or not."""
+        return int(self.empty[:, c.GPUS].sum())
 
     @property
     def with_left(self) -> Table:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
-from kant.model.event import DevicesChanged, JobStarted, JobSubmitted, NodeChanged, TypicalPodsGiven
+from kant.model.event import DevicesChanged, JobStarted, JobSubmitted, NodeChanged, NodesLeft, TypicalPodsGiven
 from kant.model.growth import with_more
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import Node
@@ -65,8 +65,8 @@ def _kinds(state: ClusterState, row: int) -> list[Node]:
     pools = state.table[:, c.POOL]
     open_to = state.shapes.admitting(state.shape_of(row), pools)
     kinds: dict[tuple[object, ...], list[Node]] = {}
-    for node, pool, may in zip(state.spec.nodes, pools.tolist(), open_to, strict=True):
-        if may:
+    for node, pool, may in zip(state.nodes, pools.tolist(), open_to, strict=True):
+        if may and node.name in state.node_index:
             kinds.setdefault((pool, node.gpus, node.cpu, node.memory), []).append(node)
     ranked = sorted(kinds.values(), key=lambda nodes: (-len(nodes), nodes[0].name))
     return [nodes[0] for nodes in ranked[:MOST_KINDS]]
@@ -77,7 +77,9 @@ class _Larger:
 
     def __init__(self, diagnosis: Diagnosis, job: Job, like: Node, most: int) -> None:
         self.profile, self.now = diagnosis.profile, diagnosis.now
-        spec = with_more(diagnosis.state.spec, like, most)
+        state = diagnosis.state
+        rows = [node if node.name else replace(node, name=f"row {row}") for row, node in enumerate(state.nodes)]
+        spec = with_more(replace(state.spec, nodes=tuple(rows)), like, most)
         self.names = [node.name for node in spec.nodes[-most:]]
         self.state = self.profile.new_state(spec)
         self.in_service = most
@@ -113,9 +115,14 @@ def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
         larger.apply(JobSubmitted(now, rest))
         larger.apply(JobStarted(now, rest.id, np.concatenate(pieces)))
     for node, lost in state.health.lost.items():
-        larger.apply(DevicesChanged(now, state.spec.nodes[node].name, lost))
+        larger.apply(DevicesChanged(now, state.nodes[node].name, lost))
+    gone = [row for row in range(len(state.nodes)) if state.table[row, c.STATUS] == NodeStatus.RETIRED]
+    if gone:
+        larger.apply(NodesLeft(now, tuple(larger.nodes[row].name for row in gone)))
     for node in np.flatnonzero(state.table[:, c.STATUS] != NodeStatus.IN_SERVICE).tolist():
-        larger.apply(NodeChanged(now, state.spec.nodes[node].name, int(state.table[node, c.STATUS])))
+        if node in gone:
+            continue
+        larger.apply(NodeChanged(now, state.nodes[node].name, int(state.table[node, c.STATUS])))
 
 
 def more_nodes_sentence(one: MoreNodes) -> str:

@@ -252,7 +252,8 @@ def _over(tree: QuotaTree, short: Shortage) -> OverQuota:
 def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, raised: tuple[Raise, ...]) -> list[StartsNow]:
     """The first node that is out of service and after whose return alone the job has a place."""
     state = diagnosis.state
-    out = [node for node, status in enumerate(state.table[:, c.STATUS].tolist()) if status != NodeStatus.IN_SERVICE]
+    status = state.table[:, c.STATUS].tolist()
+    out = [node for node in sorted(state.node_index.values()) if status[node] != NodeStatus.IN_SERVICE]
     open_to = state.shapes.admitting(shape, state.table[:, c.POOL])
     out = [node for node in out if open_to[node]][:MOST_NODES]
     if not out:
@@ -260,7 +261,7 @@ def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, raised: tuple[Raise,
     frozen = freeze(state)
     for node in out:
         twin = thaw(frozen)
-        name = twin.spec.nodes[node].name
+        name = twin.nodes[node].name
         twin.apply(NodeChanged(diagnosis.now, name, NodeStatus.IN_SERVICE))
         other = Diagnosis(Scheduler(twin, diagnosis.profile, 0), diagnosis.now)
         if other.missing_place(row, twin.shapes.shapes[shape.index]) is None:

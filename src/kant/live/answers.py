@@ -210,7 +210,7 @@ def job_facts(state: ClusterState, job: str, now: int) -> dict[str, Any]:
         "submitted_us": int(own[c.J_SUBMIT]),
         "since_us": int(own[c.J_SINCE]),
         "started_us": int(own[c.J_STARTED]),
-        "bad_nodes": [state.spec.nodes[node].name for node in state.health.bad.get(row, ())],
+        "bad_nodes": [state.nodes[node].name for node in state.health.bad.get(row, ())],
     }
 
 

@@ -70,4 +70,4 @@ class GpuHealth:
             if device.gpu in self.ailing and (free[place] == GPU or before >> place & 1)
         )
         if lost != before:
-            core.happen(DevicesChanged(core.now, state.spec.nodes[0].name, lost))
+            core.happen(DevicesChanged(core.now, state.nodes[0].name, lost))

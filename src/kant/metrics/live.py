@@ -6,7 +6,7 @@ import numpy as np
 
 from kant.cluster.columns import Table
 from kant.cluster.state import ClusterState
-from kant.metrics.recorder import I_ALLOCATED, I_CAPACITY, INTEGRAL_WIDTH, SAMPLE_WIDTH, sample
+from kant.metrics.recorder import I_ALLOCATED, I_CAPACITY, INTEGRAL_WIDTH, SAMPLE_WIDTH, sample, with_pools
 
 
 class Occupancy:
@@ -22,6 +22,9 @@ class Occupancy:
     def observe(self, now: int) -> None:
         """Take the state's totals as they are from `now` on, which is not before the last time."""
         state = self.state
+        if len(self._held) < len(state.pools):
+            self._held = with_pools(self._held, len(state.pools))
+            self._integrals = with_pools(self._integrals, len(state.pools))
         used = sample(
             state.pools, self._rows, self._used, self._integrals, self._held,
             now, len(state.pending), state.waiting_milli,

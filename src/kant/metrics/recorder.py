@@ -11,6 +11,7 @@ from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.metrics.result import Series
 from kant.model.placement import Allocation
+from kant.model.status import NodeStatus
 from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns
 
 # Columns of a sample. Each holds from its time to the next sample's.
@@ -56,6 +57,12 @@ def sample(
     return at + 1
 
 
+def with_pools(table: Table, pools: int) -> Table:
+    """A table by pool with rows for as many pools: nodes that join may be of new ones."""
+    more = pools - len(table)
+    return np.vstack([table, np.zeros((more, table.shape[1]), dtype=np.int64)]) if more > 0 else table
+
+
 def began(state: ClusterState, row: int) -> int:
     """Since when a running gang has held what it holds."""
     progress = state.elastic.get(row)
@@ -76,6 +83,7 @@ class Recorder:
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
         self._service: list[tuple[int, int, int, int]] = []
+        self._there = 0, state.now, state.gpus_there  # GPU time of the nodes that are there up to a time, and GPUs then
         self.replaced = 0  # gangs that got another node in place of one that they had lost, and kept the rest
         self._sized: dict[int, int] = {}  # of elastic gangs
         self.lost_work: dict[int, int] = {}  # of jobs by row: what being stopped cost them, microseconds of work
@@ -85,10 +93,17 @@ class Recorder:
         if self.used == len(self.samples):
             self.samples = np.concatenate([self.samples, np.zeros_like(self.samples)])
         state = self.state
+        if len(self._held) < len(state.pools):
+            self.meet_pools()
         self.used = sample(
             state.pools, self.samples, self.used, self.integrals, self._held,
             now, len(state.pending), state.waiting_milli,
         )  # fmt: skip
+
+    def meet_pools(self) -> None:
+        """Nodes of pools have joined that there were not before."""
+        self._held = with_pools(self._held, len(self.state.pools))
+        self.integrals = with_pools(self.integrals, len(self.state.pools))
 
     def started(self, row: int, allocation: Allocation) -> None:
         """A gang got its place, or another size."""
@@ -122,16 +137,32 @@ class Recorder:
             self.lost_work[row] = self.lost_work.get(row, 0) + cost
 
     def serviced(self, node: int, now: int) -> None:
-        """A node has another status, or lacks other devices, from `now` on."""
+        """A node has another status, or lacks other devices, from `now` on; or it has joined, or left."""
+        self.nodes_changed(now)
         if not self.keep_intervals:
             return
         if self._service and self._service[-1][:2] == (now, node):
             self._service.pop()
         lost = self.state.health.lost.get(node, 0)
-        self._service.append((now, node, int(self.state.table[node, c.STATUS]), lost))
+        status = int(self.state.table[node, c.STATUS])
+        shown = NodeStatus.FAILED.value if status == NodeStatus.RETIRED else status
+        self._service.append((now, node, shown, lost))
+
+    def nodes_changed(self, now: int) -> None:
+        """Other nodes are there from `now` on than before, perhaps."""
+        self._there = self.gpu_time_there(now), now, self.state.gpus_there
+
+    def gpu_time_there(self, end: int) -> int:
+        """GPUs of the nodes that are there, in service or not, times microseconds, from the first sample to `end`."""
+        spent, since, gpus = self._there
+        begin = int(self.samples[0, S_TIME]) if self.used else end
+        return spent + gpus * max(end - max(since, begin), 0)
 
     def service(self) -> Table:
-        """Rows (time, node, status, bit mask of the devices that it lacks), where `keep_intervals` asked for them."""
+        """Rows (time, node, status, bit mask of the devices that it lacks), where `keep_intervals` asked for them.
+
+        A node that is not there has the status of one that has failed.
+        """
         return np.array(self._service, dtype=np.int64).reshape(-1, 4)
 
     def series(self) -> Series:

@@ -129,7 +129,7 @@ def _ratios(state: ClusterState, recorder: Recorder) -> dict[str, Any]:
     gfr = over_time(held[:, rec.S_FRAGMENTED] / held[:, rec.S_NODES], spans)
     allocated, capacity = recorder.integral(rec.I_ALLOCATED), recorder.integral(rec.I_CAPACITY)
     fragmented, nodes = recorder.integral(rec.I_FRAGMENTED), recorder.integral(rec.I_NODES)
-    everything = sum(node.gpus for node in state.spec.nodes) * GPU * float(rows[-1, rec.S_TIME] - rows[0, rec.S_TIME])
+    everything = GPU * float(recorder.gpu_time_there(int(rows[-1, rec.S_TIME])))
     return {
         "gar": gar,
         "sor": _share(sum(allocated), sum(capacity)),

@@ -148,7 +148,7 @@ def defragment_round(
     round_ = Round(scheduler, now, order.settings, movable, order.nodes)
     found = round_.moves(lambda pool: 1.0)
     state = round_.state
-    names = [node.name for node in state.spec.nodes]
+    names = [node.name for node in state.nodes]
     table = state.table
     looked = [
         at

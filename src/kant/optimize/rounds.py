@@ -190,6 +190,6 @@ def _defragment(
             moves += moves_of(state, each, found)
     if not moves:
         return None
-    nodes = state.spec.nodes
+    nodes = state.nodes
     places = tuple(ProposedPlace(state.ids[row], {nodes[at].name: int(state.jobs[row, c.J_PODS])}) for row, at in moves)
     return PlanProposed(now, "defragment", places)

@@ -154,7 +154,8 @@ def _pool_filters(state: ClusterState, table: Table, shape: Shape) -> list[PoolF
     found = []
     demands, parts = state.shapes.demands, shape.parts
     for pool in range(len(state.shapes.pool_keys)):
-        rows = np.flatnonzero(table[:, c.POOL] == pool).tolist()
+        there = table[:, c.STATUS] != NodeStatus.RETIRED
+        rows = np.flatnonzero(there & (table[:, c.POOL] == pool)).tolist()
         status = table[rows, c.STATUS]
         cordoned, failed = (int((status == kind).sum()) for kind in (NodeStatus.CORDONED, NodeStatus.FAILED))
         left = sum(any(capacity(table, node, demands, d) > 0 for _, d in parts) for node in rows)
@@ -245,7 +246,7 @@ class TriedDomains:
         )  # fmt: skip
 
     def _name(self, domain: int, level: int) -> str:
-        node = self.state.spec.nodes[self.topology.node_order[self.topology.domain_range[domain, 0]]]
+        node = self.state.nodes[self.topology.node_order[self.topology.domain_range[domain, 0]]]
         name = (node.name, node.hbd, node.leaf, node.spine, node.superspine)[level]
         return name or f"the {LEVELS[level]} of {node.name}"
 
@@ -313,7 +314,7 @@ def _nodes(
     for rank in sorted({*range(min(MOST, len(ranking))), *taken}):
         i = ranking[rank]
         terms = chosen.terms(table, nodes[i], demands, d, state.typical_pods, params)
-        node = state.spec.nodes[nodes[i]]
+        node = state.nodes[nodes[i]]
         ranked.append(
             RankedNode(
                 name=node.name, leaf=node.leaf, rank=rank + 1, takes=min(int(takes[fits[i]]), pods), score=worth[i],

@@ -313,7 +313,7 @@ class LocalQuestions(Questions):
     def node_rows(self, core: Core) -> list[dict[str, Any]]:
         """The cores, memory and GPUs of each node."""
         nodes = []
-        for node, row in zip(core.state.spec.nodes[:MOST_NODES], core.state.table.tolist(), strict=False):
+        for node, row in zip(core.state.nodes[:MOST_NODES], core.state.table.tolist(), strict=False):
             limited = node.cpu < 1 << 60
             nodes.append(
                 {

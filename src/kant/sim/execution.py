@@ -44,6 +44,9 @@ from kant.model.event import (
     JobStarted,
     JobSubmitted,
     NodeChanged,
+    NodeDescribed,
+    NodesJoined,
+    NodesLeft,
     QueueOrdered,
 )
 from kant.model.placement import Allocation
@@ -101,7 +104,10 @@ class Execution:
             self.speed.submitted(row, runtime, overhead, progress.ceiling, done)
 
     def external_event(self, event: Event) -> None:
-        """What a person did: a job is withdrawn, if it is still there, or queues are changed."""
+        """What was done from outside: a job is withdrawn, if it is still there, queues are changed, nodes join."""
+        if isinstance(event, NodesJoined | NodesLeft | NodeDescribed | NodeChanged | DevicesChanged):
+            self._change_by_name(event)
+            return
         if not isinstance(event, JobCancelled):
             self.happen(event)
             return
@@ -112,6 +118,36 @@ class Execution:
         if row in self.state.live:
             self.happen(event)
             self._withdraw_replicas(row, event.time)
+
+    def _change_by_name(self, event: NodesJoined | NodesLeft | NodeDescribed | NodeChanged | DevicesChanged) -> None:
+        """Nodes are as an event says that another run has met: what cannot stay there is evicted."""
+        state, now = self.state, event.time
+        index, health = state.node_index, state.health
+        if isinstance(event, NodesJoined):
+            nodes = tuple(node for node in event.nodes if node.name not in index)
+            if nodes:
+                self.happen(NodesJoined(now, nodes))
+                for node in nodes:
+                    self.recorder.serviced(index[node.name], now)
+        elif isinstance(event, NodesLeft):
+            for row in [index[name] for name in event.nodes if name in index]:
+                self.change_node(NodeHealth(now, row, NodeStatus.RETIRED), now)
+        elif isinstance(event, NodeDescribed):
+            if event.node.name in index:
+                row = index[event.node.name]
+                for job in () if state.stays_on(event.node) else state.jobs_on(row):
+                    reason = f"node {event.node.name} has changed"
+                    self.happen(JobEvicted(now, state.ids[job], reason, self._stop(job, now), event.node.name))
+                self.happen(event)
+                self.recorder.serviced(row, now)
+        elif event.node in index:
+            row = index[event.node]
+            stands = NodeHealth(now, row, NodeStatus(state.table.item(row, c.STATUS)), health.lost.get(row, 0))
+            if isinstance(event, NodeChanged):
+                stands = stands._replace(status=NodeStatus(event.status), until=event.until)
+            else:
+                stands = stands._replace(lost=event.lost, until=health.drains.get(row, -1))
+            self.change_node(stands, now)
 
     def end_jobs(self, now: int) -> None:
         """The jobs whose work is done end, and with a base job its running burst replicas."""
@@ -185,11 +221,17 @@ class Execution:
 
     def change_node(self, health: NodeHealth, now: int) -> None:
         """A node takes another state: whoever holds what is lost by it is evicted first."""
-        state, spec = self.state, self.state.spec.nodes[health.node]
-        failed = health.status == NodeStatus.FAILED
+        state, spec = self.state, self.state.nodes[health.node]
+        gone, there = health.status == NodeStatus.RETIRED, spec.name in state.node_index
+        failed = gone or health.status == NodeStatus.FAILED
         for row in state.jobs_on(health.node, -1 if failed else health.lost):
-            reason = f"node {spec.name} {'failed' if failed else 'lost a GPU'}"
+            reason = f"node {spec.name} {'left' if gone else 'failed' if failed else 'lost a GPU'}"
             self.happen(JobEvicted(now, state.ids[row], reason, self._stop(row, now), spec.name))
+        if gone == there:
+            self.happen(NodesLeft(now, (spec.name,)) if gone else NodesJoined(now, (spec,)))
+            self.recorder.serviced(health.node, now)
+        if gone:
+            return
         if health.lost != state.health.lost.get(health.node, 0):
             self.happen(DevicesChanged(now, spec.name, health.lost))
             self.recorder.serviced(health.node, now)

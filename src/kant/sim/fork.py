@@ -24,12 +24,11 @@ from kant.cluster.state import ClusterState
 from kant.model.errors import InputError, StateError
 from kant.model.event import (
     BookingEnded,
-    DevicesChanged,
     Event,
     GpusBooked,
     JobCancelled,
     JobSubmitted,
-    NodeChanged,
+    NodesJoined,
     QueuesChanged,
     TypicalPodsGiven,
 )
@@ -41,6 +40,7 @@ from kant.scheduler.profile import Profile
 from kant.sim.drains import Drain, drained
 from kant.sim.faults import Faults, drawn
 from kant.sim.follow import Follower
+from kant.sim.node_stands import NODE_EVENTS, NodeStands
 from kant.sim.past import Past
 from kant.sim.remaining_work import RemainingWork, work_of
 from kant.sim.run import Run, RunHooks
@@ -82,7 +82,7 @@ def fork(
     """
     header, options = past.header, past.options
     run = Run(
-        header.workload, cluster or header.cluster, profile or past.profile, options, header.seed, until,
+        header.workload, header.cluster, profile or past.profile, options, header.seed, until,
         hooks or RunHooks(), zero=header.zero, begins=header.begins,
     )  # fmt: skip
     follower = Follower(run.execution)
@@ -93,6 +93,10 @@ def fork(
             raise InputError(str(past.path), f"events that fit the state: {violation}") from None
     work = work or work_of(past, run.state, arrivals)
     follower.settle(work.left, past.now)
+    if cluster is not None and cluster != header.cluster:
+        run.cluster = cluster
+        run.execution.happen(NodesJoined(past.now, cluster.nodes[len(header.cluster.nodes) :]))
+        run.recorder.serviced(len(header.cluster.nodes), past.now)
     _begin(run, past)
     run.faults = _faults(run, past, drains)
     run.rounds = None  # a future asks no solver: it is to be known in seconds
@@ -142,13 +146,29 @@ def _coming(past: Past, work: RemainingWork) -> Iterator[JobSubmitted]:
 
 
 def _external(past: Past) -> Iterator[Event]:
-    """What people did later. That the burst replicas of a job are withdrawn with it is nobody's doing."""
+    """What people did later, and what happened to nodes once others had joined.
+
+    That the burst replicas of a job are withdrawn with it is nobody's doing.
+    """
+    stands = _stands(past)
     replicas = {e.job.id for e in (*past.events, *past.later) if isinstance(e, JobSubmitted) and e.job.base_job}
     for event in past.later:
-        if isinstance(event, QueuesChanged | TypicalPodsGiven | GpusBooked | BookingEnded) or (
-            isinstance(event, JobCancelled) and event.job not in replicas
+        stands.after(event)
+        by_name = stands.by_name and isinstance(event, NODE_EVENTS)
+        if (
+            by_name
+            or isinstance(event, QueuesChanged | TypicalPodsGiven | GpusBooked | BookingEnded)
+            or (isinstance(event, JobCancelled) and event.job not in replicas)
         ):
             yield event
+
+
+def _stands(past: Past) -> NodeStands:
+    """How the nodes stand at the end of the past."""
+    stands = NodeStands(past.header.cluster)
+    for event in past.events:
+        stands.after(event)
+    return stands
 
 
 def _faults(run: Run, past: Past, drains: Iterable[Drain]) -> Faults:
@@ -164,25 +184,11 @@ def _faults(run: Run, past: Past, drains: Iterable[Drain]) -> Faults:
         every = drawn(run.cluster, options, header.seed)
         coming: Iterable[NodeHealth] = dropwhile(lambda health: health.time <= past.now, every)
     else:
-        coming = _happened(state, past, now)
+        stands = _stands(past)
+        coming = [health for event in past.later for health in stands.after(event)]
     drains = tuple(drains)
     faults = Faults(drained(now, coming, drains) if drains else iter(coming))
     faults.unhealthy = {health.node for health in now if health.status != NodeStatus.IN_SERVICE or health.lost}
     faults.for_good = {node: drain.start for drain in drains if drain.end >= FOREVER for node in drain.nodes}
-    kinds = (NodeChanged, DevicesChanged)
-    faults.any = faults.any or any(isinstance(event, kinds) for event in (*past.events, *past.later))
+    faults.any = faults.any or any(isinstance(event, NODE_EVENTS) for event in (*past.events, *past.later))
     return faults
-
-
-def _happened(state: ClusterState, past: Past, now: list[NodeHealth]) -> Iterator[NodeHealth]:
-    """How nodes stood after each thing that happened to them later."""
-    stands = list(now)
-    for event in past.later:
-        if isinstance(event, NodeChanged | DevicesChanged):
-            node = state.node_index[event.node]
-            if isinstance(event, NodeChanged):
-                own = stands[node]._replace(time=event.time, status=NodeStatus(event.status), until=event.until)
-            else:
-                own = stands[node]._replace(time=event.time, lost=event.lost)
-            stands[node] = own
-            yield own

@@ -13,7 +13,6 @@ from kant.metrics.summary import job_table, summarise
 from kant.metrics.wait_ledger import Ledger, wait_by_cause
 from kant.model.decision import Plan
 from kant.model.event import (
-    DevicesChanged,
     Event,
     JobCancelled,
     JobEvicted,
@@ -25,8 +24,9 @@ from kant.model.event import (
     JobRejected,
     JobShrunk,
     JobStarted,
-    NodeChanged,
+    NodesLeft,
 )
+from kant.sim.node_stands import NODE_EVENTS, names_of
 from kant.sim.options import read_options
 
 _COSTS = JobEvicted | JobFailed | JobGrown | JobPreempted | JobShrunk
@@ -67,11 +67,14 @@ class JournalMetrics:
                 recorder.lost(row, event.cost)
             if row in state.running:
                 recorder.ended(row, state.running[row], began(state, row), event.time)
+        before = {name: state.node_index[name] for name in event.nodes} if isinstance(event, NodesLeft) else {}
         self.walk.apply(state, event)
         if isinstance(event, JobRejected):
             self.rejected[event.reason] += 1
-        elif isinstance(event, NodeChanged | DevicesChanged):
-            recorder.serviced(state.node_index[event.node], event.time)
+        elif isinstance(event, NODE_EVENTS):
+            for name in names_of(event):
+                row = state.node_index.get(name, before.get(name, -1))
+                recorder.serviced(row, event.time)
         elif isinstance(event, JobStarted | JobGrown | JobShrunk):
             row = state.rows[event.job]
             recorder.started(row, state.running[row])
@@ -93,7 +96,7 @@ class JournalMetrics:
         if causes is not None:
             summary["wait_by_cause"] = wait_by_cause(causes, table, queues)
         return RunResult(
-            profile=self.profile.name, workload=header.workload, cluster=header.cluster, summary=summary,
+            profile=self.profile.name, workload=header.workload, cluster=state.cluster, summary=summary,
             series=recorder.series(), jobs=table, queues=queues, end=end, interrupted=interrupted,
             intervals=recorder.intervals(), service=recorder.service(), wait_by_cause=causes,
         )  # fmt: skip

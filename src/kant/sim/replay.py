@@ -14,20 +14,19 @@ from kant.metrics.result import RunResult
 from kant.model.decision import Plan, Start
 from kant.model.event import (
     BookingEnded,
-    DevicesChanged,
     Event,
     GpusBooked,
     JobSubmitted,
-    NodeChanged,
     QueuesChanged,
     TypicalPodsGiven,
 )
-from kant.model.status import JobStatus, NodeStatus
+from kant.model.status import JobStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER
 from kant.scheduler.profile import Profile
 from kant.sim.checks import check_profile
 from kant.sim.journal_metrics import JournalMetrics
+from kant.sim.node_stands import NODE_EVENTS, NodeStands
 from kant.sim.options import read_options
 from kant.sim.run import Run, RunHooks
 from kant.sim.unsaid_cycles import UnsaidCycles, is_recorded
@@ -38,9 +37,9 @@ from kant.workload.faults_file import NodeHealth
 class Replay:
     """A journal that was run again.
 
-    `queue_config` has the queues as they were first, `faults` what happened to nodes, `booked` what
-    people booked and took back. `recorded` and `replayed` are the
-    digests; `difference` is the first plan that came out otherwise, if any.
+    `queue_config` has the queues as they were first, `faults` what happened to nodes, `booked` what people booked and
+    took back, and what happened to nodes once others had joined. `recorded` and `replayed` are the digests;
+    `difference` is the first plan that came out otherwise, if any.
     """
 
     header: Header
@@ -76,7 +75,7 @@ def replay(path: Path) -> Replay:
     queue_config: QueueConfig | None = None
     faults: list[NodeHealth] = []
     difference: tuple[Plan, Plan] | None = None
-    booked: list[Event] = []
+    booked, stands = list[Event](), NodeStands(walk.header.cluster)
 
     def cycle(line: Plan, always: bool = True) -> None:
         nonlocal difference
@@ -107,8 +106,9 @@ def replay(path: Path) -> Replay:
             mix = line
         elif isinstance(line, QueuesChanged) and queue_config is None:
             queue_config = line.queue_config
-        elif isinstance(line, NodeChanged | DevicesChanged):
-            faults.append(_health_of(state, line))
+        elif isinstance(line, NODE_EVENTS):
+            faults += stands.after(line)
+            booked += [line] if stands.by_name else []
         elif isinstance(line, GpusBooked | BookingEnded):
             booked.append(line)
     footer = walk.footer  # missing where the record breaks off
@@ -122,13 +122,6 @@ def replay(path: Path) -> Replay:
         [event for event in observed if event is not None], mix, queue_config, faults, booked, difference,
         FOREVER if footer is not None and not footer.cut else result.end,
     )  # fmt: skip
-
-
-def _health_of(state: ClusterState, event: NodeChanged | DevicesChanged) -> NodeHealth:
-    """How the node stands now that the event has been taken in."""
-    node, health = state.node_index[event.node], state.health
-    status = NodeStatus(int(state.table[node, c.STATUS]))
-    return NodeHealth(event.time, node, status, health.lost.get(node, 0), health.drains.get(node, -1))
 
 
 def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None:

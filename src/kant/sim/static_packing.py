@@ -55,7 +55,7 @@ class PackingCurve:
         self.state = state
         self.typical_pods = state.typical_pods
         self.capacity = state.spec.gpus * GPU
-        self._by_node: Table = np.zeros(len(state.spec.nodes), dtype=np.int64)
+        self._by_node: Table = np.zeros(len(state.table), dtype=np.int64)
         self._cursor = -1
         self._fragments = 0
         self._arrived = 0

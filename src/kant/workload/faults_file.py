@@ -6,6 +6,7 @@ time_s,node,state,gpus,until_s
 3600,n3,failed,,
 5400,n3,in-service,2|5,          # back, without its GPUs 2 and 5
 7200,n4,draining,,10800          # what runs there has until 10800
+9000,n5,left,,                   # not there until it has another state
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ STATES = {
     "cordoned": NodeStatus.CORDONED,
     "draining": NodeStatus.DRAINING,
     "failed": NodeStatus.FAILED,
+    "left": NodeStatus.RETIRED,
 }
 
 FIELDS = (
@@ -37,7 +39,10 @@ FIELDS = (
 
 
 class NodeHealth(NamedTuple):
-    """How a node is from `time` on: its status, the devices that it lacks (bits), and when a drain ends (-1: open)."""
+    """How a node is from `time` on: its status, the devices that it lacks (bits), and when a drain ends (-1: open).
+
+    One that is RETIRED is not there.
+    """
 
     time: int
     node: int
@@ -64,6 +69,8 @@ def read_faults(path: Path, cluster: ClusterSpec) -> tuple[NodeHealth, ...]:
         if until >= 0 and (state != "draining" or until < time):
             raise InputError(f"{where}, field until_s", "a time from time_s on, and only with draining", until / SECOND)
         lost = _devices(texts["gpus"][row], cluster.nodes[index[name]].gpus, f"{where}, field gpus")
+        if lost and state == "left":
+            raise InputError(f"{where}, field gpus", "no GPUs of a node that is not there", texts["gpus"][row])
         if (time, index[name]) in seen:
             raise InputError(where, f"one row for node {name} at {time / SECOND:g} s")
         seen.add((time, index[name]))

@@ -54,7 +54,7 @@ class RecordAnswers:
             "starts": run.starts,
             "profile": run.profile,
             "cluster_name": run.state.spec.name,
-            "cluster": None if marks else described(run.state.spec),
+            "cluster": None if marks else described(run.state.cluster),
             "queues": run.queue_names(),
             "jobs": self._jobs(jobs),
             "intervals": self._pieces(pieces),

@@ -8,6 +8,7 @@ the next state hears nothing is `left`, until `resolve_missing` says what became
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,8 +25,19 @@ from kant.live.sentences import public_id
 from kant.live.waits import Waits
 from kant.metrics import recorder as rec
 from kant.model.decision import Plan
-from kant.model.event import DevicesChanged, Event, JobEvicted, JobFailed, JobPreempted, JobSubmitted, NodeChanged
-from kant.model.node import ClusterSpec
+from kant.model.event import (
+    DevicesChanged,
+    Event,
+    JobEvicted,
+    JobFailed,
+    JobPreempted,
+    JobSubmitted,
+    NodeChanged,
+    NodeDescribed,
+    NodesJoined,
+    NodesLeft,
+)
+from kant.model.node import Node
 from kant.model.placement import MASK, MILLI, NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.placement.cost.slowdown import T_LEAVES, T_NODES
@@ -50,6 +62,8 @@ class RunRecord(RecordTables):
             self._come(event)
         elif isinstance(event, NodeChanged | DevicesChanged):
             self._serve(event)
+        elif isinstance(event, NodesJoined | NodesLeft | NodeDescribed):
+            self._meet(event)
         job = getattr(event, "job", None)
         if job is not None:
             self._change(job if isinstance(job, str) else job.id, event)
@@ -180,14 +194,27 @@ class RunRecord(RecordTables):
         if self.change is None:
             self.serve(self.state.node_index[event.node], event.time + self.ahead)
 
+    def _meet(self, event: NodesJoined | NodesLeft | NodeDescribed) -> None:
+        """Nodes have joined, left or changed: whoever asks is told anew of all of them."""
+        self.telling.nodes = [node.name for node in self.state.nodes]
+        self.epoch += 1
+        self.recorder.nodes_changed(event.time)
+        if self.change is None and not isinstance(event, NodeDescribed):
+            named = event.nodes
+            names = {one if isinstance(one, str) else one.name for one in named}
+            for row in [row for row, node in enumerate(self.state.nodes) if node.name in names]:
+                self.serve(row, event.time + self.ahead)
+
     def serve(self, node: int, now: int) -> None:
-        """A node has changed, unless it stands as it stood."""
-        stands = int(self.state.table[node, c.STATUS]), self.state.health.lost.get(node, 0)
+        """A node has changed, unless it stands as it stood. One that is not there is shown as one that has failed."""
+        status = int(self.state.table[node, c.STATUS])
+        status = NodeStatus.FAILED.value if status == NodeStatus.RETIRED else status
+        stands = status, self.state.health.lost.get(node, 0)
         if stands == self.stands.get(node, (NodeStatus.IN_SERVICE, 0)):
             return
         self.stands[node] = stands
         self.nodes.append((node, stands[0], now, stands[1]))
-        if len(self.nodes) > 2 * self.most[2] + len(self.state.spec.nodes):
+        if len(self.nodes) > 2 * self.most[2] + len(self.state.nodes):
             early, late = self.nodes[: -self.most[2]], self.nodes[-self.most[2] :]
             self.nodes = [*{change[0]: change for change in early}.values(), *late]
             self.epoch += 1
@@ -233,7 +260,7 @@ class RunRecord(RecordTables):
             self.left[name] = Left(row, self.open_pieces.get(own, []), seen)
         self.row_of, self.open_pieces, self.before = {}, {}, {}
         self._keep_samples(seen)
-        self._other_nodes(self.state.spec, state.spec)
+        self._other_nodes(self.state.nodes, state.nodes)
         if zero < self.zero:
             self._move(self.zero - zero)
             self.zero = zero
@@ -243,7 +270,7 @@ class RunRecord(RecordTables):
         self.state_queues, self.last = [], 0
         self.recorder = LiveRecorder(state, self.recorder.most)
         self.recorder.observe(state.now)
-        self.telling.nodes = [node.name for node in state.spec.nodes]
+        self.telling.nodes = [node.name for node in state.nodes]
         self.change = Change(seen)
         self.answers.forget_summary()
         self.epoch += 1
@@ -259,7 +286,8 @@ class RunRecord(RecordTables):
             for piece in [piece for pieces in change.pieces.values() for piece in pieces]:
                 self.end_pieces([piece], self._ended_by(piece, moment))
             state = self.state
-            ill = (state.table[:, c.STATUS] != NodeStatus.IN_SERVICE).nonzero()[0].tolist()
+            out = (state.table[:, c.STATUS] != NodeStatus.IN_SERVICE).nonzero()[0].tolist()
+            ill = [row for row in out if state.nodes[row].name]
             for node in sorted({*self.stands, *ill, *state.health.lost}):
                 self.serve(node, moment)
             self.sampling, recorder = now, self.recorder
@@ -330,13 +358,13 @@ class RunRecord(RecordTables):
             rows = rows[[*range(0, len(rows) - 1, 2), len(rows) - 1]]
         self.sampled = rows
 
-    def _other_nodes(self, then: ClusterSpec, now: ClusterSpec) -> None:
+    def _other_nodes(self, then: Sequence[Node], now: Sequence[Node]) -> None:
         """Know nodes again by their names. What ran on a node that is gone is forgotten, as what it lacks."""
-        if then.nodes == now.nodes:
+        if then == now:
             return
-        index = {node.name: i for i, node in enumerate(now.nodes)}
-        place = np.array([index.get(node.name, -1) for node in then.nodes], dtype=np.int64)
-        gpus = np.array([node.gpus for node in now.nodes], dtype=np.int64)
+        index = {node.name: i for i, node in enumerate(now)}
+        place = np.array([index.get(node.name, -1) for node in then], dtype=np.int64)
+        gpus = np.array([node.gpus for node in now], dtype=np.int64)
         table = self.pieces.table[: self.pieces.used]
         table[:, 1] = place[table[:, 1]]
         stays = (table[:, 1] >= 0) & (table[:, 2] >> gpus[table[:, 1]] == 0)

@@ -71,7 +71,7 @@ class RecordTables:
         self.names: list[tuple[str, str]] = []  # of each job: its name and its user
         self.by_id: dict[str, int] = {}
         self.own: list[int] = []  # of each job the row that the state has, or had, for it; -1: it has not had it
-        self.telling = JobSentences([node.name for node in state.spec.nodes])
+        self.telling = JobSentences([node.name for node in state.nodes])
         self.row_of: dict[int, int] = {}  # of jobs that the state has: its row to ours
         self.open_pieces: dict[int, list[int]] = {}  # by the same: the pieces that it holds
         self.before: dict[int, EarlierState] = {}  # of jobs that came again

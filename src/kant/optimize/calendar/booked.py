@@ -98,11 +98,13 @@ def _gpus_of(held: Allocation) -> tuple[tuple[int, int], ...]:
 
 def out_of_service(state: ClusterState, now: int) -> Iterator[Booked]:
     """Nodes that take no jobs, and devices that are lost. A node that drains by a time is free of jobs from then on."""
-    for index, node in enumerate(state.spec.nodes):
+    for index, node in enumerate(state.nodes):
         status, every = int(state.table[index, c.STATUS]), (1 << node.gpus) - 1
+        if not node.name:
+            continue
         if status != NodeStatus.IN_SERVICE:
             until = state.health.drains.get(index)
-            soft = status != NodeStatus.FAILED and until is None
+            soft = status not in (NodeStatus.FAILED, NodeStatus.RETIRED) and until is None
             start = now if until is None else max(until, now)
             yield Booked(node.name, "maintenance", start, FOREVER, ((index, every),), soft)
         elif index in state.health.lost:

@@ -48,7 +48,7 @@ def snapshot_of(
     fixed, left_out = [], []
     offered = {
         n: [int(state.table[n, c.IDLE]), int(state.table[n, c.CPU_FREE]), int(state.table[n, c.MEMORY_FREE])]
-        for n in range(len(state.spec.nodes))
+        for n in range(len(state.nodes))
         if state.table[n, c.STATUS] == NodeStatus.IN_SERVICE
     }
     for row, held in state.running.items():
@@ -71,7 +71,7 @@ def snapshot_of(
     enough = min(sum(sum(pod.requests.values()) for pod in pods), MOST)
     nodes = tuple(
         PackingNode(
-            state.spec.nodes[n].name,
+            state.nodes[n].name,
             {name: enough if amount >= FOREVER // 2 else amount for name, amount in zip(AMOUNTS, amounts, strict=True)},
             names[int(state.table[n, c.POOL])],
             {level: str(int(state.table[n, column])) for level, column in LEVEL_COLUMNS.items()},
@@ -118,7 +118,7 @@ def _running(state: ClusterState, row: int, job: Job, held: Allocation, names: l
     found = []
     for piece in held.tolist():
         requests = {"gpu": max(piece[TAG], 0), "cpu": piece[CPU] // piece[PODS], "memory": piece[MEMORY] // piece[PODS]}
-        node = state.spec.nodes[piece[NODE]].name
+        node = state.nodes[piece[NODE]].name
         found += [(requests, node)] * piece[PODS]
     return [_pod(job, k, requests, models, node) for k, (requests, node) in enumerate(found)]
 

@@ -128,6 +128,7 @@ class Slowdowns:
         self._known: dict[tuple[int, ...], int] = {}
         self._seen: Table = np.full((DEPTH, len(state.table), 2), -1, dtype=np.int64)
         self._stamp = 0
+        self._fleet = state.fleet_version
 
     def spans(self, allocation: Allocation) -> Table:
         """Where a gang lies, in the columns above."""
@@ -138,10 +139,16 @@ class Slowdowns:
     def write_spans(self, allocation: Allocation, spans: Table, row: int) -> None:
         """Write where a gang lies into a row of `spans`. Numba takes long to make an array for the caller."""
         self._stamp += 1
+        if self._seen.shape[1] < len(self.state.table):
+            self._seen = np.full((DEPTH, len(self.state.table), 2), -1, dtype=np.int64)
         write_spans(self.state.table, allocation, self._seen, self._stamp, spans, row)
 
     def best(self, shape: int) -> Table:
         """The best spans of a shape, by its index."""
+        if self._fleet != self.state.fleet_version:
+            self._fleet = self.state.fleet_version
+            self._best.clear()
+            self._known.clear()
         found = self._best.get(shape)
         if found is None:
             shapes = self.state.shapes
@@ -153,10 +160,10 @@ class Slowdowns:
 
     def of(self, shape: int, spans: Table) -> int:
         """The slowdown of a gang of this shape that lies so."""
-        key = (shape, *spans[T_GPUS:].tolist())
+        best, key = self.best(shape), (shape, *spans[T_GPUS:].tolist())
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._slowdown(shape, spans, self.best(shape))
+            found = self._known[key] = self._slowdown(shape, spans, best)
         return found
 
     def _slowdown(self, shape: int, spans: Table, best: Table) -> int:

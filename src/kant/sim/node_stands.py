@@ -1,0 +1,58 @@
+"""How the nodes of a cluster stand from event to event, for a run that is to meet what a journal says happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kant.model.event import DevicesChanged, Event, NodeChanged, NodeDescribed, NodesJoined, NodesLeft
+from kant.model.node import ClusterSpec
+from kant.model.status import NodeStatus
+from kant.workload.faults_file import NodeHealth
+
+NODE_EVENTS = NodeChanged | DevicesChanged | NodesJoined | NodesLeft | NodeDescribed
+
+
+class NodeStands:
+    """Follows the nodes of a cluster by their rows. `stands` has how each is at first; without it all are well.
+
+    Once a node has joined or changed that the cluster does not have so, rows may be others in another run. From then on
+    what happens is told by name: `by_name`.
+    """
+
+    def __init__(self, cluster: ClusterSpec, stands: Sequence[NodeHealth] = ()) -> None:
+        self._nodes = cluster.nodes
+        self._row = {node.name: row for row, node in enumerate(cluster.nodes)}
+        self._stands = list(stands) or [NodeHealth(0, row, NodeStatus.IN_SERVICE) for row in self._row.values()]
+        self.by_name = False
+
+    def after(self, event: Event) -> list[NodeHealth]:
+        """How the nodes stand that an event is about."""
+        if isinstance(event, NodeDescribed) or (
+            isinstance(event, NodesJoined)
+            and any(node.name not in self._row or self._nodes[self._row[node.name]] != node for node in event.nodes)
+        ):
+            self.by_name = True
+        if self.by_name or not isinstance(event, NODE_EVENTS):
+            return []
+        rows = [self._row[name] for name in names_of(event)]
+        for row in rows:
+            self._stands[row] = _after(self._stands[row], event)
+        return [self._stands[row] for row in rows]
+
+
+def names_of(event: NODE_EVENTS) -> list[str]:
+    """The nodes that an event is about."""
+    if isinstance(event, NodesJoined):
+        return [node.name for node in event.nodes]
+    if isinstance(event, NodesLeft):
+        return list(event.nodes)
+    return [event.node.name if isinstance(event, NodeDescribed) else event.node]
+
+
+def _after(stood: NodeHealth, event: Event) -> NodeHealth:
+    if isinstance(event, NodeChanged):
+        return stood._replace(time=event.time, status=NodeStatus(event.status), until=event.until)
+    if isinstance(event, DevicesChanged):
+        return stood._replace(time=event.time, lost=event.lost)
+    status = NodeStatus.RETIRED if isinstance(event, NodesLeft) else NodeStatus.IN_SERVICE
+    return NodeHealth(event.time, stood.node, status)
