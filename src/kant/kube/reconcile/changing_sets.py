@@ -32,7 +32,12 @@ class ChangingSets:
         again = {one.key: None for one, sets in self.nowhere.items() if not sets.isdisjoint(names)}
         useless = {change.name for change in changes if change.is_empty} | names & {EVERYWHERE}
         for workload in list(self.transitions.by_job.values()):
-            of_interest = {Phase.WAITING: useless, Phase.REJECTED: names}.get(workload.phase)
+            if workload.phase is Phase.WAITING:
+                of_interest = useless
+            elif workload.phase is Phase.REJECTED:
+                of_interest = names
+            else:
+                continue
             if of_interest and not workload.slots and not _sets_of(workload).isdisjoint(of_interest):
                 self.transitions.end(workload)
                 again[workload.key] = None
