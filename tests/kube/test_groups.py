@@ -15,6 +15,7 @@ from kant.kube.objects.views import Loose, Meta
 from kant.kube.translate.crds import levels_of, queue_config_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
+from kant.kube.translate.parts import Part
 from kant.model.errors import InputError
 from kant.model.tenant import validated
 
@@ -94,9 +95,16 @@ SPECS = [
     ("jobs", {"completionMode": "Indexed", "parallelism": 8, "completions": 6}, GroupSpec(6)),
     ("jobs", {"parallelism": 8}, GroupSpec(0)),
     ("jobset", {"replicatedJobs": [{"replicas": 2, **JOB}, {**JOB}]}, GroupSpec(12)),
-    ("jobset", {"replicatedJobs": [JOB], "startupPolicy": {"startupPolicyOrder": "InOrder"}}, GroupSpec(0)),
+    ("jobset", {"replicatedJobs": [{"name": "d", **JOB}, {"name": "w", "replicas": 2, **JOB}],
+                "startupPolicy": {"startupPolicyOrder": "InOrder"}},
+     GroupSpec(12, later=(Part("w", 8, {}, (("d", False),)),))),
+    ("jobset", {"replicatedJobs": [{"name": "i", **JOB}, {"name": "n", **JOB, "dependsOn": [
+        {"name": "i", "status": "Complete"}]}]}, GroupSpec(0, gangs=(("i",), ("n",)))),
+    ("jobset", {"replicatedJobs": []}, GroupSpec(0)),
     ("leaderworkerset", {"leaderWorkerTemplate": {"size": 4}}, GroupSpec(4)),
-    ("leaderworkerset", {"leaderWorkerTemplate": {"size": 4}, "startupPolicy": "LeaderReady"}, GroupSpec(0)),
+    ("leaderworkerset", {"leaderWorkerTemplate": {"size": 4}, "startupPolicy": "LeaderReady"},
+     GroupSpec(4, later=(Part("workers", 3, {}, (("leader", False),)),))),
+    ("leaderworkerset", {"leaderWorkerTemplate": {"size": 1}, "startupPolicy": "LeaderReady"}, GroupSpec(1)),
     ("pytorchjobs", {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 7}}}, GroupSpec(8)),
     ("mpijobs", {"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 7}},
                  "launcherCreationPolicy": "WaitForWorkersReady"}, GroupSpec(7)),
@@ -141,6 +149,19 @@ def test_the_groups_of_three_releases_of_kubernetes() -> None:
         group_spec("scheduling.k8s.io", loose({"schedulingPolicy": gang, "parentCompositePodGroupName": "all"}))
 
 
+def test_a_gang_of_a_jobset_is_named_by_its_first_job() -> None:
+    jobs = [{"name": "i", **JOB}, {"name": "l", **JOB, "dependsOn": [{"name": "i", "status": "Complete"}]},
+            {"name": "w", "replicas": 2, **JOB, "dependsOn": [{"name": "l", "status": "Ready"}]}]  # fmt: skip
+    found = loose({"replicatedJobs": jobs})
+    assert group_spec("jobset", found).gangs == (("i",), ("l", "w"))
+    assert group_spec("jobset", found, "i") == GroupSpec(4)
+    gang = group_spec("jobset", found, "l")
+    assert gang.least == 12 and [part.name for part in gang.later] == ["w"]
+    assert group_spec("jobset", found, "gone") == GroupSpec(0)
+    alone = loose({"replicatedJobs": jobs}, annotations={"scheduling.kant.dev/min-available": "1"})
+    assert group_spec("jobset", alone) == GroupSpec(1)
+
+
 def test_our_own_label_on_the_object_goes_before_its_fields() -> None:
     found = loose({"completionMode": "Indexed", "parallelism": 8}, labels={"scheduling.kant.dev/min-available": "1"})
     assert group_spec("jobs", found).least == 1
@@ -150,7 +171,8 @@ json = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-5, 1 << 40), st.text(max_size=4)),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from((
         "minMember", "replicatedJobs", "template", "spec", "workerGroupSpecs", "leaderWorkerTemplate",
-        "schedulingPolicy", "gang", "runPolicy", "tfReplicaSpecs", "parallelism", "completionMode",
+        "schedulingPolicy", "gang", "runPolicy", "dependsOn", "startupPolicy", "name",
+        "tfReplicaSpecs", "parallelism", "completionMode",
         "schedulingConstraints", "topology",
         "topologyConstraint", "priority")), inner, max_size=4)),
     max_leaves=12,

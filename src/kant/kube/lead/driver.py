@@ -209,6 +209,8 @@ class KubeDriver:
                 return CALM / 4
             if not self.build():
                 return IDLE
+        if self.workloads.may_lack_places() and time.monotonic() - self._built_at < self.settings.recovery:
+            return IDLE  # we are woken; nobody else is to get what they need
         if self.bookings.settle():
             self.workloads.settle_all(self.workloads.naming_reservations())
         if self.rounds is not None and not self.settings.shadow and not self.evictor.is_busy:

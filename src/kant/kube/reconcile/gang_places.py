@@ -17,7 +17,7 @@ from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.rule_problem import Apart, Even, Kind, Near, Problem, Room
 from kant.kube.reconcile.rule_search import Answer, find_places
-from kant.kube.reconcile.slots import FreeCapacity, Member, Slot, table_of
+from kant.kube.reconcile.slots import FreeCapacity, Member, Slot, slot_for, table_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.groups import NODE_POOL
 from kant.kube.translate.levels import HOSTNAME
@@ -165,7 +165,7 @@ class GangPlaces:
             node = answer.nodes[at]
             piece = free.take(index[node], member.demand, group=groups.index(member.demand))
             pieces.append(piece)
-            slots.append(Slot(node, member.demand, member.pod.metadata.uid, devices=piece[2]))
+            slots.append(slot_for(node, member, piece[2]))
         return Places(table_of(pieces), slots)
 
     # --- the problem ----------------------------------------------------------------------------------------------

@@ -101,7 +101,12 @@ class Membership:
 
     def split_off(self, uid: str) -> str:
         """Make a pod of a gang a workload of its own; its key."""
-        self.pods_of[self.key_of.pop(uid)].pop(uid)
-        self._join(uid, uid)
-        self.by_key[uid] = Workload(uid)
+        self.move(uid, uid, None)
         return uid
+
+    def move(self, uid: str, key: str, group: GroupRef | None) -> None:
+        """Make a pod one of the workload of this key, be it a new one."""
+        self.pods_of[self.key_of.pop(uid)].pop(uid)
+        self._join(uid, key)
+        if key not in self.by_key:
+            self.by_key[key] = Workload(key, group)

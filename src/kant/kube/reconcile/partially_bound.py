@@ -41,7 +41,7 @@ class PartiallyBound:
         self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
         members = []
         for slot in workload.slots:
-            pod = self.mirror.pods.get(slot.pod)
+            pod = self.mirror.pods.get(slot.pod) or slot.expects
             if pod is not None:
                 members.append(Member(pod, slot.demand))
                 slot.node = pod.spec.node_name or slot.node

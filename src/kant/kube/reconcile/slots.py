@@ -11,6 +11,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.kube.objects.views import Pod
+from kant.kube.translate.parts import stands_in
 from kant.model.job import Demand, Job
 from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, WIDTH, Allocation
 from kant.model.units import GPU
@@ -22,7 +23,8 @@ class Slot:
 
     `done`: its pod has ended well, and nobody comes after it. `devices` are the GPUs that the core means it to have, as
     bits; where they cannot be named the node gives it others. `was` says which pod has filled it (see
-    `elastic_jobs.identity`), and `since` when (seconds) it came to be vacant, -1 while it is not.
+    `elastic_jobs.identity`), and `since` when (seconds) it came to be vacant, -1 while it is not. `expects` is who
+    stands in for a pod that is yet to be made (`translate.parts`), until one has been bound.
     """
 
     node: str
@@ -33,6 +35,12 @@ class Slot:
     devices: int = 0
     was: str = ""
     since: float = -1.0
+    expects: Pod | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is lacking: its pod is bound, or has ended well, or is yet to be made."""
+        return self.bound or self.done or (self.expects is not None and not self.pod)
 
     @property
     def vacant(self) -> bool:
@@ -65,10 +73,17 @@ def slots_of(
                 raise ValueError(f"a piece whose pods are among those that wait: {piece}")
             at = waiting[demand].popleft()
             own, left = _first_bits(left, demand.gpus)
-            found[at] = Slot(names[piece[NODE]], demand, members[at].pod.metadata.uid, devices=own)
+            found[at] = slot_for(names[piece[NODE]], members[at], own)
     if len(found) < len(members) and not partly:
         raise ValueError("an allocation for as many pods as there are")
     return [found[at] for at in range(len(members)) if at in found]
+
+
+def slot_for(node: str, member: Member, devices: int) -> Slot:
+    """A place for a pod that waits, or is yet to be made."""
+    if stands_in(member.pod):
+        return Slot(node, member.demand, devices=devices, expects=member.pod)
+    return Slot(node, member.demand, member.pod.metadata.uid, devices=devices)
 
 
 def _first_bits(mask: int, count: int) -> tuple[int, int]:
@@ -141,4 +156,4 @@ def group_of(job: Job, demand: Demand) -> int:
     return [group.demand for group in job.groups].index(demand)
 
 
-__all__ = ["TAG", "FreeCapacity", "Member", "Slot", "demand_of_piece", "group_of", "slots_of", "table_of"]
+__all__ = ["TAG", "FreeCapacity", "Member", "Slot", "demand_of_piece", "group_of", "slot_for", "slots_of", "table_of"]

@@ -23,6 +23,7 @@ from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, RuledOut, Workload, give_up
+from kant.kube.translate.parts import stands_in
 from kant.live.core import Core
 from kant.live.sentences import public_id
 from kant.model.event import JobCancelled, JobFinished, JobRefused, JobStarted, JobSubmitted
@@ -177,7 +178,8 @@ class Transitions:
                 self.messages.say(workload, why, UNSCHEDULABLE)
             return
         filled = {slot.pod for slot in slots}
-        further = [member for member in members if member.pod.metadata.uid not in filled]
+        left = (one for one in members if one.pod.metadata.uid not in filled)
+        further = [member for member in left if not stands_in(member.pod)]
         workload.slots, workload.members, workload.phase = slots, further, Phase.PLACED
         self.placed(workload, slots)
         self.time_partial(workload)
@@ -265,8 +267,9 @@ class Transitions:
         alone, are more pods than a node may have, or are not for whom of those that the core cannot tell apart; why
         there are none; None where these will do, or nothing of that kind is asked."""
         pods = self.mirror.pods
-        new = [slot for slot in slots if not slot.bound and slot.pod in pods]
-        placed = [(slot.node, pods[slot.pod]) for slot in new]
+        meant = ((slot, pods.get(slot.pod) or slot.expects) for slot in slots if not slot.bound)
+        new = [(slot, pod) for slot, pod in meant if pod is not None]
+        placed = [(slot.node, pod) for slot, pod in new]
         own, filters = [pod for _, pod in placed], self.translation.filters
         if len(slots) < 2:
             return None
@@ -276,7 +279,7 @@ class Transitions:
         strays = crowded or bool(self._stray(workload, placed))
         if not strays and not filters.check(placed, going):
             return None
-        members = [Member(pod, slot.demand) for slot, (_, pod) in zip(new, placed, strict=True)]
+        members = [Member(pod, slot.demand) for slot, pod in new]
         apart = strays or has_rules(own) or are_unlike(members)
         if not apart and not filters.among_themselves(placed):
             return None
@@ -304,7 +307,13 @@ class Transitions:
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
         """Why its pods may not have these places, which the core does not know; "" where they may."""
-        filters, placed = self.translation.filters, self._to_bind(slots)
+        filters, placed = (
+            self.translation.filters,
+            [
+                *self._to_bind(slots),
+                *((slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod),
+            ],
+        )
         why = self._stray(workload, placed)
         if why:
             return why
@@ -368,7 +377,8 @@ class Transitions:
         """It waits again, since it could not be bound. `blameless`: it may be placed elsewhere at once."""
         pods = self.mirror.pods
         self.core.happen(JobRefused(self.core.now, workload.job, why, blameless))
-        placed = [Member(pods[slot.pod], slot.demand) for slot in workload.slots if slot.pod in pods]
+        meant = ((slot, pods.get(slot.pod) or slot.expects) for slot in workload.slots)
+        placed = [Member(pod, slot.demand) for slot, pod in meant if pod is not None]
         workload.members = [*placed, *workload.members]
         give_up(workload.slots)
         self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
@@ -382,7 +392,7 @@ class Transitions:
         self.forget(workload)
         workload.partial, workload.whole, workload.lacking, workload.refused = -1.0, False, 0, ""
         workload.floor, workload.ended, workload.roles, workload.mixed = 0, 0, {}, False
-        workload.after = frozenset()
+        workload.after, workload.unread = frozenset(), False
 
     def forget(self, workload: Workload) -> None:
         """The core does not have it any more."""

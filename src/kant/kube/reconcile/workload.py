@@ -76,10 +76,11 @@ class Workload:
 
     @property
     def is_bound(self) -> bool:
-        """Whether all of its pods are bound, or have been; of an elastic gang those of its floor."""
+        """Whether all of its pods are bound, or have been, or are yet to be made; of an elastic gang those of its
+        floor."""
         if self.floor and not self.lacking:
-            return sum(slot.bound or slot.done for slot in self.slots) >= self.floor
-        return not self.lacking and all(slot.bound or slot.done for slot in self.slots)
+            return sum(slot.settled for slot in self.slots) >= self.floor
+        return not self.lacking and all(slot.settled for slot in self.slots)
 
 
 def give_up(slots: Iterable[Slot]) -> None:

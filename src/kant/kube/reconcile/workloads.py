@@ -12,7 +12,7 @@ Long: `settle` and the few questions that it asks of what it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import itemgetter
 
 from kant.kube.follow.mirror import Mirror, is_over
@@ -34,11 +34,12 @@ from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, RuledOut, Workload, maker, waits
 from kant.kube.translate.annotations import names_reservation
-from kant.kube.translate.groups import GroupRef
+from kant.kube.translate.groups import ORDERED, GroupRef, part_of
 from kant.kube.translate.orders import is_held, ordered
+from kant.kube.translate.parts import Part, stand_ins, stands_in
 from kant.kube.translate.provisioning import consumed_by
 from kant.live.core import Core
-from kant.model.errors import StateError
+from kant.model.errors import InputError, StateError
 from kant.model.event import JobCancelled, JobFinished
 
 HELD = "it is held until somebody releases it"
@@ -84,6 +85,7 @@ class Workloads:
         self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
         self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # what these nodes have
         self._protected: dict[Workload, None] = {}
+        self._unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
         self._unsized: dict[str, None] = {}  # gangs to be looked at again once the state is complete,
         self.unanswered: dict[str, None] = {}  # and those once their last binding has been answered
 
@@ -273,7 +275,8 @@ class Workloads:
                     return
         elif workload.phase in (Phase.WAITING, Phase.REJECTED):
             waiting = {pod.metadata.uid: ordered(pod) for pod in live if waits(pod)}
-            same = all(waiting.get(member.pod.metadata.uid) == ordered(member.pod) for member in workload.members)
+            made = (member.pod for member in workload.members if not stands_in(member.pod))
+            same = all(waiting.get(pod.metadata.uid) == ordered(pod) for pod in made)
             if same and not self.members.heed(key):
                 return
             if workload.phase is Phase.WAITING and self.transitions.started_elsewhere(workload):
@@ -303,9 +306,16 @@ class Workloads:
             if least is None:
                 self._await_group(workload, bound, waiting)
                 return
-            if least > 1:
+            spec = self.translation.group_spec(workload.group) if workload.group is not None else None
+            if spec is not None and spec.gangs:
+                self._split_into(workload, spec.gangs)
+                return
+            if spec is not None and spec.later:
+                least -= sum(pod.status.phase == "Succeeded" for pod in self.members.pods(workload.key))
+                waiting += self._expected(workload, spec.later, [*bound, *waiting])
+            elif least > 1:
                 least -= self._done(workload, waiting, least)
-            if least == 0:
+            if least <= 0:
                 for pod in [*bound, *waiting]:
                     self._split_off(pod)
             else:
@@ -325,7 +335,8 @@ class Workloads:
         lacking = least - len(bound)
         there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
         tasks = self._tasks(workload)
-        if bound and lacking > 0 and has_been_scaled(workload.group, bound, waiting):
+        made = [pod for pod in waiting if not stands_in(pod)]
+        if bound and lacking > 0 and has_been_scaled(workload.group, bound, made):
             least, lacking = len(bound), 0
         if bound and (lacking <= 0 or len(free) < lacking):
             floor = least if not lacking_task(tasks, bound) else 0
@@ -336,7 +347,7 @@ class Workloads:
         elif len(free) < lacking <= len(waiting):
             self.messages.say(workload, "a scheduling gate of somebody else holds it", QUEUED)
         elif len(free) < lacking:
-            self.messages.say_when_still(workload, f"{len(waiting)} of the {least} pods of its gang exist")
+            self.messages.say_when_still(workload, f"{len(made)} of the {least} pods of its gang exist")
         elif short := lacking_task(tasks, [*there, *free]):
             self.messages.say_when_still(workload, f"{short} of its gang exist")
         else:
@@ -353,7 +364,8 @@ class Workloads:
         """A gang comes to the queue for its first pods, and with further ones of the same kinds if it can be so."""
         own = {pod.metadata.uid for pod in first}
         grows = len(first) > 1 or self._grows_from_one(workload)
-        more = [pod for pod in free if pod.metadata.uid not in own] if grows and not bound else []
+        others = (pod for pod in free if pod.metadata.uid not in own and not stands_in(pod))
+        more = list(others) if grows and not bound else []
         if more:
             try:
                 kinds = {self.translation.demand(pod) for pod in first}
@@ -370,7 +382,13 @@ class Workloads:
             self.transitions.adopt(workload, bound, known=False)
             if workload.phase is Phase.PLACED:
                 workload.unread = True
+                self._unread[workload] = None
                 workload.lacking, workload.whole = len(waiting), not waiting
+
+    def may_lack_places(self) -> bool:
+        """Whether there are gangs of which some pods are bound, and nobody has read yet whether others are to come."""
+        self._unread = {one: None for one in self._unread if one.unread and one.phase is Phase.PLACED}
+        return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self._unread)
 
     def _is_read(self, workload: Workload) -> bool:
         """Whether what there is to know of its group is known, be it that it makes no sense."""
@@ -417,6 +435,51 @@ class Workloads:
     def _split_off(self, pod: Pod) -> None:
         self.settle(self.members.split_off(pod.metadata.uid))
 
+    # --- parts that start one after the other -----------------------------------------------------------------------
+
+    def _split_into(self, workload: Workload, gangs: Sequence[Sequence[str]]) -> None:
+        """The pods of one object are several gangs, each named by its first part; whoever is of none is one too."""
+        assert workload.group is not None
+        first = {name: gang[0] for gang in gangs for name in gang}
+        keys: dict[str, None] = {}
+        for pod in self.members.pods(workload.key):
+            part = part_of(pod)
+            part = first.get(part, part)
+            own = workload.group._replace(name=f"{workload.group.name}/{part}", part=part)
+            key = "/".join(own.key)
+            self.members.move(pod.metadata.uid, key, own)
+            keys[key] = None
+        self.messages.forget(workload)
+        self.members.drop_empty(workload.key)
+        for key in keys:
+            self.settle(key)
+
+    def _expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
+        """Who stands in for the pods that its controller makes once others of it are ready. Raises MalformedError."""
+        assert workload.group is not None
+        counted = [
+            pod for pod in self.members.pods(workload.key) if not is_over(pod) or pod.status.phase == "Succeeded"
+        ]
+        found: list[Pod] = []
+        try:
+            for part in later:
+                own = [pod for pod in counted if part_of(pod) == part.name]
+                same = next((pod for pod in there if part_of(pod) == part.name), None)
+                found += stand_ins(part, part.pods - len(own), workload.group.name, there[0], same)
+        except InputError as wrong:
+            raise MalformedError(str(wrong)) from None
+        return found
+
+    def _expected_otherwise(self, workload: Workload, newcomers: Sequence[Pod]) -> bool:
+        """Whether a pod has come whose place was kept for one that asks for something else: its template said so."""
+        expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
+        try:
+            return bool(expecting) and any(
+                all(slot.demand != self.translation.demand(pod) for slot in expecting) for pod in newcomers
+            )
+        except MalformedError:
+            return False
+
     # --- one that runs --------------------------------------------------------------------------------------------
 
     def _follow(self, workload: Workload, live: list[Pod]) -> None:
@@ -429,12 +492,13 @@ class Workloads:
             self.transitions.end(workload, JobFinished if finished else JobCancelled)
             return
         self.transitions.time_partial(workload)  # the watch may be faster than the answers to our bindings
-        if self._resize(workload, live):
-            return
         filled = {slot.pod for slot in workload.slots}
         coming = [p for p in live if waits(p) and p.metadata.uid not in filled]
+        anew = self._expected_otherwise(workload, coming) and not self.transitions.is_in_flight(workload)
+        if not anew and self._resize(workload, live):
+            return
         newcomers = self.translation.ranked([p for p in coming if self.translation.devices.requests.are_made(p)])
-        if self._is_to_be_planned(workload, newcomers):
+        if anew or self._is_to_be_planned(workload, newcomers):
             self.transitions.end(workload)
             self._begin(workload, live)
             return
@@ -488,7 +552,7 @@ class Workloads:
             slot.done = slot.done or pod.status.phase == "Succeeded"
             slot.pod, slot.bound = "", False
         elif pod.spec.node_name:
-            slot.bound, slot.was, slot.since = True, identity(pod), -1.0
+            slot.bound, slot.was, slot.since, slot.expects = True, identity(pod), -1.0, None
             return pod.spec.node_name != slot.node
         elif not slot.bound:
             return slot.node in self.out_of_service

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from kant.kube.objects.validation import whole
 from kant.kube.objects.views import Loose
 from kant.kube.translate import groups as g
+from kant.kube.translate.parts import Part, gangs_of, later_parts
 from kant.model.errors import InputError
 
 Spec = Mapping[str, Any]
@@ -22,6 +23,9 @@ class GroupSpec(NamedTuple):
     should, hold all pods. `created` is the moment of its creation, as the API has it. Of each task in `tasks` so many
     pods are among those that run together. `node_pool` is the pool that its pods have to name, in the words of KAI.
     `together`: they go only all at once. `preempts`: False where nobody is to be stopped for them.
+    Of its `later` parts pods are made only once others of it are there. `gangs` has the names of the parts of each gang
+    where there are several: then the rest says nothing. `alone`: each pod runs alone, whatever else says how many do
+    not.
     """
 
     least: int
@@ -36,11 +40,14 @@ class GroupSpec(NamedTuple):
     node_pool: str = ""
     together: bool = False
     preempts: bool = True
+    later: tuple[Part, ...] = ()
+    gangs: tuple[tuple[str, ...], ...] = ()
+    alone: bool = False
 
 
 def group_spec(source: str, found: Loose, part: str = "") -> GroupSpec:
-    """What the object says that `GroupRef.paths` names, of the group `part` in it. Raises InputError where it cannot be
-    used."""
+    """What the object says that `GroupRef.paths` names, of the group `part` in it: of a JobSet the gang that begins
+    with the job of that name. Raises InputError where it cannot be used."""
     where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"
     try:
         spec = msgspec.json.decode(found.spec)
@@ -53,6 +60,8 @@ def group_spec(source: str, found: Loose, part: str = "") -> GroupSpec:
         raise InputError(where, f"a group of one of {', '.join(_READERS)}", source)
     try:
         known = read(spec if source != g.WORKLOAD else _part(spec, part, where), where)
+        if known.gangs and part:
+            known = _one_gang(_replicated_jobs(spec, where), part)
     except (AttributeError, TypeError):
         raise InputError(where, "the fields of its kind, each of its type") from None
     labels = {**(found.metadata.labels or {}), **(found.metadata.annotations or {})}
@@ -60,7 +69,7 @@ def group_spec(source: str, found: Loose, part: str = "") -> GroupSpec:
     least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own else known.least
     pool = labels.get(g.NODE_POOL, "") if source == g.RUNAI else ""
     if own and source != g.VOLCANO:
-        known = known._replace(tasks=())
+        known = known._replace(tasks=(), later=(), gangs=())
     return known._replace(least=least, created=found.metadata.creation_timestamp, node_pool=pool)
 
 
@@ -152,25 +161,48 @@ def _pods_of_job(spec: Spec, where: str) -> int:
 
 
 def _jobset(spec: Spec, where: str) -> GroupSpec:
-    """All jobs of the set together; where they wait for each other each pod runs alone."""
-    jobs = spec.get("replicatedJobs") or []
+    """All jobs of the set together, but for those that wait until others are complete."""
+    gangs = gangs_of(_replicated_jobs(spec, where))
+    if len(gangs) > 1:
+        return GroupSpec(0, gangs=tuple(tuple(part.name for part in gang) for gang in gangs))
+    return _of_gang(gangs[0]) if gangs else GroupSpec(0)
+
+
+def _one_gang(parts: Sequence[Part], first: str) -> GroupSpec:
+    """The gang that begins with this part; of a part that is none each pod is alone."""
+    return next((_of_gang(gang) for gang in gangs_of(parts) if gang[0].name == first), GroupSpec(0))
+
+
+def _of_gang(gang: Sequence[Part]) -> GroupSpec:
+    return GroupSpec(sum(part.pods for part in gang), later=later_parts(gang))
+
+
+def _replicated_jobs(spec: Spec, where: str) -> list[Part]:
+    """The jobs of a JobSet, and which have to be ready or complete before others are made."""
     in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
-    if in_order or any(job.get("dependsOn") for job in jobs):
-        return GroupSpec(0)
-    pods = 0
-    for number, job in enumerate(jobs):
+    parts: list[Part] = []
+    for number, job in enumerate(spec.get("replicatedJobs") or []):
         place = f"{where}.replicatedJobs[{number}]"
         own = ((job.get("template") or {}).get("spec")) or {}
-        pods += whole(f"{place}.replicas", job.get("replicas", 1)) * _pods_of_job(own, f"{place}.template.spec")
-    return GroupSpec(pods)
+        pods = whole(f"{place}.replicas", job.get("replicas", 1)) * _pods_of_job(own, f"{place}.template.spec")
+        after = [
+            (_text(one, "name", place), _text(one, "status", place) == "Complete") for one in job.get("dependsOn") or []
+        ]
+        if in_order and parts:
+            after.append((parts[-1].name, False))
+        name = _text(job, "name", place) or f"[{number}]"
+        parts.append(Part(name, pods, own.get("template") or {}, tuple(after)))
+    return parts
 
 
 def _lws(spec: Spec, where: str) -> GroupSpec:
-    """One group of leader and workers; where workers are made once the leader is ready each pod runs alone."""
-    if spec.get("startupPolicy") == "LeaderReady":
-        return GroupSpec(0)
-    size = (spec.get("leaderWorkerTemplate") or {}).get("size", 1)
-    return GroupSpec(whole(f"{where}.leaderWorkerTemplate.size", size))
+    """One group of leader and workers, who may be made only once the leader is ready."""
+    template = spec.get("leaderWorkerTemplate") or {}
+    size = whole(f"{where}.leaderWorkerTemplate.size", template.get("size", 1))
+    if spec.get("startupPolicy") != "LeaderReady" or size < 2:
+        return GroupSpec(size)
+    workers = Part(g.WORKERS, size - 1, template.get("workerTemplate") or {}, ((g.LEADER, False),))
+    return GroupSpec(size, later=(workers,))
 
 
 def _kubeflow(spec: Spec, where: str) -> GroupSpec:

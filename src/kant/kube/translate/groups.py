@@ -39,6 +39,15 @@ RAY_GROUP = "ray.io/group"
 NODE_POOL = "kai.scheduler/node-pool"
 """The label by which KAI keeps pods to the nodes that have it too."""
 
+LEADER, WORKERS = "leader", "workers"
+"""The parts of a group of a LeaderWorkerSet."""
+
+ORDERED = "jobset", "leaderworkerset"
+"""Sources whose pods may be made one part after the other."""
+
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+_WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+
 INDEX = "batch.kubernetes.io/job-completion-index"
 KUBEFLOW = {
     "PyTorchJob": "pytorchjobs", "MPIJob": "mpijobs", "TFJob": "tfjobs", "XGBoostJob": "xgboostjobs",
@@ -50,7 +59,7 @@ class GroupRef(NamedTuple):
     """A group: whose words name it (`source`), and how.
 
     `paths` are the API paths of the object that says more, the first that is there counts (none: the pods say all).
-    `part` is the name of the group inside that object, where it has several.
+    `part` is the name of the group inside that object, where it has several; of a JobSet that of its first job.
     `least` is what this pod says of the pods that have to run together; 0: nothing. Of each task in `tasks` so many are
     among them.
     """
@@ -72,6 +81,15 @@ class GroupRef(NamedTuple):
 def group_of(pod: k.Pod) -> GroupRef | None:
     """The group of a pod; None: it stands alone. Raises InputError where what it says of its group is malformed."""
     return _found(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}")
+
+
+def part_of(pod: k.Pod) -> str:
+    """The part of its group that its controller has made a pod for: a job of a JobSet, or the leader or workers; "" for
+    none."""
+    labels = pod.metadata.labels or {}
+    if index := labels.get(_WORKER_INDEX):
+        return LEADER if index == "0" else WORKERS
+    return labels.get(_REPLICATED_JOB, "")
 
 
 def _found(pod: k.Pod, where: str) -> GroupRef | None:

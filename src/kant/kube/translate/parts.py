@@ -1,0 +1,140 @@
+"""Parts of a workload that start one after the other: which of them are one gang, and who stands in for later pods.
+
+A part that waits until another one is *ready* runs beside it, so both are one gang: it starts when there is room for
+all of it, and the places of pods that are yet to be made are kept for them. A part that waits until another one is
+*complete* is a gang of its own, since what runs before it ends by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from kant.kube.objects.views import Container, Meta, Pod, PodSpec, PodStatus, Toleration
+from kant.model.errors import InputError
+
+_STANDS_IN = "to be made: "  # no uid of a real pod begins so
+
+
+class Part(NamedTuple):
+    """Pods of a group that are made from one template. `after` are the parts that have to be ready, or with True
+    complete, before; `scheduler` is whom the template names."""
+
+    name: str
+    pods: int
+    template: Mapping[str, Any]
+    after: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def scheduler(self) -> str:
+        return str((self.template.get("spec") or {}).get("schedulerName") or "")
+
+
+def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
+    """Which parts are one gang.
+
+    Those of which one waits until the other is ready are, and all those that nobody waits for to be complete: they may
+    wait for each other. Should a gang hold places while it waits for another part to be complete, that part belongs to
+    it: else that might wait for those places. Whom different schedulers place is no gang.
+    """
+    known = {part.name: part for part in parts}
+    edges = [(part, known[name], complete) for part in parts for name, complete in part.after if name in known]
+    gates: dict[str, frozenset[str]] = {part.name: frozenset() for part in parts}
+    for _ in parts:  # as many rounds as the longest chain may need
+        for part, before, complete in edges:
+            gates[part.name] |= gates[before.name] | (frozenset((before.name,)) if complete else frozenset())
+    awaited = {before.name for _, before, complete in edges if complete}
+    gang = {part.name: {part.name} for part in parts}
+
+    def join(one: Part, other: Part) -> bool:
+        if one.scheduler != other.scheduler or gang[one.name] is gang[other.name]:
+            return False
+        both = gang[one.name] | gang[other.name]
+        gang.update((name, both) for name in both)
+        return True
+
+    for part, before, complete in edges:
+        if not complete:
+            join(part, before)
+    free = [part for part in parts if part.name not in awaited]
+    for part, other in combinations(free, 2):
+        join(part, other)
+    while any(
+        join(part, known[gate])
+        for part in parts
+        for gate in sorted(gates[part.name])
+        if any(gate not in gates[name] for name in gang[part.name])
+    ):
+        pass
+    found = {min(at for at, one in enumerate(parts) if one.name in own): own for own in gang.values()}
+    return [[part for part in parts if part.name in own] for _, own in sorted(found.items())]
+
+
+def later_parts(gang: Sequence[Part]) -> tuple[Part, ...]:
+    """Those of a gang that are made only once others of it are there."""
+    own = {part.name for part in gang}
+    return tuple(part for part in gang if any(name in own for name, _ in part.after))
+
+
+# --- who stands in for pods that are yet to be made ------------------------------------------------------------------
+
+
+def stands_in(pod: Pod) -> bool:
+    """Whether it is no pod of the API server, but stands in for one that is yet to be made."""
+    return pod.metadata.uid.startswith(_STANDS_IN)
+
+
+def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None = None) -> list[Pod]:
+    """Pods as a part will have them: as `same`, which is one of it, else as its template says.
+
+    A `sibling` of the gang lends what a template lacks: owner, priority and time. Claims that are made with a pod are
+    left out, as they are not there yet. Raises InputError where the template is none.
+    """
+    if count <= 0:
+        return []
+    if same is None:
+        where = f"the template of {part.name}, a part of {group}"
+        try:
+            meta = msgspec.convert(part.template.get("metadata") or {}, Meta)
+            spec = msgspec.convert(part.template.get("spec") or {}, PodSpec)
+        except msgspec.ValidationError as wrong:
+            raise InputError(where, "a template of a pod", str(wrong)) from None
+        spec = replace(
+            spec,
+            containers=tuple(map(_completed, spec.containers)),
+            init_containers=tuple(map(_completed, spec.init_containers)),
+            priority=sibling.spec.priority,
+            tolerations=_tolerations(spec, sibling),
+        )
+    else:
+        meta, spec = same.metadata, same.spec
+    volumes = tuple(one for one in spec.volumes if one.ephemeral is None)
+    claims = tuple(one for one in spec.resource_claims if one.resource_claim_name)
+    spec = replace(spec, node_name="", scheduling_gates=(), volumes=volumes, resource_claims=claims)
+    meta = replace(
+        meta,
+        namespace=sibling.metadata.namespace,
+        creation_timestamp=sibling.metadata.creation_timestamp,
+        deletion_timestamp=None,
+        owner_references=sibling.metadata.owner_references,
+    )
+    named = (f"{group}-{part.name}-{number}" for number in range(count))
+    return [Pod(replace(meta, name=name, uid=f"{_STANDS_IN}{name}"), spec, PodStatus()) for name in named]
+
+
+def _tolerations(spec: PodSpec, sibling: Pod) -> tuple[Toleration, ...]:
+    """Its own, and those that the API server gives every pod (admission plugin DefaultTolerationSeconds)."""
+    given = (one for one in sibling.spec.tolerations if one.key.startswith("node.kubernetes.io/"))
+    return tuple(dict.fromkeys((*spec.tolerations, *given)))
+
+
+def _completed(container: Container) -> Container:
+    """As the API server completes a pod: it requests what it is limited to, where it says nothing else."""
+    own = container.resources
+    if own is None or not own.limits:
+        return container
+    return replace(container, resources=replace(own, requests={**own.limits, **(own.requests or {})}))
