@@ -202,7 +202,9 @@ def test_an_indexed_job_is_scaled_while_it_runs(plane: ControlPlane, tmp_path: P
         template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "test"}]}}
         meta, labels = {"name": "g", "namespace": "default"}, dict[str, str]()
         spec = {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "template": template}
-        job = await api.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec})
+        gang = {"scheduling.kant.dev/min-available": "4"}
+        own = meta | {"annotations": gang}
+        job = await api.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": own, "spec": spec})
         if whole == "JobSet":  # as the JobSet controller labels the pods of its Job
             await install_kind(api, kind("jobset.x-k8s.io", "v1alpha2", "JobSet", "jobsets"))
             jobs = {"replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": spec}}]}
@@ -219,7 +221,8 @@ def test_an_indexed_job_is_scaled_while_it_runs(plane: ControlPlane, tmp_path: P
         async def scale(pods: int) -> None:
             size = {"completions": pods, "parallelism": pods}
             if whole == "Job":
-                await api.patch("/apis/batch/v1/namespaces/default/jobs/g", {"spec": size})
+                least = {"annotations": {"scheduling.kant.dev/min-available": str(min(pods, 4))}}
+                await api.patch("/apis/batch/v1/namespaces/default/jobs/g", {"spec": size, "metadata": least})
             else:
                 jobs = [{"name": "w", "replicas": 1, "template": {"spec": spec | size}}]
                 path = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/g"

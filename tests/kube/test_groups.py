@@ -66,6 +66,8 @@ CASES = [
     (pod({"ray.io/cluster": "g"}), GroupRef("ml", "rayclusters", "g", (at("ray.io/v1", "rayclusters", "g"),))),
     (pod(notes={"batch.kubernetes.io/job-completion-index": "0"}, owner="batch/v1/Job"),
      GroupRef("ml", "jobs", "own", (at("batch/v1", "jobs", "own"),))),
+    (pod({"scheduling.kant.dev/min-available": "4"}, {"batch.kubernetes.io/job-completion-index": "0"},
+         owner="batch/v1/Job"), GroupRef("ml", "jobs", "own", (at("batch/v1", "jobs", "own"),), 4)),
     (pod({"ray.io/cluster": "g", "scheduling.kant.dev/min-available": "1"}), GroupRef("ml", "rayclusters", "g", (), 1)),
     (pod(owner="batch/v1/Job"), None),
     (pod(owner="apps/v1/ReplicaSet"), None),
@@ -92,8 +94,15 @@ SPECS = [
      GroupSpec(4, "q", required="rack", preemptible=False)),
     ("scheduling.volcano.sh", {"minMember": 3, "queue": "q"}, GroupSpec(3, "q")),
     ("scheduling.x-k8s.io", {"minMember": 3}, GroupSpec(3)),
-    ("jobs", {"completionMode": "Indexed", "parallelism": 8, "completions": 6}, GroupSpec(6)),
-    ("jobs", {"parallelism": 8}, GroupSpec(0)),
+    ("jobs", {"completionMode": "Indexed", "parallelism": 8, "completions": 8}, GroupSpec(0)),
+    ("jobs", {"parallelism": 8, "completions": 8, "scheduling": {"schedulingPolicy": {"gang": {}}}}, GroupSpec(8)),
+    ("jobs", {"parallelism": 8, "completions": 8, "scheduling": {
+        "schedulingPolicy": {"gang": {"minCount": 6}}, "disruptionMode": {"all": {}},
+        "schedulingConstraints": {"topology": [{"key": "rack"}]}}}, GroupSpec(6, required="rack", together=True)),
+    ("jobs", {"parallelism": 8, "completions": 8, "scheduling": {"schedulingPolicy": {"basic": {}}}}, GroupSpec(0)),
+    ("jobs", {"parallelism": 8, "completions": 200, "scheduling": {"schedulingPolicy": {"gang": {}}}},
+     GroupSpec(0, alone=True)),
+    ("jobs", {"parallelism": 8, "completions": 8, "backoffLimitPerIndex": 0}, GroupSpec(0, alone=True)),
     ("jobset", {"replicatedJobs": [{"replicas": 2, **JOB}, {**JOB}]}, GroupSpec(12)),
     ("jobset", {"replicatedJobs": [{"name": "d", **JOB}, {"name": "w", "replicas": 2, **JOB}],
                 "startupPolicy": {"startupPolicyOrder": "InOrder"}},
@@ -111,6 +120,8 @@ SPECS = [
     ("tfjobs", {"tfReplicaSpecs": {"Worker": {"replicas": 7}},
                 "runPolicy": {"schedulingPolicy": {"minAvailable": 5, "queue": "q"}}}, GroupSpec(5, "q")),
     ("rayclusters", {"workerGroupSpecs": [{"replicas": 3, "minReplicas": 1, "numOfHosts": 2}]}, GroupSpec(7)),
+    ("rayclusters", {"workerGroupSpecs": [
+        {"groupName": "a", "replicas": 3}, {"groupName": "b", "replicas": 4, "suspend": True}]}, GroupSpec(4)),
     ("rayclusters", {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"replicas": 3, "minReplicas": 1}]},
      GroupSpec(2, tasks=(("headgroup", 1),))),
     ("rayclusters", {"enableInTreeAutoscaling": True, "workerGroupSpecs": [
@@ -163,8 +174,9 @@ def test_a_gang_of_a_jobset_is_named_by_its_first_job() -> None:
 
 
 def test_our_own_label_on_the_object_goes_before_its_fields() -> None:
-    found = loose({"completionMode": "Indexed", "parallelism": 8}, labels={"scheduling.kant.dev/min-available": "1"})
-    assert group_spec("jobs", found).least == 1
+    number = {"scheduling.kant.dev/min-available": "6"}
+    assert group_spec("jobs", loose({"parallelism": 8, "completions": 8}, labels=number)).least == 6
+    assert group_spec("jobs", loose({"parallelism": 8, "completions": 9}, labels=number)).least == 0
 
 
 json = st.recursive(

@@ -118,25 +118,50 @@ def test_the_podgroup_of_kubernetes(plane: ControlPlane, tmp_path: Path) -> None
     perform(plane, story, tmp_path)
 
 
-def test_an_indexed_job_is_a_gang(plane: ControlPlane, tmp_path: Path) -> None:
+async def indexed(api: Api, count: int, number: str = "", on_pods: str = "", **spec: Any) -> list[Object]:
+    """Make an indexed Job that says how many pods start together, or whose pods do; `count` pods of it."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "test"}]}}
+    own = {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": template} | spec
+    notes = {"scheduling.kant.dev/min-available": number} if number else {}
+    meta = {"name": "g", "namespace": "default", "annotations": notes}
+    job = await api.create({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": own})
+    owner = {
+        "apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": job["metadata"]["uid"], "controller": True,
+    }  # fmt: skip
+    pods = pods_of("g", count)
+    for index, pod in enumerate(pods):
+        pod["metadata"]["ownerReferences"] = [owner]
+        said = {"scheduling.kant.dev/min-available": on_pods} if on_pods else {}
+        pod["metadata"]["annotations"] |= {"batch.kubernetes.io/job-completion-index": str(index)} | said
+    return pods
+
+
+@pytest.mark.parametrize("on_pods", [False, True], ids=["on the Job", "on its pods"])
+def test_an_indexed_job_that_says_so_is_a_gang(plane: ControlPlane, tmp_path: Path, on_pods: bool) -> None:
     async def story(api: Api) -> None:
-        template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "test"}]}}
-        job = await api.create(
-            {
-                "apiVersion": "batch/v1",
-                "kind": "Job",
-                "metadata": {"name": "g", "namespace": "default"},
-                "spec": {"completionMode": "Indexed", "completions": 4, "parallelism": 4, "template": template},
-            }
-        )
-        owner = {
-            "apiVersion": "batch/v1", "kind": "Job", "name": "g", "uid": job["metadata"]["uid"], "controller": True,
-        }  # fmt: skip
-        pods = pods_of("g", 4)
-        for index, pod in enumerate(pods):
-            pod["metadata"]["ownerReferences"] = [owner]
-            pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = str(index)
+        pods = await indexed(api, 4, on_pods="4") if on_pods else await indexed(api, 4, "4")
         await story_of(api, plane, tmp_path, "g", 4, pods)
+
+    perform(plane, story, tmp_path)
+
+
+SWEEPS: dict[str, dict[str, Any]] = {
+    "it says nothing": {},
+    "more completions than pods at a time": {"completions": 200, "number": "12"},
+    "each index has its own tries": {"backoffLimitPerIndex": 3, "on_pods": "12"},
+}
+
+
+@pytest.mark.parametrize("said", SWEEPS.values(), ids=list(SWEEPS))
+def test_the_pods_of_a_sweep_start_one_by_one(plane: ControlPlane, tmp_path: Path, said: dict[str, Any]) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        pods = await indexed(api, 12, **said)
+        async with kant(plane, journal=tmp_path):
+            await api.create_all(pods)
+            found = await until(api, lambda pods: len(bound(pods)) == 8)
+            await api.delete(f"/api/v1/namespaces/default/pods/{bound(found)[0]}", grace_s=0)
+            await until(api, lambda pods: len(pods) == 11 and len(bound(pods)) == 8)
 
     perform(plane, story, tmp_path)
 

@@ -273,7 +273,7 @@ class Translation:
             spec = group_spec(ref.source, found, ref.part)
         except InputError as error:
             raise MalformedError(str(error)) from None
-        return spec._replace(least=ref.least) if ref.least else spec
+        return spec._replace(least=ref.least) if ref.least and not spec.alone else spec
 
     def demand(self, pod: Pod) -> Demand:
         """What a pod asks for. Raises MalformedError."""

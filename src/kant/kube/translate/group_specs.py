@@ -66,7 +66,7 @@ def group_spec(source: str, found: Loose, part: str = "") -> GroupSpec:
         raise InputError(where, "the fields of its kind, each of its type") from None
     labels = {**(found.metadata.labels or {}), **(found.metadata.annotations or {})}
     own = labels.get(g.MIN_AVAILABLE)
-    least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own else known.least
+    least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own and not known.alone else known.least
     pool = labels.get(g.NODE_POOL, "") if source == g.RUNAI else ""
     if own and source != g.VOLCANO:
         known = known._replace(tasks=(), later=(), gangs=())
@@ -151,7 +151,15 @@ def _member(spec: Spec, where: str) -> int:
 
 
 def _job(spec: Spec, where: str) -> GroupSpec:
-    return GroupSpec(_pods_of_job(spec, where) if spec.get("completionMode") == "Indexed" else 0)
+    """A gang where it says so, as in Kubernetes 1.37 (KEP-5547). Never where its pods end and fail one by one."""
+    pods, every = _pods_of_job(spec, where), spec.get("completions")
+    if spec.get("backoffLimitPerIndex") is not None or (every is not None and pods < whole(where, every)):
+        return GroupSpec(0, alone=True)
+    said = spec.get("scheduling") or {}
+    gang = (said.get("schedulingPolicy") or {}).get("gang")
+    if gang is None:
+        return GroupSpec(0)
+    return _upstream({**said, "schedulingPolicy": {"gang": {"minCount": pods, **gang}}}, f"{where}.scheduling")
 
 
 def _pods_of_job(spec: Spec, where: str) -> int:
@@ -230,10 +238,12 @@ def _kubeflow(spec: Spec, where: str) -> GroupSpec:
 
 
 def _ray(spec: Spec, where: str) -> GroupSpec:
-    """The head, and what each group of workers has at least."""
+    """The head, and what each group of workers has at least that is not suspended."""
     scales = spec.get("enableInTreeAutoscaling") is True
     pods, tasks = 1, [("headgroup", 1)]
     for number, group in enumerate(spec.get("workerGroupSpecs") or []):
+        if group.get("suspend") is True:
+            continue  # its pods are deleted, and none are made
         place = f"{where}.workerGroupSpecs[{number}]"
         field = "minReplicas" if scales or "replicas" not in group else "replicas"
         hosts = whole(f"{place}.numOfHosts", group.get("numOfHosts", 1))

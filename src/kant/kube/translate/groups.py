@@ -152,7 +152,8 @@ def _task_groups(text: str, where: str) -> tuple[tuple[str, int], ...]:
 
 
 def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
-    """The group that the controller of the pod means by it. With a number of the pod's own nobody asks the object."""
+    """The group that the controller of the pod means by it. With a number of the pod's own nobody asks the object, but
+    for that of a Job."""
     labels, notes = pod.metadata.labels or {}, pod.metadata.annotations or {}
     space = pod.metadata.namespace
     owner = next((one for one in pod.metadata.owner_references if one.controller), k.Owner())
@@ -173,7 +174,7 @@ def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
     if name := labels.get("ray.io/cluster"):
         return named("rayclusters", name, "ray.io/v1/rayclusters")
     if owner.kind == "Job" and owner.api_version == "batch/v1" and (INDEX in notes or INDEX in labels):
-        return named("jobs", owner.name, "batch/v1/jobs")
+        return named("jobs", owner.name, "batch/v1/jobs")._replace(paths=(_path("batch/v1/jobs", space, owner.name),))
     return None
 
 

@@ -68,8 +68,8 @@ def job_manifest(request: JobRequest, namespace: str) -> dict[str, Any]:
     whole = f"{name}-{''.join(secrets.choice(TAIL) for _ in range(5))}" if gang else ""
     labels = {f"{OWN}/queue": request.queue}
     notes = {f"{OWN}/preemptible": "true" if request.preemptible else "false"}
-    if request.array:
-        notes[MIN_AVAILABLE] = "1"
+    if count > 1:
+        notes[MIN_AVAILABLE] = "1" if request.array else str(count)
     if request.time_s is not None:  # others plan with it, as on one machine
         notes[RUNTIME] = f"{math.ceil(request.time_s)}s"
     said = {"topology-required": request.within, "reservation": request.reservation, "training": request.training}
