@@ -156,8 +156,10 @@ def test_the_groups_of_three_releases_of_kubernetes() -> None:
     polite = loose({"schedulingPolicy": gang, "preemptionPolicy": "Never", "schedulingConstraints": {"topology": [
         {"key": "rack"}]}})  # fmt: skip
     assert group_spec("scheduling.k8s.io", polite) == GroupSpec(3, required="rack", preempts=False)
-    with pytest.raises(InputError, match="no groups inside a group"):
-        group_spec("scheduling.k8s.io", loose({"schedulingPolicy": gang, "parentCompositePodGroupName": "all"}))
+    inner = loose({"schedulingPolicy": gang, "parentCompositePodGroupName": "all"})
+    assert group_spec("scheduling.k8s.io", inner) == GroupSpec(3, parent="all")
+    outer = loose({"schedulingPolicy": {"gang": {"minGroupCount": 2}}, "disruptionMode": {"all": {}}})
+    assert group_spec("compositepodgroups.scheduling.k8s.io", outer) == GroupSpec(2, together=True)
 
 
 def test_a_gang_of_a_jobset_is_named_by_its_first_job() -> None:

@@ -1,7 +1,7 @@
 """Tasks: which pods of a gang start it, where its group asks for so many of each task.
 
-These are Volcano's `minTaskMember`, YuniKorn's task groups, the roles of an elastic Kubeflow job, and the head and the
-groups of workers of a Ray cluster that scales.
+These are Volcano's `minTaskMember`, YuniKorn's task groups, the roles of an elastic Kubeflow job, the head and the
+groups of workers of a Ray cluster that scales, and the PodGroups of a CompositePodGroup.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ Tasks = Sequence[tuple[str, int]]
 
 def task_of(pod: Pod) -> str:
     """The task that a pod belongs to; "" for none."""
+    if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
+        return pod.spec.scheduling_group.pod_group_name
     said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
     return next((said[key] for key in (TASK, TASK_GROUP, ROLE, RAY_GROUP) if said.get(key)), "")
 

@@ -26,7 +26,7 @@ from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, c
 from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
-from kant.kube.translate.groups import GroupRef, group_of
+from kant.kube.translate.groups import COMPOSITE, GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.neighbours import wanted_beside
 from kant.kube.translate.node_facts import why_nowhere
@@ -273,6 +273,8 @@ class Translation:
             spec = group_spec(ref.source, found, ref.part)
         except InputError as error:
             raise MalformedError(str(error)) from None
+        if ref.source == COMPOSITE and ref.tasks:
+            spec = spec._replace(tasks=ref.tasks)
         return spec._replace(least=ref.least) if ref.least and not spec.alone else spec
 
     def demand(self, pod: Pod) -> Demand:

@@ -19,6 +19,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import MOVABLE
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.changing_sets import ChangingSets
+from kant.kube.reconcile.composites import chain_of, needed
 from kant.kube.reconcile.elastic_gangs import AnewError, ElasticGangs
 from kant.kube.reconcile.elastic_jobs import has_been_scaled, identity
 from kant.kube.reconcile.existing_pods import ExistingPods
@@ -34,7 +35,8 @@ from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, RuledOut, Workload, maker, waits
 from kant.kube.translate.annotations import names_reservation
-from kant.kube.translate.groups import ORDERED, GroupRef, part_of
+from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.groups import COMPOSITE, ORDERED, GroupRef, composite_of, part_of
 from kant.kube.translate.orders import is_held, ordered
 from kant.kube.translate.parts import Part, stand_ins, stands_in
 from kant.kube.translate.provisioning import consumed_by
@@ -307,6 +309,8 @@ class Workloads:
                 self._await_group(workload, bound, waiting)
                 return
             spec = self.translation.group_spec(workload.group) if workload.group is not None else None
+            if spec is not None and spec.parent and self._join_outer(workload, spec, bound, waiting):
+                return
             if spec is not None and spec.gangs:
                 self._split_into(workload, spec.gangs)
                 return
@@ -434,6 +438,34 @@ class Workloads:
 
     def _split_off(self, pod: Pod) -> None:
         self.settle(self.members.split_off(pod.metadata.uid))
+
+    # --- groups in groups -------------------------------------------------------------------------------------------
+
+    def _join_outer(self, workload: Workload, spec: GroupSpec, bound: list[Pod], waiting: list[Pod]) -> bool:
+        """Its pods start with those of other groups, as one gang; False: they do not. Raises MalformedError."""
+        assert workload.group is not None
+        if workload.group.source == COMPOSITE:
+            return False
+        chain = chain_of(self.translation, workload.group, spec)
+        if not isinstance(chain, list):
+            self.awaited[workload.group._replace(paths=chain.paths)] = None  # this one has to be settled then
+            self._await_group(workload, bound, waiting)
+            return True
+        if not chain:
+            return False
+        outer = composite_of(workload.group.namespace, chain[-1][0])
+        key = "/".join(outer.key)
+        for pod in self.members.pods(workload.key):
+            self.members.move(pod.metadata.uid, key, outer)
+        self.messages.forget(workload)
+        self.members.drop_empty(workload.key)
+        least, tasks = needed(self.translation, outer.namespace, self.members.pods(key))
+        whole = self.members.by_key[key]
+        before, whole.group = whole.group, outer._replace(least=least, tasks=tuple(tasks))
+        if before != whole.group and not self.transitions.is_in_flight(whole):
+            self.transitions.end(whole)
+        self.settle(key)
+        return True
 
     # --- parts that start one after the other -----------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ class GroupSpec(NamedTuple):
     `together`: they go only all at once. `preempts`: False where nobody is to be stopped for them.
     Of its `later` parts pods are made only once others of it are there. `gangs` has the names of the parts of each gang
     where there are several: then the rest says nothing. `alone`: each pod runs alone, whatever else says how many do
-    not.
+    not. `parent` names the group of groups that it is in; of one of those `least` are the groups that start together.
     """
 
     least: int
@@ -43,6 +43,7 @@ class GroupSpec(NamedTuple):
     later: tuple[Part, ...] = ()
     gangs: tuple[tuple[str, ...], ...] = ()
     alone: bool = False
+    parent: str = ""
 
 
 def group_spec(source: str, found: Loose, part: str = "") -> GroupSpec:
@@ -82,15 +83,12 @@ def _part(spec: Spec, part: str, where: str) -> Spec:
 
 
 def _upstream(spec: Spec, where: str) -> GroupSpec:
-    if spec.get("parentCompositePodGroupName"):
-        raise InputError(
-            f"{where}.parentCompositePodGroupName", "no groups inside a group, which Kant does not support"
-        )
     mode = spec.get("disruptionMode")  # a word until 1.36, then an object
     together = mode == "PodGroup" or (isinstance(mode, dict) and mode.get("all") is not None)
     policy = spec.get("schedulingPolicy") or {}
     gang = policy.get("gang")
-    least = whole(f"{where}.schedulingPolicy.gang.minCount", gang.get("minCount"), 1) if gang is not None else 0
+    most = "minGroupCount" if gang is not None and "minGroupCount" in gang else "minCount"
+    least = whole(f"{where}.schedulingPolicy.gang.{most}", gang.get(most), 1) if gang is not None else 0
     constraints = (spec.get("schedulingConstraints") or {}).get("topology") or []
     if len(constraints) > 1:
         raise InputError(f"{where}.schedulingConstraints.topology", "one constraint")
@@ -103,6 +101,7 @@ def _upstream(spec: Spec, where: str) -> GroupSpec:
         required=required,
         together=together,
         preempts=_text(spec, "preemptionPolicy", where) != "Never",
+        parent=_text(spec, "parentCompositePodGroupName", where),
     )
 
 
@@ -242,9 +241,9 @@ def _ray(spec: Spec, where: str) -> GroupSpec:
     scales = spec.get("enableInTreeAutoscaling") is True
     pods, tasks = 1, [("headgroup", 1)]
     for number, group in enumerate(spec.get("workerGroupSpecs") or []):
+        place = f"{where}.workerGroupSpecs[{number}]"
         if group.get("suspend") is True:
             continue  # its pods are deleted, and none are made
-        place = f"{where}.workerGroupSpecs[{number}]"
         field = "minReplicas" if scales or "replicas" not in group else "replicas"
         hosts = whole(f"{place}.numOfHosts", group.get("numOfHosts", 1))
         own = whole(f"{place}.{field}", group.get(field, 0)) * hosts
@@ -264,6 +263,7 @@ def _text(spec: Spec, field: str, where: str) -> str:
 _READERS: dict[str, Callable[[Spec, str], GroupSpec]] = {
     g.UPSTREAM: _upstream,
     g.WORKLOAD: _upstream,
+    g.COMPOSITE: _upstream,
     g.RUNAI: _kai,
     g.VOLCANO: _volcano,
     g.PLUGINS: _plugins,

@@ -18,6 +18,7 @@ from kant.model.errors import InputError
 OWN = "scheduling.kant.dev"
 GROUP, MIN_AVAILABLE = f"{OWN}/pod-group", f"{OWN}/min-available"
 UPSTREAM, RUNAI = "scheduling.k8s.io", "scheduling.run.ai"
+COMPOSITE = "compositepodgroups.scheduling.k8s.io"
 WORKLOAD = "workloads.scheduling.k8s.io"
 VOLCANO, PLUGINS = "scheduling.volcano.sh", "scheduling.x-k8s.io"
 _SIGS = "pod-group.scheduling.sigs.k8s.io"
@@ -81,6 +82,13 @@ class GroupRef(NamedTuple):
 def group_of(pod: k.Pod) -> GroupRef | None:
     """The group of a pod; None: it stands alone. Raises InputError where what it says of its group is malformed."""
     return _found(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}")
+
+
+def composite_of(namespace: str, name: str) -> GroupRef:
+    """A group of groups, in the words of Kubernetes (KEP-6012)."""
+    name_of(f"the group of groups {namespace}/{name}", name)
+    path = _path(f"{UPSTREAM}/v1alpha3/compositepodgroups", namespace, name)
+    return GroupRef(namespace, COMPOSITE, name, (path,))
 
 
 def part_of(pod: k.Pod) -> str:

@@ -1,0 +1,71 @@
+"""Groups in groups: which PodGroups of a CompositePodGroup start together, as one gang with a task for each.
+
+A group of groups with the policy `gang` needs `minGroupCount` of those in it. Which there are is known by their pods:
+the first so many by name are those that start together, and pods of others join them as any gang that may grow. Below
+one with the policy `basic` each group goes its own way. Source: KEP-6012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.refusals import MalformedError
+from kant.kube.reconcile.tasks import Tasks
+from kant.kube.reconcile.translation import Translation
+from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.groups import GroupRef, composite_of
+
+DEEPEST = 8  # levels of groups; more of them lead back to themselves
+Chain = list[tuple[str, GroupSpec]]
+
+
+def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain | GroupRef:
+    """The groups of groups that a group starts with, by name, from the innermost to the outermost; or one that has to
+    be read first. Raises MalformedError."""
+    found: Chain = []
+    while spec.parent and len(found) < DEEPEST:
+        outer = composite_of(ref.namespace, spec.parent)
+        known = translation.group_spec(outer)
+        if known is None:
+            return outer
+        if not known.least:
+            return found
+        found.append((outer.name, known))
+        spec = known
+    if spec.parent:
+        raise MalformedError(f"group {ref.name}: expected at most {DEEPEST} groups one inside the other")
+    return found
+
+
+def needed(translation: Translation, namespace: str, pods: Sequence[Pod]) -> tuple[int, Tasks]:
+    """How many pods of a group of groups start together, and how many of each PodGroup. Raises MalformedError."""
+    within: dict[str, dict[str, None]] = {}  # by the name of a group of groups, what is in it
+    least_of: dict[str, int] = {}
+    top = ""
+    for ref in dict.fromkeys(group for pod in pods if (group := translation.group_of(pod)) is not None):
+        spec = translation.group_spec(ref)
+        chain = chain_of(translation, ref, spec) if spec is not None else []
+        if spec is None or not isinstance(chain, list) or not chain:
+            continue
+        if spec.required and spec.required != chain[-1][1].required:
+            raise MalformedError(f"PodGroup {ref.name}: expected no constraint but that of the group that it is in")
+        inner, least_of[f"/{ref.name}"] = f"/{ref.name}", max(spec.least, 1)
+        for name, own in chain:
+            within.setdefault(name, {})[inner] = None
+            least_of[name], inner, top = own.least, name, name
+    tasks: list[tuple[str, int]] = []
+    missing: list[tuple[str, int]] = []
+
+    def need(name: str) -> None:
+        inside = sorted(within[name])
+        for one in inside[: least_of[name]]:
+            if one.startswith("/"):
+                tasks.append((one[1:], least_of[one]))
+            else:
+                need(one)
+        if len(inside) < least_of[name]:
+            missing.append((f"another group of {name}", 1))
+
+    need(top)
+    return sum(count for _, count in tasks), (*tasks, *missing)

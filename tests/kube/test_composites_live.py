@@ -1,0 +1,107 @@
+"""Groups in groups: the PodGroups of a CompositePodGroup start together, on a real API server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.kube.api import Api
+from tests.kube.control_plane import ControlPlane
+from tests.kube.live import bound, perform, says, until
+from tests.kube.objects import Object, make_node, make_pod
+from tests.kube.running import kant
+
+from kant.kube.connect.client import ApiClient
+from kant.kube.follow import informers
+
+BASE = "/apis/scheduling.k8s.io/v1alpha3/namespaces/default"
+Kinds = dict[str, Object]
+
+
+@pytest.fixture
+def kinds(monkeypatch: pytest.MonkeyPatch) -> Kinds:
+    """Objects by their path, of kinds of Kubernetes 1.37: the API server of the tests has 1.36, and serves no other
+    kinds in that group. Whoever reads one gets it from here, and all else from the API server."""
+    monkeypatch.setattr(informers, "ABSENT", 0.3)
+    found: Kinds = {}
+    real = ApiClient.get
+
+    async def get(client: ApiClient, path: str, what: Any) -> Any:
+        if path in found:
+            return msgspec.json.decode(msgspec.json.encode(found[path]), type=what)
+        return await real(client, path, what)
+
+    monkeypatch.setattr(ApiClient, "get", get)
+    return found
+
+
+def put(kinds: Kinds, *things: Object) -> None:
+    for one in things:
+        kinds[f"{BASE}/{one['kind'].lower()}s/{one['metadata']['name']}"] = one
+
+
+def made(what: str, name: str, policy: Object, parent: str = "") -> Object:
+    spec = {"schedulingPolicy": policy} | ({"parentCompositePodGroupName": parent} if parent else {})
+    meta = {"name": name, "namespace": "default"}
+    return {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": what, "metadata": meta, "spec": spec}
+
+
+def outer(name: str, groups: int, parent: str = "") -> Object:
+    policy: Object = {"gang": {"minGroupCount": groups}} if groups else {"basic": {}}
+    return made("CompositePodGroup", name, policy, parent)
+
+
+def inner(name: str, pods: int, parent: str) -> Object:
+    return made("PodGroup", name, {"gang": {"minCount": pods}}, parent)
+
+
+def pods_of(group: str, count: int, gpus: int = 1) -> list[Object]:
+    return [make_pod(f"{group}-{index}", gpus, schedulingGroup={"podGroupName": group}) for index in range(count)]
+
+
+def test_the_groups_of_a_group_start_together_or_not_at_all(plane: ControlPlane, tmp_path: Path, kinds: Kinds) -> None:
+    """A driver and its workers, twice, on 6 GPUs: 4 for each. And the next leader knows what belongs together."""
+
+    async def story(api: Api) -> None:
+        await api.create_all([make_node("n0", 4), make_node("n1", 2)])
+        for name in "ab":
+            put(kinds, outer(name, 2), inner(f"{name}-d", 1, name), inner(f"{name}-w", 3, name))
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([one for name in "ab" for one in pods_of(f"{name}-d", 1)])
+            await until(api, lambda pods: all(says(pods, f"{name}-d-0", f"another group of {name}") for name in "ab"))
+            await api.create_all([one for name in "ab" for one in pods_of(f"{name}-w", 3)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 4)
+            first = bound(pods)[0][0]
+            second = "b" if first == "a" else "a"
+            assert {one[0] for one in bound(pods)} == {first}
+            await until(api, lambda pods: says(pods, f"{second}-d-0", "of 4 pods fit now"))
+        async with kant(plane, journal=tmp_path) as driver:
+            await until(api, lambda pods: says(pods, f"{second}-w-2", "of 4 pods fit now"))
+            await api.delete(f"/api/v1/namespaces/default/pods/{first}-d-0", grace_s=0)
+            for index in range(3):
+                await api.delete(f"/api/v1/namespaces/default/pods/{first}-w-{index}", grace_s=0)
+            await until(api, lambda pods: len(bound(pods)) == 4)
+            assert driver.counts.evicted == driver.counts.released == 0
+
+    perform(plane, story, tmp_path)
+
+
+def test_groups_of_groups_of_groups_and_what_goes_its_own_way(
+    plane: ControlPlane, tmp_path: Path, kinds: Kinds
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0", 7))
+        put(kinds, outer("top", 2), outer("left", 2, "top"), outer("right", 1, "top"))
+        put(kinds, inner("l1", 2, "left"), inner("l2", 2, "left"), inner("r1", 2, "right"))
+        put(kinds, outer("loose", 0), inner("x", 2, "loose"), inner("y", 2, "loose"))
+        async with kant(plane, journal=tmp_path):
+            await api.create_all([*pods_of("l1", 2), *pods_of("r1", 2), *pods_of("x", 2)])
+            await until(api, lambda pods: bound(pods) == ["x-0", "x-1"] and says(pods, "r1-0", "another group of left"))
+            await api.create_all(pods_of("l2", 2))
+            await until(api, lambda pods: says(pods, "l2-1", "5 of 6 pods fit now"))
+            await api.create(make_node("n1", 1))
+            await until(api, lambda pods: len(bound(pods)) == 8)
+
+    perform(plane, story, tmp_path)
