@@ -39,6 +39,7 @@ from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import Budgets, Protection
 from kant.kube.reconcile.fleet import Fleet, cluster_of
 from kant.kube.reconcile.lots import REDRAW
+from kant.kube.reconcile.saved_work import SavedWork
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
 from kant.kube.serve.metrics import KubeTelemetry
@@ -114,6 +115,7 @@ class KubeDriver:
         self.fleet: Fleet
         self.executor: KubeExecutor
         self.protection: Protection
+        self.saved_work: SavedWork
         self.reasons: Reasons
         self.answers: Answers
         self._unrest = self._calm_since = -1.0
@@ -341,6 +343,7 @@ class KubeDriver:
         budgets = Budgets(mirror)
         self.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
+        self.saved_work = SavedWork(self.workloads)
         self.translation.filters.neighbours.leaving = binder.leaving
         executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, mirror, self.workloads, binder.leaving)
@@ -361,6 +364,7 @@ class KubeDriver:
         self.fleet.count_pods(mirror.nodes)
         workloads.out_of_service = workloads.transitions.closed = self.fleet.closed
         self.protection.follow((), mirror.budgets)
+        self.saved_work.follow(mirror.pods)
         self._change_at = self.translation.next_change(core.now)
 
     def _say_built(self, core: Core) -> None:
@@ -406,6 +410,7 @@ class KubeDriver:
         self._count_pods()
         budgets, mirror.budgets_touched = mirror.budgets_touched, {}
         self.protection.follow(pods, budgets)
+        self.saved_work.follow(pods)
 
     def _take_nodes(self) -> dict[str, None]:
         names, self.mirror.nodes_touched = self.mirror.nodes_touched, {}

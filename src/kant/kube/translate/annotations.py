@@ -46,6 +46,9 @@ PREEMPTIBLE = {
 
 RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
+CHECKPOINTED, CHECKPOINT_EVERY = f"{OWN}/checkpointed-at", f"{OWN}/checkpoint-every"
+"""When the job saved its work last, as it writes on one of its pods; and how often, for one that does not."""
+
 RESERVATION = f"{OWN}/reservation"
 MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
 FRACTIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
@@ -71,6 +74,7 @@ class Annotations(NamedTuple):
     segment: int
     training: Training | None
     reservation: str
+    checkpoint: int
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
@@ -99,6 +103,7 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
         queue, _preemptible(pod, said, group, where), _runtime(said, where), _limit(pod, said, where),
         within, bool(required), cut, segment, parse_training(f"{where}, {TRAINING}", said.get(TRAINING, "")),
         name_of(f"{where}, {RESERVATION}", said[RESERVATION]) if said.get(RESERVATION) else "",
+        _checkpoint(said, where),
     )  # fmt: skip
 
 
@@ -134,6 +139,14 @@ def _preemptible(pod: k.Pod, said: dict[str, str], group: GroupSpec, where: str)
 
 def _runtime(said: dict[str, str], where: str) -> int:
     return parse_duration(said[RUNTIME], f"{where}, {RUNTIME}") if RUNTIME in said else -1
+
+
+def _checkpoint(said: dict[str, str], where: str) -> int:
+    place = f"{where}, {CHECKPOINT_EVERY}"
+    every = parse_duration(said[CHECKPOINT_EVERY], place) if CHECKPOINT_EVERY in said else -1
+    if not every:
+        raise InputError(place, "a duration above zero", said[CHECKPOINT_EVERY])
+    return every
 
 
 def _limit(pod: k.Pod, said: dict[str, str], where: str) -> int:

@@ -178,6 +178,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         node_set=alike.node_set,
         training=annotations.training,
         reservation=annotations.reservation,
+        checkpoint=annotations.checkpoint,
         preempts=(spec is None or spec.preempts) and all(pod.spec.preemption_policy != "Never" for pod in pods),
         roles=roles if len(set(roles)) > 1 else (),
     )
