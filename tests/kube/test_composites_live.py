@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.kube.control_plane import ControlPlane
 from tests.kube.live import bound, perform, says, until
 from tests.kube.objects import Object, make_node, make_pod
 from tests.kube.running import kant
+from tests.patience import PATIENCE_S
 
 from kant.kube.connect.client import ApiClient
 from kant.kube.follow import informers
@@ -95,13 +97,34 @@ def test_groups_of_groups_of_groups_and_what_goes_its_own_way(
         await api.create(make_node("n0", 7))
         put(kinds, outer("top", 2), outer("left", 2, "top"), outer("right", 1, "top"))
         put(kinds, inner("l1", 2, "left"), inner("l2", 2, "left"), inner("r1", 2, "right"))
-        put(kinds, outer("loose", 0), inner("x", 2, "loose"), inner("y", 2, "loose"))
+        put(kinds, outer("loose", 0), inner("x", 2, "loose"), inner("y", 3, "loose"))
         async with kant(plane, journal=tmp_path):
-            await api.create_all([*pods_of("l1", 2), *pods_of("r1", 2), *pods_of("x", 2)])
+            await api.create_all([*pods_of("l1", 2), *pods_of("r1", 2), *pods_of("x", 2), *pods_of("y", 2)])
             await until(api, lambda pods: bound(pods) == ["x-0", "x-1"] and says(pods, "r1-0", "another group of left"))
+            await until(api, lambda pods: says(pods, "y-0", "2 of the 3 pods of its gang exist"))
             await api.create_all(pods_of("l2", 2))
             await until(api, lambda pods: says(pods, "l2-1", "5 of 6 pods fit now"))
             await api.create(make_node("n1", 1))
             await until(api, lambda pods: len(bound(pods)) == 8)
+
+    perform(plane, story, tmp_path)
+
+
+def test_groups_of_a_group_that_were_bound_in_part_are_given_back(
+    plane: ControlPlane, tmp_path: Path, kinds: Kinds
+) -> None:
+    """Its driver was bound by a leader that is gone, and there is no room for all of its workers."""
+
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0", 3))
+        put(kinds, outer("a", 2), inner("a-d", 1, "a"), inner("a-w", 3, "a"))
+        (driver,) = pods_of("a-d", 1)
+        driver["spec"]["nodeName"] = "n0"
+        await api.create_all([driver, *pods_of("a-w", 3)])
+        async with kant(plane, journal=tmp_path, recovery=1.0) as leader:
+            async with asyncio.timeout(PATIENCE_S):
+                while not leader.counts.released:
+                    await asyncio.sleep(0.05)
+            assert bound(await api.list("/api/v1/pods")) == ["a-d-0"]
 
     perform(plane, story, tmp_path)

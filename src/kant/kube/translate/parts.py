@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from kant.kube.objects.views import Container, Meta, Pod, PodSpec, PodStatus, Toleration
+from kant.kube.objects.views import Meta, Pod, PodSpec, PodStatus, Toleration
 from kant.model.errors import InputError
 
 _STANDS_IN = "to be made: "  # no uid of a real pod begins so
@@ -103,13 +103,7 @@ def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None
             spec = msgspec.convert(part.template.get("spec") or {}, PodSpec)
         except msgspec.ValidationError as wrong:
             raise InputError(where, "a template of a pod", str(wrong)) from None
-        spec = replace(
-            spec,
-            containers=tuple(map(_completed, spec.containers)),
-            init_containers=tuple(map(_completed, spec.init_containers)),
-            priority=sibling.spec.priority,
-            tolerations=_tolerations(spec, sibling),
-        )
+        spec = replace(spec, priority=sibling.spec.priority, tolerations=_tolerations(spec, sibling))
     else:
         meta, spec = same.metadata, same.spec
     volumes = tuple(one for one in spec.volumes if one.ephemeral is None)
@@ -130,11 +124,3 @@ def _tolerations(spec: PodSpec, sibling: Pod) -> tuple[Toleration, ...]:
     """Its own, and those that the API server gives every pod (admission plugin DefaultTolerationSeconds)."""
     given = (one for one in sibling.spec.tolerations if one.key.startswith("node.kubernetes.io/"))
     return tuple(dict.fromkeys((*spec.tolerations, *given)))
-
-
-def _completed(container: Container) -> Container:
-    """As the API server completes a pod: it requests what it is limited to, where it says nothing else."""
-    own = container.resources
-    if own is None or not own.limits:
-        return container
-    return replace(container, resources=replace(own, requests={**own.limits, **(own.requests or {})}))
