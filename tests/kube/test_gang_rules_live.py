@@ -54,7 +54,7 @@ spec:
   parallelism: 6
   completionMode: Indexed
   template:
-    metadata: {labels: {app: train, run: first}}
+    metadata: {labels: {app: train, run: first}, annotations: {scheduling.kant.dev/min-available: "6"}}
     spec:
       schedulerName: kant
       restartPolicy: Never
