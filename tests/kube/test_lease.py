@@ -321,7 +321,10 @@ def test_what_a_leader_has_told_stays_until_the_next_one_tells_it() -> None:
     client, clock, notes = OneLease(), [0.0], {"used": "by a", "version": "1"}
 
     def candidate(identity: str) -> Lease:
-        return Lease(client, "ns", "kant", identity, notes=lambda: notes, keeps=("used",), clock=lambda: clock[0])  # type: ignore[arg-type]
+        def told(stood: dict[str, str]) -> dict[str, str]:
+            return {"used": stood.get("used", "")} | notes
+
+        return Lease(client, "ns", "kant", identity, notes=told, clock=lambda: clock[0])  # type: ignore[arg-type]
 
     async def play() -> None:
         nonlocal notes

@@ -44,7 +44,7 @@ class Live:
     whose rules there is no place, with these rules: they are no jobs of the state. `calibration` is what the
     Kant that runs there has learned about expected starts. `remarks` are about nodes that take no more; `unread` says
     what of the cluster Kant cannot understand, or may not read. `namespace` is meant where none is named. `made` is a
-    forecast that there is already.
+    forecast that there is already. `queues_gone` says that no Queue is left where there were some; else "".
     """
 
     scheduler: Scheduler
@@ -57,6 +57,7 @@ class Live:
     unread: tuple[str, ...] = ()
     namespace: str = "default"
     made: StartForecast | None = None
+    queues_gone: str = ""
 
     @property
     def state(self) -> ClusterState:
@@ -111,7 +112,7 @@ class Live:
         from kant.cli.show import section
         from kant.insight.explanation import explain
         from kant.live.answers import as_json, known
-        from kant.model.decision import NoFit
+        from kant.model.decision import Closed, NoFit
 
         namespace = namespace or self.namespace
         if wrong := self.complaints.get((namespace, pod), ""):
@@ -131,14 +132,16 @@ class Live:
         forecast = self.forecast(job)
         found = known(explain(self.scheduler, job, self.now, forecast.jobs.get(job), forecast.now))
         remarks = list(self.remarks) if isinstance(found.reason, NoFit) else []
+        gone = [self.queues_gone] if self.queues_gone and isinstance(found.reason, Closed) else []
         unforeseen = [] if job in forecast.jobs else ["when it may start is being forecast: ask again"]
 
         def show() -> None:
             _show().show_explanation(found, answer)
             section("nodes", remarks)
+            section("queues", gone)
             section("not told yet", unforeseen)
 
-        return Reply(answer | as_json(found) | {"remarks": remarks}, show)
+        return Reply(answer | as_json(found) | {"remarks": remarks + gone}, show)
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
         """When the waiting jobs are expected to start."""
@@ -189,7 +192,14 @@ class Live:
                 if row["queue"] == asked.queue:
                     row["waiting"] += 1
                     row["waiting_gpus"] += asked.milli / GPU
-        return Reply({"time_us": self.now, "queues": rows}, lambda: _show().show_queues(rows))
+
+        def show() -> None:
+            from kant.cli.show import section
+
+            _show().show_queues(rows)
+            section("nothing starts", [self.queues_gone] if self.queues_gone else [])
+
+        return Reply({"time_us": self.now, "queues": rows, "queues_gone": self.queues_gone}, show)
 
     def status(self, optimality: bool) -> Reply:
         """What the cluster has, runs and is waited for, and how far that is from the best."""
@@ -356,6 +366,7 @@ def live_of(found: RebuiltState, namespace: str, made: StartForecast | None = No
         calibration=found.calibration,
         remarks=found.remarks,
         unread=found.unread,
+        queues_gone=found.queues_gone,
         namespace=namespace,
         made=made,
     )

@@ -118,14 +118,19 @@ async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibrati
         return None
 
 
-async def use_on_lease(client: ApiClient, namespace: str) -> SavedUse | None:
-    """What queues have used, as the last leader told it; None where nobody did."""
+async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
+    """The annotations of the Lease; none where there is no Lease, or it may not be read."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/kant"
     try:
         lease = await client.get(path, _Lease)
-    except ApiError:
-        return None
-    return read_note((lease.metadata.annotations or {}).get(USED, ""))
+    except (ApiError, InputError):
+        return {}
+    return lease.metadata.annotations or {}
+
+
+async def use_on_lease(client: ApiClient, namespace: str) -> SavedUse | None:
+    """What queues have used, as the last leader told it; None where nobody did."""
+    return read_note((await notes_on_lease(client, namespace)).get(USED, ""))
 
 
 async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:
@@ -135,10 +140,8 @@ async def calibration_of_leader(client: ApiClient, namespace: str, profile: Prof
     """
     if profile.estimates.learns:
         return None
-    path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/kant"
     try:
-        lease = await client.get(path, _Lease)
-        noted = msgspec.json.decode((lease.metadata.annotations or {}).get(ANNOTATION, ""), type=CalibrationNote)
-    except (ApiError, InputError, msgspec.DecodeError):
+        noted = msgspec.json.decode((await notes_on_lease(client, namespace)).get(ANNOTATION, ""), type=CalibrationNote)
+    except msgspec.DecodeError:
         return None
     return noted.calibration if noted.profile == digest(profile) else None

@@ -126,6 +126,7 @@ class KubeDriver:
         self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
         self._volume_version = 0
         self._journal_trouble = ""
+        self._queues_gone = False
 
     def take_profile(self, profile: Profile) -> None:
         """Decide by another profile from the next state on, which is built at once."""
@@ -202,6 +203,7 @@ class KubeDriver:
         assert self.core is not None
         self.answers.take()
         self.take_changes()
+        self._look_for_gone_queues()
         if self.informers.is_unsure:
             return IDLE  # we are woken
         if self._is_stale():
@@ -215,11 +217,12 @@ class KubeDriver:
             return IDLE  # we are woken; nobody else is to get what they need
         if self.bookings.settle():
             self.workloads.settle_all(self.workloads.naming_reservations())
-        if self.rounds is not None and not self.settings.shadow and not self.evictor.is_busy:
+        moves = not (self.settings.shadow or self.translation.presence.gone)  # else who is moved would not start again
+        if self.rounds is not None and moves and not self.evictor.is_busy:
             proposal = self.rounds.turn(self.core)
             if proposal is not None:
                 self._carry_out(self.core.propose(proposal))
-        if not self.settings.shadow:
+        if moves:
             step = self.defragmentations.turn(self.core, self.workloads, self.evictor.is_busy)
             if step is not None:
                 plan = self.core.propose(step)
@@ -444,7 +447,7 @@ class KubeDriver:
             self.workloads.settle_all(self.workloads.consuming(named))
         if any(kind.startswith(("topologies", "reservations")) for kind in kinds):
             self.translation.stale = True
-        elif "queues" in kinds:
+        elif "queues" in kinds or self.translation.presence.is_meant:
             self.translation.queues(self.core)
             self.workloads.try_rejected()
 
@@ -485,6 +488,14 @@ class KubeDriver:
         if improved:
             wait = max(self._built_at + max(FAILING, LEAST_WORK * self._build_s) - began, 0.0)
             self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
+
+    def _look_for_gone_queues(self) -> None:
+        """Say that no Queue is left, or that there is one again."""
+        presence, namespace = self.translation.presence, self.settings.namespace
+        if bool(presence.gone) != self._queues_gone:
+            self._queues_gone = bool(presence.gone)
+            self.telemetry.queues_gone(self._queues_gone)
+            self.notifier.queues(namespace, presence.advice(namespace), not self.settings.shadow)
 
     def _look_at_homes(self) -> None:
         """Build the state anew where devices that pods share may be had elsewhere, but not too often."""

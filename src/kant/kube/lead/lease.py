@@ -18,7 +18,7 @@ import random
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from math import ceil
@@ -68,9 +68,8 @@ class Lease:
     duration: how long the record must stand still before another may lead; renew_deadline: how long a leader holds
     after the last renewal that it sent with success; retry: between two tries, of which a candidate looks LOOKS times
     at the record, and once more when it may take it over; in_flight: the timeout of requests that only a leader may
-    send. `on_acquired(token)` and `on_lost()` are called from `run`. `notes` are annotations
-    that go along with each renewal; those named in `keeps` stay as an earlier leader wrote them until
-    they are among these. `on_rival` is given those of somebody else who leads. `client`
+    send. `on_acquired(token)` and `on_lost()` are called from `run`. `notes` makes of the annotations
+    that stand those that go along with each renewal. `on_rival` is given those of somebody else who leads. `client`
     had better be one of its own, so that no renewal waits behind bindings.
 
     Should a person delete the Lease under a leader, a candidate that has never seen it takes over at once; then only
@@ -91,8 +90,7 @@ class Lease:
         on_acquired: Callable[[str], None] = lambda token: None,
         on_lost: Callable[[], None] = lambda: None,
         on_trouble: Callable[[ApiError | InputError], None] = lambda error: None,
-        notes: Callable[[], dict[str, str]] = dict,
-        keeps: Sequence[str] = (),
+        notes: Callable[[dict[str, str]], dict[str, str]] = lambda stood: {},
         on_rival: Callable[[dict[str, str]], None] = lambda notes: None,
         clock: Callable[[], float] = boot_clock,
         rng: random.Random | None = None,
@@ -106,7 +104,7 @@ class Lease:
         self.identity = identity or own_identity()
         self.duration, self.renew_deadline, self.retry, self.in_flight = duration, renew_deadline, retry, in_flight
         self.on_acquired, self.on_lost, self.on_trouble = on_acquired, on_lost, on_trouble
-        self._notes, self._keeps = notes, keeps
+        self._notes = notes
         self._on_rival = on_rival
         self._clock = clock
         self._rng = rng or random.Random()
@@ -239,8 +237,7 @@ class Lease:
 
     async def _write(self, record: LeaseRecord) -> None:
         version = self._seen.metadata.resource_version
-        stood = self._seen.metadata.annotations or {}
-        notes = {name: stood[name] for name in self._keeps if name in stood} | self._notes()
+        notes = self._notes(self._seen.metadata.annotations or {})
         meta = self._meta | {"annotations": notes} | ({"resourceVersion": version} if version else {})
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": record}
         method, path = ("PUT", self._path) if version else ("POST", self._collection)

@@ -25,7 +25,7 @@ from kant.kube.lead.lease_thread import LeaseThread
 from kant.kube.lead.name_claim import NameClaim
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
-from kant.kube.objects.names import PROFILE, SCHEDULER, TICKET, VERSION
+from kant.kube.objects.names import PROFILE, QUEUES_KNOWN, SCHEDULER, TICKET, VERSION
 from kant.kube.serve import asked
 from kant.kube.serve.metrics import KubeTelemetry
 from kant.kube.serve.page import PageContent, routes
@@ -115,6 +115,7 @@ class Replica:
         self._said: dict[str, None] = {}
         self._greeted = False
         self._ticket = secrets.token_hex(16) if options.listen and options.answer is not None else ""
+        self._stood: dict[str, str] = {}  # annotations of the Lease, as it was last seen
         self._name_taken = ""  # why we wait though we are elected: another Kant schedules our pods
 
     async def run(self) -> int:
@@ -294,14 +295,17 @@ class Replica:
             on_acquired=on_acquired,
             on_trouble=on_trouble,
             notes=self._notes,
-            keeps=(USED,),
             on_rival=look,
         )
 
-    def _notes(self) -> dict[str, str]:
-        """What goes along on the Lease."""
-        store = self.driver.calibration_store if self.driver is not None else None
-        told = {ANNOTATION: store.note, USED: store.used} if store is not None else {}
+    def _notes(self, stood: dict[str, str]) -> dict[str, str]:
+        """What goes along on the Lease, where these annotations stand: what is not known yet stays as it is."""
+        self._stood = stood
+        told = {key: stood.get(key, "") for key in (USED, QUEUES_KNOWN)}
+        if (driver := self.driver) is not None:
+            told[ANNOTATION] = driver.calibration_store.note
+            told[USED] = driver.calibration_store.used or told[USED]
+            told[QUEUES_KNOWN] = driver.translation.presence.told(told[QUEUES_KNOWN])
         found = {PROFILE: self.profile.text, SCHEDULER: self.options.scheduler_name, VERSION: __version__}
         return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in told.items() if v}
 
@@ -324,6 +328,7 @@ class Replica:
         )
         recorder = EventRecorder(client, own_identity(), on_trouble=self.trouble)
         self.driver = KubeDriver(client, settings, recorder, holds, token, self.trouble, self.telemetry)
+        self.driver.translation.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
         if options.page is not None:
             self.driver.on_core = self.questions.follow
         if options.leader_election:

@@ -163,6 +163,14 @@ class Notifier:
             logs.log_event(log, "the journal goes on in a new file")
             self.recorder.event(lease, "Normal", "JournalResumed", "it goes on in a new file", "Recording", "Lease")
 
+    def queues(self, namespace: str, trouble: str, post: bool = True) -> None:
+        """No Queue is left, as `trouble` says; or, where that is empty, there is one again, or none is meant."""
+        text = trouble or "there is a Queue again, or none is meant: pods start"
+        logs.log_event(log, text, logging.WARNING if trouble else logging.INFO)
+        if post:
+            kind, reason = ("Warning", "QueuesGone") if trouble else ("Normal", "QueuesBack")
+            self.recorder.event(Meta(name="kant", namespace=namespace), kind, reason, text, "Scheduling", "Lease")
+
     async def _open_gates(self) -> None:
         while True:
             pod = await self._gated.get()

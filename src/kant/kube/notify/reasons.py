@@ -16,7 +16,7 @@ from kant.kube.reconcile.pod_capacity import out_of_service
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
-from kant.model.decision import Behind, NoFit, Reason
+from kant.model.decision import Behind, Closed, NoFit, Reason
 
 SOON = 0.5  # seconds between two rounds of questions
 AFRESH = 30.0  # seconds after which a kind of job is asked about again
@@ -72,9 +72,11 @@ class Reasons:
 
     def remarks(self, reason: Reason | None) -> list[str]:
         """What there is to say beside a reason that the core does not know of."""
+        workloads = self.workloads
+        if isinstance(reason, Closed) and (gone := workloads.translation.presence.gone):
+            return [gone]
         if not isinstance(reason, NoFit):
             return []
-        workloads = self.workloads
         said = (
             workloads.transitions.pod_capacity.remark(),
             out_of_service(workloads.out_of_service, workloads.mirror.nodes),

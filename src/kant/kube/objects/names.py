@@ -34,5 +34,8 @@ PROFILE = f"{OWN}/profile"
 VERSION = f"{OWN}/version"
 """The annotation of the Lease that has the version of its holder."""
 
+QUEUES_KNOWN = f"{OWN}/queues"
+"""The annotation of the Lease that says whether its holder has seen Queues (`reconcile/queue_presence.py`)."""
+
 TICKET = f"{OWN}/ticket"
 """The annotation of the Lease with which whoever may read it asks the holder questions."""

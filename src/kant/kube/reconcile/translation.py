@@ -22,6 +22,7 @@ from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.elastic_jobs import role_of
 from kant.kube.reconcile.node_filters import NodeFilters
+from kant.kube.reconcile.queue_presence import NONE_LEFT, QueuePresence
 from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, check_reservation
 from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
@@ -85,6 +86,7 @@ class Translation:
         self.stale = False
         self.epoch = 0
         self.queue_config = QueueConfig()
+        self.presence = QueuePresence()
         self._left_out: set[str] = set()  # nodes whose pools are too many
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
@@ -146,7 +148,11 @@ class Translation:
 
     def queues(self, core: Core, at: int | None = None) -> None:
         """The queues as the objects say, if that is not what the state has."""
-        self.queue_config, wrong = queue_config_of(self.mirror.objects.get("queues", {}).values())
+        objects = self.mirror.objects.get("queues", {})
+        self.presence.see(bool(objects))
+        self.queue_config, wrong = queue_config_of(objects.values())
+        if self.presence.gone:
+            self.queue_config = NONE_LEFT
         self._complain("Queue", wrong)
         if self.queue_config != core.state.quota_usage.queue_config:
             core.happen(QueuesChanged(core.now if at is None else at, self.queue_config))

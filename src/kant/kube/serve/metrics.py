@@ -43,6 +43,7 @@ class KubeTelemetry(telemetry.Telemetry):
             Gauge("kant_journal_failed", "1 while a journal should be kept and is not.", registry=here),
             Gauge("kant_leader", "1 on the replica that leads.", registry=here),
             Gauge("kant_name_taken", "1 while a Kant in another namespace schedules the same pods.", registry=here),
+            Gauge("kant_queues_gone", "1 while nothing starts since all Queues are gone.", registry=here),
             Counter("scheduler_schedule_attempts", "As in kube-scheduler.", ["result", "profile"], registry=here),
         ]
 
@@ -87,6 +88,10 @@ class KubeTelemetry(telemetry.Telemetry):
     def recording(self, well: bool) -> None:
         """Whether the journal is kept."""
         self._set("kant_journal_failed", not well)
+
+    def queues_gone(self, gone: bool) -> None:
+        """Whether no Queue is left, where there were some."""
+        self._set("kant_queues_gone", gone)
 
     def _set(self, name: str, value: bool) -> None:
         gauge = self._count[name]

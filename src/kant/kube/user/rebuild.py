@@ -11,10 +11,11 @@ from pathlib import Path
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import Config
 from kant.kube.connect.errors import FORBIDDEN, advice
-from kant.kube.lead.calibration_store import calibration_of_leader
+from kant.kube.lead.calibration_store import calibration_of_leader, notes_on_lease
 from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
+from kant.kube.objects.names import QUEUES_KNOWN
 from kant.kube.reconcile.gang_places import has_rules
 from kant.kube.user.standing import RebuiltState, standing
 from kant.live.journals import Journals
@@ -38,7 +39,9 @@ async def rebuilt(
 
     What the leader whose Lease is in `namespace` has learned about expected starts comes with it, if it tells.
     """
-    async with _read(config, DriverSettings(profile, scheduler_name=scheduler_name, once=True), within) as driver:
+    async with _read(
+        config, DriverSettings(profile, None, scheduler_name, namespace=namespace, once=True), within
+    ) as driver:
         _try_rules(driver)
         return replace(
             standing(driver), calibration=await calibration_of_leader(driver.notifier.client, namespace, profile)
@@ -71,6 +74,8 @@ async def _read(config: Config, settings: DriverSettings, within: float) -> Asyn
     trouble: list[Exception] = []
     async with ApiClient(config) as client:
         driver = KubeDriver(client, settings, EventRecorder(client, "kubectl"), on_trouble=trouble.append)
+        queues_known = (await notes_on_lease(client, settings.namespace)).get(QUEUES_KNOWN, "")
+        driver.translation.presence.word = lambda: queues_known
         synced = asyncio.Event()
         informers = asyncio.create_task(driver.informers.run(synced))
         try:

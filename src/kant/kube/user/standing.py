@@ -27,7 +27,8 @@ class RebuiltState:
 
     `ruled_out` has, by their names, gangs for whose rules there is no place, each with which rules these are; `jobs`
     has the names of those, too. `calibration` is what the leader has learned about expected starts. `remarks` are about
-    nodes that take no more; `unread` says what of the cluster cannot be understood, or may not be read.
+    nodes that take no more; `unread` says what of the cluster cannot be understood, or may not be read. `queues_gone`
+    says that no Queue is left where there were some, and what to do; "" where that is not so.
     """
 
     scheduler: Scheduler
@@ -39,6 +40,7 @@ class RebuiltState:
     calibration: Calibration | None = None
     remarks: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    queues_gone: str = ""
 
 
 def standing(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
@@ -63,6 +65,7 @@ def standing(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         {one.job: (one, workload.reason) for workload, one in driver.workloads.ruled_out().items()},
         remarks=tuple(filter(None, said)),
         unread=tuple(unread),
+        queues_gone=driver.translation.presence.advice(driver.settings.namespace),
     )
 
 
