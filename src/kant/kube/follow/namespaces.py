@@ -21,12 +21,14 @@ Labels = dict[str, str] | None
 class Namespaces:
     """`labels` of each namespace by its name, None where Kant may not list namespaces.
 
-    `selecting` has, by uid, the affinity of pods as they themselves say it. `touched`: they select others than before.
+    `selecting` has, by uid, the affinity of pods as they themselves say it. `touched`: they select others than before;
+    `relabelled`: some have come, gone, or other labels.
     """
 
     labels: dict[str, Labels] | None = field(default_factory=dict)
     selecting: dict[str, Affinity] = field(default_factory=dict)
     touched: bool = False
+    relabelled: bool = False
 
     def resolved(self, pod: Pod) -> Pod:
         """The pod with the names of the namespaces that it selects; as it is where these may not be listed."""
@@ -54,11 +56,13 @@ class Namespaces:
         else:
             after[name] = namespace.metadata.labels
         self.labels = after
+        self.relabelled |= before != after
         return before != after
 
     def replace(self, namespaces: Iterable[Namespace]) -> bool:
         """All namespaces there are. Returns whether anything has changed."""
         before, self.labels = self.labels, {one.metadata.name: one.metadata.labels for one in namespaces}
+        self.relabelled |= before != self.labels
         return before != self.labels
 
     def again(self, pods: Iterable[Pod]) -> list[Pod]:

@@ -360,7 +360,8 @@ class KubeDriver:
         self.translation.queues(core, 0)
         for touched in _touched(mirror):
             touched.clear()
-        mirror.namespaces.touched = mirror.devices.is_new = False
+        mirror.namespaces.touched = mirror.namespaces.relabelled = mirror.devices.is_new = False
+        self.translation.queue_namespaces.take_changed()
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
@@ -450,6 +451,12 @@ class KubeDriver:
         elif "queues" in kinds or self.translation.presence.is_meant:
             self.translation.queues(self.core)
             self.workloads.try_rejected()
+        elif self.mirror.namespaces.relabelled and self.translation.queue_namespaces.selecting:
+            self.translation.queues(self.core)
+        self.mirror.namespaces.relabelled = False
+        changed = self.translation.queue_namespaces.take_changed()
+        if changed or changed is None:
+            self.workloads.settle_all(self.workloads.waiting_in(changed))
 
     def _take_pods(self, pods: dict[str, Pod]) -> dict[str, None]:
         """The keys of the workloads that they belong to."""

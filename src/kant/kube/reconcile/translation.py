@@ -44,6 +44,7 @@ from kant.kube.translate.pods import (
     no_filters,
     selection,
 )
+from kant.kube.translate.queue_namespaces import QueueNamespaces
 from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares, Holding
@@ -87,6 +88,7 @@ class Translation:
         self.epoch = 0
         self.queue_config = QueueConfig()
         self.presence = QueuePresence()
+        self.queue_namespaces = QueueNamespaces()
         self._left_out: set[str] = set()  # nodes whose pools are too many
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
@@ -153,6 +155,8 @@ class Translation:
         self.queue_config, wrong = queue_config_of(objects.values())
         if self.presence.gone:
             self.queue_config = NONE_LEFT
+        labels = self.mirror.namespaces.labels
+        wrong |= self.queue_namespaces.follow(objects.values(), self.queue_config, labels)
         self._complain("Queue", wrong)
         if self.queue_config != core.state.quota_usage.queue_config:
             core.happen(QueuesChanged(core.now if at is None else at, self.queue_config))
@@ -311,6 +315,7 @@ class Translation:
         check_claims_of(pods, self.devices, self.filters)
         check_provisioning(pods, self.mirror)
         job = self._job(ref, pods, filters or self._requirements)
+        self._check_namespace(job, pods)
         try:
             for pod in pods:
                 counted = (*((SHARED,) if job.gpu_milli else ()), *self.demand(pod).mig.split(","))
@@ -348,6 +353,7 @@ class Translation:
         """A pod that may join a gang that runs, as a job of its own. Raises as `job` does."""
         check_claims_of([pod], self.devices, self.filters)
         job = self._job(ref, [pod], self._requirements)
+        self._check_namespace(job, [pod])
         self._check_sets(core, job, [pod])
         return job
 
@@ -388,6 +394,13 @@ class Translation:
 
     def _admits(self, selection: Selection, view: View) -> bool:
         return selection.admits(*self.node_sets.said(view))
+
+    def _check_namespace(self, job: Job, pods: list[Pod]) -> None:
+        """Raise MalformedError where the queue is not for pods of their namespace."""
+        if self.queue_namespaces.allowed:
+            why = self.queue_namespaces.refuses(job.queue, pods[0].metadata.namespace)
+            if why:
+                raise MalformedError(why)
 
     def _key(self, ref: GroupRef | None, pods: list[Pod]) -> str:
         return "/".join(ref.key) if ref is not None else pods[0].metadata.uid

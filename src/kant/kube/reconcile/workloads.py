@@ -188,6 +188,12 @@ class Workloads:
                 self.transitions.end(workload)
         return keys
 
+    def waiting_in(self, namespaces: Collection[str] | None) -> dict[str, None]:
+        """The keys of the workloads that wait in these namespaces (None: in all), which come anew."""
+        waiting = (uid for uid, pod in self.mirror.pods.items() if not pod.spec.node_name)
+        pods = self.mirror.pods
+        return self.renew(uid for uid in waiting if namespaces is None or pods[uid].metadata.namespace in namespaces)
+
     def resized(self, pods: Collection[str]) -> bool:
         """These pods ask for other amounts than before: what waits comes anew, and what runs is counted anew.
 

@@ -1,0 +1,88 @@
+"""Queues that are for the pods of some namespaces only, as they list them or select them by labels.
+
+A queue that is bound so binds those below it: a pod has to be in a namespace of each queue on the path to the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kant.kube.objects.validation import InvalidObject, invalid
+from kant.kube.objects.views import LabelSelector, Loose, View
+from kant.kube.translate.selectors import selects
+from kant.model.errors import InputError
+from kant.model.tenant import QueueConfig
+
+Labels = Mapping[str, Mapping[str, str] | None]
+"""The labels of each namespace by its name."""
+
+
+class _Bound(View, frozen=True):
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+
+
+class QueueNamespaces:
+    """`allowed` has the namespaces of each queue that is bound to some. `changed` are namespaces whose pods may name
+    other queues than they might before, as nobody has looked at yet; None stands for all there are."""
+
+    def __init__(self) -> None:
+        self.allowed: dict[str, frozenset[str]] = {}
+        self.changed: set[str] | None = set()
+        self.selecting = False
+        self._parents: dict[str, str] = {}
+
+    def follow(
+        self, queues: Iterable[Loose], queue_config: QueueConfig, labels: Labels | None
+    ) -> dict[str, InvalidObject]:
+        """Take in what the queues say; `labels` is None where namespaces may not be listed. What is wrong with some."""
+        before, self.allowed = self.allowed, {}
+        stood = self._parents
+        self._parents = {queue.name: queue.parent for queue in queue_config.queues}
+        self.selecting, wrong = False, dict[str, InvalidObject]()
+        for found in queues:
+            name = found.metadata.name
+            try:
+                said = msgspec.json.decode(found.spec, type=_Bound)
+            except (msgspec.MsgspecError, RecursionError):
+                continue  # a malformed queue starts nothing
+            selector = said.namespace_selector
+            if not said.namespaces and selector is None:
+                continue
+            chosen = {*said.namespaces}
+            if selector is not None and labels is not None:
+                self.selecting = True
+                chosen.update(space for space, own in labels.items() if selects(selector, own or {}))
+            elif selector is not None:
+                error = InputError(f"Queue {name}, spec.namespaceSelector", "a right of Kant to list namespaces")
+                wrong[name] = invalid(f"Queue {name}", error)
+            self.allowed[name] = frozenset(chosen)
+        if (before or self.allowed) and stood != self._parents:
+            self.changed = None
+        self._note(before)
+        return wrong
+
+    def _note(self, before: dict[str, frozenset[str]]) -> None:
+        for name in {*before, *self.allowed} if before != self.allowed else ():
+            was, now = before.get(name), self.allowed.get(name)
+            if was is None or now is None:
+                self.changed = None
+            elif self.changed is not None:
+                self.changed |= was ^ now
+
+    def take_changed(self) -> set[str] | None:
+        """`changed`, once."""
+        found, self.changed = self.changed, set()
+        return found
+
+    def refuses(self, queue: str, namespace: str) -> str:
+        """Why a pod of a namespace may not name a queue, in one sentence; "" where it may."""
+        above = queue
+        while above:
+            if namespace not in self.allowed.get(above, (namespace,)):
+                whose = f"queue {queue}" + (f" is below queue {above}, which" if above != queue else "")
+                return f"{whose} is not for the pods of namespace {namespace}"
+            above = self._parents.get(above, "")
+        return ""
