@@ -76,7 +76,8 @@ def test_what_is_said_of_them() -> None:
     assert one == MoreNodes(4, "n0", 8, "H100")
     assert more_nodes_sentence(one) == "4 more nodes like n0 (8 H100)"
     answer = as_json(explain(harness.scheduler, "large", harness.now))["more_nodes"]
-    assert answer == [{"count": 4, "like": "n0", "gpus": 8, "model": "H100", "sentence": more_nodes_sentence(one)}]
+    told = {"sentence": more_nodes_sentence(one), "remedy": "4 more nodes like n0 (8 H100) come", "quotas": ()}
+    assert answer == [{"count": 4, "like": "n0", "gpus": 8, "model": "H100", **told}]
     harness.submit(make_job("small", 8))
     assert found(harness, "small") == (), "it has a place: it waits for its turn alone"
     before = harness.state.now

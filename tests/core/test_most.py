@@ -50,7 +50,7 @@ def test_an_urgent_small_job_is_told_at_once_that_most_forbids_and_what_would_he
         "job big could make room, but holds 8 GPUs: [preemption] most = 4 allows 4 GPUs for this one of 1 GPU"
     )
     (help_,) = (suggestion_sentence(one) for one in found.suggestions if isinstance(one, LargerMost))
-    assert help_ == "[preemption] most = 8 in the profile: it takes the place of job big from 0d 00:05:00 on"
+    assert help_ == "[preemption] most = 8 in the profile: job big stops for it from 0d 00:05:00 on"
     assert forecast_starts(moment_of(harness.scheduler, PastJobs(), SECOND)).jobs["urgent"].start.p50 is None
     assert not [d for d in harness.cycle(300 * SECOND).decisions if isinstance(d, Preempt)]
 

@@ -123,7 +123,7 @@ def _when(expected: dict[str, Any], name: str, now: int) -> str:
 def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
     """An explanation for the terminal."""
     from kant.insight.facts import fact_sentence
-    from kant.insight.more_nodes import more_nodes_sentence
+    from kant.insight.more_nodes import more_nodes_remedy
     from kant.insight.suggestions import suggestion_sentence
     from kant.live.answers import changes_json
     from kant.model.decision import sentence
@@ -139,7 +139,7 @@ def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
     section("evidence", [fact_sentence(each) for each in found.facts])
     section("has lost its place to", [", ".join(answer["bad_nodes"])] if answer["bad_nodes"] else [])
     section("what would free it", [suggestion_sentence(each) for each in found.suggestions])
-    more = [f"{more_nodes_sentence(one)} come{'s' * (one.count == 1)}" for one in found.more_nodes]
+    more = [more_nodes_remedy(one) for one in found.more_nodes]
     section("starts now if", [*now_if(changes_json(found.starts_now)), *more])
     rivals, own = found.among_competitors, found.in_queue
     section(

@@ -47,7 +47,7 @@ def show_why(found: dict[str, Any]) -> None:
     say(f"it has waited {show_duration(now - answer['since_us'])}", "dim")
     section("evidence", [each["sentence"] for each in answer["facts"]])
     section("what would free it", [each["sentence"] for each in answer["remedies"]])
-    more = [f"{one['sentence']} come{'s' * (one['count'] == 1)}" for one in answer.get("more_nodes", ())]
+    more = [one["remedy"] for one in answer.get("more_nodes", ())]
     section("starts now if", [*now_if(answer["starts_now_if"]), *more])
     ranks = (
         f"{rivals['rank']:,} of {rivals['of']:,} among the waiting jobs that compete for its GPUs, "

@@ -1,7 +1,7 @@
 """Which further nodes would start a waiting job: empty ones are put beside those that are there, and it is placed.
 
 What is named has been seen to suffice, and one node fewer of its kind does not. It is what an autoscaler asks for: the
-quota that the job may lack besides is said apart, and the job itself is taken to be the next in order.
+quota that the job lacks besides is named with them, and the job itself is taken to be the next in order.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
+from kant.insight.starts_now import Raise, raise_sentence, raised
 from kant.model.event import DevicesChanged, JobStarted, JobSubmitted, NodeChanged, NodesLeft, TypicalPodsGiven
 from kant.model.growth import with_more
 from kant.model.job import Demand, Job, PodGroup
@@ -38,26 +39,44 @@ class MoreNodes(Struct, frozen=True):
     like: str
     gpus: int
     model: str
+    quotas: tuple[Raise, ...] = ()
+    """What quotas have to be raised by besides."""
 
 
 def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
     """The fewest nodes of each kind that start the waiting job now, the fewest first.
 
     Empty where it has a place already, where no number of nodes helps, and for jobs of which that cannot be said: a
-    burst replica, one with a reservation, and all while reservations have GPUs.
+    burst replica, one with a reservation, and all while reservations have GPUs; for one whose queue is closed, too.
     """
     state = diagnosis.state
     job = state.live[row]
     if job.base_job or job.reservation or state.bookings or diagnosis.missing_place(row, state.shape_of(row)) is None:
         return ()
+    if diagnosis.gating_reason(row) is not None:
+        return ()
     found = []
     for like in _kinds(state, row):
+        quotas = _quotas(diagnosis, row, like.model)
+        if quotas is None:
+            continue
         most = min(MOST_NODES, max(state.shape_of(row).pods, 1))
         larger = _Larger(diagnosis, job, like, most)
         if larger.starts(most):
             count = bisect_left(range(1, most), True, key=larger.starts) + 1
-            found.append(MoreNodes(count, like.name, like.gpus, like.model))
+            found.append(MoreNodes(count, like.name, like.gpus, like.model, quotas))
     return tuple(sorted(found, key=lambda one: (one.count * max(one.gpus, 1), one.count, one.like)))
+
+
+def _quotas(diagnosis: Diagnosis, row: int, model: str) -> tuple[Raise, ...] | None:
+    """What quotas have to be raised by so that the job may start on a GPU model; None where no raise does."""
+    shape = diagnosis.state.shape_of(row)
+    if not diagnosis.uses_quotas:
+        return ()
+    options = diagnosis.admission.options(row, shape)
+    option = next((one for one in options if one.model in (None, model)), shape)
+    quotas = raised(diagnosis, row, option)
+    return None if not quotas and diagnosis.admission.shortage(row, option) is not None else quotas
 
 
 def _kinds(state: ClusterState, row: int) -> list[Node]:
@@ -129,3 +148,9 @@ def more_nodes_sentence(one: MoreNodes) -> str:
     """For people: 4 more nodes like n1 (8 H100)."""
     what = f"{one.gpus} {one.model or 'GPU' + 's' * (one.gpus != 1)}" if one.gpus else "no GPU"
     return f"{one.count:,} more node{'s' * (one.count > 1)} like {one.like} ({what})"
+
+
+def more_nodes_remedy(one: MoreNodes) -> str:
+    """That they come, and what has to happen besides."""
+    come = f"{more_nodes_sentence(one)} come{'s' * (one.count == 1)}"
+    return " and ".join((come, *map(raise_sentence, one.quotas)))

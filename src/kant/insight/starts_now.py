@@ -20,6 +20,7 @@ from kant.cluster import columns as c
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.insight.diagnosis import Diagnosis
+from kant.insight.facts import of_model
 from kant.insight.find_facts import competitors
 from kant.insight.find_suggestions import admits, grown
 from kant.insight.moment import freeze, thaw
@@ -102,26 +103,35 @@ def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChan
         return ()
     if isinstance(missing, Booked):
         return NoChange(sentence(missing))
-    if isinstance(missing, Reserved):
-        return (StartsNow(yields=missing.job),)
     found = []
-    raised = _raised(diagnosis, row, shape)
+    quotas = raised(diagnosis, row, shape)
+    place = diagnosis.missing_place(row, shape)
+    if isinstance(place, Reserved):
+        yields = _yields(diagnosis, row, shape)
+        if isinstance(missing, Reserved):
+            return (StartsNow(yields=yields),) if yields else NoChange(sentence(missing))
+        found += [StartsNow(quotas=quotas, yields=yields)] if quotas and yields else []
     with diagnosis.without_reservation_of(row):
-        fits = not isinstance(diagnosis.missing_place(row, shape), NoFit)
-        if raised and fits:
-            found.append(StartsNow(quotas=raised))
+        fits = not isinstance(place, NoFit)
+        if quotas and place is None:
+            found.append(StartsNow(quotas=quotas))
         found += _by_stops(diagnosis, row, shape, partial(admits, diagnosis, row, shape))
-        if raised and not fits:
-            found += [_with(change, raised) for change in _by_stops(diagnosis, row, shape, None)]
-        if not fits:
-            found += _by_nodes(diagnosis, row, shape, raised)
+        if quotas and not fits:
+            found += [replace(change, quotas=quotas) for change in _by_stops(diagnosis, row, shape, None)]
+        if not fits and (quotas or not isinstance(missing, OverQuota)):
+            found += _by_nodes(diagnosis, row, shape, quotas)
     if not found:
         return NoChange(_proof(diagnosis, row, shape))
     return tuple(sorted(set(found), key=lambda one: (one.price, len(one.stopped), len(one.quotas), one.nodes)))
 
 
-def _with(change: StartsNow, raised: tuple[Raise, ...]) -> StartsNow:
-    return replace(change, quotas=raised)
+def _yields(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
+    """The first job without whose reservation alone the job has a place; "" where there is none."""
+    for other in sorted(diagnosis.state.reserved, key=lambda one: (diagnosis.state.reserved[one].start, one)):
+        with diagnosis.without_reservation_of(other):
+            if other != row and diagnosis.missing_place(row, shape) is None:
+                return diagnosis.state.ids[other]
+    return ""
 
 
 # --- jobs that stop -----------------------------------------------------------------------------------------------
@@ -144,7 +154,7 @@ def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[boo
             return []
         price = _price(proof.chosen(chosen))
         victims, _ = proof.carry_out(chosen)
-        moving = {who.row for who in victims if _moves(diagnosis, who.row)}
+        moving = _moving(diagnosis, row, shape, victims, allowed is not None)
         names = list(diagnosis.state.queues)
         stopped = tuple(
             Stopped(
@@ -211,15 +221,46 @@ def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) 
     return price
 
 
-def _moves(diagnosis: Diagnosis, row: int) -> bool:
-    """Whether a stopped job fits elsewhere at once; then it is there on the trial."""
-    return not isinstance(diagnosis.placer.place(diagnosis.state.shape_of(row), row), NoFit)
+def _moving(
+    diagnosis: Diagnosis, row: int, shape: Shape, victims: Sequence[Candidate], by_quota: bool
+) -> frozenset[int]:
+    """Those of the jobs that stop for `row`, which is placed on the trial, that go on elsewhere at once.
+
+    They need a place, and their quota beside that job; where quotas are raised so that nobody has to give up any (not
+    `by_quota`), a place alone.
+    """
+    state, usage = diagnosis.state, diagnosis.state.quota_usage
+    tree = diagnosis.admission.quota_tree.copy() if diagnosis.uses_quotas and usage.tree is not None else None
+    if tree is not None and by_quota:
+        for who in victims:
+            charged, user, _, amounts = usage.charged[who.row]
+            if usage.node_of[charged] >= 0:
+                tree.refund(usage.node_of[charged], user, amounts)
+        queue, user = state.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
+        if usage.node_of[queue] >= 0:
+            tree.charge(usage.node_of[queue], user, usage.amounts(shape))
+    moving = set[int]()
+    for who in victims:
+        node = -1
+        if tree is not None:
+            charged, user, _, amounts = usage.charged[who.row]
+            node = usage.node_of[charged]
+            if diagnosis.admission.closed(who.row) is not None:
+                continue
+            if by_quota and node >= 0 and tree.shortage(node, user, amounts) is not None:
+                continue
+        if isinstance(diagnosis.placer.place(state.shape_of(who.row), who.row), NoFit):
+            continue
+        moving.add(who.row)
+        if tree is not None and by_quota and node >= 0:
+            tree.charge(node, user, amounts)
+    return frozenset(moving)
 
 
 # --- quotas, nodes, and the proof that nothing helps ----------------------------------------------------------------
 
 
-def _raised(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[Raise, ...]:
+def raised(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[Raise, ...]:
     """The limits that bind, one after the other, each raised by what is missing; empty where none does."""
     if not diagnosis.uses_quotas:
         return ()
@@ -249,7 +290,7 @@ def _over(tree: QuotaTree, short: Shortage) -> OverQuota:
     return OverQuota(tree.queues[short.queue].name, model, resource, short.asked, short.available, short.kind)
 
 
-def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, raised: tuple[Raise, ...]) -> list[StartsNow]:
+def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, quotas: tuple[Raise, ...]) -> list[StartsNow]:
     """The first node that is out of service and after whose return alone the job has a place."""
     state = diagnosis.state
     status = state.table[:, c.STATUS].tolist()
@@ -265,7 +306,7 @@ def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, raised: tuple[Raise,
         twin.apply(NodeChanged(diagnosis.now, name, NodeStatus.IN_SERVICE))
         other = Diagnosis(Scheduler(twin, diagnosis.profile, 0), diagnosis.now)
         if other.missing_place(row, twin.shapes.shapes[shape.index]) is None:
-            return [StartsNow(quotas=raised, nodes=(name,))]
+            return [StartsNow(quotas=quotas, nodes=(name,))]
     return []
 
 
@@ -282,6 +323,12 @@ def price_text(price: int) -> str:
     return f"{price / PRICE_HOUR:.3g} GPU-hours"
 
 
+def raise_sentence(one: Raise) -> str:
+    """For people: the quota of queue a is raised by 2 GPUs."""
+    what = "the limit of its user" if one.limit == "user" else "the quota"
+    return f"{what} of queue {one.queue} is raised by {amount(one.more, one.resource)}{of_model(one.model)}"
+
+
 def change_sentence(change: StartsNow) -> str:
     """A change for people, with its price and how good it is."""
     parts = []
@@ -290,9 +337,7 @@ def change_sentence(change: StartsNow) -> str:
         if jobs:
             names = ", ".join(one.job for one in jobs[:5]) + (f" and {len(jobs) - 5:,} more" if jobs[5:] else "")
             parts.append(f"job{'s' * (len(jobs) > 1)} {names} {verb}{'s' * (len(jobs) == 1)}")
-    for one in change.quotas:
-        what = "the limit of its user" if one.limit == "user" else "the quota"
-        parts.append(f"{what} of queue {one.queue} is raised by {amount(one.more, one.resource)}")
+    parts += map(raise_sentence, change.quotas)
     parts += [f"node {name} returns" for name in change.nodes]
     parts += [f"job {change.yields} gives up its reservation"] if change.yields else []
     text = " and ".join(parts)

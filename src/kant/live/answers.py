@@ -16,7 +16,7 @@ from kant.cluster.state import ClusterState
 from kant.insight.expected_start import Basis, ExpectedStart, StartForecast, WaitOrPlace, basis_sentence, is_final
 from kant.insight.explanation import Explanation
 from kant.insight.facts import fact_sentence
-from kant.insight.more_nodes import more_nodes_sentence
+from kant.insight.more_nodes import more_nodes_remedy, more_nodes_sentence
 from kant.insight.starts_now import NoChange, StartsNow, change_sentence
 from kant.insight.suggestions import suggestion_sentence
 from kant.live.sentences import public_id, with_public_ids
@@ -38,7 +38,10 @@ def as_json(found: Explanation) -> dict[str, Any]:
         "wait_or_place": either(found.choice),
         "as_of_us": found.as_of,
         "starts_now_if": changes_json(found.starts_now),
-        "more_nodes": [msgspec.to_builtins(one) | {"sentence": more_nodes_sentence(one)} for one in found.more_nodes],
+        "more_nodes": [
+            msgspec.to_builtins(one) | {"sentence": more_nodes_sentence(one), "remedy": more_nodes_remedy(one)}
+            for one in found.more_nodes
+        ],
     } | start_json(found.expected, found.reason)
 
 
