@@ -1,8 +1,10 @@
-"""Write the dashboard from the metrics, and the templates of the chart from what `kant kube manifests` prints."""
+"""Write the dashboard from the metrics, the templates of the chart from what `kant kube manifests` prints, and the
+profiles that it knows by name."""
 
+import shutil
 from pathlib import Path
 
-from kant.kube.chart import chart_templates
+from kant.kube.chart import chart_profiles, chart_templates
 from kant.kube.dashboard import config_map
 
 if __name__ == "__main__":
@@ -14,3 +16,8 @@ if __name__ == "__main__":
         old.unlink()
     for name, text in chart_templates().items():
         (folder / name).write_text(text, encoding="utf-8")
+    profiles = folder.parent / "profiles"
+    shutil.rmtree(profiles, ignore_errors=True)
+    profiles.mkdir()
+    for name, text in chart_profiles().items():
+        (profiles / f"{name}.toml").write_text(text, encoding="utf-8")

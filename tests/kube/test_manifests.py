@@ -23,7 +23,7 @@ from tests.patience import PATIENCE_S
 from kant import __version__
 from kant.cli.app import run
 from kant.cli.kubectl import kubectl_app, stand
-from kant.kube.chart import PLACES, chart_templates
+from kant.kube.chart import PLACES, chart_profiles, chart_templates
 from kant.kube.dashboard import config_map, known_metrics
 from kant.kube.manifests import IMAGE, PARTS, RESOURCES, ManifestSettings, definitions, part, render
 from kant.kube.objects import views as k
@@ -406,6 +406,12 @@ def test_the_chart_is_made_of_the_same_files() -> None:
     assert chart["version"] == chart["appVersion"] == __version__
 
 
+def test_the_chart_has_the_profiles_that_it_knows_by_name() -> None:
+    there = {path.stem: path.read_text(encoding="utf-8") for path in (CHART / "profiles").iterdir()}
+    assert there == chart_profiles(), "run python deploy/helm/make.py"
+    assert {"kant", "teams"} <= there.keys() and "helios-fifo" not in there
+
+
 def test_the_schema_of_the_chart_knows_each_value_and_no_other() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
@@ -542,3 +548,28 @@ def test_objects_in_the_documentation_are_taken_as_they_stand(installed: Control
 
     refused = asyncio.run(refusals())
     assert len(given) > 4 and not refused, refused
+
+
+def test_the_chart_takes_a_profile_by_its_name_and_refuses_one_that_is_unknown(
+    helm: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    def profile(text: str) -> tuple[str, str]:
+        """The profile of the ConfigMap, or what helm says where it refuses."""
+        file = tmp_path / "values.yaml"
+        file.write_text(json.dumps({"profile": text}))
+        done = helm("template", "--values", str(file))
+        if done.returncode:
+            return "", done.stderr
+        objects = [each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] == "ConfigMap"]
+        return next(each["data"]["profile.toml"] for each in objects if "profile.toml" in each["data"]), ""
+
+    for name in ("teams", "easy"):
+        text, _ = profile(name)
+        assert text.strip() == builtin_texts()[name].strip()
+    own = builtin_texts()["teams"].replace("1000", "7")
+    assert profile(own)[0].strip() == own.strip()
+    _, refused = profile("temas")
+    assert "profile: expected a profile in TOML, or one of aged, backfill" in refused
+    assert "teams, tiresias, worst-fit, got temas" in refused and "helios-fifo" not in refused
+    assert "profile: expected TOML (toml: line 1" in profile('name = "x')[1]
+    assert "profile: expected placement with a policy" in profile(own.replace("[placement]", "[elsewhere]"))[1]

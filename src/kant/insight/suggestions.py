@@ -96,8 +96,8 @@ def suggestion_sentence(found: Suggestion) -> str:
         case QueueOpens(queue=queue, then=then):
             return f"queue {queue} is opened: {_then(then)}"
         case LargerMost(most=most, job=job, jobs=jobs, at=at):
-            others = f" and {jobs - 1:,} other{'s' * (jobs > 2)}" if jobs > 1 else ""
-            return f"[preemption] most = {most} in the profile: job {job}{others} stop{'s' * (jobs == 1)} for it{_from(at)}"
+            who = f"job {job} stops" if jobs == 1 else f"job {job} and {jobs - 1:,} other{'s' * (jobs > 2)} stop"
+            return f"[preemption] most = {most} in the profile: {who} for it{_from(at)}"
         case BackOffEnds(at=at, then=then):
             return f"it is tried again at {clock(at)}: {_then(then)}"
 

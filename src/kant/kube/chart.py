@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from kant.kube.manifests import OPTIONAL, PARTS, definitions, fill, part
+from kant.scheduler.profile import builtin_texts
 
 
 def _block(value: str, field: str, by: int) -> str:
@@ -18,7 +19,7 @@ PLACES = {
     "scheduler_name": '{{ include "kant.schedulerName" . }}',
     "image": "{{ .Values.image }}",
     "replicas": "{{ .Values.replicas }}",
-    "profile": "{{ .Values.profile | trim | indent 4 }}",
+    "profile": '{{ include "kant.profile" . | trim | indent 4 }}',
     "priority_class": "{{ .Values.priorityClassName }}",
     "placement": "".join(
         _block(field, field, 6) for field in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity")
@@ -52,6 +53,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- trimPrefix "--scheduler-name" $said | trimAll "= " | default "kant" }}
 {{- end }}
 
+{{- define "kant.profile" -}}
+{{- $said := trim .Values.profile }}
+{{- if regexMatch `^[A-Za-z0-9_.-]+$` $said }}
+{{- $found := .Files.Get (printf "profiles/%s.toml" $said) }}
+{{- if not $found }}
+{{- $names := list }}
+{{- range $path, $_ := .Files.Glob "profiles/*.toml" }}
+{{- $names = append $names (trimSuffix ".toml" (base $path)) }}
+{{- end }}
+{{- printf "profile: expected a profile in TOML, or one of %s, got %s" (join ", " (sortAlpha $names)) $said | fail }}
+{{- end }}
+{{- $found }}
+{{- else }}
+{{- $read := fromToml $said }}
+{{- with $read.Error }}{{ printf "profile: expected TOML (%s)" . | fail }}{{ end }}
+{{- range $table := list "order" "discipline" "placement" }}
+{{- $own := get $read $table }}
+{{- if not (and (kindIs "map" $own) (kindIs "string" (get (default dict $own) "policy"))) }}
+{{- printf "profile: expected %s with a policy, as in docs/profiles.md" $table | fail }}
+{{- end }}
+{{- end }}
+{{- $said }}
+{{- end }}
+{{- end }}
+
 {{- define "kant.journalMiB" -}}
 {{- $limit := int64 .Values.journal.limitMiB }}
 {{- $units := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 }}
@@ -64,7 +90,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $limit }}
 {{- end }}
 """
-"""The labels of all objects; and values that a schema cannot check: further arguments, and what journals may take."""
+"""The labels of all objects; the profile, by its name or as it is given; and values that a schema cannot check: further
+arguments, and what journals may take."""
 
 NOTES = """\
 Kant {{ .Chart.AppVersion }} schedules the pods of this cluster that say
@@ -92,10 +119,18 @@ Ask why a pod waits:
 Kant's own kinds stay when the release is uninstalled, and with them your queues.
 """
 
+EXPERIMENTS = ("helios-", "muri-", "openb-")
+"""What the names of profiles begin with that reproduce published experiments, and are not for use."""
+
 _LEGEND = re.compile(r"\{\{\w+\}\}")
 """What Grafana fills in, and Helm would take for its own."""
 
 _NAMED = re.compile(r"^  labels:\n    app\.kubernetes\.io/name: kant$", re.MULTILINE)
+
+
+def chart_profiles() -> dict[str, str]:
+    """The text of each profile that the chart knows by its name, but for those that reproduce experiments."""
+    return {name: text for name, text in builtin_texts().items() if not name.startswith(EXPERIMENTS)}
 
 
 def chart_templates() -> dict[str, str]:

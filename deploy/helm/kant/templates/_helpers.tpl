@@ -19,6 +19,31 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- trimPrefix "--scheduler-name" $said | trimAll "= " | default "kant" }}
 {{- end }}
 
+{{- define "kant.profile" -}}
+{{- $said := trim .Values.profile }}
+{{- if regexMatch `^[A-Za-z0-9_.-]+$` $said }}
+{{- $found := .Files.Get (printf "profiles/%s.toml" $said) }}
+{{- if not $found }}
+{{- $names := list }}
+{{- range $path, $_ := .Files.Glob "profiles/*.toml" }}
+{{- $names = append $names (trimSuffix ".toml" (base $path)) }}
+{{- end }}
+{{- printf "profile: expected a profile in TOML, or one of %s, got %s" (join ", " (sortAlpha $names)) $said | fail }}
+{{- end }}
+{{- $found }}
+{{- else }}
+{{- $read := fromToml $said }}
+{{- with $read.Error }}{{ printf "profile: expected TOML (%s)" . | fail }}{{ end }}
+{{- range $table := list "order" "discipline" "placement" }}
+{{- $own := get $read $table }}
+{{- if not (and (kindIs "map" $own) (kindIs "string" (get (default dict $own) "policy"))) }}
+{{- printf "profile: expected %s with a policy, as in docs/profiles.md" $table | fail }}
+{{- end }}
+{{- end }}
+{{- $said }}
+{{- end }}
+{{- end }}
+
 {{- define "kant.journalMiB" -}}
 {{- $limit := int64 .Values.journal.limitMiB }}
 {{- $units := dict "Mi" 1 "Gi" 1024 "Ti" 1048576 }}
