@@ -21,8 +21,9 @@ import aiohttp
 import msgspec
 
 from benchmarks.measure import Figure
-from kant.local.record import JobPhase, JobRecord, Submission
+from kant.local.record import JobPhase, JobRecord
 from kant.local.runs import read_claim
+from kant.model.submission import Submission
 from kant.service.client import ServiceClient
 from kant.service.store import Store, digest_of
 
@@ -40,7 +41,7 @@ def measure() -> Iterator[Figure]:
 
 def pages(folder: Path) -> Iterator[Figure]:
     """Milliseconds for a page of 100 of very many jobs: the median of 50."""
-    store, wish = Store(folder / "kant.db"), Submission(("true",), "/", {"PATH": "/bin"})
+    store, wish = Store(folder / "kant.db"), Submission(command=("true",), workdir="/", env={"PATH": "/bin"})
     digest = digest_of(msgspec.json.encode(wish))
     for first in range(1, JOBS + 1, 20_000):
         records = [

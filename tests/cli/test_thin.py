@@ -50,7 +50,7 @@ ANSWERS: dict[str, Any] = {
 ALL = {
     "kant", "kant.cli", "kant.cli.amounts", "kant.cli.app", "kant.cli.everyday", "kant.cli.machine_place",
     "kant.cli.output", "kant.cli.place", "kant.cli.places", "kant.cli.quick", "kant.model", "kant.model.errors",
-    "kant.model.units", "kant.service", "kant.service.client", "kant.service.socket_http",
+    "kant.model.job_request", "kant.model.units", "kant.service", "kant.service.client", "kant.service.socket_http",
 }  # fmt: skip
 SHOWN = {"kant.cli.plain", "kant.cli.show_everyday"}
 LOADED = {
@@ -129,12 +129,12 @@ def test_terminals_load_nothing_of_the_core(verb: str, tmp_path: Path) -> None:
 TEXTS = st.sampled_from(["1", "0.5", "2h", "a b", "x=y", "A=1", "-", "--", "-1", "", "1e3", "é", "07", " 3", "true"])
 WORDS = st.one_of(
     TEXTS,
-    st.sampled_from(sorted({option for known in quick.OPTIONS.values() for option in known})),
+    st.sampled_from(sorted({option for known in quick.KNOWN.values() for option in known})),
     st.sampled_from(["--gpus=2", "--name=--x", "--time=", "--kube", "-n", "--hold=true", "--nothing", "--no-hold"]),
 )
 
 
-@given(st.sampled_from(sorted(quick.OPTIONS)), st.lists(WORDS, max_size=7))
+@given(st.sampled_from(sorted(quick.KNOWN)), st.lists(WORDS, max_size=7))
 def test_a_line_is_read_as_the_whole_command_line_reads_it_or_not_at_all(verb: str, words: list[str]) -> None:
     read = quick.parsed([verb, *words])
     if read is None or (verb == "why" and len(read[0]) != 1) or (verb == "jobs" and read[0]):

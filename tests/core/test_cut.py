@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from kant.local.record import Submission
 from kant.local.submission import groups_of
 from kant.model.cut import blocks_for, pods_of
 from kant.model.job import PodGroup
 from kant.model.node import ClusterSpec, Node
+from kant.model.submission import Submission
 from kant.model.units import SECOND
 from kant.sim.jobs import Gangs
 from kant.sim.run import simulate
@@ -104,7 +104,9 @@ def test_a_large_node_of_another_model_makes_no_job_impossible() -> None:
 def test_a_submitted_total_is_cut_by_the_nodes_of_its_queue(large: Node) -> None:
     """Of a node for all queues a total of 12 takes the whole; one node of 8 and two of 4 hold 8 and 4."""
     nodes = (large, Node("a", 4), Node("b", 4), Node("c", 4))
-    found = [shapes(groups_of(Submission(("x",), "/", gpus=gpus, queue="mine"), nodes)) for gpus in (12, 20)]
+    found = [
+        shapes(groups_of(Submission(command=("x",), workdir="/", gpus=gpus, queue="mine"), nodes)) for gpus in (12, 20)
+    ]
     assert found == [[(3, 4)] if large.queues or large.mig else [(1, 8), (1, 4)], [(5, 4)]]
 
 

@@ -33,10 +33,11 @@ from kant.kube.user.queue_objects import class_of, priority_class, queue_objects
 from kant.live.core import Core
 from kant.live.journals import Journals
 from kant.live.learned import SavedCalibration, digest
-from kant.local.record import JobPhase, JobRecord, Submission
+from kant.local.record import JobPhase, JobRecord
 from kant.model.event import QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
+from kant.model.submission import Submission
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import HOUR, SECOND
 from kant.scheduler.profile import builtin_profile
@@ -54,7 +55,9 @@ AT = cell(reach(2 * HOUR), ANY)
 
 
 def waiting(seq: int, phase: JobPhase = JobPhase.WAITING, array: int = -1, index: int = -1, **wish: Any) -> JobRecord:
-    asked = Submission(("python", "t.py"), "/home/ann", {"A": "b", "SECRET": "x"}, name="train", **wish)
+    asked = Submission(
+        command=("python", "t.py"), workdir="/home/ann", env={"A": "b", "SECRET": "x"}, name="train", **wish
+    )
     name = f"{array}_{index}" if array >= 0 else str(seq)
     digest = digest_of(msgspec.json.encode(asked))
     return JobRecord(seq, name, asked, digest, "ann", 10**15 + seq, phase, array, index)

@@ -25,10 +25,11 @@ from kant.cli import app
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import Config
 from kant.kube.translate.annotations import RESERVATION, TRAINING
-from kant.kube.user.job_manifest import JobRequest, job_manifest
+from kant.kube.user.job_manifest import PodOptions, job_manifest
 from kant.kube.user.job_objects import OF_JOB
 from kant.kube.user.jobs import UserJobs
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "kubernetes.md"
 TEAM = "team"
@@ -260,7 +261,7 @@ def test_what_has_no_meaning_there_is_refused(words: str, sentence: str, capsys:
         ({"command": ()}, "COMMAND: expected a program"),
         ({"gpus": 0.5}, "--gpus: expected a whole number of GPUs for each pod"),
         ({"pods": 0}, "--pods: expected a whole number from 1"),
-        ({"array": 2, "pods": 2}, "--array: expected no --pods beside it"),
+        ({"array": (0, 1), "pods": 2}, "--array: expected no --pods beside it"),
         ({"queue": "a b"}, "--queue: expected a name of letters"),
         ({"workdir": "here"}, "--workdir: expected a folder of the image"),
     ],
@@ -268,12 +269,19 @@ def test_what_has_no_meaning_there_is_refused(words: str, sentence: str, capsys:
 def test_a_wish_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
     given: dict[str, Any] = {"command": ("x",), "image": "i"} | fields
     with pytest.raises(InputError, match=re.escape(sentence)):
-        job_manifest(JobRequest(**given), "default")
+        job_manifest(*asked(**given), "default")
+
+
+def asked(**fields: Any) -> tuple[Submission, PodOptions]:
+    """A job, and what only Kubernetes asks of it."""
+    given = {"command": ("x",), "workdir": "", "image": "i"} | fields
+    pods = {name: given.pop(name) for name in PodOptions.__slots__ if name in given}
+    return Submission(**given), PodOptions(**pods)
 
 
 def told(**fields: Any) -> dict[str, str]:
     """The environment of the pods: a value, or the label that has it."""
-    made = job_manifest(JobRequest(command=("x",), image="i", **fields), TEAM)
+    made = job_manifest(*asked(**fields), TEAM)
     env = made["spec"]["template"]["spec"]["containers"][0]["env"]
     assert len({one["name"] for one in env}) == len(env)
     return {one["name"]: one.get("value") or one["valueFrom"]["fieldRef"]["fieldPath"] for one in env}
@@ -286,11 +294,11 @@ def test_a_gang_is_told_where_its_first_pod_is_and_a_process_its_rank_where_that
     assert re.fullmatch(r"(x-[a-z0-9]{5})-0\.\1", first)
     assert (alone["NNODES"], alone["MASTER_PORT"], alone["NODE_RANK"]) == ("3", "29500", index)
     assert (alone["WORLD_SIZE"], alone["RANK"]) == ("3", index) and "PET_NPROC_PER_NODE" not in alone
-    many = told(pods=2, gpus=8, env=(("MASTER_PORT", "1"), ("NODE_RANK", "7")))
+    many = told(pods=2, gpus=8, env={"MASTER_PORT": "1", "NODE_RANK": "7"})
     assert "RANK" not in many and "WORLD_SIZE" not in many
     assert (many["PET_NPROC_PER_NODE"], many["MASTER_PORT"], many["NODE_RANK"]) == ("8", "1", "7")
     assert (many["PET_NNODES"], many["PET_NODE_RANK"], many["PET_MASTER_ADDR"]) == ("2", index, many["MASTER_ADDR"])
-    assert not {"MASTER_ADDR", "NODE_RANK", "RANK"} & {*told(gpus=8), *told(array=3)}
+    assert not {"MASTER_ADDR", "NODE_RANK", "RANK"} & {*told(gpus=8), *told(array=(0, 1, 2))}
 
 
 def test_a_gang_says_that_it_is_one() -> None:
@@ -317,7 +325,7 @@ def test_a_gang_that_cannot_be_taken_back_is_named_and_has_not_started() -> None
     async def main() -> str:
         async with Scripted(answer) as server, ApiClient(Config(server.url)) as client:
             with pytest.raises(InputError) as raised:
-                await UserJobs(client, TEAM).submit(JobRequest(command=("x",), image="i", pods=2))
+                await UserJobs(client, TEAM).submit(*asked(pods=2))
             return str(raised.value)
 
     sentence = asyncio.run(main())
@@ -403,10 +411,8 @@ def test_output_is_followed_over_a_lost_connection_and_another_run(monkeypatch: 
 
 
 def test_its_reservation_and_what_it_trains_are_annotations_that_kant_reads() -> None:
-    made = job_manifest(
-        JobRequest(command=("x",), image="i", reservation="course", training="mixtral-8x7b tensor=8"), TEAM
-    )
+    made = job_manifest(*asked(reservation="course", training="mixtral-8x7b tensor=8"), TEAM)
     notes = made["spec"]["template"]["metadata"]["annotations"]
     assert (notes[RESERVATION], notes[TRAINING]) == ("course", "mixtral-8x7b tensor=8")
-    plain = job_manifest(JobRequest(command=("x",), image="i"), TEAM)["spec"]["template"]["metadata"]["annotations"]
+    plain = job_manifest(*asked(), TEAM)["spec"]["template"]["metadata"]["annotations"]
     assert not {RESERVATION, TRAINING} & plain.keys()

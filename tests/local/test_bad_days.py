@@ -24,8 +24,9 @@ from tests.local.up import PROFILE, Up, asked, eventually
 from tests.patience import PATIENCE_S
 
 from kant.local.processes import marked
-from kant.local.record import JobPhase, JobRecord, Submission
+from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 from kant.service import store as store_module
 from kant.service.callers import page_token
 from kant.service.client import ServiceClient
@@ -286,7 +287,7 @@ def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kant.db"
         store = Store(path)
-        wishes = [Submission(("echo", "x" * 50 * i), "/") for i in range(40)]
+        wishes = [Submission(command=("echo", "x" * 50 * i), workdir="/") for i in range(40)]
         store.write(
             [
                 JobRecord(i, str(i), wish, store_module.digest_of(msgspec.json.encode(wish)), "ann", i, JobPhase.HELD)

@@ -13,9 +13,10 @@ from tests.local.up import Up
 from kant.local import launch
 from kant.local.forks import ForkServer
 from kant.local.launch import SLICE, Launcher
-from kant.local.record import JobPhase, JobRecord, Submission
+from kant.local.record import JobPhase, JobRecord
 from kant.local.runs import Spec, SupervisedRun
 from kant.local.settings import LocalSettings
+from kant.model.submission import Submission
 from kant.scheduler.profile import builtin_profile
 from kant.testing import make_cluster
 
@@ -41,7 +42,7 @@ class Slow(Launcher):
 
 def planned(launcher: Launcher, jobs: int) -> list[JobRecord]:
     """So many jobs that are ready to begin, each on a node of its own."""
-    wish = Submission(("true",), "/")
+    wish = Submission(command=("true",), workdir="/")
     records = [JobRecord(i, str(i), wish, b"", "ann", 0, JobPhase.WAITING) for i in range(jobs)]
     for record in records:
         launcher.plan(record, [[record.seq, 1, 1, 0, 0, 0, 1]])

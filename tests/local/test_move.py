@@ -18,9 +18,10 @@ from tests.local.up import Up, asked, eventually
 from kant.insight.calibration import ANY, CalibrationState, CellState, cell, reach
 from kant.insight.past_jobs import PastJobs
 from kant.live.learned import SavedCalibration, digest
-from kant.local.record import JobPhase, JobRecord, Submission
+from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
+from kant.model.submission import Submission
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import HOUR
 from kant.scheduler.profile import builtin_profile
@@ -44,7 +45,7 @@ def made_home(home: Path, records: list[JobRecord]) -> Path:
 
 
 def a_record(seq: int, phase: JobPhase, **other: object) -> JobRecord:
-    wish = Submission(("true",), "/", name=f"j{seq % 3}", gpus=seq % 2)
+    wish = Submission(command=("true",), workdir="/", name=f"j{seq % 3}", gpus=seq % 2)
     digest = digest_of(msgspec.json.encode(wish))
     record = JobRecord(seq, str(seq), wish, digest, "ann", 10**15 + seq * 10**6, phase)
     if record.is_over:

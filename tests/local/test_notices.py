@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 
-from kant.local.record import JobPhase, JobRecord, Notice, Submission
+from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
+from kant.model.submission import Notice, Submission
 from kant.service import notices
 from kant.service.notices import (
     MOST_WAITING,
@@ -180,7 +181,9 @@ def test_a_flood_is_bounded_and_what_is_given_up_is_said(caplog: pytest.LogCaptu
     async def flood() -> Notifier:
         notifier = Notifier(NoticeFile((OwnNotice(on=("submitted",), command=("true",)),)))
         for seq in range(MOST_WAITING + 3):
-            notifier.changed(JobRecord(seq, str(seq), Submission(("true",), "/"), b"", "ann", 0, JobPhase.WAITING))
+            notifier.changed(
+                JobRecord(seq, str(seq), Submission(command=("true",), workdir="/"), b"", "ann", 0, JobPhase.WAITING)
+            )
         return notifier
 
     with caplog.at_level("WARNING", "kant.service"):

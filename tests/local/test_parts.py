@@ -14,11 +14,11 @@ from kant.local.clock import Offset, SteadyClock, steady_clock
 from kant.local.launch import clash
 from kant.local.output import read_output
 from kant.local.processes import boot_id, started
-from kant.local.record import Submission
 from kant.local.runs import SupervisedRun, find, read_claim
 from kant.local.submission import checked, groups_of, indices
 from kant.local.supervisor import Log, claim
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 from kant.testing import make_cluster
 
 
@@ -105,23 +105,23 @@ def test_another_process_of_the_same_number_is_not_taken_for_a_run(tmp_path: Pat
 
 @given(st.integers(0, 200), st.integers(1, 16))
 def test_a_gang_has_as_many_gpus_as_were_asked_for(gpus: int, widest: int) -> None:
-    groups = groups_of(Submission(("true",), "/", gpus=gpus), make_cluster(widest, widest).nodes)
+    groups = groups_of(Submission(command=("true",), workdir="/", gpus=gpus), make_cluster(widest, widest).nodes)
     assert sum(group.count * group.demand.gpus for group in groups) == gpus
     assert all(group.demand.gpus <= widest for group in groups)
     assert sum(group.demand.cpu for group in groups) == (0 if gpus else 1000)
 
 
 def test_a_submission_that_makes_no_sense_is_refused() -> None:
-    good = Submission(("true",), "/", gpus=0.5)
+    good = Submission(command=("true",), workdir="/", gpus=0.5)
     assert checked(good, ()) is good
     for bad in (
-        Submission(("true",), "/", gpus=1.5),
-        Submission(("true",), "/", gpus=0.0001),
-        Submission(("",), "/"),
-        Submission(("tr\0ue",), "/"),
-        Submission(("true",), "here"),
-        Submission(("true",), "/", env={"": "x"}),
-        Submission(("true",), "/", array=(1, 1)),
+        Submission(command=("true",), workdir="/", gpus=1.5),
+        Submission(command=("true",), workdir="/", gpus=0.0001),
+        Submission(command=("",), workdir="/"),
+        Submission(command=("tr\0ue",), workdir="/"),
+        Submission(command=("true",), workdir="here"),
+        Submission(command=("true",), workdir="/", env={"": "x"}),
+        Submission(command=("true",), workdir="/", array=(1, 1)),
     ):
         with pytest.raises(InputError):
             checked(bad, ())

@@ -16,7 +16,8 @@ from tests.examples import examples
 from tests.local.up import Up, eventually
 
 from kant.live.journals import Journals
-from kant.local.record import OVER, JobPhase, JobRecord, Submission
+from kant.local.record import OVER, JobPhase, JobRecord
+from kant.model.submission import Submission
 from kant.model.units import DAY
 from kant.service import prune
 from kant.service.prune import DOUBT, Places, Pruner, in_doubt, remove
@@ -32,7 +33,7 @@ def fill(home: Path, jobs: list[tuple[JobPhase, int, int]]) -> list[JobRecord]:
     """A store with jobs that ended (or last tried) so many days ago, each with one of four submissions."""
     store, records = Store(home / "kant.db"), []
     for seq, (phase, days, which) in enumerate(jobs, start=1):
-        wish = Submission(("echo", str(which)), "/")
+        wish = Submission(command=("echo", str(which)), workdir="/")
         ended = NOW - days * DAY
         records.append(
             JobRecord(

@@ -19,9 +19,7 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def mebibytes(text: str | None) -> int:
-    if text is None:
-        return 0
+def mebibytes(text: str) -> int:
     match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(MiB|GiB|TiB)", text)
     if match is None:
         raise InputError("--memory", "a size such as 16GiB", text)

@@ -33,7 +33,7 @@ def begin(
         raise InputError("COMMAND", "a program and its arguments, such as `kant run --gpus 1 -- python`")
     asked = wanted(shell if command is None else command, **options)
     if stays:
-        asked = asked._replace(terminal={"pty": is_terminal(), **window()})
+        asked["terminal"] = {"pty": is_terminal(), **window()}
     place = MachinePlace(home_of(home))
     done = place.submit(asked)
     (job,) = done.jobs

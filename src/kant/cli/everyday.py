@@ -14,9 +14,11 @@ from kant.cli.output import Reply, printable
 from kant.cli.place import LIVE, Filter, Wanted
 from kant.cli.places import place_of, questions_of
 from kant.model.errors import InputError
+from kant.model.job_request import OPTIONS
 from kant.model.units import SECOND, parse_limit
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from kant.cli.kube_options import Kube, KubeSubmission
@@ -35,7 +37,7 @@ def submit_job(
     there: KubeSubmission | None = None,
     **options: Any,
 ) -> int:
-    """Queue a command; `options` are as `wanted` has them."""
+    """Queue a command; `options` are those that `wanted` reads."""
     if lines is not None:
         from kant.cli.submit_lines import submit_lines
 
@@ -45,10 +47,9 @@ def submit_job(
         from kant.cli.submit_graph import submit_graph
 
         return submit_graph(graph, asked, wait, home, json, there)
-    array = options.get("array")
     done = place_of(home, there).submit(asked)
     jobs, rejected = done.jobs, {"rejected": done.rejected} if done.rejected else {}
-    whole = jobs[0] if array is None else jobs[0].partition("_")[0]
+    whole = jobs[0].partition("_")[0] if "array" in asked else jobs[0]
     Reply({"jobs": jobs} | rejected, lambda: print(whole)).print(json)
     if rejected:
         print(f"kant: job {jobs[0]} is rejected: {printable(done.rejected)}", file=sys.stderr)
@@ -60,77 +61,25 @@ def submit_job(
     return 0
 
 
-def wanted(
-    command: tuple[str, ...],
-    *,
-    gpus: float = 0,
-    cpus: float | None = None,
-    memory: str | None = None,
-    time: str | None = None,
-    name: str = "",
-    queue: str = "default",
-    priority: int = 0,
-    array: str | None = None,
-    after: tuple[str, ...] = (),
-    after_ok: tuple[str, ...] = (),
-    after_not_ok: tuple[str, ...] = (),
-    begin: str | None = None,
-    retries: int = 0,
-    warn: str = "60s",
-    grace: str = "30s",
-    env: tuple[str, ...] = (),
-    workdir: Path | None = None,
-    singleton: bool = False,
-    hold: bool = False,
-    preemptible: bool = True,
-    terminal: bool = False,
-    reservation: str = "",
-    training: str | None = None,
-    output: str = "",
-    error: str = "",
-    slurm: bool = False,
-    webhook: tuple[str, ...] = (),
-    on_event: tuple[str, ...] = (),
-    events: str | None = None,
-) -> Wanted:
-    """What the options of `kant submit` ask for. Raises InputError."""
+def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
+    """What the options of `kant submit` ask for, by the names of their parameters. Raises InputError."""
     if command and command[0].startswith("-"):
         raise InputError("COMMAND", "options of `kant submit`, and a program after --", command[0])
-    return Wanted(
-        command=command,
-        gpus=gpus,
-        cpus=cpus,
-        memory_mib=mebibytes(memory),
-        time_s=parse_limit(time, "--time") / SECOND if time is not None else None,
-        name=name,
-        queue=queue,
-        priority=priority,
-        array=tuple(parse_array(array.partition("%")[0])) if array is not None else None,
-        array_most=most_at_once(array) if array is not None else 0,
-        after=after,
-        after_ok=after_ok,
-        after_not_ok=after_not_ok,
-        begin=_time_of(begin) if begin is not None else 0.0,
-        retries=retries,
-        warn_s=parse_limit(warn, "--warn") / SECOND,
-        grace_s=parse_limit(grace, "--grace") / SECOND,
-        env=tuple(pair(each) for each in env),
-        workdir=workdir,
-        singleton=singleton,
-        hold=hold,
-        preemptible=preemptible,
-        terminal=_terminal() if terminal else None,
-        reservation=reservation,
-        training=_words_of(training) if training else "",
-        output=output,
-        error=error,
-        slurm=slurm,
-        notices=tuple(_notices(webhook, on_event, events)),
-    )
+    found: Wanted = {"command": command}
+    for name, value in options.items():
+        field, option, flags, default = OPTIONS[name]
+        if value != default and option.reads:
+            read = READERS.get(option.reads)
+            found[field] = read(value, flags[0]) if read is not None else value
+    if "array" in found:
+        found["array_most"] = most_at_once(options["array"])
+    if notices := _notices(options.get("webhook", ()), options.get("on_event", ()), options.get("events")):
+        found["notices"] = notices
+    return found
 
 
 def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str | None) -> list[dict[str, Any]]:
-    """Who is told of what happens to the job: `Notice` of `local/record.py`."""
+    """Who is told of what happens to the job: `Notice` of `model/submission.py`."""
     if events is not None and not (webhooks or commands):
         raise InputError("--events", "--webhook or --on-event beside it", events)
     on = {"on": tuple(part for part in events.split(",") if part)} if events is not None else {}
@@ -138,28 +87,42 @@ def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str |
     return [each | on for each in [*told, *({"command": ("sh", "-c", each)} for each in commands)]]
 
 
-def _terminal() -> dict[str, int | bool]:
+def _terminal(wished: bool, _: str) -> dict[str, int | bool]:
     """A terminal for a job, as wide and high as this one."""
     from kant.cli.terminal import window
 
     return {"pty": True, **window()}
 
 
-def _words_of(training: str) -> str:
+def _words_of(training: str, option: str) -> str:
     """What a job trains, in words: of a file, or as they are given. Raises InputError."""
     from pathlib import Path
 
     from kant.workload.training_text import parse_training, read_training, training_text
 
+    if not training:
+        return ""
     if training.endswith(".toml") or Path(training).is_file():
         return training_text(read_training(Path(training)))
-    return training_text(parse_training("--training", training))
+    return training_text(parse_training(option, training))
 
 
-def _time_of(begin: str) -> float:
+def _time_of(begin: str, option: str) -> float:
     from datetime import datetime
 
-    return moment(begin, datetime.now())
+    return moment(begin, datetime.now(), option)
+
+
+READERS: dict[str, Callable[[Any, str], Any]] = {
+    "memory": lambda text, _: mebibytes(text),
+    "limit": lambda text, option: parse_limit(text, option) / SECOND,
+    "array": lambda text, _: tuple(parse_array(text.partition("%")[0])),
+    "moment": _time_of,
+    "pairs": lambda texts, _: dict(map(pair, texts)),
+    "terminal": _terminal,
+    "training": _words_of,
+}
+"""How the texts of options become values, where they are no such values themselves: by `Option.reads`."""
 
 
 def list_jobs(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from kant.sim.past import Past
 
 T = TypeVar("T")
-WARN_S = 60.0
-"""The default of `--warn`, which is no request."""
 
 
 class KubernetesPlace:
@@ -34,40 +32,26 @@ class KubernetesPlace:
         self.there = there
 
     def submit(self, wanted: Wanted) -> Submitted:
-        from kant.kube.user.job_manifest import JobRequest
+        from kant.kube.user.job_manifest import PodOptions
+        from kant.model.submission import Submission
 
         there = self.there
         assert isinstance(there, KubeSubmission), "the options of `kant submit`"
         _refuse(wanted)
-        if wanted.slurm:
+        if "slurm" in wanted:
             print("kant: on Kubernetes none of Slurm's variables is set, such as SLURM_JOB_ID", file=sys.stderr)
-        if wanted.array is not None and wanted.array != tuple(range(len(wanted.array))):
-            text = ",".join(map(str, wanted.array))
+        job = Submission(**wanted | {"workdir": str(wanted.get("workdir", ""))})
+        if job.array != tuple(range(len(job.array))):
+            text = ",".join(map(str, job.array))
             raise InputError("--array", "indices from 0 on without a gap, such as 0-9, on Kubernetes", text)
-        request = JobRequest(
-            command=wanted.command,
+        options = PodOptions(
             image=there.image,
-            name=wanted.name,
             pods=there.pods,
-            gpus=wanted.gpus,
-            cpus=wanted.cpus,
-            memory_mib=wanted.memory_mib,
-            gpu_resource=there.gpu_resource,
-            queue=wanted.queue,
             priority_class=there.priority_class,
-            time_s=wanted.time_s,
-            grace_s=wanted.grace_s,
-            retries=wanted.retries,
-            array=len(wanted.array or ()),
-            env=wanted.env,
-            workdir=str(wanted.workdir) if wanted.workdir is not None else "",
-            hold=wanted.hold,
-            preemptible=wanted.preemptible,
             within=there.within,
-            reservation=wanted.reservation,
-            training=wanted.training,
+            gpu_resource=there.gpu_resource,
         )
-        return Submitted([self._run(lambda jobs: jobs.submit(request))])
+        return Submitted([self._run(lambda jobs: jobs.submit(job, options))])
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
         raise InputError("--from", "one job at a time on Kubernetes")
@@ -208,27 +192,31 @@ class KubernetesPlace:
         return _with_extra(lambda: asyncio.run(whole()))
 
 
+_NO_DEPENDENCY = "none of its kind on Kubernetes, where jobs do not wait for each other"
+_MEANINGLESS = {
+    "after": ("--after", _NO_DEPENDENCY),
+    "after_ok": ("--after", _NO_DEPENDENCY),
+    "after_not_ok": ("--after", _NO_DEPENDENCY),
+    "singleton": ("--singleton", _NO_DEPENDENCY),
+    "terminal": ("--terminal", "no such thing on Kubernetes: `kubectl attach`"),
+    "output": ("--output", "no file on Kubernetes: `kant logs`"),
+    "error": ("--error", "no file on Kubernetes: `kant logs`"),
+    "notices": ("--webhook, --on-event", "none on Kubernetes, where others watch jobs"),
+    "begin": ("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`"),
+    "array_most": ("--array", "indices alone on Kubernetes, without %"),
+    "priority": ("--priority", "--priority-class NAME on Kubernetes, which has no other"),
+    "warn_s": ("--warn", "no warning on Kubernetes, which only ends pods (--grace)"),
+}
+"""Fields that have no meaning on Kubernetes: the option that is named, and what is said of it."""
+
+
 def _refuse(wanted: Wanted) -> None:
     """Refuse what has no meaning on Kubernetes."""
-    if wanted.after or wanted.after_ok or wanted.after_not_ok:
-        raise InputError("--after", "none of its kind on Kubernetes, where jobs do not wait for each other")
-    if wanted.singleton:
-        raise InputError("--singleton", "none of its kind on Kubernetes, where jobs do not wait for each other")
-    if wanted.terminal is not None:
-        raise InputError("--terminal", "no such thing on Kubernetes: `kubectl attach`")
-    for option, given in (("--output", wanted.output), ("--error", wanted.error)):
-        if given:
-            raise InputError(option, "no file on Kubernetes: `kant logs`", given)
-    if wanted.notices:
-        raise InputError("--webhook, --on-event", "none on Kubernetes, where others watch jobs")
-    if wanted.begin:
-        raise InputError("--begin", "no such time on Kubernetes: a CronJob, or --hold and `kant release`")
-    if wanted.array_most:
-        raise InputError("--array", "indices alone on Kubernetes, without %", wanted.array_most)
-    if wanted.priority:
-        raise InputError("--priority", "--priority-class NAME on Kubernetes, which has no other", wanted.priority)
-    if wanted.warn_s != WARN_S:
-        raise InputError("--warn", "no warning on Kubernetes, which only ends pods (--grace)", f"{wanted.warn_s:g}s")
+    for field, (option, expected) in _MEANINGLESS.items():
+        value = wanted.get(field)
+        if value or (field == "warn_s" and value is not None):
+            got = f"{value:g}s" if field == "warn_s" else value if isinstance(value, int | str) else None
+            raise InputError(option, expected, got if value is not True else None)
 
 
 def _is_chosen(row: Any, chosen: Filter) -> bool:

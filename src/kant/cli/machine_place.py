@@ -27,17 +27,17 @@ class MachinePlace:
         self.client = ServiceClient(home)
 
     def submit(self, wanted: Wanted) -> Submitted:
-        if not wanted.command:
+        if not wanted["command"]:
             raise InputError(
                 "COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`"
             )
-        jobs: list[str] = self.client.post("/v1/jobs", _wish(wanted, _environment(wanted.slurm)))["jobs"]
+        jobs: list[str] = self.client.post("/v1/jobs", _wish(wanted, _environment("slurm" in wanted)))["jobs"]
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
         rows = [{"line": number, "job": _wish(wanted, {})} for number, wanted in lines]
-        env = _environment(any(wanted.slurm for _, wanted in lines))
+        env = _environment(any("slurm" in wanted for _, wanted in lines))
         return Submitted(self.client.post("/v1/batches", {"lines": rows, "env": env})["jobs"])
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
@@ -49,7 +49,7 @@ class MachinePlace:
             }
             for stage in stages
         ]
-        env = _environment(any(stage.wanted.slurm for stage in stages))
+        env = _environment(any("slurm" in stage.wanted for stage in stages))
         return Submitted(self.client.post("/v1/workflows", {"stages": rows, "env": env})["jobs"])
 
     def jobs(self, chosen: Filter) -> Reply:
@@ -239,43 +239,18 @@ class MachinePlace:
 
 
 def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
-    """What is asked for, as the service takes it: a `Submission` of `local/record.py`."""
+    """What is asked for, as the service takes it: a `Submission` of `model/submission.py`."""
     mask = os.umask(0)
     os.umask(mask)
-    if wanted.slurm:
+    if wanted.get("slurm"):
         env = env | {"SLURM_SUBMIT_DIR": str(Path.cwd()), "SLURM_SUBMIT_HOST": os.uname().nodename}
-    return {
-        "command": wanted.command,
-        "workdir": str((wanted.workdir or Path.cwd()).absolute()),
-        "env": env | dict(wanted.env),
-        "name": wanted.name or Path(wanted.command[0]).name,
-        "queue": wanted.queue,
-        "priority": wanted.priority,
-        "gpus": wanted.gpus,
-        "cpus": wanted.cpus,
-        "memory_mib": wanted.memory_mib,
-        "time_s": wanted.time_s,
-        "warn_s": wanted.warn_s,
-        "grace_s": wanted.grace_s,
-        "retries": wanted.retries,
-        "array": wanted.array or (),
-        "after": wanted.after,
-        "after_ok": wanted.after_ok,
-        "after_not_ok": wanted.after_not_ok,
-        "array_most": wanted.array_most,
-        "begin": wanted.begin,
-        "singleton": wanted.singleton,
-        "hold": wanted.hold,
-        "preemptible": wanted.preemptible,
-        "reservation": wanted.reservation,
-        "training": wanted.training,
+    own = {
+        "name": wanted.get("name") or Path(wanted["command"][0]).name,
+        "workdir": str((wanted.get("workdir") or Path.cwd()).absolute()),
+        "env": env | wanted.get("env", {}),
         "umask": mask,
-        "terminal": wanted.terminal,
-        "output": wanted.output,
-        "error": wanted.error,
-        "slurm": wanted.slurm,
-        "notices": wanted.notices,
     }
+    return wanted | own
 
 
 def _environment(slurm: bool) -> dict[str, str]:

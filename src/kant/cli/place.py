@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from kant.cli.output import Printable, Reply
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from kant.sim.past import Past
 
 
@@ -17,44 +15,14 @@ LIVE = "held,blocked,waiting,running,stopping"
 """The phases of jobs that are not over."""
 
 
-class Wanted(NamedTuple):
-    """What `kant submit` is asked for. `array` is None for a single job; the other amounts are as the options say."""
-
-    command: tuple[str, ...]
-    gpus: float
-    cpus: float | None
-    memory_mib: int
-    time_s: float | None
-    name: str
-    queue: str
-    priority: int
-    array: tuple[int, ...] | None
-    after: tuple[str, ...]
-    after_ok: tuple[str, ...]
-    after_not_ok: tuple[str, ...]
-    array_most: int
-    begin: float
-    retries: int
-    warn_s: float
-    grace_s: float
-    env: tuple[tuple[str, str], ...]
-    workdir: Path | None
-    singleton: bool
-    hold: bool
-    preemptible: bool
-    terminal: dict[str, int | bool] | None
-    reservation: str = ""
-    training: str = ""
-    output: str = ""
-    error: str = ""
-    notices: tuple[dict[str, Any], ...] = ()
-    slurm: bool = False
+Wanted: TypeAlias = dict[str, Any]
+"""What `kant submit` is asked for: fields of a `JobRequest` as JSON has them, without those that nobody said."""
 
 
 class WantedStage(NamedTuple):
     """A stage of a workflow: its job, the places of the stages that have to end (well) before, and what is known of it.
 
-    `facts` is a `StageOf` of `local/record.py`.
+    `facts` is a `StageOf` of `model/submission.py`.
     """
 
     wanted: Wanted

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from kant.model.job_request import OPTIONS
+
 Kind = Callable[[str], Any]
 NUMBER = re.compile("[0-9]{1,9}([.][0-9]{1,9})?")
 WHOLE = re.compile("-?[0-9]{1,18}")
@@ -27,31 +29,37 @@ def _whole(text: str) -> int | None:
 
 
 FLAG, UNSET = (lambda _: True), (lambda _: False)
-NAMES = {"--no-preemptible": "preemptible", "--after-any": "after", "--from": "lines"}
-"""Parameters that are not named as their options."""
-MANY = ("--after", "--after-any", "--after-ok", "--after-not-ok", "--env", "--webhook", "--on-event")
-"""Options that may be repeated."""
-HERE: dict[str, Kind] = {"--home": Path, "--json": FLAG}
-OPTIONS: dict[str, dict[str, Kind]] = {
-    "submit": {
-        "--gpus": _number, "--cpus": _number, "--memory": str, "--time": str, "--name": str, "--queue": str,
-        "--priority": _whole, "--array": str, "--begin": str, "--retries": _whole, "--warn": str, "--grace": str,
-        "--reservation": str, "--training": str, "--output": str, "--error": str, "--events": str,
-        "--from": Path, "--workdir": Path, "--singleton": FLAG, "--hold": FLAG, "--preemptible": FLAG,
-        "--no-preemptible": UNSET, "--wait": FLAG, "--terminal": FLAG, "--slurm": FLAG,
-        **dict.fromkeys(MANY, str), **HERE,
-    },
+KINDS: dict[str, Kind] = {"number": _number, "whole": _whole, "flag": FLAG, "terminal": FLAG, "folder": Path}
+"""What makes a value of the text that follows an option, by `Option.reads`; of others the text itself is the value."""
+HERE: dict[str, tuple[str, Kind]] = {"--home": ("home", Path), "--json": ("json", FLAG)}
+
+
+def _of_submit() -> dict[str, tuple[str, Kind]]:
+    found = {
+        flag: (name, KINDS.get(said.option.reads, str))
+        for name, said in OPTIONS.items()
+        for flag in said.flags
+        if flag.startswith("--")
+    }
+    unset = {f"--no-{name}": (name, UNSET) for name, said in OPTIONS.items() if said.default is True}
+    return found | unset | {"--from": ("lines", Path), "--wait": ("wait", FLAG)} | HERE
+
+
+KNOWN: dict[str, dict[str, tuple[str, Kind]]] = {
+    "submit": _of_submit(),
     "jobs": {
-        "--all": FLAG, "--queue": str, "--state": str, "--user": str, "--limit": _whole, "--before": _whole, **HERE,
+        "--all": ("all", FLAG), "--queue": ("queue", str), "--state": ("state", str), "--user": ("user", str),
+        "--limit": ("limit", _whole), "--before": ("before", _whole), **HERE,
     },
     "why": HERE,
 }  # fmt: skip
-"""The options of each verb, and what makes a value of the text that follows them; None where `verbs` shall."""
+"""The options of each verb: the parameter that each is, and what makes a value of the text that follows it, None where
+`verbs` shall."""
 
 
 def quick(arguments: list[str]) -> Callable[[], int] | None:
     """What a plain line of one of these verbs does; None for any other line."""
-    if not arguments or arguments[0] not in OPTIONS or os.environ.get("KANT_KUBE"):
+    if not arguments or arguments[0] not in KNOWN or os.environ.get("KANT_KUBE"):
         return None
     found = parsed(arguments)
     if found is None:
@@ -71,21 +79,20 @@ def quick(arguments: list[str]) -> Callable[[], int] | None:
 
 def parsed(arguments: list[str]) -> tuple[tuple[str, ...], dict[str, Any]] | None:
     """The words and the options of a plain line, options as the parameters of the verb; None for another line."""
-    known, found = OPTIONS[arguments[0]], dict[str, Any]()
+    known, found = KNOWN[arguments[0]], dict[str, Any]()
     at, end = 1, len(arguments)
     while at < end and arguments[at].startswith("-") and arguments[at] != "--":
         option, equals, text = arguments[at].partition("=")
-        kind = known.get(option)
+        name, kind = known.get(option, ("", None))
         if kind is None or (equals and kind in (FLAG, UNSET)):
             return None
         if kind not in (FLAG, UNSET) and not equals:
             at += 1
             text = arguments[at] if at < end else ""
         value = kind(text)
-        name = NAMES.get(option) or option[2:].replace("-", "_")
         if value is None or (kind not in (FLAG, UNSET) and (not text or (text[0] == "-" and text != "-"))):
             return None
-        if option in MANY:
+        if name in OPTIONS and OPTIONS[name].option.many:
             found[name] = (*found.get(name, ()), value)
         elif name in found:
             return None

@@ -13,30 +13,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kant.model.errors import InputError
+from kant.model.job_request import OPTIONS
 
 PIPE = "standard input"
 MOST = 1 << 20  # bytes of a script that are read
-REPEATED = frozenset({"--env", "--after", "--after-any", "--after-ok", "--after-not-ok", "--webhook", "--on-event"})
-FLAGS = frozenset(
-    {
-        "--hold",
-        "--singleton",
-        "--terminal",
-        "--wait",
-        "--json",
-        "--preemptible",
-        "--no-preemptible",
-        "--kube",
-        "--no-kube",
-        "--slurm",
-    }
-)
-OWN_SHORT = {"-o": "--output", "-e": "--error", "-n": "--namespace"}
+REPEATED = frozenset(flag for said in OPTIONS.values() if said.option.many for flag in said.flags)
+FLAGS = frozenset({flag for said in OPTIONS.values() if said.is_flag for flag in said.flags}) | {
+    "--no-preemptible", "--wait", "--json", "--kube", "--no-kube"
+}  # fmt: skip
+OWN_SHORT = {said.flags[1]: said.flags[0] for said in OPTIONS.values() if said.flags[-1][1] != "-"} | {
+    "-n": "--namespace"
+}
 """The short names of options of `kant submit`."""
-SHORT = {
-    "-J": "--job-name", "-t": "--time", "-p": "--partition", "-c": "--cpus-per-task", "-a": "--array", "-G": "--gpus",
-    "-d": "--dependency", "-D": "--chdir", "-H": "--hold", "-o": "--output", "-e": "--error", "-N": "--nodes",
-    "-n": "--ntasks", "-b": "--begin",
+SHORT = {short: long for long, short in (said.option.slurm for said in OPTIONS.values() if said.option.slurm)} | {
+    "-t": "--time", "-G": "--gpus", "-d": "--dependency", "-H": "--hold", "-N": "--nodes", "-n": "--ntasks",
 }  # fmt: skip
 """The short names of options of sbatch."""
 
@@ -287,10 +277,7 @@ def _dependency(value: str, place: str) -> list[str]:
     return found
 
 
-_SAME = {
-    "--job-name": "--name", "--partition": "--queue", "--cpus-per-task": "--cpus", "--array": "--array",
-    "--chdir": "--workdir", "--begin": "--begin", "--output": "--output", "--error": "--error",
-}  # fmt: skip
+_SAME = {said.option.slurm[0]: said.flags[0] for said in OPTIONS.values() if said.option.slurm}
 """Options of sbatch whose value means the same to Kant."""
 _SLURM: dict[str, Callable[[str, str], list[str]]] = {
     "--time": _time, "--mem": _memory, "--gpus": _gpus, "--gpus-per-node": _gpus, "--gres": _gres,

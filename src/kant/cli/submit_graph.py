@@ -49,17 +49,17 @@ def stages_of(path: Path, base: Wanted) -> list[WantedStage]:
     from kant.optimize.workflow.file import likely_graph, read_workflow
 
     for name in ("command", "gpus", "cpus", "memory_mib", "time_s", "retries"):
-        if getattr(base, name):
+        if base.get(name):
             option = {"command": "COMMAND", "memory_mib": "--memory", "time_s": "--time"}.get(name, f"--{name}")
-            raise InputError(option, "none beside --graph: the stages of the file say it", getattr(base, name))
-    if base.array is not None:
+            raise InputError(option, "none beside --graph: the stages of the file say it", base[name])
+    if "array" in base:
         raise InputError("--array", "none beside --graph")
     file = read_workflow(path)
     if len(file.stages) > MOST_STAGES:
         raise InputError(str(path), f"at most {MOST_STAGES:,} stages", len(file.stages))
     graph = likely_graph(file)
     place = {stage.id: n for n, stage in enumerate(file.stages)}
-    title = base.name or path.stem
+    title = base.get("name") or path.stem
     way: tuple[str, ...] = ()
     length = -1.0
     if graph is not None:
@@ -99,22 +99,19 @@ def _wanted(file: WorkflowFile, stage: StageTable, base: Wanted, title: str) -> 
         if time_s <= 0:
             raise InputError(file.where(stage, "time"), "a duration such as 2h", stage.time)
     try:
-        memory = mebibytes(stage.memory)
+        memory = mebibytes(stage.memory) if stage.memory is not None else 0
     except InputError as error:
         raise InputError(file.where(stage, "memory"), error.expected, error.got) from None
-    first = not stage.ahead
-    return base._replace(
-        command=("sh", "-c", stage.run) if isinstance(stage.run, str) else tuple(stage.run),
-        gpus=stage.gpus,
-        cpus=stage.cpus,
-        memory_mib=memory,
-        time_s=time_s,
-        retries=stage.retries,
-        name=f"{title}/{stage.id}",
-        queue=stage.queue or base.queue,
-        priority=stage.priority or base.priority,
-        env=(*base.env, *stage.env.items()),
-        after=base.after if first else (),
-        after_ok=base.after_ok if first else (),
-        after_not_ok=base.after_not_ok if first else (),
-    )
+    ahead = ("after", "after_ok", "after_not_ok") if stage.ahead else ()
+    return {name: value for name, value in base.items() if name not in ahead} | {
+        "command": ("sh", "-c", stage.run) if isinstance(stage.run, str) else tuple(stage.run),
+        "gpus": stage.gpus,
+        "cpus": stage.cpus,
+        "memory_mib": memory,
+        "time_s": time_s,
+        "retries": stage.retries,
+        "name": f"{title}/{stage.id}",
+        "queue": stage.queue or base.get("queue", "default"),
+        "priority": stage.priority or base.get("priority", 0),
+        "env": base.get("env", {}) | stage.env,
+    }

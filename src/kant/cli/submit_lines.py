@@ -18,14 +18,13 @@ from kant.cli.places import place_of
 from kant.cli.quick import parsed
 from kant.cli.scripts import command_at, expanded
 from kant.model.errors import InputError
+from kant.model.job_request import OPTIONS
 from kant.service.client import RefusedError
 
 if TYPE_CHECKING:
     from kant.cli.kube_options import KubeSubmission
 
 MOST = 10_000
-MANY = ("env", "after", "after_ok", "after_not_ok", "webhook", "on_event")
-"""Options of which a line adds to those of the command line."""
 ONCE = ("wait", "json", "home", "graph", "lines", "there")
 """Options that are about all lines together."""
 
@@ -80,7 +79,7 @@ def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
             option = {"lines": "--from", "there": "--kube"}.get(name, f"--{name}")
             raise InputError(place, "what one job asks for; of all of them together the command line says it", option)
     own = {name: value for name, value in own.items() if name not in ONCE}
-    together = {name: (*base.get(name, ()), *own[name]) for name in MANY if name in own}
+    together = {name: (*base.get(name, ()), *own[name]) for name in own if OPTIONS[name].option.many}
     try:
         return wanted(command, **base | own | together)
     except InputError as error:

@@ -15,6 +15,8 @@ from typing import Any
 OUTPUT = Path(__file__).with_name("generated.py")
 OPEN = frozenset({"ClusterAnswer"})
 """Answers that have more than the document says: they come as they are."""
+OURS = frozenset({"Notice", "StageOf", "Submission", "Terminal"})
+"""What the service takes as this program has it: there is one `JobRequest`."""
 PLAIN = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 HEAD = '''"""The types and routes of the service. Written by `python -m kant.client.generate`: change that, not this.
 
@@ -28,9 +30,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Literal, Protocol, TypeVar, cast
 
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, UnsetType
 
 from kant.client.shown import Shown
+from kant.model.submission import StageOf, Submission, Terminal
 
 T = TypeVar("T")
 '''
@@ -122,20 +125,15 @@ def _about(text: str, depth: int) -> str:
 
 
 def _struct(name: str, schema: dict[str, Any]) -> str:
-    if name in OPEN:
+    if name in OPEN | OURS:
         return ""
     head = f"\n\nclass {name}(Shown, kw_only=True, omit_defaults=True):\n"
     lines = [head, _about(schema.get("description", name), 1)]
     required = set(schema.get("required", ()))
     for field, own in schema["properties"].items():
-        default = "" if field in required else f" = {_default(own.get('default'))}"
+        default = "" if field in required else f" = {own.get('default')!r}"
         lines.append(("\n" if len(lines) == 2 else "") + f"    {field}: {_type(own)}{default}\n")
     return "".join(lines)
-
-
-def _default(value: Any) -> str:
-    """A default as a field of msgspec has it."""
-    return f"field(default_factory=lambda: {value!r})" if isinstance(value, list | dict) and value else repr(value)
 
 
 def _method(method: str, path: str, route: dict[str, Any], later: str) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Literal, Protocol, TypeVar, cast
 
-from msgspec import UNSET, UnsetType, field
+from msgspec import UNSET, UnsetType
 
 from kant.client.shown import Shown
+from kant.model.submission import StageOf, Submission, Terminal
 
 T = TypeVar("T")
 
@@ -216,18 +217,6 @@ class JobUpdate(Shown, kw_only=True, omit_defaults=True):
     name: str | None = None
 
 
-class Notice(Shown, kw_only=True, omit_defaults=True):
-    """Who is told of what happens to a job: an address to which it is posted as JSON (`webhook`), or a `command`
-    that reads that from its standard input. `on`: of what. `anywhere`: the address may lead to this machine and
-    its networks; Kant sets it, for operators.
-    """
-
-    on: list[Literal["cancelled", "failed", "finished", "rejected", "requeued", "started", "submitted"]] = field(default_factory=lambda: ['finished', 'failed', 'cancelled', 'rejected'])
-    webhook: str = ''
-    command: list[str] = []
-    anywhere: bool = False
-
-
 class Outcomes(Shown, kw_only=True, omit_defaults=True):
     """How the job, or those of the array, have ended. `over`: all of them."""
 
@@ -360,83 +349,6 @@ class ServiceHealth(Shown, kw_only=True, omit_defaults=True):
     journal: str
     complaint: str = ''
     starting: str = ''
-
-
-class StageOf(Shown, kw_only=True, omit_defaults=True):
-    """The stage of a workflow that a job is, and what the workflow's durations say of it, if all of them are
-    given.
-
-    `critical_path` has the stages of the longest way through the workflow, of a long one the first and the
-    last; `length_s` is how long that takes, and `slack_s` by how much the longest way through this stage is
-    shorter (-1: not known).
-    """
-
-    workflow: str
-    stage: str
-    critical_path: list[str] = []
-    length_s: float = -1.0
-    slack_s: float = -1.0
-
-
-class Submission(Shown, kw_only=True, omit_defaults=True):
-    """A command to run, and what it asks for. `command` is a program and its arguments: no shell comes between.
-
-    `gpus` is a whole number, or less than 1: a share of one GPU. Without GPUs `cpus` is 1 by default, else 0:
-    not counted. `memory_mib` 0: not counted. A run gets no more of what is counted. `time_s` is the longest
-    that one run may last (None: no limit); `warn_s` before that it gets SIGUSR1, if it has a handler. When it
-    is stopped it gets SIGTERM, and SIGKILL `grace_s` later. With `singleton` it starts after every earlier job
-    of its user and name has ended. `array` submits it once for each index; at most `array_most` of them wait
-    for a place or run at once (0: all). It starts after the jobs `after` have ended, those of `after_ok` well
-    and those of `after_not_ok` otherwise, and not before `begin`, in seconds since the Unix epoch; a failed job
-    is tried again `retries` times. With `preemptible` false no other job takes its place. `stage` says which
-    stage of a workflow it is. Without a `terminal` nobody can be attached, and its standard input is empty. It
-    runs inside the `reservation` that it names, while that lasts. `training` says what it trains, in the words
-    of a trace (docs/step-time.md). What it writes goes to the file `output`, too, or what is an error to the
-    file `error`: names in which `%` and a letter stand for others (docs/up.md). With `slurm` its environment
-    has the variables that Slurm gives a batch script. `notices` say who is told of it.
-    """
-
-    command: list[str]
-    workdir: str
-    env: dict[str, str] = {}
-    name: str = ''
-    queue: str = 'default'
-    priority: int = 0
-    gpus: float = 0
-    cpus: float | None = None
-    memory_mib: int = 0
-    time_s: float | None = None
-    warn_s: float = 60.0
-    grace_s: float = 30.0
-    retries: int = 0
-    array: list[int] = []
-    after: list[str] = []
-    after_ok: list[str] = []
-    after_not_ok: list[str] = []
-    array_most: int = 0
-    begin: float = 0.0
-    singleton: bool = False
-    hold: bool = False
-    preemptible: bool = True
-    umask: int = 18
-    stage: StageOf | None = None
-    terminal: Terminal | None = None
-    reservation: str = ''
-    training: str = ''
-    output: str = ''
-    error: str = ''
-    slurm: bool = False
-    notices: list[Notice] = []
-
-
-class Terminal(Shown, kw_only=True, omit_defaults=True):
-    """That a run reads what is typed by whoever is attached to it: from a terminal (`pty`) of so many rows and
-    columns until somebody has another window, or else from a pipe.
-    """
-
-    pty: bool = True
-    rows: int = 24
-    columns: int = 80
 
 
 class Usage(Shown, kw_only=True, omit_defaults=True):

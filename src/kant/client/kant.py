@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from kant.client.generated import Api, AsyncApi, JobDetail, JobOutcome, JobRow, Submission, Usage, Why
+from kant.client.generated import Api, AsyncApi, JobDetail, JobOutcome, JobRow, Usage, Why
 from kant.client.shown import fields_html, table_html
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 from kant.service.client import ServiceClient, home_of
 
 T = TypeVar("T")

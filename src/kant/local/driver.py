@@ -31,7 +31,7 @@ from kant.local.executor import LocalExecutor
 from kant.local.gpu_health import GpuHealth
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
-from kant.local.record import Book, JobPhase, JobRecord, SignalName, Submission
+from kant.local.record import Book, JobPhase, JobRecord, SignalName
 from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
@@ -43,6 +43,7 @@ from kant.model.event import (
     JobStarted,
     QueuesChanged,
 )
+from kant.model.submission import Submission
 from kant.model.tenant import QueueConfig
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile

@@ -13,10 +13,11 @@ from kant.cluster.columns import J_SUBMIT
 from kant.live.core import Core
 from kant.local.clock import SteadyClock
 from kant.local.launch import Launcher
-from kant.local.record import OVER, Book, JobPhase, JobRecord, Submission
+from kant.local.record import OVER, Book, JobPhase, JobRecord
 from kant.local.submission import job_of
 from kant.model.event import JobCancelled, JobSubmitted
 from kant.model.node import Node
+from kant.model.submission import Submission
 
 
 class LocalJobs:

@@ -15,11 +15,11 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from kant.live.core import Core
-from kant.local.record import Text
 from kant.local.submission import indices
 from kant.model.errors import InputError
 from kant.model.event import BookingEnded, GpusBooked
 from kant.model.node import ClusterSpec
+from kant.model.submission import Text
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.optimize.calendar.choose import Choice, Held, Taken, Wish, choose
 from kant.optimize.calendar.standing import standing

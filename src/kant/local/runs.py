@@ -27,7 +27,7 @@ from kant.local.descriptors import KEPT_FROM_RUNS, is_scarce
 from kant.local.forks import Answer, Fork, ForkServer
 from kant.local.memory import remove
 from kant.local.processes import boot_id, kill_marked, started
-from kant.local.record import Terminal
+from kant.model.submission import Terminal
 
 MARK = "KANT_RUN"
 REBOOTED = "the machine was started anew"

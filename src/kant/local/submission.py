@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kant.local.patterns import check_pattern, filled
-from kant.local.record import JobRecord, Notice, Submission
+from kant.local.record import JobRecord
 from kant.local.runs import MARK, Spec
 from kant.local.slurm import slurm_env
 from kant.model.cut import blocks_for, pods_of
@@ -16,6 +16,7 @@ from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, MEMORY, NODE
+from kant.model.submission import Notice, Submission
 from kant.model.units import GPU, SECOND
 from kant.workload.training_text import parse_training
 

@@ -19,12 +19,13 @@ from kant.insight.calibration import CalibrationState
 from kant.insight.past_jobs import MOST_RUNS, PastRun
 from kant.kube.lead.calibration_store import learned_object
 from kant.kube.objects.names import OWN
-from kant.kube.user.job_manifest import TAIL, JobRequest, job_manifest
+from kant.kube.user.job_manifest import TAIL, PodOptions, job_manifest
 from kant.kube.user.old_jobs import history_objects
 from kant.kube.user.queue_objects import class_of, priority_class, queue_objects
 from kant.live.learned import SavedCalibration, digest
-from kant.local.record import JobPhase, JobRecord, Submission
+from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 from kant.model.tenant import QueueConfig
 from kant.model.units import GPU, SECOND
 from kant.scheduler.profile import parse_profile
@@ -122,7 +123,7 @@ def _jobs(
         why = _held(record)
         try:
             _check(record.submission, header.widest)
-            manifest = job_manifest(_request(record, count, bool(why), options), options.namespace)
+            manifest = job_manifest(*_request(record, count, bool(why), options), options.namespace)
         except InputError as error:
             left_out[record.id] = str(error)
             continue
@@ -155,31 +156,21 @@ def _arrays(waiting: list[JobRecord]) -> Iterable[tuple[JobRecord, int]]:
             yield record, len(members[record.array])
 
 
-def _request(record: JobRecord, count: int, hold: bool, options: KubernetesOptions) -> JobRequest:
+def _request(record: JobRecord, count: int, hold: bool, options: KubernetesOptions) -> tuple[Submission, PodOptions]:
     wish = record.submission
-    env = tuple((name, wish.env[name]) for name in options.env if name in wish.env)
+    env = {name: wish.env[name] for name in options.env if name in wish.env}
     if record.index >= 0 and not count:
-        env += (("KANT_ARRAY_INDEX", str(record.index)),)
-    return JobRequest(
-        command=wish.command,
-        image=options.image,
-        name=wish.name,
-        gpus=wish.gpus,
-        cpus=wish.cpus,
-        memory_mib=wish.memory_mib,
-        gpu_resource=options.gpu_resource,
-        queue=wish.queue,
-        priority_class=class_of(wish.priority),
-        time_s=wish.time_s,
-        grace_s=wish.grace_s,
-        retries=max(wish.retries - record.failures, 0),
-        array=count,
+        env["KANT_ARRAY_INDEX"] = str(record.index)
+    job = msgspec.structs.replace(
+        wish,
         env=env,
+        retries=max(wish.retries - record.failures, 0),
+        array=tuple(range(count)),
         workdir=wish.workdir if options.workdir else "",
         hold=hold,
-        preemptible=wish.preemptible,
-        reservation=wish.reservation,
-        training=wish.training,
+    )
+    return job, PodOptions(
+        image=options.image, priority_class=class_of(wish.priority), gpu_resource=options.gpu_resource
     )
 
 

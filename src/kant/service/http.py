@@ -18,18 +18,10 @@ from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.live.questions import UnknownJobError
-from kant.local.record import (
-    OVER,
-    Batch,
-    JobPhase,
-    JobRecord,
-    JobSignal,
-    JobUpdate,
-    Submission,
-    WorkflowSubmission,
-)
+from kant.local.record import OVER, Batch, JobPhase, JobRecord, JobSignal, JobUpdate, WorkflowSubmission
 from kant.local.reservations import ReservationWish
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.connections import Connection, TooManyError
 from kant.service.events import Events

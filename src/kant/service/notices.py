@@ -27,9 +27,10 @@ from msgspec import Struct
 
 from kant.live.logs import log_event
 from kant.local.accounts import account_of
-from kant.local.record import OVER, JobPhase, JobRecord, Notice
+from kant.local.record import OVER, JobPhase, JobRecord
 from kant.local.submission import check_notice
 from kant.model.errors import InputError
+from kant.model.submission import Notice
 from kant.service.store import shown
 
 log = logging.getLogger("kant.service")

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import msgspec
 
 from kant.local.accounts import account_of
-from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, Submission, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, WorkflowSubmission
 from kant.local.reservations import ReservationWish
 from kant.local.submission import check_room, checked
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 from kant.service.questions import LocalQuestions
 from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_queue
 from kant.service.store import digest_of

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from kant import __version__
-from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, Submission, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, WorkflowSubmission
 from kant.local.reservations import ReservationWish
+from kant.model.submission import Submission
 from kant.service.views import (
     AuditLog,
     ClusterAnswer,

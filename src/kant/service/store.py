@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from kant.local.record import OVER, JobPhase, JobRecord, Submission
+from kant.local.record import OVER, JobPhase, JobRecord
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 from kant.service.roles import Caller
 from kant.service.usage import usage_in
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from kant.local.record import StageOf, Terminal
+from kant.model.submission import StageOf, Terminal
 
 
 class JobRow(Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from kant.kube.translate.annotations import RUNTIME
 from kant.kube.translate.groups import INDEX, MIN_AVAILABLE
 from kant.kube.user.job_objects import OF_JOB
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 
 LONGEST_NAME = 46
 """Characters of a name before what makes it unique: with that and the index of a pod it is a host name (63)."""
@@ -27,66 +28,51 @@ LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
-    """What is wanted. `gpus`, `cpus` and `memory_mib` are of each of the `pods`; times are seconds.
+class PodOptions:
+    """What only Kubernetes asks of a job: so many `pods`, each with what the job asks for, and what they are.
 
-    `array`: so many pods that start one by one; 0 for a gang.
+    `within` is a level of the fabric that has to hold all of them.
     """
 
-    command: tuple[str, ...]
     image: str
-    name: str = ""
     pods: int = 1
-    gpus: float = 0
-    cpus: float | None = None
-    memory_mib: int = 0
-    gpu_resource: str = "nvidia.com/gpu"
-    queue: str = "default"
     priority_class: str = ""
-    time_s: float | None = None
-    grace_s: float = 30.0
-    retries: int = 0
-    array: int = 0
-    env: tuple[tuple[str, str], ...] = ()
-    workdir: str = ""
-    hold: bool = False
-    preemptible: bool = True
     within: str = ""
-    reservation: str = ""
-    training: str = ""
+    gpu_resource: str = "nvidia.com/gpu"
     scheduler_name: str = "kant"
 
 
-def job_manifest(request: JobRequest, namespace: str) -> dict[str, Any]:
+def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[str, Any]:
     """The object to create. Raises InputError for what Kubernetes or Kant would refuse.
 
-    That of a gang (`request.pods` over 1) has its whole name and is suspended: it may start when its Service is there.
+    Each index of an array is a pod that starts alone. That of a gang (`options.pods` over 1) has its whole name and is
+    suspended: it may start when its Service is there.
     """
-    _check(request)
-    count, gang = request.array or request.pods, request.pods > 1
-    name = _name(request.name or request.command[0].rpartition("/")[2])
+    _check(job, options)
+    count, gang = len(job.array) or options.pods, options.pods > 1
+    name = _name(job.name or job.command[0].rpartition("/")[2])
     whole = f"{name}-{''.join(secrets.choice(TAIL) for _ in range(5))}" if gang else ""
-    labels = {f"{OWN}/queue": request.queue}
-    notes = {f"{OWN}/preemptible": "true" if request.preemptible else "false"}
+    labels = {f"{OWN}/queue": job.queue}
+    notes = {f"{OWN}/preemptible": "true" if job.preemptible else "false"}
     if count > 1:
-        notes[MIN_AVAILABLE] = "1" if request.array else str(count)
-    if request.time_s is not None:  # others plan with it, as on one machine
-        notes[RUNTIME] = f"{math.ceil(request.time_s)}s"
-    said = {"topology-required": request.within, "reservation": request.reservation, "training": request.training}
+        notes[MIN_AVAILABLE] = "1" if job.array else str(count)
+    if job.time_s is not None:  # others plan with it, as on one machine
+        notes[RUNTIME] = f"{math.ceil(job.time_s)}s"
+    said = {"topology-required": options.within, "reservation": job.reservation, "training": job.training}
     notes |= {f"{OWN}/{key}": value for key, value in said.items() if value}
     spec: dict[str, Any] = {
-        "schedulerName": request.scheduler_name,
+        "schedulerName": options.scheduler_name,
         "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": math.ceil(request.grace_s),
-        "containers": [_container(request, name, whole)],
+        "terminationGracePeriodSeconds": math.ceil(job.grace_s),
+        "containers": [_container(job, options, name, whole)],
     }
     if gang:
         spec["subdomain"] = whole
-    if request.time_s is not None:  # of the pod: what a Job waits for its start is not counted
-        spec["activeDeadlineSeconds"] = max(math.ceil(request.time_s), 1)
-    if request.priority_class:
-        spec["priorityClassName"] = request.priority_class
-    tries = {"backoffLimitPerIndex": request.retries} if request.array else {"backoffLimit": request.retries}
+    if job.time_s is not None:  # of the pod: what a Job waits for its start is not counted
+        spec["activeDeadlineSeconds"] = max(math.ceil(job.time_s), 1)
+    if options.priority_class:
+        spec["priorityClassName"] = options.priority_class
+    tries = {"backoffLimitPerIndex": job.retries} if job.array else {"backoffLimit": job.retries}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -96,7 +82,7 @@ def job_manifest(request: JobRequest, namespace: str) -> dict[str, Any]:
             "completionMode": "Indexed",
             "completions": count,
             "parallelism": count,
-            "suspend": request.hold or gang,
+            "suspend": job.hold or gang,
             **tries,
             "podFailurePolicy": {"rules": [_PREEMPTED]},
             "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": spec},
@@ -119,48 +105,48 @@ _PREEMPTED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget
 """A pod that is evicted waits and runs anew. That is no failure of the job."""
 
 
-def _container(request: JobRequest, name: str, gang: str) -> dict[str, Any]:
+def _container(job: Submission, options: PodOptions, name: str, gang: str) -> dict[str, Any]:
     requests: dict[str, str] = {}
-    cpus = request.cpus if request.cpus is not None else (0.0 if request.gpus else 1.0)
+    cpus = job.cpus if job.cpus is not None else (0.0 if job.gpus else 1.0)
     if cpus:
         requests["cpu"] = f"{math.ceil(cpus * 1000)}m"
-    if request.memory_mib:
-        requests["memory"] = f"{request.memory_mib}Mi"
+    if job.memory_mib:
+        requests["memory"] = f"{job.memory_mib}Mi"
     resources: dict[str, Any] = {"requests": requests} if requests else {}
-    if request.gpus:
-        resources["limits"] = {request.gpu_resource: str(int(request.gpus))}
-    own = {"KANT_JOB_NAME": request.name or name, "KANT_QUEUE": request.queue, "KANT_GPUS": f"{request.gpus:g}"}
-    indices = ["KANT_ARRAY_INDEX"] if request.array else []
+    if job.gpus:
+        resources["limits"] = {options.gpu_resource: str(int(job.gpus))}
+    own = {"KANT_JOB_NAME": job.name or name, "KANT_QUEUE": job.queue, "KANT_GPUS": f"{job.gpus:g}"}
+    indices = ["KANT_ARRAY_INDEX"] if job.array else []
     if gang:
-        told, indices = _meeting(request, gang)
+        told, indices = _meeting(job, options, gang)
         own |= told
-    own |= dict(request.env)
+    own |= job.env
     env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in own.items()]
     env.append(_from_label("KANT_JOB_ID", OF_JOB))
     env += [_from_label(key, INDEX) for key in indices if key not in own]
     made = {
         "name": "main",
-        "image": request.image,
-        "command": list(request.command),
+        "image": options.image,
+        "command": list(job.command),
         "env": env,
         "resources": resources,
     }
-    return made | ({"workingDir": request.workdir} if request.workdir else {})
+    return made | ({"workingDir": job.workdir} if job.workdir else {})
 
 
-def _meeting(request: JobRequest, gang: str) -> tuple[dict[str, str], list[str]]:
+def _meeting(job: Submission, options: PodOptions, gang: str) -> tuple[dict[str, str], list[str]]:
     """What the pods of a gang have to know of each other, and what is the index of each.
 
     As torchrun reads it (`PET_…` are the defaults of its options). Rank and world size are of processes: Kant knows
     them where a pod has one GPU at most, and else the launcher of the processes says them.
     """
-    told = {"MASTER_ADDR": f"{gang}-0.{gang}", "MASTER_PORT": MASTER_PORT, "NNODES": str(request.pods)}
+    told = {"MASTER_ADDR": f"{gang}-0.{gang}", "MASTER_PORT": MASTER_PORT, "NNODES": str(options.pods)}
     told |= {f"PET_{key}": value for key, value in told.items()}
     indices = ["NODE_RANK", "PET_NODE_RANK"]
-    if request.gpus > 1:
-        told["PET_NPROC_PER_NODE"] = str(int(request.gpus))
+    if job.gpus > 1:
+        told["PET_NPROC_PER_NODE"] = str(int(job.gpus))
     else:
-        told["WORLD_SIZE"] = str(request.pods)
+        told["WORLD_SIZE"] = str(options.pods)
         indices.append("RANK")
     return told, indices
 
@@ -169,25 +155,25 @@ def _from_label(name: str, label: str) -> dict[str, Any]:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
 
 
-def _check(request: JobRequest) -> None:
-    if not request.command:
+def _check(job: Submission, options: PodOptions) -> None:
+    if not job.command:
         raise InputError("COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`")
-    if not request.image:
+    if not options.image:
         raise InputError("--image", "the image in which the command runs on Kubernetes")
-    if request.gpus != int(request.gpus) or not 0 <= request.gpus <= 1024:
-        raise InputError("--gpus", "a whole number of GPUs for each pod on Kubernetes", request.gpus)
-    if not 1 <= request.pods <= 10_000:
-        raise InputError("--pods", "a whole number from 1 to 10,000", request.pods)
-    if request.cpus is not None and not 0 <= request.cpus <= 1_000_000:
-        raise InputError("--cpus", "a number of cores", request.cpus)
-    if request.retries < 0:
-        raise InputError("--retries", "a whole number from 0", request.retries)
-    if request.array and request.pods != 1:
-        raise InputError("--array", "no --pods beside it: each index is one pod", request.pods)
-    if not LABEL.fullmatch(request.queue):
-        raise InputError("--queue", "a name of letters, digits, '.', '_' and '-', at most 63", request.queue)
-    if request.workdir and not request.workdir.startswith("/"):
-        raise InputError("--workdir", "a folder of the image, from / on", request.workdir)
+    if job.gpus != int(job.gpus) or not 0 <= job.gpus <= 1024:
+        raise InputError("--gpus", "a whole number of GPUs for each pod on Kubernetes", job.gpus)
+    if not 1 <= options.pods <= 10_000:
+        raise InputError("--pods", "a whole number from 1 to 10,000", options.pods)
+    if job.cpus is not None and not 0 <= job.cpus <= 1_000_000:
+        raise InputError("--cpus", "a number of cores", job.cpus)
+    if job.retries < 0:
+        raise InputError("--retries", "a whole number from 0", job.retries)
+    if job.array and options.pods != 1:
+        raise InputError("--array", "no --pods beside it: each index is one pod", options.pods)
+    if not LABEL.fullmatch(job.queue):
+        raise InputError("--queue", "a name of letters, digits, '.', '_' and '-', at most 63", job.queue)
+    if job.workdir and not job.workdir.startswith("/"):
+        raise InputError("--workdir", "a folder of the image, from / on", job.workdir)
 
 
 def _name(text: str) -> str:

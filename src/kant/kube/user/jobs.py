@@ -15,9 +15,10 @@ import msgspec
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import FORBIDDEN, advice
 from kant.kube.follow.mirror import ENDED
-from kant.kube.user.job_manifest import JobRequest, job_manifest, service_of
+from kant.kube.user.job_manifest import PodOptions, job_manifest, service_of
 from kant.kube.user.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of, latest, phase_of, row_of
 from kant.model.errors import InputError
+from kant.model.submission import Submission
 
 LOOK = 1.0  # seconds between two looks at a job whose output is followed
 ROLE = "the role kant-user (docs/kubernetes.md, section The same commands)"
@@ -35,22 +36,22 @@ class UserJobs:
         self._pods = f"/api/v1/namespaces/{space}/pods"
         self._services = f"/api/v1/namespaces/{space}/services"
 
-    async def submit(self, request: JobRequest) -> str:
+    async def submit(self, job: Submission, options: PodOptions) -> str:
         """Make a Job, of more than one pod with the Service by which these find each other; returns its name."""
-        job = await self._make(request)
-        if request.pods > 1:
+        made = await self._make(job, options)
+        if options.pods > 1:
             try:
-                service = service_of(job.metadata.name, job.metadata.uid, self.namespace)
+                service = service_of(made.metadata.name, made.metadata.uid, self.namespace)
                 await self.client.create(self._services, service)
-                if not request.hold:
-                    await self.client.patch(self._path(job.metadata.name), _suspension(job, False))
+                if not job.hold:
+                    await self.client.patch(self._path(made.metadata.name), _suspension(made, False))
             except ApiError as error:
-                raise await self._unmade(job, error) from None
-        return job.metadata.name
+                raise await self._unmade(made, error) from None
+        return made.metadata.name
 
-    async def _make(self, request: JobRequest) -> JobObject:
+    async def _make(self, job: Submission, options: PodOptions) -> JobObject:
         for last in (False, False, True):
-            made = job_manifest(request, self.namespace)
+            made = job_manifest(job, options, self.namespace)
             try:
                 raw = await self.client.create(self._jobs, made)
                 return msgspec.json.decode(raw, type=JobObject)

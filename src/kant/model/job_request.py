@@ -1,0 +1,199 @@
+"""What a job asks for: each field once, with its bounds and with the option that says it on a command line.
+
+`kant submit`, `run` and `alloc`, the quick parser, the lines of scripts, the JSON of the API and the clients come from
+it. `kant.model.submission` makes it a Struct of msgspec. This module loads nothing but `typing`: the time that `kant
+submit` takes is the time that modules take to load.
+"""
+
+# No `from __future__ import annotations`: the annotations are read at run time.
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from kant.model.submission import Notice, StageOf, Terminal
+else:
+
+    class Struct:
+        """Stands for that of msgspec where only the options are needed."""
+
+        def __init_subclass__(cls, **_: Any) -> None:
+            pass
+
+
+class Limit(NamedTuple):
+    """The bounds of a value; None: none."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    min_length: int | None = None
+    max_length: int | None = None
+
+
+class Option(NamedTuple):
+    """An option that says a field: `--name`, by default named as the field.
+
+    `reads` is how its text becomes the value: as it is (text), number, whole, flag, folder, or a reader of `kant.cli`.
+    `flags` has its names where there are more than one, `slurm` those of sbatch whose value means the same.
+    `default` is what the command line has without it; by default that of the field. `many`: it may be repeated.
+    """
+
+    help: str
+    reads: str = "text"
+    name: str = ""
+    flags: tuple[str, ...] = ()
+    slurm: tuple[str, ...] = ()
+    default: Any = ...
+    many: bool = False
+
+
+Text = Annotated[str, Limit(max_length=256)]
+Path = Annotated[str, Limit(max_length=4096)]
+Seconds = Annotated[float, Limit(ge=0, le=1e9)]
+Jobs = Annotated[tuple[Text, ...], Limit(max_length=1000)]
+
+
+class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """A command to run, and what it asks for. `command` is a program and its arguments: no shell comes between.
+
+    `gpus` is a whole number, or less than 1: a share of one GPU. Without GPUs `cpus` is 1 by default, else 0: not
+    counted. `memory_mib` 0: not counted. A run gets no more of what is counted. `time_s` is the longest that one run
+    may last (None: no limit); `warn_s` before that it gets SIGUSR1, if it has a handler. When it is stopped it gets
+    SIGTERM, and SIGKILL `grace_s` later.
+    With `singleton` it starts after every earlier job of its user and name has ended.
+    `array` submits it once for each index; at most `array_most` of them wait for a place or run at once (0: all). It
+    starts after the jobs `after` have ended, those of `after_ok` well and those of `after_not_ok` otherwise, and not
+    before `begin`, in seconds since the Unix epoch; a failed job is tried again `retries` times. With `preemptible`
+    false no other job takes its place. `stage` says which stage of a workflow it is. Without a `terminal` nobody can be
+    attached, and its standard input is empty. It runs inside the `reservation` that it names, while that lasts.
+    `training` says what it trains, in the words of a trace (docs/step-time.md). What it writes goes to the file
+    `output`, too, or what is an error to the file `error`: names in which `%` and a letter stand for others
+    (docs/up.md). With `slurm` its environment has the variables that Slurm gives a batch script. `notices` say who is
+    told of it.
+    """
+
+    command: Annotated[tuple[str, ...], Limit(min_length=1, max_length=4096)]
+    gpus: Annotated[
+        float, Limit(ge=0, le=100_000), Option("GPUs: a whole number, or a share of one such as 0.5.", "number")
+    ] = 0
+    cpus: Annotated[
+        Annotated[float, Limit(ge=0, le=1e9)] | None,
+        Option(
+            "Cores. Default: 1 without GPUs, else as many as it likes.", "number",
+            slurm=("--cpus-per-task", "-c"),
+        ),
+    ] = None  # fmt: skip
+    memory_mib: Annotated[
+        int,
+        Limit(ge=0, le=10**9),
+        Option("Main memory, such as 16GiB. Default: not counted.", "memory", "memory", default=None),
+    ] = 0
+    time_s: Annotated[
+        Annotated[float, Limit(gt=0, le=1e9)] | None,
+        Option("The longest that it may run, such as 2h. Default: for ever.", "limit", "time"),
+    ] = None
+    name: Annotated[Text, Option("What you call it.", slurm=("--job-name", "-J"))] = ""
+    queue: Annotated[Text, Option("The queue to which it goes.", slurm=("--partition", "-p"))] = "default"
+    priority: Annotated[int, Limit(ge=-(10**9), le=10**9), Option("The higher goes first.", "whole")] = 0
+    array: Annotated[
+        tuple[Annotated[int, Limit(ge=0, le=10**9)], ...],
+        Limit(max_length=100_000),
+        Option(
+            "Once for each index, such as 0-9, 1,3,5-7, 0-10:2; 0-99%8: 8 at once.", "array", default=None,
+            slurm=("--array", "-a"),
+        ),
+    ] = ()  # fmt: skip
+    array_most: Annotated[int, Limit(ge=0, le=100_000)] = 0
+    after: Annotated[
+        Jobs, Option("Start when it has ended; may be repeated.", flags=("--after", "--after-any"), many=True)
+    ] = ()
+    after_ok: Annotated[Jobs, Option("Start when this job has ended well; may be repeated.", many=True)] = ()
+    after_not_ok: Annotated[Jobs, Option("Start when this job has not ended well; may be repeated.", many=True)] = ()
+    singleton: Annotated[bool, Option("Start when no earlier job of yours has its name any more.", "flag")] = False
+    begin: Annotated[
+        float,
+        Limit(ge=0, le=1e11),
+        Option(
+            "Not before: in 2h, or at 22:00, or at 2030-01-31T08:00.", "moment", default=None, slurm=("--begin", "-b")
+        ),
+    ] = 0.0
+    retries: Annotated[int, Limit(ge=0, le=1000), Option("Tries more after a failure.", "whole")] = 0
+    warn_s: Annotated[
+        Seconds,
+        Option("Send SIGUSR1, if it is handled, so long before the limit.", "limit", "warn", default="60s"),
+    ] = 60.0
+    grace_s: Annotated[
+        Seconds, Option("Between SIGTERM and SIGKILL when it is stopped.", "limit", "grace", default="30s")
+    ] = 30.0
+    env: Annotated[
+        dict[str, str],
+        Option("NAME=VALUE, beside the environment of now; may be repeated.", "pairs", default=(), many=True),
+    ] = {}  # noqa: RUF012 - msgspec copies it
+    workdir: Annotated[Path, Option("Where it runs. Default: here.", "folder", default=None, slurm=("--chdir", "-D"))]
+    hold: Annotated[bool, Option("Do not start it before `kant release`.", "flag")] = False
+    preemptible: Annotated[bool, Option("Others may take its place.", "flag")] = True
+    umask: Annotated[int, Limit(ge=0, le=0o777)] = 0o022
+    stage: "StageOf | None" = None
+    terminal: Annotated[
+        "Terminal | None", Option("Give it a terminal, for `kant attach`.", "terminal", default=False)
+    ] = None
+    reservation: Annotated[
+        str, Limit(max_length=63), Option("Run on the GPUs of this reservation, while it lasts.")
+    ] = ""
+    training: Annotated[
+        str,
+        Limit(max_length=2048),
+        Option("What it trains: a TOML file, or words (docs/step-time.md).", "training", default=None),
+    ] = ""
+    output: Annotated[
+        Path,
+        Option("A file for what it writes, such as out/%x-%j.log.", flags=("--output", "-o"), slurm=("--output", "-o")),
+    ] = ""
+    error: Annotated[
+        Path,
+        Option(
+            "A file for its standard error. Default: with the output.", flags=("--error", "-e"),
+            slurm=("--error", "-e"),
+        ),
+    ] = ""  # fmt: skip
+    slurm: Annotated[bool, Option("Give it the SLURM_ variables of a batch script, as #SBATCH lines do.", "flag")] = (
+        False
+    )
+    notices: Annotated[
+        "tuple[Notice, ...]",
+        Limit(max_length=8),
+        Option("An address that is told when it is over; may be repeated.", "", "webhook", default=(), many=True),
+        Option("A command of the shell for when it is over; may be repeated.", "", "on_event", default=(), many=True),
+        Option("Of what the two are told, such as started,failed. Default: that it is over.", "", "events",
+               default=None),
+    ] = ()  # fmt: skip
+
+
+class Said(NamedTuple):
+    """An option of the command line, with all its names, and the field that it says."""
+
+    field: str
+    option: Option
+    flags: tuple[str, ...]
+    default: Any
+
+    @property
+    def is_flag(self) -> bool:
+        """Whether it stands alone, without a value."""
+        return self.option.reads in ("flag", "terminal")
+
+
+def _options() -> dict[str, Said]:
+    found: dict[str, Said] = {}
+    for field, hint in JobRequest.__annotations__.items():
+        for option in getattr(hint, "__metadata__", ()):
+            if isinstance(option, Option):
+                name = option.name or field
+                default = getattr(JobRequest, field) if option.default is ... else option.default
+                found[name] = Said(field, option, option.flags or (f"--{name.replace('_', '-')}",), default)
+    return found
+
+
+OPTIONS = _options()
+"""The options of `kant submit` that say a field of a job, by the names of their parameters, as its help lists them."""

@@ -1,0 +1,79 @@
+"""A `JobRequest` as it travels and is kept: a Struct of msgspec, whose JSON the API takes, with the objects in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+from msgspec import NODEFAULT, Meta, Struct, defstruct
+
+from kant.model.job_request import JobRequest, Limit
+
+Text = Annotated[str, Meta(max_length=256)]
+
+
+class StageOf(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The stage of a workflow that a job is, and what the workflow's durations say of it, if all of them are given.
+
+    `critical_path` has the stages of the longest way through the workflow, of a long one the first and the last;
+    `length_s` is how long that takes, and `slack_s` by how much the longest way through this stage is shorter (-1: not
+    known).
+    """
+
+    workflow: Text
+    stage: Text
+    critical_path: Annotated[tuple[Text, ...], Meta(max_length=32)] = ()
+    length_s: Annotated[float, Meta(ge=-1, le=1e12)] = -1.0
+    slack_s: Annotated[float, Meta(ge=-1, le=1e12)] = -1.0
+
+
+class Terminal(Struct, frozen=True, forbid_unknown_fields=True):
+    """That a run reads what is typed by whoever is attached to it: from a terminal (`pty`) of so many rows and columns
+    until somebody has another window, or else from a pipe."""
+
+    pty: bool = True
+    rows: Annotated[int, Meta(ge=1, le=9999)] = 24
+    columns: Annotated[int, Meta(ge=1, le=9999)] = 80
+
+
+Happening = Literal["submitted", "started", "requeued", "finished", "failed", "cancelled", "rejected"]
+OVERS: tuple[Happening, ...] = ("finished", "failed", "cancelled", "rejected")
+
+
+class Notice(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Who is told of what happens to a job: an address to which it is posted as JSON (`webhook`), or a `command` that
+    reads that from its standard input. `on`: of what. `anywhere`: the address may lead to this machine and its
+    networks; Kant sets it, for operators."""
+
+    on: Annotated[tuple[Happening, ...], Meta(min_length=1, max_length=7)] = OVERS
+    webhook: Annotated[str, Meta(max_length=2048)] = ""
+    command: Annotated[tuple[str, ...], Meta(max_length=256)] = ()
+    anywhere: bool = False
+
+
+def _typed(hint: Any) -> Any:
+    """A hint of `JobRequest` as msgspec reads it."""
+    if hasattr(hint, "__metadata__"):
+        limits = [each for each in hint.__metadata__ if isinstance(each, Limit)]
+        found = _typed(hint.__origin__)
+        for limit in limits:
+            said = {name: value for name, value in limit._asdict().items() if value is not None}
+            found = Annotated[found, Meta(**said)]
+        return found
+    origin, parts = get_origin(hint), tuple(map(_typed, get_args(hint)))
+    if origin is Union:
+        return Union[parts]  # noqa: UP007 - of a tuple
+    return origin[parts] if origin is not None else hint
+
+
+if TYPE_CHECKING:
+    Submission = JobRequest
+else:
+    Submission = defstruct(
+        "Submission",
+        [
+            (name, _typed(hint), getattr(JobRequest, name, NODEFAULT))
+            for name, hint in JobRequest.__annotations__.items()
+        ],
+        module=__name__, namespace={"__doc__": JobRequest.__doc__}, frozen=True, forbid_unknown_fields=True,
+        omit_defaults=True, kw_only=True,
+    )  # fmt: skip
