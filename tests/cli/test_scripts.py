@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 
 from kant.cli import scripts
+from kant.cli.sbatch import time_of
 from kant.cli.scripts import expanded
 from kant.cli.verbs import app_of
 from kant.model.errors import InputError
@@ -68,6 +69,54 @@ def test_directives_are_options_and_the_command_line_goes_before_them(tmp_path: 
         ("-c4 -n1 -Jx", ["--cpus", "4", "--name", "x"]),
         ("-t60", ["--time", "3600s"]),
         ("-N 1", []),
+        (
+            "--nodes=2 --ntasks-per-node=4 --gpus-per-node=4 --cpus-per-task=2",
+            ["--gpus", "8", "--cpus", "8", "--nodes", "2", "--tasks", "8"],
+        ),
+        (
+            "--ntasks=4 --gpus-per-task=1 --mem-per-gpu=8G",
+            ["--gpus", "4", "--memory", "32768MiB", "--tasks", "4", "--task-gpus", "1"],
+        ),
+        (
+            "-n 8 --ntasks-per-node=4 --mem-per-cpu=2G -c 2",
+            ["--cpus", "8", "--memory", "16384MiB", "--nodes", "2", "--tasks", "8"],
+        ),
+        ("-n 16", ["--cpus", "16", "--tasks", "16"]),
+        ("-N 2-4 --gres=gpu:a100:2", ["--gpus", "4", "--nodes", "2"]),
+        ("--gres=gpu:2 --cpus-per-gpu=6", ["--gpus", "2", "--cpus", "12"]),
+        ("--exclusive", ["--exclusive"]),
+        ("--exclusive=user --mem=0", ["--exclusive"]),
+        ("--signal=B:USR1@300", ["--warn", "300s"]),
+        ("--signal=SIGTERM", ["--warn", "60s", "--warn-signal", "TERM"]),
+        ("--signal=12@90", ["--warn", "90s", "--warn-signal", "USR2"]),
+        ("--requeue --open-mode=truncate --no-kill", []),
+        ("--no-requeue", ["--no-preemptible"]),
+        (
+            "--reservation=course -A lab -q high --comment='a b'",
+            ["--reservation", "course", "--account", "lab", "--qos", "high", "--comment", "a b"],
+        ),
+        ("--begin=now+1hour", ["--begin", "1h"]),
+        ("--begin=now+90", ["--begin", "90s"]),
+        ("--begin=now+2weeks", ["--begin", "14d"]),
+        ("-b 16:00", ["--begin", "16:00"]),
+        ("-b 4pm", ["--begin", "16:00"]),
+        ("-b noon", ["--begin", "12:00"]),
+        ("-b 01/31/30", ["--begin", "2030-01-31T00:00"]),
+        ("-b 2030-01-20T12:34:00", ["--begin", "2030-01-20T12:34:00"]),
+        ("-b tomorrow", ["--begin", "1d"]),
+        ("--time=UNLIMITED", []),
+        ("-t 0", []),
+        ("--export=ALL", []),
+        ("--export=ALL,A=1", ["--env", "A=1"]),
+        ("--export=NONE", ["--export", "none"]),
+        ("--export=HOME,B=2", ["--export", "HOME", "--env", "B=2"]),
+        ("--dependency=after:12+30", ["--after-started", "12+30m"]),
+        ("--dependency=after:12:13", ["--after-started", "12", "--after-started", "13"]),
+        ("--dependency=aftercorr:7", ["--after-each", "7"]),
+        ("--dependency=afterok:1?afterany:2", ["--after-one", "--after-ok", "1", "--after", "2"]),
+        ("--dependency=afterburstbuffer:5", ["--after", "5"]),
+        ("--nice=50", ["--priority", "-50"]),
+        ("--nice", ["--priority", "-100"]),
         ("--dependency=afterok:3,singleton", ["--after-ok", "3", "--singleton"]),
     ],
 )
@@ -80,11 +129,15 @@ def test_what_slurm_says_is_understood(tmp_path: Path, line: str, option: list[s
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("#SBATCH --exclusive", "--exclusive"),
-        ("#SBATCH --nodes=4", "--nodes"),
+        ("#SBATCH --container=x", "--container"),
+        ("#SBATCH --nodes=four", "four"),
+        ("#SBATCH --nodes=2 --gpus=3", "as many GPUs on each of 2 nodes"),
+        ("#SBATCH --signal=B:KILL@5", "KILL@5"),
+        ("#SBATCH --begin=soon", "now+1hour"),
         ("#SBATCH --time=soon", "soon"),
         ("#SBATCH --gres=tpu:1", "tpu:1"),
-        ("#SBATCH --dependency=aftercorr:1", "aftercorr:1"),
+        ("#SBATCH --dependency=afterlife:1", "afterlife:1"),
+        ("#SBATCH --dependency=afterok:1?afterok:2,afterok:3", "divided either by"),
         ("#SBATCH --job-name", "a value after --job-name"),
         ("#KANT --colour red", "--colour"),
         ("#KANT --command x", "--command"),
@@ -96,6 +149,28 @@ def test_what_is_not_understood_is_refused_by_name_and_line(tmp_path: Path, line
     path = script(tmp_path, "#!/bin/sh", "", line, "true")
     said = verb("submit", path).refusal()
     assert f"{path}, line 3: expected" in said and named in said
+
+
+def test_all_faults_of_a_script_are_said_at_once(tmp_path: Path) -> None:
+    path = script(
+        tmp_path,
+        "#!/bin/sh",
+        "#SBATCH --time=soon --nodes=two",
+        "#SBATCH --gres=gpu:1 --container=box",
+        "#KANT --colour red",
+    )
+    said = verb("submit", path).refusal()
+    assert said.count("expected") == 4 and said.count(str(path)) == 1
+    places = [said.index(word) for word in ("'soon'", "'two'", "'--container'", "'--colour'")]
+    assert places == sorted(places) and [said.count(f"line {n}: ") for n in (2, 3, 4)] == [2, 1, 1]
+
+
+def test_what_has_no_meaning_here_is_left_out_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = script(tmp_path, "#!/bin/sh", "#SBATCH --constraint=h100 --mail-type=END", "#SBATCH -w n1 --cpu-bind=none")
+    assert expanded(["submit", str(path)]) == ["submit", "--name", "job.sh", "--slurm", "--", "/bin/sh", str(path)]
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert all(word in said for word in ("--constraint=h100", "--mail-type=END", "--nodelist=n1", "--cpu-bind=none"))
 
 
 @pytest.mark.parametrize(
@@ -182,15 +257,15 @@ def test_a_script_that_reads_what_is_not_set_is_told_so_in_one_line(
 ) -> None:
     lines = [
         "#SBATCH -n 1", "# $SLURM_IN_A_COMMENT", "export SLURM_CPU_BIND=none", "echo $SLURM_CPU_BIND ${SLURM_JOB_ID}",
-        'cd "$SLURM_SUBMIT_DIR"; echo ${SLURM_JOB_QOS:-none} ${#SLURM_JOB_ACCOUNT} # $SLURM_NOT_READ',
-        "python -c 'import os; os.environ[\"SLURM_TOPOLOGY_ADDR\"]'", "echo $NOT_SLURM_HERE $SLURM_JOB_QOS",
+        'cd "$SLURM_SUBMIT_DIR"; echo ${SLURM_JOB_LICENSES:-none} ${#SLURM_JOB_DERIVED} # $SLURM_NOT_READ',
+        "python -c 'import os; os.environ[\"SLURM_TOPOLOGY_ADDR\"]'", "echo $NOT_SLURM_HERE $SLURM_JOB_LICENSES",
     ]  # fmt: skip
     path = script(tmp_path, "#!/bin/bash", *lines)
     expanded(["submit", str(path)])
     said = capsys.readouterr().err
-    assert said.startswith(f"kant: {path} reads SLURM_JOB_ACCOUNT, SLURM_JOB_QOS, SLURM_TOPOLOGY_ADDR, which Kant")
+    assert said.startswith(f"kant: {path} reads SLURM_JOB_DERIVED, SLURM_JOB_LICENSES, SLURM_TOPOLOGY_ADDR, which Kant")
     assert said.count("\n") == 1
-    expanded(["submit", str(script(tmp_path, "#!/bin/bash", "#KANT --gpus 1", "echo $SLURM_JOB_QOS"))])
+    expanded(["submit", str(script(tmp_path, "#!/bin/bash", "#KANT --gpus 1", "echo $SLURM_JOB_LICENSES"))])
     assert capsys.readouterr().err == ""
 
 
@@ -199,7 +274,7 @@ def test_a_time_of_slurm_is_as_long_as_slurm_takes_it(seconds: int) -> None:
     days, rest = divmod(seconds, 86400)
     clock = f"{rest // 3600}:{rest // 60 % 60:02}:{rest % 60:02}"
     for text in (f"{days}-{clock}", f"{seconds // 3600}:{seconds // 60 % 60}:{seconds % 60}"):
-        assert scripts._time(text, "") == ["--time", f"{seconds}s"]
+        assert time_of(text, "") == ([["--time", f"{seconds}s"]] if text != "0" else [])
 
 
 def test_other_commands_are_left_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,19 +44,22 @@ def test_a_job_has_them_all(kant: Up, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "7")
     inside = tmp_path / "inside"
     inside.mkdir()
-    job = queued(kant, tmp_path, "#SBATCH --gres=gpu:2 -c 3 --mem=2G -D inside", options=("--queue", "default"))
+    job = queued(kant, tmp_path, "#SBATCH --gres=gpu:2 -c 3 --mem=2G -D inside -t 60", options=("--queue", "default"))
     assert kant.over(job) == ["finished"]
     found = variables(kant.log(job))
     nodes = found.pop("SLURM_JOB_NODELIST")
     assert nodes == variables_of_kant(kant.log(job))["KANT_NODES"]
     gpus = found.pop("SLURM_JOB_GPUS")
+    start, limit = int(found.pop("SLURM_JOB_START_TIME")), int(found.pop("SLURM_JOB_END_TIME"))
+    assert start == kant.job(job)["job"]["started"] // 10**6 and limit - start in (3600, 3601)
     assert len(gpus.split(",")) == 2
     assert found == {
         "SLURM_JOB_ID": job, "SLURM_JOBID": job, "SLURM_JOB_NAME": "train.sh", "SLURM_JOB_PARTITION": "default",
         "SLURM_JOB_USER": kant.job(job)["job"]["user"], "SLURM_CLUSTER_NAME": "2x4", "SLURM_NODELIST": nodes,
         "SLURM_JOB_NUM_NODES": "1", "SLURM_NNODES": "1", "SLURMD_NODENAME": nodes, "SLURM_CPUS_ON_NODE": "3",
         "SLURM_JOB_CPUS_PER_NODE": "3", "SLURM_CPUS_PER_TASK": "3", "SLURM_MEM_PER_NODE": "2048", "SLURM_GPUS": "2",
-        "SLURM_GPUS_ON_NODE": "2", "SLURM_NTASKS": "1", "SLURM_NPROCS": "1", "SLURM_TASKS_PER_NODE": "1",
+        "SLURM_GPUS_ON_NODE": "2", "SLURM_GPUS_PER_NODE": "2", "SLURM_NTASKS": "1", "SLURM_NPROCS": "1",
+        "SLURM_TASKS_PER_NODE": "1",
         "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_SUBMIT_DIR": str(tmp_path),
         "SLURM_SUBMIT_HOST": socket.gethostname(),
     }  # fmt: skip

@@ -32,6 +32,8 @@ def begin(
     if command == ():
         raise InputError("COMMAND", "a program and its arguments, such as `kant run --gpus 1 -- python`")
     asked = wanted(shell if command is None else command, **options)
+    if command is not None and max(asked.get("tasks", 1), asked.get("nodes", 1)) > 1:
+        asked |= {"command": ("srun", "--label", *command), "slurm": True}
     if stays:
         asked["terminal"] = {"pty": is_terminal(), **window()}
     place = MachinePlace(home_of(home))

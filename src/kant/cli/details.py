@@ -39,6 +39,7 @@ def _show(found: dict[str, Any]) -> None:
         ("asks for", _asked(found)),
         ("command", "(not yours to see)" if found["hidden"] else shlex.join(found["command"])),
         ("folder", found["workdir"]),
+        ("for", ", ".join(f"{name} {found[name]}" for name in ("account", "qos", "comment") if found.get(name))),
         ("after", ", ".join(found["after"] + [f"{job} (ended well)" for job in found["after_ok"]])),
         *((name, _moment(row[key])) for key, name in names.items()),
         ("place", "; ".join(f"{node}: {f'GPUs {gpus}' if gpus else 'cores'}" for node, gpus in found["place"].items())),

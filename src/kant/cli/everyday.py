@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kant.cli.amounts import mebibytes, moment, most_at_once, pair, parse_array
 from kant.cli.output import Reply, printable
-from kant.cli.place import LIVE, Filter, Wanted
+from kant.cli.place import EXPORT, LIVE, Filter, Wanted
 from kant.cli.places import place_of, questions_of
 from kant.model.errors import InputError
 from kant.model.job_request import OPTIONS
@@ -71,6 +71,8 @@ def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
         if value != default and option.reads:
             read = READERS.get(option.reads)
             found[field] = read(value, flags[0]) if read is not None else value
+    if options.get("export") is not None:
+        found[EXPORT] = options["export"]
     if "array" in found:
         found["array_most"] = most_at_once(options["array"])
     if notices := _notices(options.get("webhook", ()), options.get("on_event", ()), options.get("events")):
@@ -113,6 +115,15 @@ def _time_of(begin: str, option: str) -> float:
     return moment(begin, datetime.now(), option)
 
 
+def _starts(jobs: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """Jobs that have to start first, with the seconds that have to pass since then: 12+30m is 12+1800."""
+    found = []
+    for job in jobs:
+        name, plus, delay = job.partition("+")
+        found.append(f"{name}+{parse_limit(delay, option) // SECOND}" if plus else name)
+    return tuple(found)
+
+
 READERS: dict[str, Callable[[Any, str], Any]] = {
     "memory": lambda text, _: mebibytes(text),
     "limit": lambda text, option: parse_limit(text, option) / SECOND,
@@ -121,6 +132,8 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
     "pairs": lambda texts, _: dict(map(pair, texts)),
     "terminal": _terminal,
     "training": _words_of,
+    "starts": _starts,
+    "signal": lambda text, _: text.upper().removeprefix("SIG"),
 }
 """How the texts of options become values, where they are no such values themselves: by `Option.reads`."""
 

@@ -25,7 +25,9 @@ HOUR = 3600
 
 def history(
     *,
-    by: Annotated[str, Parameter(help="Added up by some of user, queue, day, job, divided by commas.")] = "user,queue",
+    by: Annotated[
+        str, Parameter(help="Added up by some of user, queue, account, day, job, divided by commas.")
+    ] = "user,queue",
     since: Annotated[str, Parameter(help="What ended since then: 30d (ago), or 2030-01-31.")] = "30d",
     until: Annotated[str | None, Parameter(help="And before then. Default: now.")] = None,
     user: Annotated[str, Parameter(help="Of this user alone.")] = "",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kant.cli.extras import needs
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
 from kant.cli.output import Printable, Reply
-from kant.cli.place import Filter, Submitted, Wanted, WantedStage
+from kant.cli.place import EXPORT, Filter, Submitted, Wanted, WantedStage
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class KubernetesPlace:
         _refuse(wanted)
         if "slurm" in wanted:
             print("kant: on Kubernetes none of Slurm's variables is set, such as SLURM_JOB_ID", file=sys.stderr)
+        wanted = {name: value for name, value in wanted.items() if name != EXPORT}  # there is no environment of now
         job = Submission(**wanted | {"workdir": str(wanted.get("workdir", ""))})
         if job.array != tuple(range(len(job.array))):
             text = ",".join(map(str, job.array))
@@ -197,7 +198,12 @@ _MEANINGLESS = {
     "after": ("--after", _NO_DEPENDENCY),
     "after_ok": ("--after", _NO_DEPENDENCY),
     "after_not_ok": ("--after", _NO_DEPENDENCY),
+    "after_started": ("--after-started", _NO_DEPENDENCY),
+    "after_each": ("--after-each", _NO_DEPENDENCY),
     "singleton": ("--singleton", _NO_DEPENDENCY),
+    "nodes": ("--nodes", "--pods on Kubernetes, with the GPUs of each"),
+    "tasks": ("--tasks", "--pods on Kubernetes, where a pod starts its processes itself"),
+    "exclusive": ("--exclusive", "no such thing on Kubernetes: all GPUs of a node"),
     "terminal": ("--terminal", "no such thing on Kubernetes: `kubectl attach`"),
     "output": ("--output", "no file on Kubernetes: `kant logs`"),
     "error": ("--error", "no file on Kubernetes: `kant logs`"),

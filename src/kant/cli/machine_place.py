@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kant.cli.output import Reply
-from kant.cli.place import LIVE, Filter, Submitted, Wanted, WantedStage
+from kant.cli.place import EXPORT, LIVE, Filter, Submitted, Wanted, WantedStage
 from kant.model.errors import InputError
 from kant.model.units import count_from
 from kant.service.client import RefusedError, ServiceClient
@@ -17,6 +17,9 @@ from kant.service.client import RefusedError, ServiceClient
 if TYPE_CHECKING:
     from kant.sim.past import Past
     from kant.sim.whatif_request import Question
+
+BARE = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+"""Variables that a job gets with any `--export`: without them few programs start."""
 
 
 class MachinePlace:
@@ -31,14 +34,16 @@ class MachinePlace:
             raise InputError(
                 "COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`"
             )
-        jobs: list[str] = self.client.post("/v1/jobs", _wish(wanted, _environment("slurm" in wanted)))["jobs"]
+        jobs: list[str] = self.client.post("/v1/jobs", _wish(wanted))["jobs"]
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
-        rows = [{"line": number, "job": _wish(wanted, {})} for number, wanted in lines]
-        env = _environment(any("slurm" in wanted for _, wanted in lines))
-        return Submitted(self.client.post("/v1/batches", {"lines": rows, "env": env})["jobs"])
+        of_all = _environment(any("slurm" in wanted for _, wanted in lines))
+        if any(EXPORT in wanted for _, wanted in lines):
+            of_all = {}
+        rows = [{"line": number, "job": _wish(wanted, {} if of_all else None)} for number, wanted in lines]
+        return Submitted(self.client.post("/v1/batches", {"lines": rows, "env": of_all})["jobs"])
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
         rows = [
@@ -238,8 +243,16 @@ class MachinePlace:
         return read_past(Path(found["journal"]), today=found["now_us"])
 
 
-def _wish(wanted: Wanted, env: dict[str, str]) -> dict[str, Any]:
-    """What is asked for, as the service takes it: a `Submission` of `model/submission.py`."""
+def _wish(wanted: Wanted, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """What is asked for, as the service takes it: a `Submission` of `model/submission.py`, with the environment of now
+    unless there is another."""
+    wanted = dict(wanted)
+    names = wanted.pop(EXPORT, None)
+    if env is None:
+        env = _environment("slurm" in wanted)
+    if names is not None:
+        kept = {*BARE, *names.split(",")}
+        env = {name: value for name, value in env.items() if name in kept}
     mask = os.umask(0)
     os.umask(mask)
     if wanted.get("slurm"):

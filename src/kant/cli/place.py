@@ -18,6 +18,9 @@ LIVE = "held,blocked,waiting,running,stopping"
 Wanted: TypeAlias = dict[str, Any]
 """What `kant submit` is asked for: fields of a `JobRequest` as JSON has them, without those that nobody said."""
 
+EXPORT = "export"
+"""What is wanted and no field: which variables of the environment of now the job gets; "none": few of them."""
+
 
 class WantedStage(NamedTuple):
     """A stage of a workflow: its job, the places of the stages that have to end (well) before, and what is known of it.

@@ -13,7 +13,22 @@ from kant.cli.job_options import job_options
 Escape = Annotated[
     str, Parameter(help="After Enter, this and a dot detach; twice it is itself. none: no key does anything.")
 ]
-OPTIONS = ("gpus", "cpus", "memory", "time", "name", "queue", "priority", "env", "workdir", "preemptible")
+OPTIONS = (
+    "gpus",
+    "cpus",
+    "memory",
+    "time",
+    "name",
+    "queue",
+    "priority",
+    "env",
+    "workdir",
+    "preemptible",
+    "nodes",
+    "tasks",
+    "task_gpus",
+    "account",
+)
 """The options of `kant submit` that a job with a terminal has."""
 
 

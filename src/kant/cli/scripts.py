@@ -9,7 +9,6 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from kant.model.errors import InputError
@@ -25,10 +24,6 @@ OWN_SHORT = {said.flags[1]: said.flags[0] for said in OPTIONS.values() if said.f
     "-n": "--namespace"
 }
 """The short names of options of `kant submit`."""
-SHORT = {short: long for long, short in (said.option.slurm for said in OPTIONS.values() if said.option.slurm)} | {
-    "-t": "--time", "-G": "--gpus", "-d": "--dependency", "-H": "--hold", "-N": "--nodes", "-n": "--ntasks",
-}  # fmt: skip
-"""The short names of options of sbatch."""
 
 
 def expanded(arguments: list[str]) -> list[str]:
@@ -113,11 +108,12 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
     """The options in the head of a script, but for those that are given."""
     if "#KANT" not in text and "#SBATCH" not in text:
         return []
-    import shlex
+    from kant.cli.sbatch import SHORT, Said, Translation
 
     said = {_long(word.partition("=")[0]) for word in given if word.startswith("-")}
-    found: list[str] = []
-    is_of_slurm = False
+    found: list[list[str]] = []
+    of_slurm: list[Said] | None = None
+    faults: list[InputError] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.startswith("#"):
             break
@@ -125,21 +121,49 @@ def _options(where: str, text: str, given: list[str]) -> list[str]:
         if kind not in ("#KANT", "#SBATCH"):
             continue
         place = f"{where}, line {number}"
-        is_of_slurm |= kind == "#SBATCH"
+        of_slurm = [] if of_slurm is None and kind == "#SBATCH" else of_slurm
         try:
-            words = shlex.split(rest, comments=True)
-        except ValueError as error:
-            raise InputError(place, f"options as the shell has them ({error})", rest) from None
-        for name, value in _pairs(words, place):
-            option = _checked(name, value, place) if kind == "#KANT" else _of_slurm(name, value, place)
-            if option and (option[0] not in said or option[0] in REPEATED):
-                found += option
-    if is_of_slurm:
+            pairs = _pairs(_words(rest, place), place)
+            if kind == "#SBATCH" and of_slurm is not None:
+                of_slurm += [Said(SHORT.get(name, name), value, place) for name, value in pairs]
+            else:
+                found += [_checked(name, value, place) for name, value in pairs]
+        except InputError as error:
+            faults.append(error)
+    if of_slurm is not None:
+        made = Translation(of_slurm)
+        faults += made.faults
+        found = made.options + found
+        if made.left_out and not faults:
+            what = "has no meaning for one machine and is" if len(made.left_out) == 1 else "have none and are"
+            print(f"kant: {where}: {', '.join(made.left_out)} {what} left out", file=sys.stderr)
+    _raise(faults, where)
+    options = [word for option in found if option[0] not in said or option[0] in REPEATED for word in option]
+    if of_slurm is not None:
         name = Path(where).name if where != PIPE else "sbatch"  # as sbatch calls a job without a name
-        found += [] if "--name" in (*said, *found) or _is_of_kubernetes(said) else ["--name", name]
-        found += [] if "--slurm" in said else ["--slurm"]
+        options += [] if "--name" in (*said, *options) or _is_of_kubernetes(said) else ["--name", name]
+        options += [] if "--slurm" in said else ["--slurm"]
         _warn(where, text)
-    return found
+    return options
+
+
+def _words(rest: str, place: str) -> list[str]:
+    import shlex
+
+    try:
+        return shlex.split(rest, comments=True)
+    except ValueError as error:
+        raise InputError(place, f"options as the shell has them ({error})", rest) from None
+
+
+def _raise(faults: list[InputError], where: str) -> None:
+    """Raise all faults of a script as one sentence, in the order of its lines."""
+    if len(faults) == 1:
+        raise faults[0]
+    if faults:
+        faults.sort(key=lambda fault: int(fault.where.rpartition(" ")[2]) if fault.where[-1:].isdigit() else 0)
+        rest = "; ".join(str(fault).removeprefix(f"{where}, ") for fault in faults[1:])
+        raise InputError(faults[0].where, f"{str(faults[0]).partition('expected ')[2]}; {rest}")
 
 
 def _long(name: str) -> str:
@@ -160,7 +184,7 @@ def _warn(where: str, text: str) -> None:
     own = set(re.findall(r"(?:^|[\s;&(])(SLURMD?_\w+)=", code))
     missing = sorted(set(re.findall(r"(?<!\w)SLURMD?_[A-Z]\w*", code)) - NAMES - own)
     if missing:
-        what = f"{', '.join(missing)}, which Kant does not set (docs/up.md has those that it sets)"
+        what = f"{', '.join(missing)}, which Kant does not set (docs/up-slurm.md has those that it sets)"
         print(f"kant: {where} reads {what}", file=sys.stderr)
 
 
@@ -191,96 +215,3 @@ def _checked(name: str, value: str | None, place: str) -> list[str]:
         raise InputError(place, "an option of `kant submit`", name)
     long = _long(name)
     return [long] if value is None else [long, value]
-
-
-# --- Slurm ------------------------------------------------------------------------------------------------------------
-
-
-def _of_slurm(name: str, value: str | None, place: str) -> list[str]:
-    """What an option of sbatch is for Kant; nothing where it changes nothing. Raises InputError for another."""
-    long = SHORT.get(name, name)
-    if long in _SAME:
-        return [_SAME[long], _needed(long, value, place)]
-    if long in _SLURM:
-        return _SLURM[long](_needed(long, value, place), place)
-    if long == "--hold":
-        return ["--hold"]
-    if long in ("--nodes", "--ntasks", "--ntasks-per-node") and value == "1":
-        return []
-    if long == "--open-mode" and value == "truncate":
-        return []
-    if long in ("--mail-type", "--mail-user"):
-        print(f"kant: {place}: {long} is left out (--webhook and --on-event tell of a job)", file=sys.stderr)
-        return []
-    raise InputError(place, "an option of sbatch that Kant knows, or a #KANT line in its place", name)
-
-
-def _needed(name: str, value: str | None, place: str) -> str:
-    if not value:
-        raise InputError(place, f"a value after {name}")
-    return value
-
-
-def _time(value: str, place: str) -> list[str]:
-    """Minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS."""
-    match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value)
-    if match is None:
-        raise InputError(place, "a time of Slurm such as 90, 1:30:00 or 2-12", value)
-    days, *rest = match.groups()
-    parts = [int(each) for each in rest if each is not None]
-    if days is not None:
-        hours, minutes, seconds = [*parts, 0, 0][:3]
-    elif len(parts) == 3:
-        hours, minutes, seconds = parts
-    else:
-        hours, (minutes, seconds) = 0, [*parts, 0][:2]
-    return ["--time", f"{((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds}s"]
-
-
-def _memory(value: str, place: str) -> list[str]:
-    match = re.fullmatch(r"(\d+)([KMGT]?)B?", value, re.IGNORECASE)
-    if match is None:
-        raise InputError(place, "an amount of memory such as 16G", value)
-    size = int(match[1])
-    mib = {"K": -(-size // 1024), "": size, "M": size, "G": size << 10, "T": size << 20}[match[2].upper()]
-    return ["--memory", f"{mib}MiB"] if mib else []
-
-
-def _gpus(value: str, place: str) -> list[str]:
-    """`gpu:2`, `gpu:h100:2`, `h100:2` or 2; the model has no say."""
-    words = value.split("(")[0].split(":")
-    if "," in value or (not words[-1].isdigit() and words != ["gpu"]):
-        raise InputError(place, "GPUs such as gpu:2", value)
-    return ["--gpus", words[-1] if words[-1].isdigit() else "1"]
-
-
-def _gres(value: str, place: str) -> list[str]:
-    if not value.startswith("gpu"):
-        raise InputError(place, "GPUs such as gpu:2", value)
-    return _gpus(value, place)
-
-
-def _dependency(value: str, place: str) -> list[str]:
-    kinds = {"afterany": "--after", "afterok": "--after-ok", "afternotok": "--after-not-ok"}
-    found: list[str] = []
-    for part in value.split(","):
-        kind, _, jobs = part.partition(":")
-        if part == "singleton":
-            found.append("--singleton")
-            continue
-        if kind not in kinds or not jobs:
-            raise InputError(
-                place, "afterany, afterok or afternotok with jobs, such as afterok:12:13, or singleton", part
-            )
-        for job in jobs.split(":"):
-            found += [kinds[kind], job]
-    return found
-
-
-_SAME = {said.option.slurm[0]: said.flags[0] for said in OPTIONS.values() if said.option.slurm}
-"""Options of sbatch whose value means the same to Kant."""
-_SLURM: dict[str, Callable[[str, str], list[str]]] = {
-    "--time": _time, "--mem": _memory, "--gpus": _gpus, "--gpus-per-node": _gpus, "--gres": _gres,
-    "--dependency": _dependency,
-}  # fmt: skip
-"""Options of sbatch whose value has another form."""

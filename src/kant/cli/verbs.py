@@ -62,6 +62,7 @@ VERBS = {
     "perf": "perf:perf_app",
     "kube": "kube:kube_app",
     "token": "token:token_app",
+    "slurm-shims": "slurm_shims:slurm_shims",
     "completion": "completion:completion",
     "man": "man:man",
 }

@@ -145,6 +145,9 @@ class JobDetail(Shown, kw_only=True, omit_defaults=True):
     terminal: Terminal | None = None
     reservation: str = ''
     training: str = ''
+    account: str = ''
+    qos: str = ''
+    comment: str = ''
 
 
 class JobIds(Shown, kw_only=True, omit_defaults=True):
@@ -360,10 +363,9 @@ class Usage(Shown, kw_only=True, omit_defaults=True):
 
 
 class UsageRow(Shown, kw_only=True, omit_defaults=True):
-    """What jobs used that have ended, of one user, queue, day or job, where it was asked for by them. Times in
-    seconds.
+    """What jobs used that have ended, of one user, queue, account, day or job, where it was asked for by them.
 
-    `gpu_s` is GPUs times the length of the last run.
+    Times are seconds. `gpu_s` is GPUs times the length of the last run.
     """
 
     jobs: int
@@ -378,6 +380,7 @@ class UsageRow(Shown, kw_only=True, omit_defaults=True):
     queue: str | None = None
     day: str | None = None
     job: str | None = None
+    account: str | None = None
 
 
 class WaitingPage(Shown, kw_only=True, omit_defaults=True):
@@ -542,7 +545,7 @@ class Api:
         return self._ask("GET", f"/v1/jobs/{job}/outcome", {"wait": wait}, None, Outcomes)
 
     def usage(self, *, by: str | UnsetType = UNSET, since: int | UnsetType = UNSET, until: int | UnsetType = UNSET, user: str | UnsetType = UNSET, queue: str | UnsetType = UNSET) -> Usage:
-        """What the jobs used that have ended, by user, queue, day or job."""
+        """What the jobs used that have ended, by user, queue, account, day or job."""
         return self._ask("GET", "/v1/usage", {"by": by, "since": since, "until": until, "user": user, "queue": queue}, None, Usage)
 
     def why(self, job: str) -> Why:
@@ -687,7 +690,7 @@ class AsyncApi:
         return await self._ask("GET", f"/v1/jobs/{job}/outcome", {"wait": wait}, None, Outcomes)
 
     async def usage(self, *, by: str | UnsetType = UNSET, since: int | UnsetType = UNSET, until: int | UnsetType = UNSET, user: str | UnsetType = UNSET, queue: str | UnsetType = UNSET) -> Usage:
-        """What the jobs used that have ended, by user, queue, day or job."""
+        """What the jobs used that have ended, by user, queue, account, day or job."""
         return await self._ask("GET", "/v1/usage", {"by": by, "since": since, "until": until, "user": user, "queue": queue}, None, Usage)
 
     async def why(self, job: str) -> Why:

@@ -31,7 +31,7 @@ from kant.local.executor import LocalExecutor
 from kant.local.gpu_health import GpuHealth
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
-from kant.local.record import Book, JobPhase, JobRecord, SignalName
+from kant.local.record import Book, JobPhase, JobRecord
 from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
@@ -43,6 +43,7 @@ from kant.model.event import (
     JobStarted,
     QueuesChanged,
 )
+from kant.model.job_request import SignalName
 from kant.model.submission import Submission
 from kant.model.tenant import QueueConfig
 from kant.model.units import count_from
@@ -311,6 +312,7 @@ class LocalDriver:
                 record.code = record.signal = None
                 record.reason = record.stopping = ""
                 self.jobs.touch(record)
+                self.jobs.wake_after(record)
                 if self.telemetry is not None:
                     self.telemetry.started(record)
             self.core.observe()
@@ -379,9 +381,7 @@ class LocalDriver:
             self.on_change(record)
             if record.is_over:
                 self.jobs.records.pop(record.id, None)
-                for other in self.jobs.waits_for.pop(record.id, {}):
-                    if other in self.jobs.records:
-                        self.jobs.block(self.jobs.records[other])
+                self.jobs.wake_after(record)
         return True
 
     def _over(self, record: JobRecord, exit: Exit) -> None:

@@ -102,20 +102,13 @@ class LocalJobs:
         """Let a job wait for the jobs it comes after, or submit it to the core."""
         if record.phase not in (JobPhase.BLOCKED, JobPhase.WAITING) or record.id in self.core_id:
             return
-        for other, well in self._ahead(record):
-            ahead = self.records.get(other)
-            phase = ahead.phase if ahead is not None else self.book.phase_of(other)
-            if phase is not None and phase not in OVER:
+        if (pending := self._pending(record)) is not None:
+            for other in pending:
                 self.waits_for.setdefault(other, {})[record.id] = None
-                self.notes[record.id] = f"it comes after job {other}, which has not ended"
-                if record.phase is not JobPhase.BLOCKED:
-                    record.phase = JobPhase.BLOCKED
-                    self.touch(record)
-                return
-            if well is not None and well is not (phase is JobPhase.FINISHED):
-                what = ("success", "has not ended well") if well else ("failure", "has ended well")
-                self.finish(record, JobPhase.CANCELLED, f"job {other}, on whose {what[0]} it waits, {what[1]}")
-                return
+            if record.phase is JobPhase.WAITING:
+                record.phase = JobPhase.BLOCKED
+                self.touch(record)
+            return
         if (why := self._postponed(record)) is not None:
             self.notes[record.id] = why
             if record.phase is not JobPhase.BLOCKED:
@@ -128,12 +121,68 @@ class LocalJobs:
         self.enter(record, self.core.now)
         self.wake()
 
-    def _ahead(self, record: JobRecord) -> list[tuple[str, bool | None]]:
-        """The jobs that have to end before it: well (True), otherwise (False), or however they may (None)."""
+    def wake_after(self, record: JobRecord) -> None:
+        """A job has started or ended: those that come after it are looked at again."""
+        for other in self.waits_for.pop(record.id, {}):
+            if other in self.records:
+                self.block(self.records[other])
+
+    def _pending(self, record: JobRecord) -> list[str] | None:
+        """The jobs for which it has to wait; None where it may go on. One that waits in vain is ended, and waits for
+        none."""
+        one, pending, refused = record.submission.after_one, list[str](), ""
+        for other, when in self._ahead(record):
+            state = self._state_of(record, other, when)
+            if state == "met" and one:
+                return None
+            if state == "met":
+                continue
+            if state != "pending":
+                refused = refused or state
+            else:
+                pending.append(other.partition("+")[0])
+                what = "started, or not long enough ago" if when == "started" else "ended"
+                self.notes[record.id] = f"it comes after job {pending[0]}, which has not {what}"
+            if not one:
+                break
+        if pending:
+            return pending
+        if refused:
+            self.finish(record, JobPhase.CANCELLED, refused)
+            return []
+        return None
+
+    def _state_of(self, record: JobRecord, other: str, when: str) -> str:
+        """Whether a dependency is `met` or `pending`, or the sentence why it never will be met."""
+        name, _, delay = other.partition("+")
+        ahead = self.records.get(name)
+        phase = ahead.phase if ahead is not None else self.book.phase_of(name)
+        is_over = phase is None or phase in OVER
+        if when == "started" and ahead is not None and not is_over:
+            if not ahead.attempt:
+                return "pending"
+            begin = ahead.started + int(delay or 0) * 1_000_000 if ahead.started >= 0 else -1
+            if begin > self.clock.micros():
+                self.later[record.id] = begin
+                self.wake()  # the driver sleeps no longer than until then
+                return "pending"
+            return "met"
+        if not is_over:
+            return "pending"
+        if when in ("well", "not well") and phase is not None and (when == "well") is not (phase is JobPhase.FINISHED):
+            what = ("success", "has not ended well") if when == "well" else ("failure", "has ended well")
+            return f"job {other}, on whose {what[0]} it waits, {what[1]}"
+        return "met"
+
+    def _ahead(self, record: JobRecord) -> list[tuple[str, str]]:
+        """The jobs that come before it, and what each has to be: ended anyhow, well or not well, or started."""
         if record.submission.singleton and (one := self._like(record)):
-            return [(one, None)]
-        parts = ((record.after, None), (record.after_ok, True), (record.after_not_ok, False))
-        return [(job, well) for jobs, well in parts for job in jobs]
+            return [(one, "ended")]
+        parts = (
+            (record.after, "ended"), (record.after_ok, "well"), (record.after_not_ok, "not well"),
+            (record.after_started, "started"),
+        )  # fmt: skip
+        return [(job, when) for jobs, when in parts for job in jobs]
 
     def _like(self, record: JobRecord) -> str | None:
         """The first job before it of its user and name that is not over, of an array those of other arrays; or None."""

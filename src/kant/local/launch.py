@@ -13,10 +13,11 @@ from kant.local.accounts import account_of
 from kant.local.cores import counted, share
 from kant.local.forks import ForkServer
 from kant.local.processes import send
-from kant.local.record import FOR_HANDLERS, JobRecord, SignalName
+from kant.local.record import FOR_HANDLERS, JobRecord
 from kant.local.runs import Exit, SupervisedRun, begin, find, mark, read_spec
 from kant.local.submission import most_memory, spec_of
 from kant.model.errors import InputError
+from kant.model.job_request import SignalName
 from kant.model.placement import CPU, MASK, MEMORY, NODE
 
 if TYPE_CHECKING:
@@ -124,7 +125,15 @@ class Launcher:
             own = str(cgroups.of_run(base, folder))
         account = account_of(record.user) if self.settings.as_users else None
         return spec_of(
-            record, folder, self.settings.cluster, self.settings.log_bytes, cores, own, account, self.settings.visible
+            record,
+            folder,
+            self.settings.cluster,
+            self.settings.log_bytes,
+            cores,
+            own,
+            account,
+            self.settings.visible,
+            str(self.settings.shims),
         )
 
     def stop_all(self) -> None:

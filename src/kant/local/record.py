@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Protocol
 
 from msgspec import Meta, Struct
 
+from kant.model.job_request import SignalName
 from kant.model.submission import Submission, Text
 
 
@@ -67,8 +68,6 @@ class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     name: Text | None = None
 
 
-SignalName = Literal["HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "STOP", "CONT", "KILL", "WINCH"]
-
 FOR_HANDLERS = ("HUP", "USR1", "USR2", "WINCH")
 """Signals for those that handle them: others would be ended by them, or would not notice."""
 
@@ -103,6 +102,7 @@ class JobRecord:
     after: tuple[str, ...] = ()
     after_ok: tuple[str, ...] = ()
     after_not_ok: tuple[str, ...] = ()
+    after_started: tuple[str, ...] = ()
     started: int = -1
     ended: int = -1
     attempt: int = 0
@@ -113,6 +113,12 @@ class JobRecord:
     stopping: str = ""
     place: list[list[int]] = field(default_factory=list)
     waited: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ahead(self) -> list[str]:
+        """The jobs that it comes after, whatever they have to be."""
+        started = (job.partition("+")[0] for job in self.after_started)
+        return [*self.after, *self.after_ok, *self.after_not_ok, *started]
 
     @property
     def is_over(self) -> bool:

@@ -72,7 +72,8 @@ class Spec(Struct, frozen=True):
 
     `cgroup` is the path of the one to make for the run, empty where there can be none. Without a `terminal` its
     standard input is empty. `account` is the user as whom it runs; None: as Kant's owner. `output` and `error` are the
-    files for what it writes, empty where the log is enough; `append`: what is there stays.
+    files for what it writes, empty where the log is enough; `append`: what is there stays. `warn_signal` is
+    sent `warn_s` before the limit to those that handle it.
     """
 
     command: tuple[str, ...]
@@ -91,6 +92,7 @@ class Spec(Struct, frozen=True):
     output: str = ""
     error: str = ""
     append: bool = False
+    warn_signal: str = "USR1"
 
 
 @dataclass(slots=True, eq=False)

@@ -33,3 +33,8 @@ class LocalSettings:
     cgroups: Path | None = None
     as_users: bool = False
     visible: tuple[str, ...] = ()
+
+    @property
+    def shims(self) -> Path:
+        """Where Slurm's commands are, as Kant has them, for jobs of scripts with `#SBATCH` lines."""
+        return self.runs.with_name("slurm")

@@ -2,7 +2,7 @@
 
 Source of the names and of what they mean: sbatch(1), OUTPUT ENVIRONMENT VARIABLES
 (https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES).
-A job is one task here, on however many nodes. Variables of options that nobody gave are not set, as there.
+Variables of options that nobody gave are not set, as there. Each task of `srun` has its own ranks (`kant.cli.srun`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ OF_SUBMISSION = frozenset({"SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST"})
 NAMES = OF_SUBMISSION | {
     "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MAX",
     "SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_STEP", "SLURM_CLUSTER_NAME", "SLURM_CPUS_ON_NODE",
-    "SLURM_CPUS_PER_TASK", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_JOBID", "SLURM_JOB_CPUS_PER_NODE",
+    "SLURM_CPUS_PER_TASK", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK",
+    "SLURM_JOBID", "SLURM_JOB_ACCOUNT", "SLURM_JOB_COMMENT", "SLURM_JOB_START_TIME",
+    "SLURM_JOB_END_TIME", "SLURM_JOB_QOS", "SLURM_NTASKS_PER_NODE",
+    "SLURM_JOB_CPUS_PER_NODE",
     "SLURM_JOB_GPUS", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_NODELIST", "SLURM_JOB_NUM_NODES",
     "SLURM_JOB_PARTITION", "SLURM_JOB_RESERVATION", "SLURM_JOB_USER", "SLURM_LOCALID", "SLURM_MEM_PER_NODE",
     "SLURM_NNODES", "SLURM_NODEID", "SLURM_NODELIST", "SLURM_NPROCS", "SLURM_NTASKS", "SLURM_PROCID",
@@ -34,43 +37,65 @@ NAMES = OF_SUBMISSION | {
 """Every variable that a job may have."""
 
 
-def slurm_env(record: JobRecord, cluster: ClusterSpec, gpus: dict[int, str]) -> dict[str, str]:
-    """The variables of a run at its place; `gpus` has the devices of each of its nodes."""
-    wish, nodes = record.submission, list(gpus)
-    names = ",".join(cluster.nodes[node].name for node in nodes)
-    cpus = [_cpus(record, cluster, node) for node in nodes]
+def spread(tasks: int, nodes: int) -> list[int]:
+    """How many tasks each node has: as many on each, and one more on the first where that does not go up."""
+    each, rest = divmod(tasks, nodes)
+    return [each + (at < rest) for at in range(nodes)]
+
+
+def slurm_env(record: JobRecord, cluster: ClusterSpec, slots: list[tuple[int, str]]) -> dict[str, str]:
+    """The variables of a run at its place; `slots` has the node of the cluster and the devices of each of its nodes.
+
+    Nodes that a job asks for by their number may be one machine. They have addresses of this machine for names, so that
+    processes find each other whatever the names of the cluster's file are."""
+    wish = record.submission
+    names = [cluster.nodes[node].name for node, _ in slots]
+    if wish.nodes > 1:
+        names = [f"127.0.{at // 250}.{at % 250 + 1}" for at in range(len(slots))]
+    counts = spread(max(wish.tasks, len(slots), 1), max(len(slots), 1))
+    cpus = [_cpus(record, cluster, node) for node, _ in slots]
     found = {
         "SLURM_JOB_ID": str(record.seq),
         "SLURM_JOB_NAME": wish.name,
         "SLURM_JOB_PARTITION": wish.queue,
         "SLURM_JOB_USER": record.user,
         "SLURM_CLUSTER_NAME": cluster.name,
-        "SLURM_JOB_NODELIST": names,
-        "SLURM_JOB_NUM_NODES": str(len(nodes)),
-        "SLURMD_NODENAME": names.partition(",")[0],
+        "SLURM_JOB_NODELIST": ",".join(names),
+        "SLURM_JOB_NUM_NODES": str(len(slots)),
+        "SLURMD_NODENAME": names[0] if names else "",
         "SLURM_CPUS_ON_NODE": str(cpus[0]) if cpus else "",
         "SLURM_JOB_CPUS_PER_NODE": _repeated(cpus),
-        "SLURM_NTASKS": "1", "SLURM_NPROCS": "1", "SLURM_TASKS_PER_NODE": "1",
+        "SLURM_NTASKS": str(sum(counts)), "SLURM_TASKS_PER_NODE": _repeated(counts),
         "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
+        "KANT_SLOTS": ";".join(gpus for _, gpus in slots),
     }  # fmt: skip
     found |= {
         "SLURM_JOBID": found["SLURM_JOB_ID"],
         "SLURM_NODELIST": found["SLURM_JOB_NODELIST"],
         "SLURM_NNODES": found["SLURM_JOB_NUM_NODES"],
+        "SLURM_NPROCS": found["SLURM_NTASKS"],
     }
+    said = {"ACCOUNT": wish.account, "QOS": wish.qos, "COMMENT": wish.comment, "RESERVATION": wish.reservation}
+    found |= {f"SLURM_JOB_{name}": value for name, value in said.items() if value}
     if wish.cpus is not None and wish.cpus == int(wish.cpus):
-        found["SLURM_CPUS_PER_TASK"] = str(int(wish.cpus))
+        found["SLURM_CPUS_PER_TASK"] = str(max(int(wish.cpus) // counts[0], 1))
     if wish.memory_mib:
         found["SLURM_MEM_PER_NODE"] = str(wish.memory_mib)
+    if wish.tasks and len(set(counts)) == 1:
+        found["SLURM_NTASKS_PER_NODE"] = str(counts[0])
+    if wish.task_gpus:
+        found["SLURM_GPUS_PER_TASK"] = str(wish.task_gpus)
     if wish.gpus:
-        here = gpus[nodes[0]] if nodes else ""
+        here = slots[0][1] if slots else ""
         found |= {
             "SLURM_GPUS": str(math.ceil(wish.gpus)),
             "SLURM_GPUS_ON_NODE": str(len(here.split(","))),
             "SLURM_JOB_GPUS": here,
         }
-    if wish.reservation:
-        found["SLURM_JOB_RESERVATION"] = wish.reservation
+        found["SLURM_GPUS_PER_NODE"] = found["SLURM_GPUS_ON_NODE"]
+    found["SLURM_JOB_START_TIME"] = str(record.started // 1_000_000)
+    if wish.time_s is not None:
+        found["SLURM_JOB_END_TIME"] = str(round(record.started / 1e6 + wish.time_s))
     if record.attempt > 1:
         found["SLURM_RESTART_COUNT"] = str(record.attempt - 1)
     if record.index >= 0:

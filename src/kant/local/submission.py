@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
 from socket import gethostname
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from msgspec import structs
 
 from kant.local.patterns import check_pattern, filled
 from kant.local.record import JobRecord
@@ -15,9 +19,9 @@ from kant.model.cut import blocks_for, pods_of
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
-from kant.model.placement import MASK, MEMORY, NODE
+from kant.model.placement import MASK, MEMORY, NODE, PODS
 from kant.model.submission import Notice, Submission
-from kant.model.units import GPU, SECOND
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.workload.training_text import parse_training
 
 if TYPE_CHECKING:
@@ -40,6 +44,13 @@ def checked(wish: Submission, queues: tuple[str, ...]) -> Submission:
     for name in wish.env:
         if not name or "=" in name:
             raise InputError("env", "names without `=`", name)
+    if wish.nodes > 1 and wish.gpus % wish.nodes:
+        raise InputError("gpus", f"as many on each of {wish.nodes:,} nodes", wish.gpus)
+    if wish.tasks and wish.tasks < wish.nodes:
+        raise InputError("tasks", f"one for each of {wish.nodes:,} nodes at least", wish.tasks)
+    for job in wish.after_started:
+        if not re.fullmatch(r"[^+]+(\+[0-9]{1,9})?", job):
+            raise InputError("after_started", "a job, and seconds after its start where they are said: 12+600", job)
     if queues and wish.queue not in queues:
         raise InputError("queue", f"one of {', '.join(queues)}", wish.queue)
     for where, text in (("output", wish.output), ("error", wish.error)):
@@ -67,13 +78,31 @@ def check_room(wish: Submission, cluster: ClusterSpec) -> None:
         raise InputError("memory", f"at most {memory:,} MiB, as much as a node has", wish.memory_mib)
 
 
+def _widest(nodes: Sequence[Node]) -> Node:
+    return max(nodes, key=lambda node: (node.gpus, node.cpu))
+
+
+def counted(wish: Submission, nodes: Sequence[Node]) -> Submission:
+    """The submission with the GPUs that it gets: all of its nodes where these are to be its own."""
+    if not wish.exclusive:
+        return wish
+    return structs.replace(wish, gpus=max(wish.nodes, 1) * _widest(nodes).gpus)
+
+
 def groups_of(wish: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, ...]:
     """The gang: one pod, or a total of GPUs that is cut by those of `nodes` that the job may use."""
     milli = round(wish.gpus * GPU)
     cores = wish.cpus if wish.cpus is not None else 0 if milli else 1
     cpu, memory = round(cores * 1000), wish.memory_mib
+    count = max(wish.nodes, 1)
+    if wish.exclusive:
+        widest = _widest(nodes)
+        whole = widest.cpu if widest.cpu < FOREVER else cpu
+        return (PodGroup(count, Demand(widest.gpus, GPU, whole, memory)),)
     if milli == 0:
-        return (PodGroup(1, Demand(0, cpu=cpu, memory=memory)),)
+        return (PodGroup(count, Demand(0, cpu=cpu, memory=memory)),)
+    if wish.nodes > 1:
+        return (PodGroup(count, Demand(milli // GPU // count, GPU, cpu, memory)),)
     if milli < GPU:
         return (PodGroup(1, Demand(1, milli, cpu, memory)),)
     blocks = blocks_for(nodes, queue=wish.queue, cpu=cpu, memory=memory)
@@ -106,6 +135,21 @@ def devices(place: list[list[int]]) -> dict[int, int]:
     found: dict[int, int] = {}
     for piece in place:
         found[piece[NODE]] = found.get(piece[NODE], 0) | piece[MASK]
+    return found
+
+
+def slots_of(record: JobRecord) -> list[tuple[int, int]]:
+    """The node of the cluster and the devices, as bits, of each node that the job has for `srun`: of each of its pods
+    where it asks for `nodes`, else all that it holds of a node."""
+    wish = record.submission
+    if wish.nodes <= 1:
+        return list(devices(record.place).items())
+    found = []
+    for piece in record.place:
+        own = [bit for bit in range(piece[MASK].bit_length()) if piece[MASK] >> bit & 1]
+        each = len(own) // piece[PODS]
+        for pod in range(piece[PODS]):
+            found.append((piece[NODE], sum(1 << bit for bit in own[pod * each : (pod + 1) * each])))
     return found
 
 
@@ -150,9 +194,10 @@ def spec_of(
     cgroup: str = "",
     account: Account | None = None,
     visible: tuple[str, ...] = (),
+    shims: str = "",
 ) -> Spec:
     """What the supervisor has to know: the command with just its GPUs visible, its cores, and as whom it runs."""
-    wish, held = record.submission, devices(record.place)
+    wish, held, slots = record.submission, devices(record.place), slots_of(record)
     names = [cluster.nodes[node].name for node in held]
     env = wish.env | {
         MARK: str(folder),
@@ -164,16 +209,21 @@ def spec_of(
         "KANT_NODES": ",".join(names),
         "KANT_DEVICES": ";".join(f"{name}:{indices(mask)}" for name, mask in zip(names, held.values(), strict=True)),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": indices(next(iter(held.values()), 0), visible),
+        "CUDA_VISIBLE_DEVICES": indices(slots[0][1] if slots else 0, visible),
     }
+    for name, value in (("ACCOUNT", wish.account), ("QOS", wish.qos), ("COMMENT", wish.comment)):
+        if value:
+            env[f"KANT_{name}"] = value
     if cores:
         env = {"OMP_NUM_THREADS": str(len(cores))} | env
     if record.index >= 0:
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
     if wish.slurm:
-        env |= slurm_env(record, cluster, {node: indices(mask, visible) for node, mask in held.items()})
+        env |= slurm_env(record, cluster, [(node, indices(mask, visible)) for node, mask in slots])
+        env["PATH"] = f"{shims}:{env.get('PATH', os.defpath)}"
+        env.setdefault("KANT_HOME", str(folder.parents[2]))  # of these commands
     return Spec(
         wish.command, env, wish.workdir, wish.umask, log_bytes, wish.grace_s, wish.time_s, wish.warn_s,
         most_memory(record.place), cores, cgroup, wish.terminal, account, file_of(record, wish.output),
-        file_of(record, wish.error), record.attempt > 1,
+        file_of(record, wish.error), record.attempt > 1, wish.warn_signal,
     )  # fmt: skip

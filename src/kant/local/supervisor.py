@@ -330,7 +330,8 @@ class Supervisor:
         moment = now()
         if moment >= self.warn_at:
             self.warn_at = float("inf")
-            self._signal([pid for pid in self._group() if catches(pid, signal.SIGUSR1)], signal.SIGUSR1)
+            number = signal.Signals[f"SIG{self.spec.get('warn_signal', 'USR1')}"]
+            self._signal([pid for pid in self._group() if catches(pid, number)], number)
         if moment >= self.limit_at:
             self.limit_at = float("inf")
             self._stop("limit")

@@ -6,7 +6,7 @@ submit` takes is the time that modules take to load.
 """
 
 # No `from __future__ import annotations`: the annotations are read at run time.
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -51,6 +51,7 @@ class Option(NamedTuple):
 Text = Annotated[str, Limit(max_length=256)]
 Path = Annotated[str, Limit(max_length=4096)]
 Seconds = Annotated[float, Limit(ge=0, le=1e9)]
+SignalName = Literal["HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "STOP", "CONT", "KILL", "WINCH"]
 Jobs = Annotated[tuple[Text, ...], Limit(max_length=1000)]
 
 
@@ -71,6 +72,13 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     `output`, too, or what is an error to the file `error`: names in which `%` and a letter stand for others
     (docs/up.md). With `slurm` its environment has the variables that Slurm gives a batch script. `notices` say who is
     told of it.
+    With `nodes` it is so many pods, each with its part of `gpus`, and with `cpus` and `memory_mib` of its own; as many
+    as need be on one node of the cluster. `tasks` is how many processes `srun` starts in it (0: one for each node),
+    `task_gpus` how many GPUs of its node each of them sees (0: all). With `exclusive` its nodes are its own, whole.
+    `after_started` are jobs that have to start first (`12+600`: 600 seconds before), `after_each` arrays of which the
+    job of the same index has to end well; with `after_one` one of all these dependencies is enough. `warn_signal` is
+    sent in place of SIGUSR1. `account`, `qos` and `comment` change nothing: they are kept, and used time is counted by
+    account.
     """
 
     command: Annotated[tuple[str, ...], Limit(min_length=1, max_length=4096)]
@@ -84,6 +92,18 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
             slurm=("--cpus-per-task", "-c"),
         ),
     ] = None  # fmt: skip
+    nodes: Annotated[
+        int,
+        Limit(ge=0, le=10_000),
+        Option("So many nodes, virtual ones too: each a part of --gpus, and --cpus and --memory.", "whole"),
+    ] = 0
+    tasks: Annotated[
+        int, Limit(ge=0, le=100_000), Option("Processes that srun starts. Default: one for each node.", "whole")
+    ] = 0
+    task_gpus: Annotated[
+        int, Limit(ge=0, le=1024), Option("GPUs that each task sees. Default: all of its node.", "whole")
+    ] = 0
+    exclusive: Annotated[bool, Option("Let no other job run on its nodes.", "flag")] = False
     memory_mib: Annotated[
         int,
         Limit(ge=0, le=10**9),
@@ -110,6 +130,13 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     ] = ()
     after_ok: Annotated[Jobs, Option("Start when this job has ended well; may be repeated.", many=True)] = ()
     after_not_ok: Annotated[Jobs, Option("Start when this job has not ended well; may be repeated.", many=True)] = ()
+    after_started: Annotated[
+        Jobs, Option("Start when this job has started; 12+30m: 30 minutes later; may be repeated.", "starts", many=True)
+    ] = ()
+    after_each: Annotated[
+        Jobs, Option("Start each index when that of this array has ended well; may be repeated.", many=True)
+    ] = ()
+    after_one: Annotated[bool, Option("Start when one of the jobs before it is as it says.", "flag")] = False
     singleton: Annotated[bool, Option("Start when no earlier job of yours has its name any more.", "flag")] = False
     begin: Annotated[
         float,
@@ -123,14 +150,23 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         Seconds,
         Option("Send SIGUSR1, if it is handled, so long before the limit.", "limit", "warn", default="60s"),
     ] = 60.0
+    warn_signal: Annotated[SignalName, Option("What --warn sends instead, such as TERM.", "signal")] = "USR1"
     grace_s: Annotated[
         Seconds, Option("Between SIGTERM and SIGKILL when it is stopped.", "limit", "grace", default="30s")
     ] = 30.0
     env: Annotated[
         dict[str, str],
         Option("NAME=VALUE, beside the environment of now; may be repeated.", "pairs", default=(), many=True),
+        Option(
+            "Of the environment of now just these variables, such as HOME,LANG; none: few.", "", "export", default=None
+        ),
     ] = {}  # noqa: RUF012 - msgspec copies it
     workdir: Annotated[Path, Option("Where it runs. Default: here.", "folder", default=None, slurm=("--chdir", "-D"))]
+    account: Annotated[Text, Option("The account for which its time is counted.", slurm=("--account", "-A"))] = ""
+    qos: Annotated[Text, Option("A quality of service, which is kept and changes nothing.", slurm=("--qos", "-q"))] = ""
+    comment: Annotated[
+        str, Limit(max_length=1024), Option("A comment, which is kept.", slurm=("--comment", "--comment"))
+    ] = ""
     hold: Annotated[bool, Option("Do not start it before `kant release`.", "flag")] = False
     preemptible: Annotated[bool, Option("Others may take its place.", "flag")] = True
     umask: Annotated[int, Limit(ge=0, le=0o777)] = 0o022
@@ -139,7 +175,9 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         "Terminal | None", Option("Give it a terminal, for `kant attach`.", "terminal", default=False)
     ] = None
     reservation: Annotated[
-        str, Limit(max_length=63), Option("Run on the GPUs of this reservation, while it lasts.")
+        str,
+        Limit(max_length=63),
+        Option("Run on the GPUs of this reservation, while it lasts.", slurm=("--reservation", "--reservation")),
     ] = ""
     training: Annotated[
         str,

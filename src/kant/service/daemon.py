@@ -30,6 +30,7 @@ from kant.local.driver import LocalDriver
 from kant.local.gpu_health import GpuHealth
 from kant.local.record import JobRecord
 from kant.local.settings import NO_QUEUES, LocalSettings
+from kant.local.slurm_commands import write_shims
 from kant.local.telemetry import LocalTelemetry
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec
@@ -129,6 +130,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         cores=machine.own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
         as_users=group is not None, visible=machine.visible(devices),
     )  # fmt: skip
+    write_shims(settings.shims, sys.executable)
     driver = LocalDriver(settings, store, clock)
     driver.telemetry = telemetry = LocalTelemetry(driver.jobs, lambda: driver.trouble)
     recorded = Recorded(lambda job: driver.jobs.records.get(job) or store.record(job))

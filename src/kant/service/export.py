@@ -7,6 +7,7 @@ that says what it is. It has the environments of jobs, so it is for its owner al
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -187,7 +188,7 @@ def _merge(folder: Path, store: Store, later: int, key: str) -> Brought:
                 record = renumbered(old, later)
                 known.add(old.id)
                 if not record.is_over:
-                    if staying & {*old.after, *old.after_ok, *old.after_not_ok}:
+                    if staying & set(old.ahead):
                         record.phase = JobPhase.HELD
                         held.append(record.id)
                     if record.id != old.id:
@@ -208,8 +209,8 @@ def renumbered(record: JobRecord, later: int) -> JobRecord:
     """The job with numbers that are higher by `later`, and so those of the jobs that it comes after."""
 
     def moved(job: str) -> str:
-        number, line, index = job.partition("_")
-        return f"{int(number) + later}{line}{index}"
+        number, rest = re.fullmatch("([0-9]+)(.*)", job).groups()  # type: ignore[union-attr]
+        return f"{int(number) + later}{rest}"
 
     return replace(
         record,
@@ -219,6 +220,7 @@ def renumbered(record: JobRecord, later: int) -> JobRecord:
         after=tuple(map(moved, record.after)),
         after_ok=tuple(map(moved, record.after_ok)),
         after_not_ok=tuple(map(moved, record.after_not_ok)),
+        after_started=tuple(map(moved, record.after_started)),
     )
 
 

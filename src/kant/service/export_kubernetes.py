@@ -185,7 +185,7 @@ def _check(wish: Submission, widest: int) -> None:
 def _held(record: JobRecord) -> str:
     """Why a job has to be held there: what it waits for here is nothing that Kubernetes could wait for."""
     wish = record.submission
-    if ahead := [*record.after, *record.after_ok, *record.after_not_ok]:
+    if ahead := record.ahead:
         return f"it comes after job {', '.join(ahead)}"
     if wish.begin > time.time():
         return f"it may not start before {time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(wish.begin))}"

@@ -9,7 +9,7 @@ import msgspec
 from kant.local.accounts import account_of
 from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, WorkflowSubmission
 from kant.local.reservations import ReservationWish
-from kant.local.submission import check_room, checked
+from kant.local.submission import check_room, checked, counted
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.service.questions import LocalQuestions
@@ -107,8 +107,10 @@ class Orders:
         check_queue(who, route, self.questions.lineage(wish.queue))
         if self.driver.settings.as_users:
             account_of(who.user)
-        for job in (*wish.after, *wish.after_ok, *wish.after_not_ok):
+        for job in (*wish.after, *wish.after_ok, *wish.after_not_ok, *wish.after_each):
             self.questions.named(job)
+        for job in wish.after_started:
+            self.questions.named(job.partition("+")[0])
         if wish.reservation:
             self._check_inside(wish)
 
@@ -128,13 +130,19 @@ class Orders:
 
     def _records(self, wish: Submission, who: Caller, now: int) -> list[JobRecord]:
         """The new jobs of a submission that holds, with ids of their own."""
+        wish = counted(wish, self.driver.settings.cluster.nodes)
         if wish.notices:
             free = who.role is Role.OPERATOR
             notices = tuple(msgspec.structs.replace(each, anywhere=free) for each in wish.notices)
             wish = msgspec.structs.replace(wish, notices=notices)
-        after = tuple(each for job in wish.after for each in self.questions.named(job))
-        after_ok = tuple(each for job in wish.after_ok for each in self.questions.named(job))
-        after_not_ok = tuple(each for job in wish.after_not_ok for each in self.questions.named(job))
+        named = self.questions.named
+        after, after_ok, after_not_ok = (
+            tuple(each for job in jobs for each in named(job))
+            for jobs in (wish.after, wish.after_ok, wish.after_not_ok)
+        )
+        started = [job.partition("+") for job in wish.after_started]
+        after_started = tuple(f"{each}{plus}{delay}" for job, plus, delay in started for each in named(job))
+        each_of = [named(job) for job in wish.after_each]
         digest = digest_of(msgspec.json.encode(wish))
         phase = JobPhase.HELD if wish.hold else JobPhase.BLOCKED
         first = self._next
@@ -143,8 +151,11 @@ class Orders:
         for seq, index in enumerate(wish.array or (-1,), start=first):
             name = f"{first}_{index}" if index >= 0 else str(seq)
             array = first if index >= 0 else -1
-            record = JobRecord(seq, name, wish, digest, who.user, now, phase, array, index, after, after_ok)
-            record.after_not_ok = after_not_ok
+            own = [job for jobs in each_of for job in jobs if len(jobs) == 1 or job.endswith(f"_{index}")]
+            record = JobRecord(
+                seq, name, wish, digest, who.user, now, phase, array, index, after, (*after_ok, *own), after_not_ok,
+                after_started,
+            )  # fmt: skip
             records.append(record)
         return records
 

@@ -132,7 +132,7 @@ def wanted(driver: LocalDriver) -> set[str]:
     """The jobs that those that live come after, and the arrays of which a job lives."""
     found: set[str] = set()
     for record in driver.alive():
-        found.update(record.after, record.after_ok)
+        found.update(record.ahead)
         if record.array >= 0:
             found.add(str(record.array))
     return found

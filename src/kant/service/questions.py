@@ -29,7 +29,7 @@ from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
 from kant.service.solver_process import SolverProcess
 from kant.service.store import Store, shown
-from kant.service.usage import USAGE_BY
+from kant.service.usage import STORE_BY
 from kant.service.views import (
     Attempt,
     AuditEntry,
@@ -107,6 +107,8 @@ class LocalQuestions(Questions):
             elements = self.store.elements(int(job))
             if elements:
                 return elements
+            if (one := self.store.id_of(int(job))) is not None:  # SLURM_JOB_ID of a job of an array
+                return [one]
         raise UnknownJobError("JOB", "the id of a job", job)
 
     def lineage(self, queue: str) -> tuple[str, ...]:
@@ -239,13 +241,13 @@ class LocalQuestions(Questions):
             waits = (record.after, record.after_ok, record.stopping, place)
             return JobDetail(
                 view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs,
-                wish.stage, wish.terminal, wish.reservation, wish.training,
+                wish.stage, wish.terminal, wish.reservation, wish.training, wish.account, wish.qos,
             )  # fmt: skip
         return JobDetail(
             view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
             record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
             False, wish.cpus, wish.memory_mib, runs, wish.stage, wish.terminal, wish.reservation,
-            wish.training,
+            wish.training, wish.account, wish.qos, wish.comment,
         )  # fmt: skip
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:
@@ -290,8 +292,8 @@ class LocalQuestions(Questions):
     def usage(self, by: tuple[str, ...], since: int, until: int, where: dict[str, str]) -> Usage:
         """What the jobs used that have ended from `since` until before `until` (-1: now). Raises InputError."""
         for name in by:
-            if name not in USAGE_BY or by.count(name) > 1:
-                raise InputError("by", f"some of {', '.join(USAGE_BY)}, each once", name)
+            if name not in STORE_BY or by.count(name) > 1:
+                raise InputError("by", f"some of {', '.join(STORE_BY)}, each once", name)
         end = until if until >= 0 else self.driver.clock.micros()
         rows = [msgspec.convert(row, UsageRow) for row in self.store.usage(by, since, end, where)]
         return Usage(since, end, rows)

@@ -102,9 +102,12 @@ ROUTES = (
                         "description": "Seconds to wait until all of them are over."}},
     ),
     Route(
-        "GET", "/v1/usage", "usage", "What the jobs used that have ended, by user, queue, day or job.", Usage,
+        "GET", "/v1/usage", "usage", "What the jobs used that have ended, by user, queue, account, day or job.", Usage,
         query={
-            "by": {"type": "string", "default": "", "description": "Some of user, queue, day, job, divided by commas."},
+            "by": {
+                "type": "string", "default": "",
+                "description": "Some of user, queue, account, day, job, divided by commas.",
+            },
             "since": _PLACE | {"minimum": 0, "description": "Microseconds of the Unix epoch."},
             "until": {"type": "integer", "minimum": 0, "description": "Likewise; by default now."},
             "user": {"type": "string"}, "queue": {"type": "string"},

@@ -284,6 +284,11 @@ class Store:
         `where` names a user or a queue. GPU time is that of the last run of a job."""
         return usage_in(self._db, by, since, until, where)
 
+    def id_of(self, seq: int) -> str | None:
+        """The id of the job with this number."""
+        row = self._db.execute("SELECT id FROM jobs WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else str(row[0])
+
     def elements(self, array: int) -> list[str]:
         """The jobs of an array."""
         return [row[0] for row in self._db.execute("SELECT id FROM jobs WHERE array = ? ORDER BY seq", (array,))]
@@ -333,7 +338,7 @@ def _row(record: JobRecord) -> tuple[Any, ...]:
         record.seq, record.id, record.array, record.index, str(record.phase), wish.name, wish.queue, record.user,
         wish.priority, wish.gpus, record.submitted, record.started, record.ended, record.attempt, record.failures,
         record.code, record.signal, record.reason, record.stopping, msgspec.json.encode(record.place),
-        msgspec.json.encode((record.after, record.after_ok, record.after_not_ok)),
+        msgspec.json.encode((record.after, record.after_ok, record.after_not_ok, record.after_started)),
         msgspec.json.encode(record.waited) if record.waited else b"", record.digest,
     )  # fmt: skip
 
@@ -345,11 +350,13 @@ def shown(record: JobRecord) -> dict[str, Any]:
 
 def _record(row: Sequence[Any], wish: Submission) -> JobRecord:
     values = dict(zip(COLUMNS, row, strict=True))
-    after, after_ok, *more = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], ...])
+    waits = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], ...])
+    after, after_ok, after_not_ok, after_started = (*waits, (), ())[:4]  # older stores have fewer
     return JobRecord(
         values["seq"], values["id"], wish, values["digest"],
         values["user"], values["submitted"], JobPhase(values["phase"]), values["array"], values["array_index"], after,
-        after_ok, more[0] if more else (), values["started"], values["ended"], values["attempt"], values["failures"],
-        values["code"], values["signal"], values["reason"], values["stopping"], msgspec.json.decode(values["place"]),
+        after_ok, after_not_ok, after_started, values["started"], values["ended"], values["attempt"],
+        values["failures"], values["code"], values["signal"], values["reason"], values["stopping"],
+        msgspec.json.decode(values["place"]),
         msgspec.json.decode(values["waited"] or b"{}"),
     )  # fmt: skip

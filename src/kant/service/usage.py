@@ -11,6 +11,11 @@ OVER = ("finished", "failed", "cancelled", "rejected")
 USAGE_BY = {
     "user": "user", "queue": "queue", "day": "date(ended / 1000000, 'unixepoch', 'localtime')", "job": "id",
 }  # fmt: skip
+STORE_BY = USAGE_BY | {
+    "account": "(SELECT coalesce(json_extract(CAST(body AS TEXT), '$.account'), '') FROM submissions"
+    " WHERE submissions.digest = jobs.digest)"
+}
+"""In the store of a machine, which has what was submitted, too by the account that a job named."""
 _RAN = "CASE WHEN started >= 0 THEN ended - started ELSE 0 END"
 USAGE = {
     "jobs": "count(*)",
@@ -36,7 +41,7 @@ def usage_in(
     It is added up `by` some of user, queue, day (of the local time) and job. `where` names a user or a queue. GPU time
     is that of the last run of a job.
     """
-    parts = [USAGE_BY[name] for name in by]
+    parts = [STORE_BY[name] for name in by]
     wheres = ["ended >= ?", "ended < ?", f"phase IN ({', '.join('?' * len(OVER))})", *(f"{n} = ?" for n in where)]
     group = f"GROUP BY {', '.join(parts)} ORDER BY {', '.join(parts)}" if parts else ""
     rows = db.execute(

@@ -81,6 +81,9 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     terminal: Terminal | None = None
     reservation: str = ""
     training: str = ""
+    account: str = ""
+    qos: str = ""
+    comment: str = ""
 
 
 class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
@@ -164,9 +167,9 @@ class Outcomes(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UsageRow(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What jobs used that have ended, of one user, queue, day or job, where it was asked for by them. Times in seconds.
+    """What jobs used that have ended, of one user, queue, account, day or job, where it was asked for by them.
 
-    `gpu_s` is GPUs times the length of the last run.
+    Times are seconds. `gpu_s` is GPUs times the length of the last run.
     """
 
     jobs: int
@@ -179,6 +182,7 @@ class UsageRow(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     gpu_s: float
     user: str | None = None
     queue: str | None = None
+    account: str | None = None
     day: str | None = None
     job: str | None = None
 

@@ -1,0 +1,22 @@
+"""Slurm's commands as Kant has them: `kant slurm-shims DIR` writes them, and jobs of `#SBATCH` scripts have them.
+
+Each does what people and scripts use all day: `sbatch`, `srun`, `salloc`, `squeue`, `scancel`, `scontrol`, `sacct` and
+`sinfo`. What Kant has no answer for is refused by name.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.local.slurm_commands import COMMANDS, write_shims
+
+
+def slurm_shims(folder: Annotated[Path, Parameter(help="Where to write them.")], /) -> int:
+    """Write sbatch, srun, squeue and other commands of Slurm, as Kant has them, into a folder for the PATH."""
+    write_shims(folder.expanduser(), sys.executable)
+    print(f"{', '.join(COMMANDS)} are in {folder}: export PATH={folder.expanduser().absolute()}:$PATH")
+    return 0

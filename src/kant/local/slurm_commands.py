@@ -1,0 +1,30 @@
+"""The commands of Slurm that Kant stands in for, as files that call it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+
+from kant.model.errors import InputError
+
+COMMANDS = ("sacct", "salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+
+
+def write_shims(folder: Path, python: str) -> None:
+    """Write the commands into a folder. Raises InputError where a file there is not ours."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    texts = {
+        name: f'#!/bin/sh\n# {name}, as Kant has it\nexec {quote(python)} -m kant.cli.slurm {name} "$@"\n'
+        for name in COMMANDS
+    }
+    for name in COMMANDS:
+        path = folder / name
+        if path.exists() and "as Kant has it" not in path.read_text(encoding="utf-8", errors="replace"):
+            raise InputError(str(path), "no other file of this name, which Kant does not overwrite")
+    for name, text in texts.items():
+        path = folder / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            new = path.with_name(f".{name}.new")
+            new.write_text(text, encoding="utf-8")
+            new.chmod(0o755)
+            new.replace(path)
