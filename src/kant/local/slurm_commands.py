@@ -12,7 +12,9 @@ COMMANDS = ("sacct", "salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue
 
 def write_shims(folder: Path, python: str) -> None:
     """Write the commands into a folder. Raises InputError where a file there is not ours."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        folder.chmod(0o755)  # jobs of other users call them, too
     texts = {
         name: f'#!/bin/sh\n# {name}, as Kant has it\nexec {quote(python)} -m kant.cli.slurm {name} "$@"\n'
         for name in COMMANDS
