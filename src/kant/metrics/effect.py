@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ SHOWN = 10
 """Jobs that are named among those that gain most, and among those that lose most."""
 
 OUT = (JobStatus.REJECTED, JobStatus.CANCELLED)
+NO_NAMES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,15 @@ class Pairs:
         return np.asarray(self.after - self.before)
 
 
-def pairs(before: RunResult, after: RunResult, waited: dict[str, int]) -> Pairs:
-    """The jobs to compare. `waited` has those that ran when the futures part, with their waits until then."""
+def pairs(before: RunResult, after: RunResult, waited: dict[str, int], renamed: Mapping[str, str] = NO_NAMES) -> Pairs:
+    """The jobs to compare. `waited` has those that ran when the futures part, with their waits until then.
+
+    A job that asks for something else after the change is `renamed` there.
+    """
     rows = {name: row for row, name in enumerate(after.jobs.id)}
     kept: list[tuple[int, int]] = []
     for row, name in enumerate(before.jobs.id):
-        other = rows.get(name, -1)
+        other = rows.get(renamed.get(name, name), -1)
         if other < 0 or int(before.jobs.status[row]) in OUT or int(after.jobs.status[other]) in OUT:
             continue
         if name not in waited or max(int(before.jobs.wait[row]), int(after.jobs.wait[other])) > waited[name]:

@@ -42,6 +42,9 @@ class IntervalOverhead:
     def dropped(self, row: int) -> None:
         del self._running[row], self._left[row], self._overhead[row]
 
+    def left(self, row: int) -> int:
+        return self._left[row]
+
     def next_end(self) -> int:
         return self._updated + min((self._left[row] for row in self._running), default=FOREVER)
 

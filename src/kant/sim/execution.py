@@ -149,6 +149,16 @@ class Execution:
                 stands = stands._replace(lost=event.lost, until=health.drains.get(row, -1))
             self.change_node(stands, now)
 
+    def preempt(self, row: int, now: int) -> None:
+        """A person stops a running job, which then waits again."""
+        self.happen(JobPreempted(now, self.state.ids[row], self._stop(row, now)))
+
+    def withdraw(self, row: int, now: int) -> int:
+        """A waiting job leaves for now; returns the work that it has still before it."""
+        left = self.speed.left(row)
+        self.external_event(JobCancelled(now, self.state.ids[row]))
+        return left
+
     def end_jobs(self, now: int) -> None:
         """The jobs whose work is done end, and with a base job its running burst replicas."""
         state, ended = self.state, self.speed.take_ended(now)

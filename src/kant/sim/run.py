@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -209,6 +209,12 @@ class Run:
             service=self.recorder.service(),
             wait_by_cause=causes,
         )
+
+    def advance(self, until: int, coming: Iterable[JobSubmitted] = ()) -> None:
+        """Go on up to `until`, with the submissions that come by then, in order; the run may go on after that."""
+        self.until = until
+        self._loop(iter(coming), 0)
+        self._take_vain()
 
     def _account(self, cpu_s: float) -> dict[str, Any]:
         jobs = len(self.state.ids)

@@ -44,6 +44,10 @@ class Speed(Protocol):
         """A running job leaves for good before its end."""
         ...
 
+    def left(self, row: int) -> int:
+        """The work that a waiting job has still before it, microseconds at full speed and size."""
+        ...
+
     def next_end(self) -> int:
         """When the next running job ends; FOREVER when none runs."""
         ...
@@ -126,6 +130,9 @@ class Steady:
     def dropped(self, row: int) -> None:
         del self._runs[row], self._left[row]
 
+    def left(self, row: int) -> int:
+        return -(-self._left[row] // self._ceiling.get(row, 1))
+
     def next_end(self) -> int:
         heap, runs = self._heap, self._runs
         while heap:
@@ -169,6 +176,9 @@ class Endless:
 
     def dropped(self, row: int) -> None:
         pass
+
+    def left(self, row: int) -> int:
+        return FOREVER
 
     def next_end(self) -> int:
         return FOREVER

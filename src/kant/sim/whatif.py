@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
-from kant.metrics.effect import curve, most_changed, only, pairs, ratios, waits
+from kant.metrics.effect import NO_NAMES, curve, most_changed, only, pairs, ratios, waits
 from kant.metrics.result import RunResult
 from kant.metrics.statistics import spread
 from kant.model.decision import Reason, sentence
@@ -53,9 +53,11 @@ def what_if(
     arrivals: bool = True,
     until: int = FOREVER,
     hooks: Hooks = lambda name: RunHooks(),
+    act: Callable[[Fork], Mapping[str, str]] = lambda second: NO_NAMES,
 ) -> WhatIf | None:
     """Simulate both futures from the end of `past`; None where a caller's `stop` ended one of them.
 
+    `act` does in the second future what `changes` has no words for, and says which jobs have another id after it.
     Without `arrivals` nobody comes any more. Both stop at `until` (microseconds on the run's clock). Raises InputError
     for a change that cannot be made.
     """
@@ -70,11 +72,12 @@ def what_if(
     )  # fmt: skip
     waited = {first.state.ids[row]: int(first.state.jobs[row, c.J_WAITED]) for row in first.state.running}
     reasons = change(second, changes)
+    renamed = act(second)
     before = _future(first, first.coming, BEFORE)
     after = _future(second, second.coming, AFTER) if before is not None else None
     if before is None or after is None:
         return None
-    found = pairs(before, after, waited)
+    found = pairs(before, after, waited, renamed)
     quantile, horizon = past.options.quantile, min(before.end, after.end)
     answer = {
         "time_us": past.now,

@@ -1,0 +1,397 @@
+"""The desk: plan, apply, undo and submit, with every rule that holds for them. Assistants and people come to it alike.
+
+Nothing destructive is done without a plan. A plan is bound to the version of the state on which it was made; what has
+changed since makes it void. All rules are checked again when it is applied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from kant.model.errors import InputError
+from kant.model.units import DAY, HOUR, MINUTE
+from kant.ops.audit import Audit, Entry
+from kant.ops.orders import (
+    Hold,
+    Order,
+    Priority,
+    Submit,
+    Unreserve,
+    kind_of,
+    parse_orders,
+    sentence,
+    to_json,
+)
+from kant.ops.rules import (
+    Blast,
+    Limit,
+    Limits,
+    Violation,
+    blast_of,
+    foreseen,
+    job_of,
+    may_undo,
+    violations,
+)
+from kant.ops.rules import to_json as violations_json
+from kant.ops.simulated import SimulatedWorld
+from kant.ops.text import bounded, cleaned, encoded_ids, meant, one_line, safe_id
+from kant.ops.view import View, changed, some
+from kant.ops.world import Done, Futures, World
+from kant.service.roles import Caller, Role
+
+UNDO_WITHIN = 15 * MINUTE
+MOST_STEP = 366 * DAY
+NAMED = 10
+"""Jobs that effects name one by one."""
+
+
+class RefusalError(InputError):
+    """What was asked is not done, by a rule: `code` is one word for it."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__("", "", None)
+        self.code = code
+        self.args = (sentence,)
+
+
+class Desk:
+    """Serves one caller on one world. Desks that share an audit share plans, transactions and budgets.
+
+    `via` says by which way the caller came, for the audit.
+    """
+
+    def __init__(
+        self, world: World, who: Caller, audit: Audit | None = None, limits: Limits | None = None, via: str = "process"
+    ) -> None:
+        self.world = world
+        self.who = who
+        self.audit = audit or Audit()
+        self.limits = limits or Limits()
+        self.via = via
+        self._facts: dict[str, dict[str, str]] = {}  # of plans of this process, so that a refusal can say what changed
+        with self.alone():
+            pass
+
+    @property
+    def limit(self) -> Limit:
+        return self.limits.of(self.who.role)
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Nobody else orders anything meanwhile; what others have ordered is known."""
+        with self.audit.locked():
+            news = self.audit.news()
+            if isinstance(self.world, SimulatedWorld) and self.world.carries:
+                replay(self.world, news)
+            for txn, entries in self.audit.txns.items():
+                if entries[-1].what in ("apply", "done"):
+                    self._write("interrupted", txn=txn, sentence=_how_far(entries))
+            yield
+
+    def _write(self, what: Any, **fields: Any) -> Entry:
+        own = {"who": self.who.user, "role": str(self.who.role), "via": self.via}
+        return self.audit.write(what, self.world.now(), **(own | fields))
+
+    @contextmanager
+    def _refusals_noted(self, **fields: Any) -> Iterator[None]:
+        """What is refused is in the audit, too."""
+        try:
+            yield
+        except InputError as error:
+            code = error.code if isinstance(error, RefusalError) else "input"
+            self._write("refused", code=code, sentence=one_line(str(error)), **fields)
+            raise
+
+    # --- plan -----------------------------------------------------------------------------------------------------
+
+    def plan(self, orders: Any) -> dict[str, Any]:
+        """What these orders would do; nothing is done. Raises InputError for what is no order."""
+        found = tuple(_with_meant_ids(order) for order in parse_orders(orders))
+        with self.alone():
+            view = self.world.view()
+            broken, blast, futures = self._judged(view, found)
+            version = view.version
+            seq = len(self.audit.entries) + 1
+            text = msgspec.json.encode([seq, version, self.who.user, to_json(found)])
+            name = f"p{seq}-{hashlib.blake2b(text, digest_size=4).hexdigest()}"
+            self._facts[name] = view.facts()
+            lost = blast.gpu_hours_lost * 3600
+            self._write("plan", plan=name, orders=found, version=version, lost_gpu_s=lost)
+        asked = blast.beyond(self.limit)
+        encoded = encoded_ids(view.jobs)
+        answer = {
+            "plan_id": name,
+            "version": version,
+            "orders": [sentence(order) for order in found],
+            "can_be_applied": not broken,
+            "violations": violations_json(broken),
+            "effects": _effects(futures),
+            "blast_radius": msgspec.to_builtins(blast),
+            "gpu_hours_lost": blast.gpu_hours_lost,
+            "asks_a_person": asked,
+            "cannot_be_undone": sorted({f"{kind_of(each)}: {may_undo(each)}" for each in found if may_undo(each)}),
+        }
+        return bounded(cleaned(answer, encoded))
+
+    def _judged(self, view: View, orders: tuple[Order, ...]) -> tuple[list[Violation], Blast, Futures]:
+        broken = violations(view, orders, self.who, self.world.carries)
+        futures = self.world.futures(orders)
+        return broken + foreseen(view, futures), blast_of(view, orders, futures), futures
+
+    # --- act ------------------------------------------------------------------------------------------------------
+
+    def question(self, plan_id: str) -> str:
+        """What a person is to be asked before this plan is applied; "" where nobody has to be. Raises RefusalError."""
+        with self.alone():
+            plan = self._plan_of(plan_id)
+            view = self.world.view()
+            blast = blast_of(view, plan.orders, self.world.futures(plan.orders))
+        beyond = blast.beyond(self.limit)
+        if not beyond:
+            return ""
+        orders = some((sentence(order) for order in plan.orders), 10)
+        return f"{self.who.user} wants to apply {plan_id}: {orders}. It touches {', '.join(beyond)}."
+
+    def apply(self, plan_id: str, reason: str, approved: str = "") -> dict[str, Any]:
+        """Carry a plan out, whole or not at all. `approved` names the person who was asked. Raises RefusalError.
+
+        A plan that was applied already is not applied again: the answer is the same.
+        """
+        with self.alone(), self._refusals_noted(plan=plan_id, reason=one_line(reason)):
+            plan = self._plan_of(plan_id)
+            txn = f"t{plan_id[1:]}"
+            if txn in self.audit.txns:
+                return self._told(txn)
+            reason = _reason(reason)
+            view = self.world.view()
+            self._check_version(plan, view)
+            broken, blast, _ = self._judged(view, plan.orders)
+            if broken:
+                raise RefusalError("violations", "; ".join(each.sentence for each in broken))
+            self._check_budget(blast.gpu_hours_lost)
+            beyond = blast.beyond(self.limit)
+            if beyond and not approved:
+                raise RefusalError("person", f"a person has to agree: the plan touches {', '.join(beyond)}")
+            lost = blast.gpu_hours_lost * 3600
+            self._carry_out(txn, plan.orders, plan=plan_id, reason=reason, lost_gpu_s=lost, approved=approved)
+            return self._told(txn)
+
+    def undo(self, txn: str, reason: str) -> dict[str, Any]:
+        """Take a transaction back within 15 minutes, as far as it can be. Raises RefusalError."""
+        with self.alone(), self._refusals_noted(undoes=txn, reason=one_line(reason)):
+            entries = self.audit.txns.get(txn)
+            if not entries:
+                raise RefusalError("unknown", f"there is no transaction {safe_id(txn)}")
+            first, last = entries[0], entries[-1]
+            if first.who != self.who.user and self.who.role is not Role.OPERATOR:
+                raise RefusalError("own", f"transaction {txn} is one of {first.who}")
+            if any(each.undoes == txn and self._is_done(each.txn) for each in self.audit.entries if each.txn):
+                raise RefusalError("undone", f"transaction {txn} is undone already")
+            if last.what not in ("applied", "interrupted"):
+                raise RefusalError("undone", f"transaction {txn} has failed, and what it had done was taken back")
+            if self.world.now() - last.time_us > UNDO_WITHIN:
+                raise RefusalError("late", "a transaction can be undone for 15 minutes; a new plan may do what is left")
+            done = [each.done for each in entries if each.done is not None]
+            orders = tuple(order for one in reversed(done) for order in one.undo)
+            if not orders:
+                raise RefusalError("final", some({one.cannot for one in done}) or "nothing was done")
+            reason = _reason(reason)
+            view = self.world.view()
+            for one in done:
+                _check_untouched(view, one)
+            broken, blast, _ = self._judged(view, orders)
+            if broken:
+                raise RefusalError("violations", "; ".join(each.sentence for each in broken))
+            self._check_budget(blast.gpu_hours_lost)
+            own = f"u{len(self.audit.entries) + 1}-{txn}"
+            self._carry_out(own, orders, undoes=txn, reason=reason, lost_gpu_s=blast.gpu_hours_lost * 3600)
+            kept = sorted({one.cannot for one in done if one.cannot})
+            return self._told(own) | {"not_undone": kept}
+
+    def submit(self, order: Any, key: str = "", reason: str = "") -> dict[str, Any]:
+        """Queue a job at once: it harms nobody. The same `key` again gives the same job. Raises RefusalError."""
+        given = {"op": "submit"} | order if isinstance(order, dict) else order
+        (wanted,) = parse_orders([given])
+        if not isinstance(wanted, Submit):
+            raise InputError("submit", "a job", kind_of(wanted))
+        with self.alone(), self._refusals_noted(orders=(wanted,)):
+            for entry in self.audit.entries:
+                if key and entry.key == key and entry.who == self.who.user and entry.what == "apply":
+                    return self._told(entry.txn)
+            view = self.world.view()
+            broken = violations(view, (wanted,), self.who, self.world.carries)
+            broken += foreseen(view, self.world.futures((wanted,)))
+            if broken:
+                raise RefusalError("violations", "; ".join(each.sentence for each in broken))
+            self._check_budget(0.0)
+            txn = f"s{len(self.audit.entries) + 1}"
+            self._carry_out(txn, (wanted,), key=one_line(key, 100), reason=one_line(reason) or "a submission")
+            return self._told(txn)
+
+    def step(self, duration_us: int) -> dict[str, Any]:
+        """Let time pass on a simulated world. Raises RefusalError on any other."""
+        with self.alone(), self._refusals_noted():
+            world = self.world
+            if not isinstance(world, SimulatedWorld) or not world.carries:
+                raise RefusalError("world", "time passes by itself on this world")
+            if self.who.role is not Role.OPERATOR:
+                raise RefusalError("role", "time is let pass by operators")
+            if not 0 <= duration_us <= MOST_STEP:
+                raise InputError("step", "0 seconds to 366 days", duration_us)
+            world.step(world.now() + duration_us)
+            entry = self._write("step", version=world.view().version)
+            return {"now_us": entry.time_us, "version": entry.version}
+
+    # --- how it is done ---------------------------------------------------------------------------------------------
+
+    def _plan_of(self, plan_id: str) -> Entry:
+        plan = self.audit.plans.get(plan_id)
+        if plan is None:
+            raise RefusalError("unknown", f"there is no plan {safe_id(plan_id)}; make one first")
+        if plan.who != self.who.user and self.who.role is not Role.OPERATOR:
+            raise RefusalError("own", f"plan {plan_id} is one of {plan.who}")
+        return plan
+
+    def _check_version(self, plan: Entry, view: View) -> None:
+        if plan.version == view.version:
+            return
+        before = self._facts.get(plan.plan)
+        what = some(map(safe_id_of, changed(before, view.facts()))) if before is not None else "something"
+        raise RefusalError("stale", f"the state has changed since the plan was made ({what}); plan anew")
+
+    def _check_budget(self, gpu_hours: float) -> None:
+        """The rate and the GPU-hours of the last hour."""
+        since = self.world.now() - HOUR
+        mine = [e for e in self.audit.entries if e.what == "apply" and e.who == self.who.user and e.time_us > since]
+        if len(mine) >= self.limit.applies_per_hour:
+            raise RefusalError("rate", f"at most {self.limit.applies_per_hour} changes in an hour")
+        spent = sum(entry.lost_gpu_s for entry in mine) / 3600
+        most = self.limit.gpu_hours_per_hour
+        if gpu_hours and spent + gpu_hours > most:
+            raise RefusalError(
+                "budget", f"at most {most:g} GPU-hours may be lost in an hour: {spent:g} were, this is {gpu_hours:g}"
+            )
+
+    def _carry_out(self, txn: str, orders: tuple[Order, ...], **fields: Any) -> None:
+        """Carry orders out in turn; where one cannot be, those before it are taken back. Raises RefusalError."""
+        self._write("apply", txn=txn, orders=orders, **fields)
+        done: list[Done] = []
+        try:
+            for order in orders:
+                done.append(self.world.carry_out(order, self.who))
+                self._write("done", txn=txn, done=done[-1], undoes=fields.get("undoes", ""))
+        except InputError as error:
+            left = self._taken_back(txn, done)
+            self._write("failed", txn=txn, sentence=one_line(f"{error}{left}"), version=self.world.view().version)
+            raise RefusalError("failed", f"order {len(done) + 1} cannot be carried out: {error}{left}") from None
+        self._write("applied", txn=txn, version=self.world.view().version, undoes=fields.get("undoes", ""))
+
+    def _taken_back(self, txn: str, done: list[Done]) -> str:
+        """Undo what was done; says what could not be."""
+        left = [one.cannot for one in done if one.cannot]
+        for order in (order for one in reversed(done) for order in one.undo):
+            try:
+                self._write("done", txn=txn, done=self.world.carry_out(order, self.who))
+            except InputError as error:
+                left.append(str(error))
+        return f" (not taken back: {some(left)})" if left else " (what was done before it is taken back)" * bool(done)
+
+    def _is_done(self, txn: str) -> bool:
+        return any(entry.what in ("applied", "interrupted") for entry in self.audit.txns.get(txn, ()))
+
+    def _told(self, txn: str) -> dict[str, Any]:
+        """What became of a transaction."""
+        entries = self.audit.txns[txn]
+        done = [entry.done for entry in entries if entry.done is not None]
+        last = entries[-1]
+        return {
+            "txn": txn,
+            "state": last.what,
+            "did": [sentence(one.order) for one in done],
+            "jobs": [safe_id(one.job) for one in done if one.job],
+            "version": last.version,
+            "undo_until_us": last.time_us + UNDO_WITHIN if any(one.undo for one in done) else None,
+            "sentence": last.sentence,
+        }
+
+
+def replay(world: SimulatedWorld, entries: list[Entry]) -> None:
+    """Do on a simulated world what its audit says was done. Raises InputError where it does not come to the same."""
+    for entry in entries:
+        if entry.what not in ("done", "step", "applied", "failed"):
+            continue
+        if entry.time_us > world.now():
+            world.step(entry.time_us)
+        if entry.done is not None:
+            world.carry_out(entry.done.order, Caller(entry.who, Role.OPERATOR))
+        if entry.version and entry.version != world.view().version:
+            raise InputError(f"audit, entry {entry.seq}", "the state that it names, when it is replayed")
+
+
+def _with_meant_ids(order: Order) -> Order:
+    return msgspec.structs.replace(order, job=meant(job_of(order))) if job_of(order) else order
+
+
+def safe_id_of(fact: str) -> str:
+    """A sentence about what has changed, with its name encoded."""
+    kind, _, rest = fact.partition(" ")
+    for end in (" is new", " is gone", " has changed"):
+        if rest.endswith(end):
+            return f"{kind} {safe_id(rest[: -len(end)])}{end}"
+    return one_line(fact)
+
+
+def _reason(text: str) -> str:
+    found = one_line(text).strip()
+    if len(found) < 3:
+        raise RefusalError("reason", "a reason is needed: who reads the audit wants to know why")
+    return found
+
+
+def _how_far(entries: list[Entry]) -> str:
+    done = sum(entry.done is not None for entry in entries)
+    of = len(entries[0].orders)
+    return f"{done} of {of} orders are known to be carried out; look at what order {min(done + 1, of)} is about"
+
+
+def _check_untouched(view: View, done: Done) -> None:
+    """Raise RefusalError where somebody has changed since what is to be undone."""
+    order, job = done.order, view.jobs.get(done.job)
+    stands = True
+    if isinstance(order, Hold):
+        stands = job is not None and job.phase == "held"
+    elif isinstance(order, Priority):
+        stands = job is not None and job.priority == order.value and not job.runs
+    elif isinstance(order, Submit):
+        stands = job is not None
+    elif isinstance(order, Unreserve):
+        stands = all(each.name != order.name for each in view.booked)
+    if not stands:
+        raise RefusalError("changed", f"what {kind_of(order)} did to {safe_id(done.job)} has been changed since")
+
+
+def _effects(futures: Futures) -> dict[str, Any]:
+    """Whose wait changes how."""
+    if futures.complaint:
+        return {}
+    answer = futures.answer
+    short = ("job", "before_s", "after_s")
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        return [{key: row[key] for key in short} for row in answer[name][:NAMED]]
+
+    return {
+        "waits": answer["waits"]["all"],
+        "sooner": rows("helped"),
+        "later": rows("harmed"),
+        "start_now": list(futures.starts),
+        "stop": list(futures.stopped),
+        "move": list(futures.moves),
+        "rests_on": answer["run_times"],
+    }

@@ -1,0 +1,278 @@
+"""Orders on a simulated run: a world that is simulated carries them out, and every plan tries them on a fork."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from kant.cluster import columns as c
+from kant.cluster.state import ClusterState
+from kant.live.sentences import public_id
+from kant.model.errors import InputError, StateError
+from kant.model.event import (
+    BookingEnded,
+    GpusBooked,
+    JobCancelled,
+    JobSubmitted,
+    PlanProposed,
+    ProposedPlace,
+    QueuesChanged,
+)
+from kant.model.job import Job
+from kant.model.status import NodeStatus
+from kant.model.units import GPU, SECOND, parse_duration, show_duration
+from kant.ops.orders import (
+    Cancel,
+    Defragment,
+    Drain,
+    Hold,
+    Order,
+    Preempt,
+    Priority,
+    Quota,
+    Release,
+    Reserve,
+    Resume,
+    Submit,
+    Unreserve,
+    kind_of,
+)
+from kant.ops.world import Done
+from kant.sim.jobs import Gangs, arrivals
+from kant.sim.run import Run
+from kant.sim.whatif_changes import QuotaChange, with_quotas
+from kant.workload.faults_file import NodeHealth
+from kant.workload.job_text import parse_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A job that a person keeps from starting, with the work that it has still before it."""
+
+    job: Job
+    left: int
+
+
+def submission(run: Run, order: Submit, now: int, id: str, user: str = "") -> JobSubmitted:
+    """The submission of an order. Raises InputError."""
+    words = f"id=x,gpus={order.gpus},pods={order.pods},time={order.time}"
+    words += f",within={order.within}" * bool(order.within)
+    gangs = Gangs(run.cluster, run.options.shape == "gpu")
+    (event,) = arrivals(parse_jobs([words], now, "submit"), gangs, run.options, run.seed)
+    job = replace(
+        event.job, id=id, queue=order.queue, user=user, name=order.name,
+        priority=order.priority, preemptible=order.preemptible,
+    )  # fmt: skip
+    return replace(event, job=job)
+
+
+class RunOrders:
+    """Carries orders out on one run, at `now`. `held` are the jobs that wait outside of the run.
+
+    `renamed` has the jobs that have another id in the core than before, `moves` says which have moved and where.
+    """
+
+    def __init__(self, run: Run, held: dict[str, Held]) -> None:
+        self.run = run
+        self.held = held
+        self.renamed: dict[str, str] = {}
+        self.moves: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> ClusterState:
+        return self.run.state
+
+    def row(self, job: str) -> int:
+        """The row of a job that waits or runs; -1 where there is none."""
+        state = self.state
+        return next((row for row in state.live if job in (state.ids[row], public_id(state.ids[row]))), -1)
+
+    def carry_out(self, order: Order, now: int, user: str) -> Done:
+        """Do it at `now`. Raises InputError for what cannot be done as things stand, and has done nothing then."""
+        acts: dict[type, Callable[..., Done]] = {
+            Submit: self._submit, Cancel: self._cancel, Hold: self._hold, Release: self._release,
+            Priority: self._priority, Preempt: self._preempt, Quota: self._quota, Drain: self._drain,
+            Resume: self._resume, Reserve: self._reserve, Unreserve: self._unreserve, Defragment: self._defragment,
+        }  # fmt: skip
+        try:
+            done = acts[type(order)](order, now, user)
+        except StateError as violation:
+            raise InputError(kind_of(order), f"an order that fits the state: {violation}") from None
+        self.run.wake = now
+        return done
+
+    # --- jobs -----------------------------------------------------------------------------------------------------
+
+    def _fresh(self, job: str) -> str:
+        """An id that no job of the run has had: `job`, or with a number behind it."""
+        name, count = job, 1
+        while name in self.state.rows:
+            count += 1
+            name = f"{job}~{count}"
+        return name
+
+    def _submit(self, order: Submit, now: int, user: str) -> Done:
+        self._known_queue(order.queue)
+        number = sum(1 for name in self.state.rows if name.startswith("ops-")) + 1
+        while f"ops-{number}" in self.state.rows:
+            number += 1
+        event = submission(self.run, order, now, f"ops-{number}", user)
+        self.run.execution.arrive(event)
+        return Done(order, event.job.id, (Cancel(event.job.id),))
+
+    def _cancel(self, order: Cancel, now: int, user: str) -> Done:
+        job = public_id(order.job)
+        if self.held.pop(job, None) is not None:
+            return Done(order, job, cannot="a job that was withdrawn is submitted anew by its owner")
+        row = self._of(order.job, "waits or runs")
+        self.run.execution.external_event(JobCancelled(now, self.state.ids[row]))
+        return Done(order, job, cannot="a job that was withdrawn is submitted anew by its owner")
+
+    def _hold(self, order: Hold, now: int, user: str) -> Done:
+        row = self._waiting(order.job)
+        job = self.state.live[row]
+        self.held[public_id(job.id)] = Held(job, self.run.execution.withdraw(row, now))
+        return Done(order, public_id(job.id), (Release(public_id(job.id)),))
+
+    def _release(self, order: Release, now: int, user: str) -> Done:
+        name = public_id(order.job)
+        if name not in self.held:
+            raise InputError("job", "a job that is held", order.job)
+        held = self.held.pop(name)
+        self._again(held.job, held.left, now)
+        return Done(order, name, (Hold(name),))
+
+    def _priority(self, order: Priority, now: int, user: str) -> Done:
+        name = public_id(order.job)
+        if name in self.held:
+            before = self.held[name]
+            self.held[name] = Held(replace(before.job, priority=order.value), before.left)
+            return Done(order, name, (Priority(name, before.job.priority),))
+        row = self._waiting(order.job)
+        job = self.state.live[row]
+        left = self.run.execution.withdraw(row, now)
+        self._again(replace(job, priority=order.value), left, now)
+        return Done(order, name, (Priority(name, job.priority),))
+
+    def _preempt(self, order: Preempt, now: int, user: str) -> Done:
+        row = self._of(order.job, "runs")
+        if row not in self.state.running:
+            raise InputError("job", "a job that runs", order.job)
+        self.run.execution.preempt(row, now)
+        return Done(order, public_id(order.job), cannot="a run that was stopped cannot go on; the job waits again")
+
+    def _again(self, job: Job, left: int, now: int) -> None:
+        """A job comes back; it keeps its age."""
+        name = self._fresh(public_id(job.id))
+        self.renamed[job.id] = name
+        self.run.execution.arrive(JobSubmitted(now, replace(job, id=name), left))
+
+    def _of(self, job: str, what: str) -> int:
+        row = self.row(job)
+        if row < 0:
+            raise InputError("job", f"a job that {what}", job)
+        return row
+
+    def _waiting(self, job: str) -> int:
+        row = self._of(job, "waits")
+        if row not in self.state.pending:
+            raise InputError("job", "a job that waits, and does not run", job)
+        return row
+
+    # --- queues, nodes, reservations ---------------------------------------------------------------------------------
+
+    def _known_queue(self, queue: str) -> None:
+        known = [each.name for each in self.state.quota_usage.queue_config.queues]
+        if known and queue not in known:
+            raise InputError("queue", f"one of the queues {', '.join(known)}", queue)
+
+    def _quota(self, order: Quota, now: int, user: str) -> Done:
+        before = self.state.quota_usage.queue_config
+        change = QuotaChange(order.queue, "gpu", order.model, round(order.gpus * GPU), False)
+        after = with_quotas(before, [change])
+        old = next(
+            quota.nominal
+            for queue in before.queues
+            if queue.name == order.queue
+            for quota in queue.quotas
+            if (quota.resource, quota.model) == ("gpu", order.model)
+        )
+        self.run.execution.happen(QueuesChanged(now, after))
+        return Done(order, undo=(Quota(order.queue, old / GPU, order.model),))
+
+    def _node(self, name: str) -> int:
+        if name not in self.state.node_index:
+            raise InputError("node", f"a node of {self.run.cluster.name}", name)
+        return int(self.state.node_index[name])
+
+    def _drain(self, order: Drain, now: int, user: str) -> Done:
+        node = self._node(order.node)
+        if int(self.state.table[node, c.STATUS]) != NodeStatus.IN_SERVICE:
+            raise InputError("node", "a node that takes jobs", order.node)
+        lost = self.state.health.lost.get(node, 0)
+        health = NodeHealth(now, node, NodeStatus.DRAINING, lost, now if order.evict else -1)
+        self.run.execution.change_node(health, now)
+        return Done(order, undo=(Resume(order.node),))
+
+    def _resume(self, order: Resume, now: int, user: str) -> Done:
+        node = self._node(order.node)
+        if int(self.state.table[node, c.STATUS]) not in (NodeStatus.DRAINING, NodeStatus.CORDONED):
+            raise InputError("node", "a node that is drained", order.node)
+        lost = self.state.health.lost.get(node, 0)
+        self.run.execution.change_node(NodeHealth(now, node, NodeStatus.IN_SERVICE, lost, -1), now)
+        return Done(order, undo=(Drain(order.node),))
+
+    def _reserve(self, order: Reserve, now: int, user: str) -> Done:
+        from kant.optimize.calendar.choose import Taken, Wish, choose
+        from kant.optimize.calendar.standing import standing
+
+        state = self.state
+        if order.name in state.bookings:
+            raise InputError("name", "one that no other reservation has", order.name)
+        start = now + parse_duration(order.start, "start")
+        end = start + parse_duration(order.time, "time")
+        if end <= start:
+            raise InputError("time", "a duration that is longer than 0", order.time)
+        taken = standing(state, now, self.run.profile.preemption is not None)
+        taken += [Taken(name, own.start, own.end, dict(own.devices())) for name, own in state.bookings.items()]
+        found = choose(self.run.cluster, Wish(order.name, order.gpus, start, end, order.within), taken, now)
+        if not found.held:
+            way = f" ({', '.join(found.collide[:5])} in the way)" if found.collide else ""
+            later = f"; it fits in {show_duration(found.later - now)}" if found.later >= 0 else ""
+            raise InputError("reserve", f"{order.gpus} free GPUs side by side{way}{later}")
+        rows = [[node, 1, bits, GPU, 0, 0, bits.bit_count()] for node, bits in found.held.items()]
+        pieces = np.array(rows, dtype=np.int64)
+        self.run.execution.happen(GpusBooked(now, order.name, start, end, pieces, user))
+        return Done(order, undo=(Unreserve(order.name),))
+
+    def _unreserve(self, order: Unreserve, now: int, user: str) -> Done:
+        found = self.state.bookings.get(order.name)
+        if found is None:
+            raise InputError("name", "a reservation that is made and not over", order.name)
+        gpus = sum(bits.bit_count() for bits in found.devices().values())
+        start, length = max(found.start - now, 0), found.end - max(found.start, now)
+        again = Reserve(order.name, gpus, f"{length // SECOND}s", f"{start // SECOND}s")
+        self.run.execution.happen(BookingEnded(now, order.name))
+        return Done(order, undo=(again,))
+
+    def _defragment(self, order: Defragment, now: int, user: str) -> Done:
+        from kant.optimize.defragment_round import DefragmentOrder, defragment_round
+        from kant.scheduler.proposals import carry_out_proposal
+        from kant.scheduler.solvers import Defragment as Settings
+
+        settings = Settings(moves=order.moves, gain=1.0, leaves=False)
+        found = defragment_round(self.run.scheduler, now, DefragmentOrder(settings))
+        places = tuple(ProposedPlace(move.job, {move.target: move.pods}) for step in found.steps for move in step)
+        if not places:
+            raise InputError("defragment", "running jobs whose move to other nodes pays: none does now")
+        self.run.execution.happen(PlanProposed(now, "defragment", places))
+        plan = carry_out_proposal(self.run.scheduler, now)
+        if not plan.decisions:
+            raise InputError("defragment", "moves that can be carried out now")
+        self.run.journal.plan(plan, always=True)
+        self.run.execution.carry_out(plan)
+        self.moves += tuple(f"{public_id(move.job)} to {move.target}" for step in found.steps for move in step)
+        return Done(order, cannot="jobs that have moved run on where they are")

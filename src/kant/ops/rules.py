@@ -1,0 +1,219 @@
+"""Rules: what no order may do, whoever gives it, and how far one plan may reach for each role.
+
+They are checked when a plan is made and again when it is applied, on the state of that moment.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from kant.model.errors import InputError
+from kant.ops.orders import (
+    Cancel,
+    Drain,
+    Hold,
+    Order,
+    Preempt,
+    Priority,
+    Quota,
+    Release,
+    Submit,
+    kind_of,
+)
+from kant.ops.view import JobView, View
+from kant.ops.world import Futures
+from kant.service.roles import Caller, Role, owns
+
+OF_TENANTS = (Submit, Cancel, Hold, Release, Priority, Preempt)
+"""What a tenant may order, of its own jobs; the rest is for operators."""
+FINAL = {
+    "cancel": "a job that was withdrawn is submitted anew by its owner",
+    "preempt": "a run that was stopped cannot go on; the job waits again",
+    "defragment": "jobs that have moved run on where they are",
+}
+"""The kinds of orders that cannot be undone, and why."""
+
+
+class Limit(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far a role reaches. Beyond `jobs`, `gpus`, `nodes` and `gpu_hours` lost of one plan a person is asked.
+
+    `applies_per_hour` and `gpu_hours_per_hour` (lost) are not passed at all.
+    """
+
+    jobs: Annotated[int, Meta(ge=0)] = 10
+    gpus: Annotated[float, Meta(ge=0)] = 64.0
+    nodes: Annotated[int, Meta(ge=0)] = 2
+    gpu_hours: Annotated[float, Meta(ge=0)] = 64.0
+    applies_per_hour: Annotated[int, Meta(ge=0)] = 60
+    gpu_hours_per_hour: Annotated[float, Meta(ge=0)] = 256.0
+
+
+class Limits(Struct, frozen=True, forbid_unknown_fields=True):
+    """The limits of each role."""
+
+    viewer: Limit = Limit(0, 0, 0, 0, 0, 0)
+    tenant: Limit = Limit(3, 16, 0, 16, 20, 32)
+    operator: Limit = Limit()
+
+    def of(self, role: Role) -> Limit:
+        found: Limit = getattr(self, str(role))
+        return found
+
+
+def read_limits(path: Path) -> Limits:
+    """The limits of a TOML file, with tables `[tenant]` and `[operator]`. Raises InputError."""
+    try:
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Limits)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
+    except msgspec.ValidationError as error:
+        raise InputError(str(path), f"tables of limits for each role: {error}") from None
+
+
+class Violation(Struct, frozen=True, omit_defaults=True):
+    """A rule that a plan would break, and by which of its orders, from 1 (0: by all of them together)."""
+
+    rule: str
+    sentence: str
+    order: int = 0
+
+
+class Blast(Struct, frozen=True):
+    """What a plan touches: jobs that it names or stops, their GPUs, nodes; and how many jobs wait longer for it."""
+
+    jobs: list[str] = field(default_factory=list)
+    gpus: float = 0.0
+    nodes: list[str] = field(default_factory=list)
+    queues: list[str] = field(default_factory=list)
+    jobs_later: int = 0
+    gpu_hours_lost: float = 0.0
+
+    def beyond(self, limit: Limit) -> list[str]:
+        """The limits that it passes, for people."""
+        pairs = (
+            ("jobs", len(self.jobs), limit.jobs),
+            ("GPUs", self.gpus, limit.gpus),
+            ("nodes", len(self.nodes), limit.nodes),
+            ("GPU-hours lost", self.gpu_hours_lost, limit.gpu_hours),
+        )
+        return [f"{got:g} {what} (up to {most:g} without asking)" for what, got, most in pairs if got > most]
+
+
+def job_of(order: Order) -> str:
+    """The job that an order names; "" where it names none."""
+    return str(getattr(order, "job", ""))
+
+
+def stopped_at_once(view: View, orders: tuple[Order, ...]) -> dict[str, JobView]:
+    """The running jobs that the orders themselves stop."""
+    found: dict[str, JobView] = {}
+    for order in orders:
+        if isinstance(order, Cancel | Preempt) and order.job in view.jobs and view.jobs[order.job].runs:
+            found[order.job] = view.jobs[order.job]
+        elif isinstance(order, Drain) and order.evict:
+            found |= {job.id: job for job in view.on_node(order.node)}
+    return found
+
+
+def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
+    """What a plan touches."""
+    touched = stopped_at_once(view, orders)
+    touched |= {name: view.jobs[name] for name in futures.stopped if name in view.jobs}
+    lost = sum(job.lost_gpu_s for job in touched.values() if job.runs) / 3600
+    named = {job_of(order) for order in orders} & view.jobs.keys()
+    touched |= {name: view.jobs[name] for name in named}
+    nodes = sorted({order.node for order in orders if isinstance(order, Drain)})
+    gpus = sum(job.gpus for job in touched.values() if job.runs)
+    gpus += sum(node.free for node in view.nodes if node.node in nodes)
+    queues = {job.queue for job in touched.values()} | {order.queue for order in orders if isinstance(order, Quota)}
+    later = futures.answer.get("waits", {}).get("all", {}).get("later", {}).get("jobs", 0)
+    return Blast(sorted(touched), round(gpus, 3), nodes, sorted(queues), later, round(lost, 3))
+
+
+def violations(view: View, orders: tuple[Order, ...], who: Caller, carries: frozenset[str]) -> list[Violation]:
+    """What of these orders is against the rules as things stand, apart from what futures show."""
+    found: list[Violation] = []
+    seen: set[str] = set()
+    for number, order in enumerate(orders, start=1):
+        name = job_of(order)
+        if kind_of(order) not in carries:
+            found.append(Violation("world", f"this world carries out no {kind_of(order)}", number))
+        found += [Violation(*each, number) for each in _of_role(view, order, who)]
+        if name and name in seen:
+            found.append(Violation("once", f"job {name} is named by an order before", number))
+        seen.add(name)
+        found += [Violation("protected", each, number) for each in _protected(view, order)]
+        if isinstance(order, Quota):
+            found += [Violation("quota", each, number) for each in _quota(view, order, orders)]
+    return found
+
+
+def foreseen(view: View, futures: Futures) -> list[Violation]:
+    """What the futures show to be against the rules."""
+    if futures.complaint:
+        return [Violation("impossible", futures.complaint)]
+    found = []
+    for name in futures.stopped:
+        if name in view.jobs and not view.jobs[name].preemptible:
+            found.append(Violation("protected", f"job {name} would be stopped, and nobody may stop it"))
+    for name in futures.rejected:
+        found.append(Violation("quota", f"job {name} could never start: it would be given back at once"))
+    return found
+
+
+def _of_role(view: View, order: Order, who: Caller) -> list[tuple[str, str]]:
+    if who.role is Role.OPERATOR:
+        return []
+    if who.role is Role.VIEWER:
+        return [("role", f"{who.user} may look and plan, and order nothing")]
+    if not isinstance(order, OF_TENANTS):
+        return [("role", f"{kind_of(order)} is for operators")]
+    if isinstance(order, Submit):
+        queue, user = order.queue, who.user if not who.queues else ""
+    else:
+        job = view.jobs.get(order.job)
+        if job is None:
+            return []
+        queue, user = job.queue, job.user
+    if owns(who, view.lineage.get(queue, (queue,)), user):
+        return []
+    return [("own", f"{who.user} may order {kind_of(order)} in queues of their own alone, and not in {queue}")]
+
+
+def _protected(view: View, order: Order) -> list[str]:
+    """Running jobs that nobody may stop, and that the order would."""
+    stopped = stopped_at_once(view, (order,)).values()
+    return [f"job {job.id} runs, and nobody may stop it" for job in stopped if not job.preemptible]
+
+
+def _quota(view: View, order: Quota, orders: tuple[Order, ...]) -> list[str]:
+    """Quotas are promises: together not more than there is, and of one queue not less than its protected jobs hold."""
+    model = order.model or "any"
+    given = {(each.queue, each.model or "any"): each.gpus for each in orders if isinstance(each, Quota)}
+    mine = [queue for queue in view.queues if queue.model == model and queue.nominal_gpus is not None]
+    before = sum(queue.nominal_gpus or 0.0 for queue in mine)
+    after = sum(given.get((queue.queue, queue.model), queue.nominal_gpus or 0.0) for queue in mine)
+    there = sum(node.gpus for node in view.nodes)
+    found = []
+    if after > max(before, there):
+        found.append(f"the quotas would promise {after:g} GPUs, and there are {there:g}")
+    kept = sum(job.gpus for job in view.jobs.values() if job.runs and not job.preemptible and job.queue == order.queue)
+    if order.gpus < kept:
+        found.append(f"jobs of {order.queue} that nobody may stop hold {kept:g} GPUs")
+    return found
+
+
+def to_json(found: list[Violation]) -> list[dict[str, Any]]:
+    """Violations as JSON has them."""
+    shown: list[dict[str, Any]] = msgspec.to_builtins(found)
+    return shown
+
+
+def may_undo(order: Order) -> str:
+    """Why an order cannot be undone, "" if it can."""
+    return FINAL.get(kind_of(order), "")

@@ -1,0 +1,324 @@
+"""Worlds that are runs: a simulated cluster, which is stepped in virtual time, and a journal, which is only read."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kant import __version__
+from kant.cluster import columns as c
+from kant.cluster.journal import Header
+from kant.cluster.state import ClusterState
+from kant.insight.diagnosis import Diagnosis
+from kant.insight.explanation import explain
+from kant.insight.moment import moment_of
+from kant.insight.past_jobs import PastJobs
+from kant.insight.start_explanation import explain_start
+from kant.live.answers import as_json, expectations, job_facts, known, queue_rows
+from kant.live.sentences import public_id, public_sentence
+from kant.model.errors import InputError
+from kant.model.event import (
+    Event,
+    JobCancelled,
+    JobEvicted,
+    JobFailed,
+    JobFinished,
+    JobPreempted,
+    JobStarted,
+    JobSubmitted,
+    NodeChanged,
+)
+from kant.model.node import ClusterSpec
+from kant.model.placement import MASK, MILLI, NODE, PODS
+from kant.model.status import NodeStatus
+from kant.model.tenant import QueueConfig
+from kant.model.units import GPU, SECOND
+from kant.ops.foresight import foresee
+from kant.ops.on_run import Held, RunOrders
+from kant.ops.orders import KINDS, Order
+from kant.ops.view import BookedView, JobView, NodeView, QueueView, View
+from kant.ops.world import Done, Futures
+from kant.queueing.preemption.shrinking import lost_work
+from kant.scheduler.profile import Profile
+from kant.service.roles import Caller
+from kant.sim.forecast_starts import forecast_starts
+from kant.sim.fork import fork
+from kant.sim.options import read_options
+from kant.sim.past import Past, read_past
+from kant.sim.run import Run, RunHooks
+from kant.sim.state_at import find_start, scheduler_before
+
+ENDS = (JobFinished, JobPreempted, JobEvicted, JobFailed, JobCancelled)
+"""The events with which a run of a job is over."""
+
+
+class SimulatedWorld:
+    """A cluster in simulated time. `step` lets time pass; nothing else does.
+
+    `logs` has what jobs have written. A world of a journal (`of_journal`) carries out nothing.
+    """
+
+    kind = "simulated"
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        profile: Profile,
+        queues: QueueConfig | None = None,
+        coming: Iterable[JobSubmitted] = (),
+        logs: dict[str, str] | None = None,
+        seed: int = 0,
+    ) -> None:
+        options = read_options(profile.simulation, f"profile {profile.name}")
+        self._lines: list[bytes] = []
+        self.events_so_far: list[Event] = []
+        hooks = RunHooks(journal=self._lines.append)
+        run = Run(cluster.name, cluster, profile, options, seed, 0, hooks, queues)
+        self.header = Header(__version__, cluster.name, profile.text or profile.name, seed, cluster)
+        self._begin(run, [*coming], 0)
+        if queues is not None and queues.queues:
+            from kant.model.event import QueuesChanged
+
+            self.events_so_far.append(QueuesChanged(0, queues))
+        self.carries = frozenset(KINDS)
+        self.logs = logs or {}
+        self.step(0)
+
+    @classmethod
+    def of_journal(cls, path: Path, at: int | None = None) -> SimulatedWorld:
+        """The world at a time of a journal (None: its end): it can be asked and planned on, and nothing else."""
+        past = read_past(path, at)
+        world = cls.__new__(cls)
+        world.kind = "journal"
+        world.header = past.header
+        world._lines = [path.read_bytes()]
+        world.events_so_far = list(past.events)
+        world._begin(fork(past, arrivals=False).run, [], past.now)
+        world.carries = frozenset()
+        world.logs = {}
+        return world
+
+    def _begin(self, run: Run, coming: list[JobSubmitted], now: int) -> None:
+        self.run = run
+        self._now = now
+        self._coming = sorted(coming, key=lambda event: event.time)
+        self.held: dict[str, Held] = {}
+        happen = run.execution.happen
+
+        def noted(event: Event) -> None:
+            happen(event)
+            self.events_so_far.append(event)
+
+        run.execution.happen = noted
+
+    # --- time -----------------------------------------------------------------------------------------------------
+
+    def step(self, until: int) -> None:
+        """Let time pass up to `until`, microseconds on its clock."""
+        if until < self._now:
+            raise InputError("the time", "one that has not passed", until)
+        due = [event for event in self._coming if event.time <= until]
+        self._coming = self._coming[len(due) :]
+        self._now = until
+        self.run.advance(until, due)
+
+    def now(self) -> int:
+        return self._now
+
+    # --- questions ------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ClusterState:
+        return self.run.state
+
+    def caller(self) -> Caller | None:
+        return None
+
+    def past(self) -> Past:
+        """What has happened so far, for what-ifs. What is still to come it does not know."""
+        run = self.run
+        return Past(
+            Path(self.header.workload), self.header, run.profile, run.options, self._now,
+            min(max(run.last, run.state.now), self._now), list(self.events_so_far), [],
+        )  # fmt: skip
+
+    def view(self) -> View:
+        state, now = self.state, self._now
+        cycle = Diagnosis(self.run.scheduler, now).cycle
+        jobs = {}
+        runs = self._runs()
+        for row, job in state.live.items():
+            running, name = row in state.running, public_id(job.id)
+            nodes: dict[str, float] = {}
+            for piece in state.running[row].tolist() if running else ():
+                at = state.spec.nodes[piece[NODE]].name
+                nodes[at] = nodes.get(at, 0.0) + piece[PODS] * piece[MASK].bit_count() * piece[MILLI] / GPU
+            own = state.jobs[row]
+            jobs[name] = JobView(
+                id=name, phase="running" if running else "waiting", queue=job.queue, user=job.user, name=job.name,
+                priority=job.priority, gpus=job.gpu_milli / GPU, pods=job.pods, submitted_us=job.submit,
+                started_us=int(own[c.J_STARTED]) if running else -1, run=runs.get(name, 0),
+                preemptible=job.preemptible, nodes=nodes, limit_us=job.limit,
+                lost_gpu_s=lost_work(cycle, row) / GPU if running else 0.0,
+            )  # fmt: skip
+        for name, held in self.held.items():
+            job = held.job
+            jobs[name] = JobView(
+                id=name, phase="held", queue=job.queue, user=job.user, name=job.name, priority=job.priority,
+                gpus=job.gpu_milli / GPU, pods=job.pods, submitted_us=job.submit, run=runs.get(name, 0),
+                preemptible=job.preemptible, limit_us=job.limit, waits="a person holds it",
+            )  # fmt: skip
+        config = state.quota_usage.queue_config
+        nodes_now = [
+            NodeView(
+                node=node.name, gpus=node.gpus, free=row[c.FREE] / GPU, leaf=node.leaf,
+                status=NodeStatus(row[c.STATUS]).name.lower().replace("_", " "),
+            )
+            for node, row in zip(state.spec.nodes, state.table.tolist(), strict=False)
+        ]  # fmt: skip
+        booked = [
+            BookedView(
+                name=name, start_us=one.start, end_us=one.end,
+                gpus=sum(bits.bit_count() for bits in one.devices().values()),
+                nodes={state.spec.nodes[node].name: bits.bit_count() for node, bits in one.devices().items()},
+            )
+            for name, one in state.bookings.items()
+            if one.end > now
+        ]  # fmt: skip
+        return View(
+            now_us=now, zero_us=self.header.zero, jobs=dict(sorted(jobs.items())),
+            queues=[QueueView(**row) for row in queue_rows(state)], nodes=nodes_now, booked=booked,
+            lineage={queue.name: config.lineage(queue.name) for queue in config.queues},
+        )  # fmt: skip
+
+    def _runs(self) -> dict[str, int]:
+        """How often each job has started so far."""
+        counts: dict[str, int] = {}
+        for event in self.events_so_far:
+            if isinstance(event, JobStarted):
+                counts[public_id(event.job)] = counts.get(public_id(event.job), 0) + 1
+        return counts
+
+    def _id(self, job: str) -> str:
+        """The latest id in the core of a job that has ever come. Raises InputError."""
+        found = [name for name in self.state.rows if job in (name, public_id(name))]
+        if not found:
+            raise InputError("job", f"a job of {self.header.workload}", job)
+        return found[-1]
+
+    def job(self, job: str) -> dict[str, Any]:
+        name = self._id(job)
+        facts = job_facts(self.state, name, self._now) | {"job": public_id(name)}
+        if public_id(name) in self.held:
+            facts["status"] = "held"
+        submitted = next(e for e in self.events_so_far if isinstance(e, JobSubmitted) and e.job.id == name)
+        return facts | {"user": submitted.job.user, "name": submitted.job.name, "within": submitted.job.within}
+
+    def why(self, job: str) -> dict[str, Any]:
+        name = self._id(job)
+        facts = self.job(job)
+        if facts["status"] != "pending":
+            return {"job": public_id(name), "phase": facts["status"], "sentence": f"it is {facts['status']}"}
+        forecast = forecast_starts(moment_of(self.run.scheduler, PastJobs(), self._now), name)
+        found = explain(self.run.scheduler, name, self._now, forecast.jobs.get(name), forecast.now)
+        answer: dict[str, Any] = msgspec.to_builtins(as_json(known(found)))
+        return {"job": public_id(name), "phase": "waiting"} | answer
+
+    def eta(self, job: str) -> list[dict[str, Any]]:
+        name = self._id(job) if job else ""
+        if name and self.state.rows[name] not in self.state.pending:
+            raise InputError("job", "a job that waits", job)
+        forecast = forecast_starts(moment_of(self.run.scheduler, PastJobs(), self._now), name)
+        rows = expectations(forecast, public_sentence)
+        return [row | {"job": public_id(row["job"])} for row in rows]
+
+    def explain(self, job: str) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "journal.jsonl"
+            path.write_bytes(b"".join(self._lines))
+            return explained(path, self._id(job))
+
+    def usage(self, by: str) -> list[dict[str, Any]]:
+        return usage_of(self.events_so_far, by, self._now)
+
+    def events(self, since: int) -> list[dict[str, Any]]:
+        return [told(event) for event in self.events_so_far if event.time > since]
+
+    def log(self, job: str) -> str:
+        return self.logs.get(public_id(self._id(job)), "")
+
+    # --- orders ---------------------------------------------------------------------------------------------------
+
+    def futures(self, orders: tuple[Order, ...]) -> Futures:
+        return foresee(self.past(), orders, self.held)
+
+    def carry_out(self, order: Order, who: Caller) -> Done:
+        if not self.carries:
+            raise InputError("the world", "one that runs: a journal is only read")
+        done = RunOrders(self.run, self.held).carry_out(order, self._now, who.user)
+        self.run.advance(self._now)
+        return done
+
+
+def explained(path: Path, job: str) -> dict[str, Any]:
+    """Why a job of a journal got its latest place. Raises InputError where it has not started."""
+    decided = find_start(path, job)
+    found = explain_start(scheduler_before(path, decided), job, decided.time, decided.place)
+    names = read_past(path).header.cluster.nodes
+    place: dict[str, int] = {}
+    for piece in found.place.tolist():
+        place[names[piece[NODE]].name] = place.get(names[piece[NODE]].name, 0) + piece[PODS]
+    effect: dict[str, Any] = msgspec.to_builtins(found.effect)
+    return {
+        "job": public_id(job), "started_us": decided.time, "start": decided.number, "starts": decided.of,
+        "pods_on": place, "how": found.how, "stopped": [public_id(each) for each in found.stopped],
+        "within": found.within, "required": found.required, "agrees": found.agrees, "effect": effect,
+    }  # fmt: skip
+
+
+def told(event: Event) -> dict[str, Any]:
+    """An event as one small object, without the devices."""
+    found: dict[str, Any] = {"time_us": event.time, "what": str(event.__struct_config__.tag)}
+    if isinstance(event, JobSubmitted):
+        return found | {"job": public_id(event.job.id), "queue": event.job.queue, "gpus": event.job.gpu_milli / GPU}
+    if isinstance(event, NodeChanged):
+        status = NodeStatus(event.status).name.lower().replace("_", " ")
+        return found | {"node": event.node, "status": status}
+    for name in ("job", "by", "reason", "node", "reservation", "start", "end"):
+        value = getattr(event, name, "")
+        if value not in ("", None):
+            found[name] = public_id(value) if name in ("job", "by") else value
+    return found
+
+
+def usage_of(events: Iterable[Event], by: str, now: int) -> list[dict[str, Any]]:
+    """GPU-seconds that jobs have held so far, by the user or queue that submitted them; the most first."""
+    if by not in ("user", "queue"):
+        raise InputError("by", "user or queue", by)
+    whose: dict[str, str] = {}
+    gpus: dict[str, float] = {}
+    began: dict[str, int] = {}
+    held: dict[str, float] = {}
+    jobs: dict[str, set[str]] = {}
+
+    def ended(job: str, time: int) -> None:
+        if job in began:
+            held[whose[job]] = held.get(whose[job], 0.0) + gpus[job] * (time - began.pop(job)) / SECOND
+
+    for event in events:
+        if isinstance(event, JobSubmitted):
+            whose[event.job.id] = str(getattr(event.job, by))
+            gpus[event.job.id] = event.job.gpu_milli / GPU
+            jobs.setdefault(whose[event.job.id], set()).add(public_id(event.job.id))
+        elif isinstance(event, JobStarted):
+            began[event.job] = event.time
+        elif isinstance(event, ENDS):
+            ended(event.job, event.time)
+    for job in list(began):
+        ended(job, now)
+    rows = [{by: name, "jobs": len(own), "gpu_s": round(held.get(name, 0.0), 3)} for name, own in jobs.items()]
+    return sorted(rows, key=lambda row: (-row["gpu_s"], row[by]))

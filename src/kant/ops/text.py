@@ -1,0 +1,104 @@
+"""What leaves an operation: bounded, in pages, and with the text of tenants marked as such.
+
+Whoever submits a job chooses its name and what it logs, so both may be written to deceive an assistant that reads them.
+They stand under `untrusted`, on one line, without control characters, and nowhere else. Ids that are not plain words
+are percent-encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+from kant.model.errors import InputError
+
+MOST = 6000
+"""Characters of one answer, as JSON: about 2,000 tokens."""
+LONGEST = 400
+"""Characters of one text in it."""
+PLAIN = "._-~/@+:"
+
+
+def safe_id(text: str) -> str:
+    """An id or a name of a thing as one plain word; other characters are percent-encoded."""
+    found = quote(text, safe=PLAIN)
+    return found if len(found) <= 200 else found[:197] + "..."
+
+
+def meant(text: str) -> str:
+    """The id that an encoded one stands for."""
+    return unquote(text)
+
+
+def one_line(text: str, most: int = LONGEST) -> str:
+    """A text without line ends, control characters and marks that change how others are shown."""
+    shown = "".join(" " if ch in "\n\r\t" else ch for ch in text)
+    shown = "".join(ch for ch in shown if unicodedata.category(ch)[0] != "C")
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
+
+
+def untrusted(**texts: str) -> dict[str, Any]:
+    """Texts of tenants, as they stand in an answer; {} where all are empty."""
+    found = {name: one_line(text) for name, text in texts.items() if text}
+    return {"untrusted": found} if found else {}
+
+
+def cleaned(value: Any, encoded: dict[str, str]) -> Any:
+    """An answer of the core whose sentences name jobs: with encoded ids, each text on one line."""
+    if isinstance(value, str):
+        for raw, safe in encoded.items():
+            value = value.replace(raw, safe)
+        return one_line(value)
+    if isinstance(value, dict):
+        return {str(key): cleaned(each, encoded) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(each, encoded) for each in value]
+    return value
+
+
+def encoded_ids(ids: Iterable[str]) -> dict[str, str]:
+    """The ids that are not plain words, with what stands for them; the longest first."""
+    odd = {each for each in ids if safe_id(each) != each}
+    return {each: safe_id(each) for each in sorted(odd, key=len, reverse=True)}
+
+
+def length(value: Any) -> int:
+    """Characters of an answer as JSON."""
+    return len(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def page(rows: Sequence[dict[str, Any]], name: str, cursor: str, most: int = MOST) -> dict[str, Any]:
+    """As many rows from `cursor` on as fit. `next` is the cursor of the next page; None where this is the last."""
+    if cursor and not (cursor.isdecimal() and len(cursor) < 10):
+        raise InputError("cursor", "the `next` of the page before, or nothing", cursor)
+    first = int(cursor or 0)
+    taken: list[dict[str, Any]] = []
+    size = 200
+    for row in rows[first:]:
+        size += length(row) + 2
+        if taken and size > most:
+            break
+        taken.append(row)
+    last = first + len(taken)
+    return {name: taken, "total": len(rows), "next": str(last) if last < len(rows) else None}
+
+
+def bounded(answer: dict[str, Any], most: int = MOST) -> dict[str, Any]:
+    """An answer that is not longer than `most`: its lists are cut, and say how much there was."""
+    for keep in (20, 8, 3, 1, 0):
+        if length(answer) <= most:
+            break
+        answer = _cut(answer, keep)
+    return answer
+
+
+def _cut(value: Any, keep: int) -> Any:
+    if isinstance(value, dict):
+        return {key: _cut(each, keep) for key, each in value.items()}
+    if isinstance(value, list):
+        shown = [_cut(each, keep) for each in value[:keep]]
+        return [*shown, f"and {len(value) - keep} more"] if len(value) > keep else shown
+    return value

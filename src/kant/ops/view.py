@@ -1,0 +1,124 @@
+"""A view: everything that rules look at, as it was in one moment, and the version of it that a plan is bound to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct, field
+
+
+class JobView(Struct, frozen=True, kw_only=True):
+    """A job that is not over. Times are microseconds on the clock of its world, -1 for none.
+
+    `nodes` has the GPUs that it holds on each node; `lost_gpu_s` is the work that stopping it now throws away. `run` is
+    another number for each of its runs. Without `preemptible` nobody may stop it.
+    """
+
+    id: str
+    phase: str
+    queue: str
+    user: str = ""
+    name: str = ""
+    priority: int = 0
+    gpus: float = 0.0
+    pods: int = 1
+    submitted_us: int = -1
+    started_us: int = -1
+    run: int = 0
+    preemptible: bool = True
+    nodes: dict[str, float] = field(default_factory=dict)
+    lost_gpu_s: float = 0.0
+    limit_us: int = -1
+    waits: str = ""
+
+    @property
+    def runs(self) -> bool:
+        return self.phase in ("running", "stopping")
+
+
+class QueueView(Struct, frozen=True, kw_only=True):
+    """A queue on the nodes of one GPU model ("any": of all). None: it has no quota."""
+
+    queue: str
+    model: str
+    nominal_gpus: float | None
+    used_gpus: float | None
+    borrowed_gpus: float | None
+    lent_gpus: float | None
+    running: int
+    waiting: int
+    waiting_gpus: float
+
+
+class NodeView(Struct, frozen=True, kw_only=True):
+    """A node: its GPUs, those that are free, where it stands, and whether it takes jobs."""
+
+    node: str
+    gpus: int
+    free: float
+    leaf: str = ""
+    status: str = "in service"
+
+
+class BookedView(Struct, frozen=True, kw_only=True):
+    """A reservation, in microseconds on the clock of its world."""
+
+    name: str
+    start_us: int
+    end_us: int
+    gpus: int
+    nodes: dict[str, int] = field(default_factory=dict)
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """How a world stands at `now_us`. `zero_us`: the zero of its clock, microseconds since the Unix epoch; 0: no dates.
+
+    `lineage` has each queue with those above it.
+    """
+
+    now_us: int
+    zero_us: int = 0
+    jobs: dict[str, JobView]
+    queues: list[QueueView]
+    nodes: list[NodeView]
+    booked: list[BookedView]
+    lineage: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def facts(self) -> dict[str, str]:
+        """What a plan rests on, one text for each thing: who waits, runs and where, quotas, nodes, reservations.
+
+        That time passes changes nothing of it.
+        """
+        found = {
+            f"job {job.id}": f"{job.phase} {job.run} {job.queue} {job.priority} {job.gpus} {sorted(job.nodes.items())}"
+            for job in self.jobs.values()
+        }
+        found |= {f"queue {each.queue} {each.model}": f"{each.nominal_gpus}" for each in self.queues}
+        found |= {f"node {each.node}": f"{each.gpus} {each.status}" for each in self.nodes}
+        return found | {f"reservation {each.name}": f"{each.start_us} {each.end_us}" for each in self.booked}
+
+    @property
+    def version(self) -> str:
+        """16 hexadecimal digits: two moments have the same where nothing has changed that a plan rests on."""
+        text = msgspec.json.encode(sorted(self.facts().items()))
+        return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+    def on_node(self, node: str) -> list[JobView]:
+        """The jobs that hold something on a node."""
+        return [job for job in self.jobs.values() if node in job.nodes]
+
+
+def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """What is different between the facts of two views, for people."""
+    found = [f"{what} is new" for what in after if what not in before]
+    found += [f"{what} is gone" for what in before if what not in after]
+    return found + [f"{what} has changed" for what, how in after.items() if before.get(what, how) != how]
+
+
+def some(texts: Iterable[str], most: int = 5) -> str:
+    """The first few of several texts, and how many more there are."""
+    every = list(texts)
+    more = f" and {len(every) - most} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more
