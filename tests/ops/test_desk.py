@@ -6,6 +6,8 @@ import json
 from typing import Any
 
 import pytest
+from tests.ops.worlds import OPERATOR, ORDERS, SMALL, TENANT, VIEWER, desk, small
+
 from kant.model.errors import InputError
 from kant.model.units import HOUR, MINUTE, SECOND
 from kant.ops import look
@@ -15,8 +17,6 @@ from kant.ops.rules import Limit, Limits
 from kant.ops.scenario import parse_scenario
 from kant.ops.text import MOST
 from kant.service.roles import Caller, Role
-
-from tests.ops.worlds import OPERATOR, ORDERS, SMALL, TENANT, VIEWER, desk, small
 
 
 def refused(code: str, act: Any, *given: Any, **more: Any) -> str:

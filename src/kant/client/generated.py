@@ -123,7 +123,8 @@ class JobDetail(Shown, kw_only=True, omit_defaults=True):
     `cpus` None: as by default. `attempts` has its runs, the last hundred of them.
 
     `hidden`: the caller may not see command, folders and environment, which are empty then. `stage`: of a
-    workflow. `reservation`: the one that it names. `training`: what it trains, in words.
+    workflow. `reservation`: the one that it names. `training`: what it trains, in words. Without `preemptible`
+    it is not stopped for others.
     """
 
     job: JobRow
@@ -148,6 +149,7 @@ class JobDetail(Shown, kw_only=True, omit_defaults=True):
     account: str = ''
     qos: str = ''
     comment: str = ''
+    preemptible: bool = True
 
 
 class JobIds(Shown, kw_only=True, omit_defaults=True):
@@ -378,9 +380,9 @@ class UsageRow(Shown, kw_only=True, omit_defaults=True):
     gpu_s: float
     user: str | None = None
     queue: str | None = None
+    account: str | None = None
     day: str | None = None
     job: str | None = None
-    account: str | None = None
 
 
 class WaitingPage(Shown, kw_only=True, omit_defaults=True):

@@ -131,13 +131,13 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
             count[place] += 1
             count[2] += int(state.jobs[row, c.J_MILLI]) if place else 0
 
-    def line(name: str, model: str, amounts: tuple[int, int, int, int] | None) -> dict[str, Any]:
+    def line(name: str, model: str, amounts: tuple[int, int, int, int] | None, parent: str = "") -> dict[str, Any]:
         running, waiting, milli = counts.get(name, (0, 0, 0))
         quota = {
             key: None if amounts is None else value / GPU for key, value in zip(keys, amounts or keys, strict=True)
         }
         return (
-            {"queue": name, "model": model}
+            {"queue": name, "parent": parent, "model": model}
             | quota
             | {"running": running, "waiting": waiting, "waiting_gpus": milli / GPU}
         )
@@ -155,9 +155,9 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
                 lends[key] = lent(tree, key)
             borrowed = tree.borrowed(queue, key)
             amounts = tree.nominal(queue, key), tree.usage(queue, key), borrowed, lends[key][queue]
-            found.append(line(own.name, model or "any", amounts))
+            found.append(line(own.name, model or "any", amounts, own.parent))
         if not gpus:
-            found.append(line(own.name, "", None))
+            found.append(line(own.name, "", None, own.parent))
     known = {queue.name for queue in declared}
     return found + [line(name, "", None) for name in sorted(counts) if name not in known]
 
@@ -165,7 +165,8 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
 def blank_queue_row(name: str) -> dict[str, Any]:
     """The row of a queue of which nothing is in the state."""
     return {
-        "queue": name, "model": "", "nominal_gpus": None, "used_gpus": None, "borrowed_gpus": None, "lent_gpus": None,
+        "queue": name, "parent": "", "model": "",
+        "nominal_gpus": None, "used_gpus": None, "borrowed_gpus": None, "lent_gpus": None,
         "running": 0, "waiting": 0, "waiting_gpus": 0.0,
     }  # fmt: skip
 

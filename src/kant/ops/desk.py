@@ -141,6 +141,8 @@ class Desk:
 
     def _judged(self, view: View, orders: tuple[Order, ...]) -> tuple[list[Violation], Blast, Futures]:
         broken = violations(view, orders, self.who, self.world.carries)
+        if any(each.rule in ("impossible", "once") for each in broken):
+            return broken, blast_of(view, orders, Futures()), Futures()
         futures = self.world.futures(orders)
         return broken + foreseen(view, futures), blast_of(view, orders, futures), futures
 
@@ -378,9 +380,9 @@ def _check_untouched(view: View, done: Done) -> None:
 
 def _effects(futures: Futures) -> dict[str, Any]:
     """Whose wait changes how."""
-    if futures.complaint:
-        return {}
     answer = futures.answer
+    if not answer:
+        return {"not_foretold": futures.unknown} if futures.unknown else {}
     short = ("job", "before_s", "after_s")
 
     def rows(name: str) -> list[dict[str, Any]]:
@@ -394,4 +396,4 @@ def _effects(futures: Futures) -> dict[str, Any]:
         "stop": list(futures.stopped),
         "move": list(futures.moves),
         "rests_on": answer["run_times"],
-    }
+    } | ({"not_foretold": futures.unknown} if futures.unknown else {})

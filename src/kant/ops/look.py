@@ -118,10 +118,8 @@ def log(desk: Desk, job: str, cursor: str = "") -> dict[str, Any]:
     name = meant(job)
     view = desk.world.view()
     own = view.jobs.get(name)
-    if desk.who.role is not Role.OPERATOR:
-        lineage = view.lineage.get(own.queue, (own.queue,)) if own is not None else ()
-        if own is None or not owns(desk.who, lineage, own.user):
-            raise RefusalError("own", f"what {safe_id(name)} writes is for its owner and for operators")
+    if desk.who.role is not Role.OPERATOR and (own is None or not owns(desk.who, view.lineage(own.queue), own.user)):
+        raise RefusalError("own", f"what {safe_id(name)} writes is for its owner and for operators")
     rows = [untrusted(line=line) for line in desk.world.log(name).splitlines() if line.strip()]
     return {"job": safe_id(name)} | page(rows, "lines", cursor)
 

@@ -144,6 +144,7 @@ def violations(view: View, orders: tuple[Order, ...], who: Caller, carries: froz
         if kind_of(order) not in carries:
             found.append(Violation("world", f"this world carries out no {kind_of(order)}", number))
         found += [Violation(*each, number) for each in _of_role(view, order, who)]
+        found += [Violation("impossible", each, number) for each in _out_of_phase(view, order)]
         if name and name in seen:
             found.append(Violation("once", f"job {name} is named by an order before", number))
         seen.add(name)
@@ -180,9 +181,29 @@ def _of_role(view: View, order: Order, who: Caller) -> list[tuple[str, str]]:
         if job is None:
             return []
         queue, user = job.queue, job.user
-    if owns(who, view.lineage.get(queue, (queue,)), user):
+    if owns(who, view.lineage(queue), user):
         return []
     return [("own", f"{who.user} may order {kind_of(order)} in queues of their own alone, and not in {queue}")]
+
+
+PHASES: dict[type, tuple[str, ...]] = {
+    Cancel: ("held", "blocked", "waiting", "running"),
+    Hold: ("blocked", "waiting"),
+    Release: ("held",),
+    Priority: ("held", "blocked", "waiting"),
+    Preempt: ("running",),
+}
+"""The phases of the jobs of which an order can be meant."""
+
+
+def _out_of_phase(view: View, order: Order) -> list[str]:
+    fits = PHASES.get(type(order))
+    if fits is None:
+        return []
+    job = view.jobs.get(job_of(order))
+    if job is None:
+        return [f"there is no job {job_of(order)} that waits or runs"]
+    return [f"job {job.id} is {job.phase}, and not {' or '.join(fits)}"] if job.phase not in fits else []
 
 
 def _protected(view: View, order: Order) -> list[str]:

@@ -172,7 +172,6 @@ class SimulatedWorld:
                 gpus=job.gpu_milli / GPU, pods=job.pods, submitted_us=job.submit, run=runs.get(name, 0),
                 preemptible=job.preemptible, limit_us=job.limit, waits="a person holds it",
             )  # fmt: skip
-        config = state.quota_usage.queue_config
         nodes_now = [
             NodeView(
                 node=node.name, gpus=node.gpus, free=row[c.FREE] / GPU, leaf=node.leaf,
@@ -192,7 +191,6 @@ class SimulatedWorld:
         return View(
             now_us=now, zero_us=self.header.zero, jobs=dict(sorted(jobs.items())),
             queues=[QueueView(**row) for row in queue_rows(state)], nodes=nodes_now, booked=booked,
-            lineage={queue.name: config.lineage(queue.name) for queue in config.queues},
         )  # fmt: skip
 
     def _runs(self) -> dict[str, int]:
@@ -268,13 +266,14 @@ def explained(path: Path, job: str) -> dict[str, Any]:
     """Why a job of a journal got its latest place. Raises InputError where it has not started."""
     decided = find_start(path, job)
     found = explain_start(scheduler_before(path, decided), job, decided.time, decided.place)
-    names = read_past(path).header.cluster.nodes
+    header = read_past(path).header
+    names = header.cluster.nodes
     place: dict[str, int] = {}
     for piece in found.place.tolist():
         place[names[piece[NODE]].name] = place.get(names[piece[NODE]].name, 0) + piece[PODS]
     effect: dict[str, Any] = msgspec.to_builtins(found.effect)
     return {
-        "job": public_id(job), "started_us": decided.time, "start": decided.number, "starts": decided.of,
+        "job": public_id(job), "started_us": header.zero + decided.time, "start": decided.number, "starts": decided.of,
         "pods_on": place, "how": found.how, "stopped": [public_id(each) for each in found.stopped],
         "within": found.within, "required": found.required, "agrees": found.agrees, "effect": effect,
     }  # fmt: skip

@@ -42,6 +42,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
     """A queue on the nodes of one GPU model ("any": of all). None: it has no quota."""
 
     queue: str
+    parent: str = ""
     model: str
     nominal_gpus: float | None
     used_gpus: float | None
@@ -73,10 +74,7 @@ class BookedView(Struct, frozen=True, kw_only=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """How a world stands at `now_us`. `zero_us`: the zero of its clock, microseconds since the Unix epoch; 0: no dates.
-
-    `lineage` has each queue with those above it.
-    """
+    """How a world stands at `now_us`; the zero of its clock is `zero_us` of the Unix epoch (0: it has no dates)."""
 
     now_us: int
     zero_us: int = 0
@@ -84,7 +82,14 @@ class View(Struct, frozen=True, kw_only=True):
     queues: list[QueueView]
     nodes: list[NodeView]
     booked: list[BookedView]
-    lineage: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def lineage(self, queue: str) -> tuple[str, ...]:
+        """A queue and those above it: who has one of them has the queue, too."""
+        above = {each.queue: each.parent for each in self.queues}
+        path = [queue]
+        while above.get(path[-1]) and above[path[-1]] not in path:
+            path.append(above[path[-1]])
+        return tuple(path)
 
     def facts(self) -> dict[str, str]:
         """What a plan rests on, one text for each thing: who waits, runs and where, quotas, nodes, reservations.

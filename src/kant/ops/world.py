@@ -28,7 +28,7 @@ class Futures(Struct, frozen=True, kw_only=True):
 
     `answer` is what `kant whatif --json` prints. `stopped` are the jobs that stop more often with the change,
     `starts` those that start at once by it, `rejected` those that are given back. `moves` says where jobs go that it
-    moves. `complaint`: why there is none.
+    moves. `complaint`: why there is none. `unknown`: of which orders the effect is not in it.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -37,6 +37,7 @@ class Futures(Struct, frozen=True, kw_only=True):
     rejected: tuple[str, ...] = ()
     moves: tuple[str, ...] = ()
     complaint: str = ""
+    unknown: str = ""
 
 
 class World(Protocol):

@@ -242,12 +242,13 @@ class LocalQuestions(Questions):
             return JobDetail(
                 view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs,
                 wish.stage, wish.terminal, wish.reservation, wish.training, wish.account, wish.qos,
+                preemptible=wish.preemptible,
             )  # fmt: skip
         return JobDetail(
             view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
             record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
             False, wish.cpus, wish.memory_mib, runs, wish.stage, wish.terminal, wish.reservation,
-            wish.training, wish.account, wish.qos, wish.comment,
+            wish.training, wish.account, wish.qos, wish.comment, wish.preemptible,
         )  # fmt: skip
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:

@@ -59,7 +59,8 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     `cpus` None: as by default. `attempts` has its runs, the last hundred of them.
 
     `hidden`: the caller may not see command, folders and environment, which are empty then. `stage`: of a workflow.
-    `reservation`: the one that it names. `training`: what it trains, in words.
+    `reservation`: the one that it names. `training`: what it trains, in words. Without `preemptible` it is not stopped
+    for others.
     """
 
     job: JobRow
@@ -84,6 +85,7 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     account: str = ""
     qos: str = ""
     comment: str = ""
+    preemptible: bool = True
 
 
 class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
