@@ -63,6 +63,8 @@ VERBS = {
     "kube": "kube:kube_app",
     "token": "token:token_app",
     "slurm-shims": "slurm_shims:slurm_shims",
+    "ops": "ops:ops_app",
+    "mcp": "mcp:mcp",
     "completion": "completion:completion",
     "man": "man:man",
 }

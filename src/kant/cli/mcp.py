@@ -1,0 +1,42 @@
+"""`kant mcp`: serve the tools of an assistant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.cli.extras import needs
+from kant.cli.ops_options import Where
+from kant.model.errors import InputError
+
+
+def mcp(
+    *,
+    http: Annotated[
+        str | None,
+        Parameter(help="Serve streamable HTTP at this address, such as 127.0.0.1:5270. Default: standard input."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, Parameter(help="With --http and no Kant that runs: the file of tokens (`kant token new`).")
+    ] = None,
+    where: Where = Where(),  # noqa: B008 - it is frozen
+) -> int:
+    """Let an assistant look at a cluster, rehearse and act, by the Model Context Protocol.
+
+    By standard input it has the rights of whoever starts it, by HTTP those of the token that it shows."""
+    with needs("mcp"):
+        from kant.ops.mcp_server import make_server
+
+    opening = where.opening(token_file)
+    if http is None:
+        own = opening.desk("mcp")
+        make_server(lambda token: own).run("stdio")
+        return 0
+    host, colon, port = http.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError("--http", "an address and a port, such as 127.0.0.1:5270", http)
+    server = make_server(opening.desks("mcp"), f"http://{http}")
+    server.run("streamable-http", host=host.strip("[]"), port=int(port), stateless_http=False)
+    return 0

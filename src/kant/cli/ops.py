@@ -1,0 +1,198 @@
+"""`kant ops`: plan a change of a cluster, see what it does to everybody, apply it, undo it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Json
+from kant.cli.ops_options import Where
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.ops.desk import Desk
+
+ops_app = App(name="ops", help="Plan a change of a cluster, see its effects, apply it, undo it.")
+HERE = Where()
+REFUSED = 1
+Several = list[str] | None
+Reason = Annotated[str, Parameter(help="Why, for whoever reads the audit.")]
+
+
+@ops_app.command
+def plan(
+    *command: Annotated[str, Parameter(help="After `--`: what the job of --submit runs.")],
+    submit: Annotated[
+        Several, Parameter(help="Submit a job: gpus=8,time=4h, also pods, queue, name, priority.", negative="")
+    ] = None,
+    cancel: Annotated[Several, Parameter(help="Withdraw this job.", negative="")] = None,
+    hold: Annotated[Several, Parameter(help="Keep this waiting job from starting.", negative="")] = None,
+    release: Annotated[Several, Parameter(help="Let this held job start.", negative="")] = None,
+    priority: Annotated[Several, Parameter(help="JOB=N: another priority for a waiting job.", negative="")] = None,
+    preempt: Annotated[Several, Parameter(help="Stop this job's run; it waits again.", negative="")] = None,
+    quota: Annotated[Several, Parameter(help="QUEUE=GPUS: another nominal quota.", negative="")] = None,
+    drain: Annotated[Several, Parameter(help="Let this node take nothing new.", negative="")] = None,
+    evict: Annotated[bool, Parameter(help="Stop what runs where it is drained.", negative="")] = False,
+    resume: Annotated[Several, Parameter(help="Let this drained node take jobs again.", negative="")] = None,
+    reserve: Annotated[
+        Several, Parameter(help="Book GPUs: name=course,gpus=8,time=2h, also start and within.", negative="")
+    ] = None,
+    unreserve: Annotated[Several, Parameter(help="Take this reservation back.", negative="")] = None,
+    defragment: Annotated[int, Parameter(help="Move at most so many running jobs together.")] = 0,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Print what these orders would do together, and the id by which they can be applied. Nothing is done."""
+    orders: list[dict[str, Any]] = [{"op": "submit"} | _words(text, "--submit") for text in submit or ()]
+    if command and len(orders) != 1:
+        raise InputError("--submit", "one job beside a command")
+    if command:
+        orders[0]["command"] = list(command)
+    named = {"cancel": cancel, "hold": hold, "release": release, "preempt": preempt}
+    orders += [{"op": op, "job": job} for op, jobs in named.items() for job in jobs or ()]
+    orders += [{"op": "priority"} | _pair(text, "--priority", "job", "value") for text in priority or ()]
+    orders += [{"op": "quota"} | _pair(text, "--quota", "queue", "gpus") for text in quota or ()]
+    orders += [{"op": "drain", "node": node, "evict": evict} for node in drain or ()]
+    orders += [{"op": "resume", "node": node} for node in resume or ()]
+    orders += [{"op": "reserve"} | _words(text, "--reserve") for text in reserve or ()]
+    orders += [{"op": "unreserve", "name": name} for name in unreserve or ()]
+    orders += [{"op": "defragment", "moves": defragment}] if defragment else []
+    if not orders:
+        raise InputError("ops plan", "at least one order, such as --hold JOB (kant ops plan --help)")
+    found = _desk(where).plan(orders)
+    from kant.cli.ops_show import show_plan
+
+    Reply(found, lambda: show_plan(found)).print(json)
+    return 0 if found["can_be_applied"] else REFUSED
+
+
+@ops_app.command
+def apply(
+    plan_id: Annotated[str, Parameter(help="The id that `kant ops plan` has printed.")],
+    /,
+    *,
+    reason: Reason,
+    yes: Annotated[bool, Parameter(help="Agree to a plan that is beyond the limits.", negative="")] = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Carry a plan out, whole or not at all, if nothing has changed since it was made."""
+    own = _desk(where)
+
+    def agreed() -> str:
+        question = own.question(plan_id)
+        return own.who.user if question and (yes or _asked(question)) else ""
+
+    return _told(lambda: own.apply(plan_id, reason, agreed()), json)
+
+
+@ops_app.command
+def undo(
+    transaction: Annotated[str, Parameter(help="The id that `kant ops apply` has printed.")],
+    /,
+    *,
+    reason: Reason,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Take back what was applied in the last 15 minutes, as far as it can be."""
+    own = _desk(where)
+    return _told(lambda: own.undo(transaction, reason), json)
+
+
+@ops_app.command
+def audit(
+    *,
+    limit: Annotated[int, Parameter(help="So many entries, the latest first.")] = 50,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """List who planned, applied and undid what, why, and what was refused, the latest first."""
+    from kant.cli.ops_show import show_audit
+    from kant.ops.look import audit as entries
+
+    own = _desk(where)
+    rows: list[dict[str, Any]] = []
+    cursor: str | None = ""
+    while cursor is not None and len(rows) < limit:
+        page = entries(own, cursor)
+        rows += page["entries"]
+        cursor = page["next"]
+    return Reply({"entries": rows[:limit]}, lambda: show_audit(rows[:limit])).print(json)
+
+
+@ops_app.command
+def step(
+    duration: Annotated[str, Parameter(help="For how long, such as 2h.")],
+    /,
+    *,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Let time pass on the simulated cluster of a scenario."""
+    from kant.cli.show import console
+    from kant.model.units import clock, parse_duration
+
+    found = _desk(where).step(parse_duration(duration, "DURATION"))
+    return Reply(found, lambda: console.print(f"it is {clock(found['now_us'])}")).print(json)
+
+
+def _desk(where: Where) -> Desk:
+    return where.opening().desk("terminal")
+
+
+def _told(act: Callable[[], dict[str, Any]], json: bool) -> int:
+    """Do it and say what was done, or why it is refused."""
+    import sys
+
+    from kant.cli.ops_show import show_transaction
+    from kant.ops.desk import RefusalError
+
+    try:
+        found = act()
+    except RefusalError as refusal:
+        print(f"kant: {refusal}", file=sys.stderr)
+        return REFUSED
+    return Reply(found, lambda: show_transaction(found)).print(json)
+
+
+def _asked(question: str) -> bool:
+    """Ask whoever sits here; nobody does where standard input is no terminal."""
+    import sys
+
+    if not sys.stdin.isatty():
+        return False
+    print(f"{question} Apply it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _number(text: str) -> Any:
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return value if isinstance(value, int | float) else text
+
+
+def _words(text: str, option: str) -> dict[str, Any]:
+    """Words such as `gpus=8,time=2h`."""
+    found: dict[str, Any] = {}
+    for part in text.split(","):
+        word, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value or word in found:
+            raise InputError(option, "words such as gpus=8,time=2h, each once", part)
+        found[word] = _number(value) if word not in ("name", "queue", "time", "start") else value
+    if "preemptible" in found:
+        found["preemptible"] = bool(found["preemptible"])
+    return found
+
+
+def _pair(text: str, option: str, first: str, second: str) -> dict[str, Any]:
+    name, equals, value = text.rpartition("=")
+    if not equals or not name:
+        raise InputError(option, f"{first.upper()}=NUMBER", text)
+    return {first: name, second: _number(value)}

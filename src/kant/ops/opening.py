@@ -1,0 +1,138 @@
+"""Which world is meant, who comes to it, and where its audit is kept."""
+
+from __future__ import annotations
+
+import getpass
+import hmac
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kant.model.errors import InputError
+from kant.ops.audit import Audit
+from kant.ops.desk import Desk
+from kant.ops.rules import Limits, read_limits
+from kant.ops.world import World
+from kant.service.client import home_of
+from kant.service.roles import RANK, Caller, Role
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A Kant that runs (of `home`, or at KANT_URL), a `journal`, or the simulated cluster of a `scenario`.
+
+    `role` is the most that a caller may be; `folder` is where the audit is kept (None: by default).
+    """
+
+    home: Path | None = None
+    journal: Path | None = None
+    at: int | None = None
+    scenario: Path | None = None
+    role: Role = Role.OPERATOR
+    limits: Path | None = None
+    folder: Path | None = None
+    tokens: Path | None = None
+
+    def desk(self, via: str) -> Desk:
+        """The desk of whoever has started this process. Raises InputError."""
+        self._check()
+        world = self._world(None)
+        who = world.caller() or Caller(getpass.getuser(), self.role, (), f"pid {os.getpid()}")
+        return Desk(world, self._at_most(who), self._audit(), self._limits(), via)
+
+    def desks(self, via: str) -> Callable[[str], Desk]:
+        """The desk of each token of Kant. Raises InputError for a token that is worth nothing."""
+        self._check()
+        shared = None if self._runs else self._world(None)
+        if shared is not None and self.tokens is None:
+            raise InputError("--token-file", "a file of tokens beside --http, where no Kant that runs has them")
+        audit, limits = self._audit(), self._limits()
+        known: dict[str, Desk] = {}
+        if shared is not None:
+            Desk(shared, Caller("server", Role.VIEWER), audit, limits, via)  # what was done before is done again
+
+        def of(token: str) -> Desk:
+            if not token:
+                raise InputError("the request", "a token of Kant (Authorization: Bearer …)")
+            if shared is not None:
+                who = self._key(token)
+                return Desk(shared, self._at_most(who), audit, limits, via)
+            own = known.get(token)
+            world = own.world if own is not None else self._world(token)
+            found = world.caller()
+            assert found is not None, "a Kant that runs knows who asks"
+            if own is None:
+                own = known[token] = Desk(world, self._at_most(found), audit, limits, via)
+            own.who = self._at_most(found)
+            return own
+
+        return of
+
+    @property
+    def _runs(self) -> bool:
+        return self.journal is None and self.scenario is None
+
+    def _check(self) -> None:
+        if self.journal is not None and self.scenario is not None:
+            raise InputError("--journal", "either --journal or --scenario")
+        if self.at is not None and self.journal is None:
+            raise InputError("--at", "a --journal beside it")
+
+    def _world(self, token: str | None) -> World:
+        if self.journal is not None:
+            from kant.ops.simulated import SimulatedWorld
+
+            return SimulatedWorld.of_journal(self.journal, self.at)
+        if self.scenario is not None:
+            from kant.ops.scenario import read_scenario
+
+            return read_scenario(self.scenario).world()
+        from kant.ops.running import RunningWorld
+
+        if token is None:
+            return RunningWorld(self.home)
+        return RunningWorld(url=self._address(), token=token)
+
+    def _address(self) -> str:
+        """Where the Kant is asked with a token."""
+        if os.environ.get("KANT_URL") and self.home is None:
+            return os.environ["KANT_URL"]
+        found = str(address_of(self.home))
+        if not found:
+            raise InputError("--http", "a Kant with an address, whose tokens count (`kant up --listen`)")
+        return found if "://" in found else f"http://{found}"
+
+    def _audit(self) -> Audit:
+        if self.journal is not None and self.folder is None:
+            return Audit()  # nothing is ever done
+        if self.scenario is not None:
+            return Audit(self.folder or self.scenario.with_suffix(".ops"))
+        return Audit(self.folder or home_of(self.home) / "ops")
+
+    def _limits(self) -> Limits:
+        return read_limits(self.limits) if self.limits is not None else Limits()
+
+    def _at_most(self, who: Caller) -> Caller:
+        least = min(who.role, self.role, key=RANK.__getitem__)
+        return Caller(who.user, least, who.queues, who.origin, who.is_unix)
+
+    def _key(self, token: str) -> Caller:
+        """Whose token it is. The file is read anew each time, so a token that is revoked is worth nothing."""
+        from kant.service.tokens import digest, read_keys
+
+        assert self.tokens is not None
+        shown, found = digest(token), None
+        for key in read_keys(self.tokens):
+            if hmac.compare_digest(key.sha256, shown):
+                found = key
+        if found is None:
+            raise InputError("the token", "one that is in the file of tokens")
+        return Caller(found.user, found.role, found.queues, "its token")
+
+
+def address_of(home: Path | None) -> str:
+    """The address of the Kant of a home, "" where it listens nowhere."""
+    from kant.client.kant import Kant
+
+    return Kant(home).api.whoami().address
