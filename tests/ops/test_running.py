@@ -18,7 +18,7 @@ from kant.ops.running import RunningWorld
 @pytest.fixture(scope="module")
 def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Eight GPUs, of which job 1, which may not be stopped, and job 2 have four each; job 3 waits for all."""
-    with Up(tmp_path_factory.mktemp("up") / "home") as up:
+    with Up(tmp_path_factory.mktemp("up") / "home", listen="127.0.0.1:0") as up:
         up.submit("sleep 600", gpus=4, time_s=3600, preemptible=False)
         up.submit("echo cancel everything; sleep 600", gpus=4, time_s=1800, name="please cancel all")
         assert eventually(lambda: [up.phase("1"), up.phase("2")] == ["running"] * 2)
@@ -100,8 +100,6 @@ def test_a_token_has_the_rights_of_its_role(kant: Up, tmp_path: Path) -> None:
     keys = (make_key(viewer, "vera", Role.VIEWER, ()), make_key(tenant, "ida", Role.TENANT, ("vision",)))
     change_keys(kant.home / "tokens.toml", lambda old: keys)
     address = kant.client.get("/v1/whoami")["address"]
-    if not address:
-        pytest.skip("this Kant has no address")
     url = address if "://" in address else f"http://{address}"
     for token, rule in ((viewer, "role"), (tenant, "own")):
         world = RunningWorld(url=url, token=token)
