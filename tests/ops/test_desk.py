@@ -58,6 +58,16 @@ def test_the_future_that_a_plan_foretells_comes() -> None:
         assert started == 10 * MINUTE + waits[job] * SECOND, "they have waited since big took their place"
 
 
+def test_all_orders_of_a_plan_are_given_before_anything_is_decided() -> None:
+    """Else big would run again at once, on the leaf that was to be left to t1."""
+    own = desk()
+    orders = [{"op": "preempt", "job": "big"}, {"op": "priority", "job": "t1", "value": 30}]
+    plan = own.plan(orders)
+    assert plan["effects"]["start_now"] == ["t1"]
+    own.apply(plan["plan_id"], "t1 has a deadline")
+    assert phases(own)["t1"] == "running"
+
+
 def test_nothing_destructive_is_done_without_a_plan() -> None:
     own = desk()
     before = own.world.view().version

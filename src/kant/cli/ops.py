@@ -52,7 +52,7 @@ def plan(
         raise InputError("--submit", "one job beside a command")
     if command:
         orders[0]["command"] = list(command)
-    named = {"cancel": cancel, "hold": hold, "release": release, "preempt": preempt}
+    named = {"hold": hold, "release": release}
     orders += [{"op": op, "job": job} for op, jobs in named.items() for job in jobs or ()]
     orders += [{"op": "priority"} | _pair(text, "--priority", "job", "value") for text in priority or ()]
     orders += [{"op": "quota"} | _pair(text, "--quota", "queue", "gpus") for text in quota or ()]
@@ -60,6 +60,8 @@ def plan(
     orders += [{"op": "resume", "node": node} for node in resume or ()]
     orders += [{"op": "reserve"} | _words(text, "--reserve") for text in reserve or ()]
     orders += [{"op": "unreserve", "name": name} for name in unreserve or ()]
+    named = {"cancel": cancel, "preempt": preempt}  # last, for a Kant that runs decides at once who comes instead
+    orders += [{"op": op, "job": job} for op, jobs in named.items() for job in jobs or ()]
     orders += [{"op": "defragment", "moves": defragment}] if defragment else []
     if not orders:
         raise InputError("ops plan", "at least one order, such as --hold JOB (kant ops plan --help)")
@@ -72,7 +74,7 @@ def plan(
 
 @ops_app.command
 def apply(
-    plan_id: Annotated[str, Parameter(help="The id that `kant ops plan` has printed.")],
+    plan_id: Annotated[str, Parameter(help="The id that `kant ops plan` has printed, or `last` for your latest.")],
     /,
     *,
     reason: Reason,
@@ -82,6 +84,7 @@ def apply(
 ) -> int:
     """Carry a plan out, whole or not at all, if nothing has changed since it was made."""
     own = _desk(where)
+    plan_id = own.latest("plan") if plan_id == "last" else plan_id
 
     def agreed() -> str:
         question = own.question(plan_id)
@@ -92,7 +95,7 @@ def apply(
 
 @ops_app.command
 def undo(
-    transaction: Annotated[str, Parameter(help="The id that `kant ops apply` has printed.")],
+    transaction: Annotated[str, Parameter(help="The id that `kant ops apply` has printed, or `last` for your latest.")],
     /,
     *,
     reason: Reason,
@@ -101,6 +104,7 @@ def undo(
 ) -> int:
     """Take back what was applied in the last 15 minutes, as far as it can be."""
     own = _desk(where)
+    transaction = own.latest("applied") if transaction == "last" else transaction
     return _told(lambda: own.undo(transaction, reason), json)
 
 

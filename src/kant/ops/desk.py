@@ -91,6 +91,7 @@ class Desk:
                 replay(self.world, news)
             for txn, entries in self.audit.txns.items():
                 if entries[-1].what in ("apply", "done"):
+                    self.world.settle()
                     self._write("interrupted", txn=txn, sentence=_how_far(entries))
             yield
 
@@ -145,6 +146,13 @@ class Desk:
             return broken, blast_of(view, orders, Futures()), Futures()
         futures = self.world.futures(orders)
         return broken + foreseen(view, futures), blast_of(view, orders, futures), futures
+
+    def latest(self, what: str) -> str:
+        """The id of the caller's latest plan, or of their latest transaction that was `applied`. Raises InputError."""
+        for entry in reversed(self.audit.entries):
+            if entry.what == what and entry.who == self.who.user:
+                return entry.plan if what == "plan" else entry.txn
+        raise InputError("last", f"something that {self.who.user} has {what if what != 'plan' else 'planned'} here")
 
     # --- act ------------------------------------------------------------------------------------------------------
 
@@ -290,8 +298,10 @@ class Desk:
                 self._write("done", txn=txn, done=done[-1], undoes=fields.get("undoes", ""))
         except InputError as error:
             left = self._taken_back(txn, done)
+            self.world.settle()
             self._write("failed", txn=txn, sentence=one_line(f"{error}{left}"), version=self.world.view().version)
             raise RefusalError("failed", f"order {len(done) + 1} cannot be carried out: {error}{left}") from None
+        self.world.settle()
         self._write("applied", txn=txn, version=self.world.view().version, undoes=fields.get("undoes", ""))
 
     def _taken_back(self, txn: str, done: list[Done]) -> str:
@@ -326,12 +336,14 @@ class Desk:
 def replay(world: SimulatedWorld, entries: list[Entry]) -> None:
     """Do on a simulated world what its audit says was done. Raises InputError where it does not come to the same."""
     for entry in entries:
-        if entry.what not in ("done", "step", "applied", "failed"):
+        if entry.what not in ("done", "step", "applied", "failed", "interrupted"):
             continue
         if entry.time_us > world.now():
             world.step(entry.time_us)
         if entry.done is not None:
             world.carry_out(entry.done.order, Caller(entry.who, Role.OPERATOR))
+        if entry.what in ("applied", "failed", "interrupted"):
+            world.settle()
         if entry.version and entry.version != world.view().version:
             raise InputError(f"audit, entry {entry.seq}", "the state that it names, when it is replayed")
 

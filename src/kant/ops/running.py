@@ -245,6 +245,9 @@ class RunningWorld:
                 raise InputError(kind_of(order), f"one of {', '.join(sorted(self.carries))} on a Kant that runs")
         return Done(order, job_of(order), cannot=cannot)
 
+    def settle(self) -> None:
+        """A Kant that runs decides by itself, also between two orders."""
+
     def _unreserved(self, order: Unreserve) -> Done:
         (before,) = self.api.unreserve(order.name).reservations
         now = self.now()

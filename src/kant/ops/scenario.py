@@ -109,6 +109,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
         world = SimulatedWorld(cluster, profile, queues, coming, logs, self.seed)
         for node in self.drained:
             world.carry_out(Drain(node), Caller("scenario", Role.OPERATOR))
+            world.settle()
         world.step(parse_duration(self.now, "scenario, now"))
         return world
 

@@ -257,9 +257,11 @@ class SimulatedWorld:
     def carry_out(self, order: Order, who: Caller) -> Done:
         if not self.carries:
             raise InputError("the world", "one that runs: a journal is only read")
-        done = RunOrders(self.run, self.held).carry_out(order, self._now, who.user)
-        self.run.advance(self._now)
-        return done
+        return RunOrders(self.run, self.held).carry_out(order, self._now, who.user)
+
+    def settle(self) -> None:
+        if self.carries:
+            self.run.advance(self._now)
 
 
 def explained(path: Path, job: str) -> dict[str, Any]:

@@ -94,5 +94,9 @@ class World(Protocol):
         ...
 
     def carry_out(self, order: Order, who: Caller) -> Done:
-        """Do it now."""
+        """Do it now. A simulated world decides what follows when it is told to `settle`."""
+        ...
+
+    def settle(self) -> None:
+        """All orders of a transaction are carried out."""
         ...
