@@ -155,7 +155,7 @@ class SimulatedWorld:
             running, name = row in state.running, public_id(job.id)
             nodes: dict[str, float] = {}
             for piece in state.running[row].tolist() if running else ():
-                at = state.spec.nodes[piece[NODE]].name
+                at = state.nodes[piece[NODE]].name
                 nodes[at] = nodes.get(at, 0.0) + piece[PODS] * piece[MASK].bit_count() * piece[MILLI] / GPU
             own = state.jobs[row]
             jobs[name] = JobView(
@@ -177,13 +177,14 @@ class SimulatedWorld:
                 node=node.name, gpus=node.gpus, free=row[c.FREE] / GPU, leaf=node.leaf,
                 status=NodeStatus(row[c.STATUS]).name.lower().replace("_", " "),
             )
-            for node, row in zip(state.spec.nodes, state.table.tolist(), strict=False)
+            for node, row in zip(state.nodes, state.table.tolist(), strict=False)
+            if row[c.STATUS] != NodeStatus.RETIRED
         ]  # fmt: skip
         booked = [
             BookedView(
                 name=name, start_us=one.start, end_us=one.end,
                 gpus=sum(bits.bit_count() for bits in one.devices().values()),
-                nodes={state.spec.nodes[node].name: bits.bit_count() for node, bits in one.devices().items()},
+                nodes={state.nodes[node].name: bits.bit_count() for node, bits in one.devices().items()},
             )
             for name, one in state.bookings.items()
             if one.end > now
