@@ -19,7 +19,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 HELP = Path(__file__).with_name("help.txt")
-"""What `kant --help` prints at 80 columns, so that it need load nothing. `python -m kant.cli.verbs` prints it anew."""
+"""What `kant --help` prints: every command in its group. It stands in a file, so that nothing needs to be loaded."""
 
 
 class UsageError(Exception):
@@ -78,14 +78,10 @@ def _call(arguments: list[str], app: App | None) -> object:
 
 
 def _known_answer(arguments: list[str]) -> str | None:
-    """The answer that stands in a file, or None where cyclopts must make one."""
+    """The answer that needs no command line library, or None where cyclopts must make one."""
     if arguments == ["--version"]:
         return f"{__version__}\n"
-    if arguments not in ([], ["--help"], ["-h"]):
-        return None
-    columns = os.environ.get("COLUMNS") or str(os.get_terminal_size().columns if sys.stdout.isatty() else 80)
-    utf_8 = (sys.stdout.encoding or "utf-8").lower() == "utf-8"
-    return HELP.read_text(encoding="utf-8") if columns == "80" and utf_8 else None
+    return HELP.read_text(encoding="ascii") if arguments in ([], ["--help"], ["-h"], ["help"]) else None
 
 
 def _say(sentence: str) -> int:

@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 
 from kant import __version__
 from kant.cli.app import UsageError
+from kant.cli.other_words import answer
 
 VERBS = {
     "up": "up:up",
@@ -88,12 +89,11 @@ def app_of(*verbs: str) -> App:
 def call(arguments: list[str], app: App | None = None) -> Any:
     """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError where they are wrong for it."""
     if app is None:
+        said = answer(arguments[0]) if arguments and arguments[0] not in VERBS else None
+        if said is not None:
+            raise UsageError(said)
         app = app_of(arguments[0]) if arguments and arguments[0] in VERBS else app_of(*VERBS)
     try:
         return app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         raise UsageError(" ".join(str(error).split())) from None
-
-
-if __name__ == "__main__":
-    app_of(*VERBS)(["--help"])
