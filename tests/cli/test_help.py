@@ -50,7 +50,7 @@ def test_a_word_of_another_tool_is_answered_with_the_right_command(word: str) ->
 
 def test_words_that_people_type_first_are_commands_or_answered() -> None:
     words = (
-        "sbatch srun salloc squeue sacct sinfo scontrol scancel watch follow stop pause resume ls ps rm kill start help"  # noqa: E501
+        "sbatch srun salloc squeue sacct sinfo scontrol scancel watch follow stop pause resume ls ps rm kill start help"
     )
     assert not [word for word in (*words.split(), "status", "run", "submit") if word not in {*INSTEAD, *VERBS, "help"}]
     assert not INSTEAD.keys() & VERBS.keys()
