@@ -1,4 +1,4 @@
-"""Preemption comes to an end: docs/design/0009-no-two-rounds.md, checked step by step in runs in which no job ends.
+"""Preemption comes to an end: design note 9, checked step by step in runs in which no job ends.
 
 The note has a ranking of situations: who runs within what its queue is entitled to, and then who runs at all, each
 as bits in the order of priority and submission. Every eviction must bring it up, so none can be undone for ever.
@@ -59,7 +59,7 @@ Bits = tuple[int, ...]
 
 
 def floor_of(state: ClusterState, row: int, allocation: np.ndarray) -> tuple[int, ...]:
-    """What a job holds of the quotas, an elastic gang with its floor (docs/design/0017-elastic-gangs.md)."""
+    """What a job holds of the quotas, an elastic gang with its floor (design note 17)."""
     shape = state.shape_of(row)
     floor = without(allocation, above_floor(shape, allocation)) if shape.ceiling else allocation
     return state.quota_usage.amounts(shape, floor)

@@ -1,7 +1,7 @@
 """Priority is kept: a job does not pass a blocked job of strictly higher priority where that may delay it.
 
 A blocked job *holds* a job of lower priority that competes for its nodes: any such job until it has waited for a while,
-and after that those that cannot be preempted for it at once. docs/design/0051-priority-is-kept.md has the reasons.
+and after that those that cannot be preempted for it at once. Design note 51 has the reasons.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ UNLIMITED = 1 << 60
 def backfilled_after(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask, int]:
     """The preemptible jobs that started while the job waited and are behind it by priority and submission; -1.
 
-    This order does not change, so none of them can preempt the job in turn (docs/design/0009-no-two-rounds.md). Under
+    This order does not change, so none of them can preempt the job in turn (design note 9). Under
     an order that is `outgrown`: those behind it by priority and that order, and when the next of the others comes to be
     (-1: none does). What they have run may have doubled before the job is behind one of them in turn.
     """

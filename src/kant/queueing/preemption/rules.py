@@ -1,4 +1,4 @@
-"""Preemption rules: which jobs a waiting job may stop. docs/design/0009-no-two-rounds.md proves that they terminate."""
+"""Preemption rules: which jobs a waiting job may stop. Design note 9 proves that they terminate."""
 
 from __future__ import annotations
 

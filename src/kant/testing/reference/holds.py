@@ -1,4 +1,4 @@
-"""Priority is kept: which blocked jobs hold which waiting jobs (docs/design/0051-priority-is-kept.md)."""
+"""Priority is kept: which blocked jobs hold which waiting jobs (design note 51)."""
 
 from __future__ import annotations
 
