@@ -64,7 +64,7 @@ line each. [rho](../metrics.md#finish-time-fairness) is what sharing costs a que
 
 WHY = """\
 These profiles reclaim nothing, so a head may stop whoever overtook it, and `backfill` is about as good as without
-quotas. Where a profile reclaims what was lent ([note 9](../design/quotas-and-preemption.md#9-two-rounds-of-preemption-never-undo-each-other)), a head that would bring its
+quotas. Where a profile reclaims what was lent ([note 9](../design/quotas-and-preemption.md)), a head that would bring its
 queue beyond its nominal quota may stop only overtakers that are beyond too, or of its own queue: else two queues could
 take one place from each other by turns.
 
