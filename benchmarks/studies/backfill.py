@@ -64,8 +64,8 @@ line each. [rho](../metrics.md#finish-time-fairness) is what sharing costs a que
 
 WHY = """\
 These profiles reclaim nothing, so a head may stop whoever overtook it, and `backfill` is about as good as without
-quotas. Where a profile reclaims what was lent ([note 9](../design/quotas-and-preemption.md)), a head that would bring its
-queue beyond its nominal quota may stop only overtakers that are beyond too, or of its own queue: else two queues could
+quotas. Where a profile reclaims what was lent ([note 9](../design/quotas-and-preemption.md)), a head that would bring
+its queue beyond its nominal quota may stop only overtakers that are beyond too, or of its own queue: else two queues could
 take one place from each other by turns.
 
 Where a profile's size classes have nearly the same P99 wait, all wait about in the order in which they came, and that

@@ -100,7 +100,8 @@ def of_file(path: Path, processors: int, days: tuple[int, int] | None = None) ->
 
 def of_generator(name: str, gpus: int, days: float) -> Log:
     workload = generate(name, gpus=gpus, load=0.95, days=days, seed=SEED)
-    about = f"Generated, as `kant generate {name}` does it: {len(workload):,} jobs that ask for 95 % of {gpus} GPUs"
+    how = f"Generated, as `kant trace generate {name}` does it"
+    about = f"{how}: {len(workload):,} jobs that ask for 95 % of {gpus} GPUs"
     return Log(about, workload, read_cluster(f"{gpus // NODE}x{NODE}"), "estimate_factor = 5.0")
 
 
