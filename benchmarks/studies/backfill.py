@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.sharing import (
     LARGE,
     ROW_NAMES,
@@ -65,8 +66,8 @@ line each. [rho](../metrics.md#finish-time-fairness) is what sharing costs a que
 WHY = """\
 These profiles reclaim nothing, so a head may stop whoever overtook it, and `backfill` is about as good as without
 quotas. Where a profile reclaims what was lent ([note 9](../design/quotas-and-preemption.md)), a head that would bring
-its queue beyond its nominal quota may stop only overtakers that are beyond too, or of its own queue: else two queues could
-take one place from each other by turns.
+its queue beyond its nominal quota may stop only overtakers that are beyond too, or of its own queue: else two queues
+could take one place from each other by turns.
 
 Where a profile's size classes have nearly the same P99 wait, all wait about in the order in which they came, and that
 wait is the backlog of a cluster that is offered more than it has. A profile that keeps this order can only be below it
@@ -151,7 +152,7 @@ def main() -> None:
         print(text)
         return
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text(text, encoding="utf-8")
+    write_part(PAGE, "backfill", text)
     found = [(name, results.of("seren", name, "large")) for name in CASES]
     plot = bars(f"P99 wait of jobs of more than {LARGE} GPUs, hours (seren)", found, "h", 1 / 3600)
     PAGE.with_suffix(".svg").write_text(plot, encoding="utf-8")

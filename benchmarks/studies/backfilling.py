@@ -1,6 +1,6 @@
 """Published disciplines on logs of parallel machines: mean wait, bounded slowdown, and what it costs.
 
-`python -m benchmarks.studies.backfilling` writes docs/studies/backfilling.md from a slice of the RICC log and two
+`python -m benchmarks.studies.backfilling` writes docs/studies/backfill.md from a slice of the RICC log and two
 generated logs. With files it prints the page of these instead: `LOG.swf.gz:PROCESSORS` for each log in the Standard
 Workload Format, whole, or `LOG.swf.gz:PROCESSORS:FIRST-LAST` for the submissions from day FIRST up to day LAST.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import DATA
+from benchmarks.studies.parts import write_part
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
 from kant.model.units import HOUR, SECOND
@@ -25,7 +26,7 @@ from kant.workload.generate import generate
 from kant.workload.read import read_workload
 from kant.workload.workload import Workload
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "backfilling.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "backfill.md"
 TAU = 10 * SECOND
 """Shorter jobs count as so long in the bounded slowdown (Feitelson and Rudolph, JSSPP 1998)."""
 NODE = 8
@@ -170,7 +171,7 @@ def main() -> None:
         of_generator("helios-venus", 256, 5),
         of_generator("philly", 256, 5),
     ]
-    PAGE.write_text("\n".join(page(logs, MISSING)).rstrip() + "\n", encoding="utf-8")
+    write_part(PAGE, "backfilling", "\n".join(page(logs, MISSING)).rstrip() + "\n")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from benchmarks.data import DATA
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.parts import write_part
 from kant.optimize.calendar.attempts import attempts_at
 from kant.optimize.calendar.booking import Booking, faults
 from kant.optimize.calendar.file import read_calendar
@@ -179,7 +180,7 @@ def main() -> None:
     scale = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
     text = "\n".join(page(scale)) + "\n"
     if scale == 1.0:
-        PAGE.write_text(text, encoding="utf-8")
+        write_part(PAGE, "calendar", text)
     else:
         sys.stdout.write(text)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.data import DATA
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.parts import write_part
 from kant.optimize.capacity.exact import solve_free
 from kant.optimize.capacity.file import read_instance
 from kant.optimize.capacity.generate import changed, generate
@@ -156,7 +157,7 @@ def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else SECONDS
     text = "\n".join(page(seconds)) + "\n"
     if seconds == SECONDS:
-        PAGE.write_text(text, encoding="utf-8")
+        write_part(PAGE, "capacity", text)
     else:
         sys.stdout.write(text)
 

@@ -1,7 +1,7 @@
 """Is a learned order of insertion better than the best of three: `python -m benchmarks.studies.capacity_learned`.
 
 Trains the order on generated instances, then compares it with the fixed orders on instances of other seeds, before
-repair and after it. Writes docs/studies/capacity-learned.md.
+repair and after it. Writes docs/studies/capacity.md.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.parts import write_part
 from kant.metrics.paired import Interval, mean_interval
 from kant.optimize.capacity.generate import generate
 from kant.optimize.capacity.instance import faults
@@ -18,7 +19,7 @@ from kant.optimize.capacity.planning import planning_of
 from kant.optimize.capacity.solve import insert_best, lower
 from kant.optimize.capacity.train import WEIGHTS, Generation, cost_by, train
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "capacity-learned.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "capacity.md"
 TRAINED_ON = (500, 2_500)
 """Tasks of the instances of training."""
 SIZES = ((500, 40), (2_500, 30), (5_000, 20), (10_000, 10))
@@ -118,7 +119,7 @@ def page() -> Iterator[str]:
 
 
 def main() -> None:
-    PAGE.write_text("\n".join(page()) + "\n", encoding="utf-8")
+    write_part(PAGE, "capacity_learned", "\n".join(page()) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Whether moves can both tidy and pay: `python -m benchmarks.studies.defragment_gain`.
 
-Writes docs/studies/defragment-gain.md. About two minutes of one core. It goes on from
+Writes docs/studies/defragment-gpus.md. About two minutes of one core. It goes on from
 benchmarks/studies/defragment_gpus.py, on seeds that were held back.
 """
 
@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.studies.defragment_gpus import CASES, DAYS, NODES, TIGHT, WARM, Outcome, run_one
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.sharing import Estimate, estimate
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "defragment-gain.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "defragment-gpus.md"
 ROW, SEEDS, CASE = "seren", (6, 7, 8), "tight, gain 6"
 SETTINGS = TIGHT + "gain = 6\n"
 
@@ -20,7 +21,7 @@ SETTINGS = TIGHT + "gain = 6\n"
 def main() -> None:
     CASES[CASE] = SETTINGS
     found = [(run_one((ROW, "none", seed, DAYS))[1], run_one((ROW, CASE, seed, DAYS))[1]) for seed in SEEDS]
-    PAGE.write_text("\n".join(page(found)) + "\n", encoding="utf-8")
+    write_part(PAGE, "defragment_gain", "\n".join(page(found)) + "\n")
 
 
 def repaid(before: Mapping[str, float], after: Mapping[str, float]) -> float:
@@ -35,7 +36,8 @@ def page(found: list[tuple[Outcome, Outcome]]) -> Iterator[str]:
     yield "# Moves that tidy and pay\n"
     yield "Made by `python -m benchmarks.studies.defragment_gain`.\n"
     yield (
-        "The weeks of [moving jobs together](defragment-gpus.md) after `seren`, 2,048 GPUs at a load of 90 %, on seeds "
+        "The weeks of [moving jobs together](#what-it-is-worth-to-move-jobs-together) after `seren`, "
+        "2,048 GPUs at a load of 90 %, on seeds "
         f"{', '.join(map(str, SEEDS))}, which were held back. `gain` was chosen between 3 and 12, which were tried on "
         "seed 1; intervals are 95 % by Student's t.\n"
     )

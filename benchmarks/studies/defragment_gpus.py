@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.sharing import Estimate, estimate
 from kant.metrics.result import RunResult
 from kant.model.units import DAY, GPU, HOUR
@@ -243,7 +244,7 @@ def main() -> None:
     if days != DAYS:
         print(text)
         return
-    PAGE.write_text(text, encoding="utf-8")
+    write_part(PAGE, "defragment_gpus", text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Whether it pays to empty leaves, too: `python -m benchmarks.studies.defragment_leaves`.
 
-Writes docs/studies/defragment-leaves.md. About five minutes of one core. The weeks are those of
+Writes docs/studies/defragment-gpus.md. About five minutes of one core. The weeks are those of
 benchmarks/studies/defragment_gpus.py, but gangs of up to a leaf require one.
 """
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from benchmarks.studies.defragment_gain import SETTINGS, repaid
 from benchmarks.studies.defragment_gpus import BASE, DAYS, LOAD, NODES, WARM, Outcome, outcome, workload
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.sharing import estimate, ratio
 from kant.model.job import LEVELS
 from kant.model.units import DAY, GPU, HOUR
@@ -24,7 +25,7 @@ from kant.workload.cluster_file import regular_cluster
 from kant.workload.cluster_toml import Shape
 from kant.workload.workload import Workload
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "defragment-leaves.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "defragment-gpus.md"
 LEAF, SEEDS = 8, (6, 7, 8)
 """Nodes of a leaf."""
 
@@ -62,7 +63,7 @@ def run_one(row: str, case: str, seed: int) -> Outcome:
 
 def main() -> None:
     found = {(row, case): [run_one(row, case, seed) for seed in SEEDS] for row in ROW_NAMES for case in CASES}
-    PAGE.write_text("\n".join(page(found)) + "\n", encoding="utf-8")
+    write_part(PAGE, "defragment_leaves", "\n".join(page(found)) + "\n")
 
 
 COLUMNS = (
@@ -76,8 +77,8 @@ def page(found: dict[tuple[str, str], list[Outcome]]) -> Iterator[str]:
     yield "# Whether it pays to empty leaves, too\n"
     yield "Made by `python -m benchmarks.studies.defragment_leaves`.\n"
     yield (
-        f"The weeks of [moves that tidy and pay](defragment-gain.md) with its settings: {8 * NODES:,} GPUs at a load "
-        f"of {LOAD:.0%}, seeds {', '.join(map(str, SEEDS))}. Here a leaf has {LEAF} nodes, and gangs of 9 to "
+        f"The weeks of [moves that tidy and pay](#moves-that-tidy-and-pay) with its settings: {8 * NODES:,} GPUs at a "
+        f"load of {LOAD:.0%}, seeds {', '.join(map(str, SEEDS))}. Here a leaf has {LEAF} nodes, and gangs of 9 to "
         f"{8 * LEAF} GPUs require one leaf. *Nodes and leaves*: jobs also move to idle nodes of other leaves, as "
         "often as a gang waits for more idle nodes than any leaf has. Intervals are 95 % by Student's t.\n"
     )

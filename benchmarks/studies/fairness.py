@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.sharing import ROW_NAMES, Case, Results, Setting, bars, percent, ratio, run_all, table
 
 SETTING = Setting(nodes=32, days=1, largest=64)
@@ -90,7 +91,7 @@ def page(results: Results) -> Iterator[str]:
 def main() -> None:
     results = run_all(SETTING, CASES)
     PAGE.parent.mkdir(exist_ok=True)
-    PAGE.write_text("\n".join(page(results)) + "\n", encoding="utf-8")
+    write_part(PAGE, "fairness", "\n".join(page(results)) + "\n")
     found = [(name, results.of("seren", name, "worst")) for name in CASES]
     plot = bars("rho of the worst queue (seren)", found, "")
     PAGE.with_suffix(".svg").write_text(plot, encoding="utf-8")

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import DATA
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.sharing import Estimate, estimate, percent, ratio
 from kant.model.units import DAY, FOREVER, GPU, SECOND, WEEK
 from kant.scheduler.profile import builtin_texts, parse_profile
@@ -255,7 +256,7 @@ def main() -> None:
         [(seed, generated("helios-venus", 256, 7, seed)) for seed in (1, 2, 3)],
         {name: with_simulation(name) for name in FRONTIER},
     )
-    PAGE.write_text("\n".join(page(weeks, rows, profiles)) + "\n", encoding="utf-8")
+    write_part(PAGE, "large_jobs", "\n".join(page(weeks, rows, profiles)) + "\n")
     PAGE.with_suffix(".svg").write_text(frontier(profiles), encoding="utf-8")
 
 
@@ -307,7 +308,8 @@ quotas, and lose four times as much work. The default is `kant` all the same, as
 missed where it was held back: `kant-stretch` loses more work than `kant`, and whoever takes it should have large jobs
 that starve and are not most of the load.
 
-[Turns](turns.md) are the other way: all sizes in one queue, and whoever has run for long gives way. There short jobs
+[Turns](#jobs-of-all-sizes-take-turns) are the other way: all sizes in one queue, and whoever has run for long
+gives way. There short jobs
 seldom pay. In the picture `kant-turns` lies beside `kant-stretch`, where mean completion is the shortest of all that
 is told nothing.
 """

@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.data import DATA
 from benchmarks.studies.packing_bound import most_allocated
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.sharing import Estimate, bars, estimate
 from kant.model.node import ClusterSpec
 from kant.model.units import GPU
@@ -172,7 +173,7 @@ def main() -> None:
     if seeds != SEEDS:
         print(lines)
         return
-    PAGE.write_text(lines, encoding="utf-8")
+    write_part(PAGE, "packing", lines)
     rows = [
         (f"{name}, {case}", estimate([100 - found[name, case, seed]["100"] for seed in seeds]))
         for name in WORKLOADS

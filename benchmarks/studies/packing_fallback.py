@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from benchmarks.studies.parts import write_part
 from kant.optimize.packing import paper, portfolio
 from kant.optimize.packing.certificate import Packing
 from kant.optimize.packing.generate import generate
@@ -23,7 +24,7 @@ DRAWS = 40
 """Seeds that are tried for a cell until SEEDS of them leave pods waiting."""
 LIMIT = 1.0
 MODELS = {"paper": paper.solve, "portfolio": portfolio.solve}
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "packing-fallback.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "packing.md"
 
 Cell = tuple[int, int, int, float]
 
@@ -157,7 +158,7 @@ certified in over 19 %; at 32 nodes with 4 pods each, failures in 99.9 %.
 
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    PAGE.write_text("\n".join(page(list(rows(seeds)), seeds)) + "\n", encoding="utf-8")
+    write_part(PAGE, "packing_fallback", "\n".join(page(list(rows(seeds)), seeds)) + "\n")
     print(PAGE.read_text(encoding="utf-8"))
 
 

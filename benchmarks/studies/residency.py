@@ -1,6 +1,6 @@
 """Which models stay on a GPU that they share: `python -m benchmarks.studies.residency`.
 
-The greedy rule, the beam and CP-SAT's optimum on drawn programs. Writes docs/studies/residency.md. Needs the extra
+The greedy rule, the beam and CP-SAT's optimum on drawn programs. Writes docs/studies/calendar.md. Needs the extra
 `optimize`.
 """
 
@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import cpu_seconds
+from benchmarks.studies.parts import write_part
 from kant.optimize.residency.exact import shortest
 from kant.optimize.residency.generate import generate
 from kant.optimize.residency.program import duration, faults
 from kant.optimize.residency.search import WIDTH, beam, greedy
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "residency.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "calendar.md"
 CASES = ((30, 6, 0.5, 30), (30, 6, 0.3, 30), (60, 8, 0.4, 15))
 """Steps, models, the share of them that the fast memory holds, and programs."""
 
@@ -64,7 +65,7 @@ def main() -> None:
         "Made by `python -m benchmarks.studies.residency`.\n",
         ABOUT,
     ]
-    PAGE.write_text("\n".join([*lines, *rows()]) + "\n", encoding="utf-8")
+    write_part(PAGE, "residency", "\n".join([*lines, *rows()]) + "\n")
 
 
 if __name__ == "__main__":

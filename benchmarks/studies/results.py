@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks.studies.parts import part_of
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "results.md"
@@ -35,6 +37,11 @@ class Study:
     extra: str = ""
     inputs: tuple[str, ...] = ()
     sweep: str = ""
+
+    def text(self) -> str:
+        """What the study wrote on its pages."""
+        pages = [(ROOT / "docs" / page).read_text(encoding="utf-8") for page in self.pages]
+        return "\n".join(part_of(text, self.name) for text in pages)
 
     @property
     def command(self) -> str:
@@ -131,7 +138,7 @@ def take(study: Study, cpu_s: float | None = None) -> dict[str, Any] | None:
     published = tomllib.loads((HERE / "published.toml").read_text(encoding="utf-8"))
     if not all((ROOT / "docs" / page).exists() for page in study.pages):
         return None
-    text = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in study.pages)
+    text = study.text()
     rows = [
         {"system": entry["system"], "source": entry["source"], "what": what, "published": theirs, "ours": ours}
         for entry in (*published["number"], *published["table"])

@@ -1,7 +1,7 @@
 """A router that learns: `python -m benchmarks.studies.serving_intelligent`, twelve minutes of CPU.
 
 Trains the three forms of the Intelligent Router (arXiv 2408.13510) on simulated engines and tries them on seeds on
-which none was trained, beside rules. Writes docs/studies/serving-intelligent.md, and the weights that Kant ships.
+which none was trained, beside rules. Writes docs/studies/serving-routers.md, and the weights that Kant ships.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.topology import interval
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
@@ -25,7 +26,7 @@ from kant.serving.requests import Requests
 from kant.serving.router import Block, LeastTokens, RoundRobin, ShortestQueue
 from kant.serving.routing import Router
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-intelligent.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-routers.md"
 SHIPPED = Path(__file__).parents[2] / "src" / "kant" / "serving" / "intelligent.json"
 ENGINES, RATE, KV_TOKENS = 4, 20.0, 13_000
 LATENCY = LatencyModel(floor=20.0, slope=0.32, fixed=0.0, kv=0.003, context=0.0, overhead=0.0, kv_bytes=524288)
@@ -161,7 +162,7 @@ forms gained about 9 % in an earlier run, and with the paper's 27,000 tokens of 
 
 def main() -> None:
     text = "\n".join(page()) + "\n"
-    PAGE.write_text(text, encoding="utf-8")
+    write_part(PAGE, "serving_intelligent", text)
     print(text)
 
 

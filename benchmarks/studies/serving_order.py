@@ -1,7 +1,7 @@
 """Shortest first, and urgent first: `python -m benchmarks.studies.serving_order`, three minutes.
 
 Learning to Rank's schedulers on predictions of given quality, and what of priority makes urgent requests fast. Writes
-docs/studies/serving-order.md.
+docs/studies/serving-engine.md.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.topology import interval
 from kant.serving.columns import Times
 from kant.serving.engine import EngineSettings
@@ -23,7 +24,7 @@ from kant.serving.policies.ranked import Ranked, RankedBounded, RankedPreemptive
 from kant.serving.policy import Policy
 from kant.serving.requests import Requests
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-order.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-engine.md"
 SEEDS = range(3)
 SPAN_S = 60
 RATES = (16.0, 32.0, 64.0)
@@ -223,7 +224,7 @@ def page() -> Iterator[str]:
 
 def main() -> None:
     text = "\n".join(page())
-    PAGE.write_text(text, encoding="utf-8")
+    write_part(PAGE, "serving_order", text)
     print(text, flush=True)
 
 

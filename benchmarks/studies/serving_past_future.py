@@ -1,7 +1,7 @@
 """How many requests may run at once: `python -m benchmarks.studies.serving_past_future`, seven minutes of CPU.
 
 Past-Future's own simulator beside its published figures, then the same rules on the engine with clients in a closed
-loop that give up. Writes docs/studies/serving-past-future.md.
+loop that give up. Writes docs/studies/serving-engine.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.topology import interval
 from kant.serving import columns as c
 from kant.serving.clients import ClosedLoop, Patience
@@ -37,7 +38,7 @@ from kant.serving.policies.past_future import Conservative as ConservativePolicy
 from kant.serving.policies.past_future import PastFuture, _Limited, peaks, tokens_of
 from kant.serving.policy import Policy
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-past-future.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-engine.md"
 SEEDS = range(3)
 DRAWS = range(6)
 MEMORY = 120_000
@@ -230,7 +231,7 @@ others, and admits who was evicted at once, an eviction costs little, and admiss
 
 def main() -> None:
     text = "\n".join(page())
-    PAGE.write_text(text, encoding="utf-8")
+    write_part(PAGE, "serving_past_future", text)
     print(text)
 
 

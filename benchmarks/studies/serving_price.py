@@ -1,7 +1,7 @@
 """Which replica is stopped for urgent training: `python -m benchmarks.studies.serving_price`, some minutes.
 
 The services of `serving_services`, half a week, and urgent jobs that stop bursts: by the work that these have done, or
-by what their removal costs. Writes docs/studies/serving-price.md.
+by what their removal costs. Writes docs/studies/serving-services.md.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.serving_services import services
 from benchmarks.studies.topology import interval
 from kant.api.profile import read_profile
@@ -24,7 +25,7 @@ from kant.sim.run import simulate
 from kant.testing import make_cluster, make_jobs
 from kant.workload.workload import Workload
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-price.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-services.md"
 DAYS, SEEDS = 3, range(5)
 SIZES, HOURS = (1, 2, 4), (1, 3)
 
@@ -87,7 +88,8 @@ def page() -> Iterator[str]:
     yield "# Which replica is stopped\n"
     yield "Made by `python -m benchmarks.studies.serving_price`.\n"
     yield f"""\
-The three services of [the study before](serving-services.md), {DAYS} days under the profile `kant`, and urgent jobs of
+The three services of [the study before](#services-that-follow-a-forecast-beside-training), {DAYS} days
+under the profile `kant`, and urgent jobs of
 {SIZES[0]} to {SIZES[-1]} GPUs, {HOURS[0]} to {
         HOURS[1]
     } hours each, which may stop bursts but no cores. Whom they stop costs what it has
@@ -140,7 +142,7 @@ minutes, while an urgent job stays for hours.
 
 def main() -> None:
     text = "\n".join(page())
-    PAGE.write_text(text.rstrip() + "\n", encoding="utf-8")
+    write_part(PAGE, "serving_price", text.rstrip() + "\n")
     print(text)
 
 

@@ -1,7 +1,7 @@
 """Whose call goes first: `python -m benchmarks.studies.serving_programs`, two minutes.
 
 Autellix's policies beside first come, first served, on programs drawn from its published statistics. Writes
-docs/studies/serving-programs.md.
+docs/studies/serving-engine.md.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.topology import interval
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
@@ -20,7 +21,7 @@ from kant.serving.policies.attained import Atlas, Mlfq, Plas
 from kant.serving.policy import Job, Policy
 from kant.serving.programs import KINDS, Programs, draw_programs
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-programs.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "serving-engine.md"
 PROGRAMS, KV_BLOCKS = 120, 25_225
 SEEDS = range(3)
 RATES = (0.6, 1.0, 1.4, 1.8)
@@ -151,7 +152,7 @@ calls. A prior that errs by a factor of two in the mean is better still.
 
 def main() -> None:
     text = "\n".join(page())
-    PAGE.write_text(text, encoding="utf-8")
+    write_part(PAGE, "serving_programs", text)
     print(text)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.topology import interval
 from kant.serving.engine import EngineSettings
 from kant.serving.fleet import simulate
@@ -111,7 +112,7 @@ are asked. Here all twelve are asked, and a prediction is free.
 
 def main() -> None:
     text = "\n".join(page())
-    PAGE.write_text(text, encoding="utf-8")
+    write_part(PAGE, "serving_routers", text)
     print(text)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.studies.parts import write_part
 from benchmarks.studies.topology import interval
 from kant.api.profile import read_profile
 from kant.model.units import SECOND
@@ -223,7 +224,7 @@ nothing.
 
 def main() -> None:
     text = "\n".join(page())
-    PAGE.write_text(text, encoding="utf-8")
+    write_part(PAGE, "serving_services", text)
     print(text)
 
 

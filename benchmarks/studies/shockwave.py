@@ -1,6 +1,6 @@
 """Fairness and an early end at once: Shockwave's plan of rounds beside its rivals, on its own trace and on drawn ones.
 
-`python -m benchmarks.studies.shockwave [SEEDS]`, with the extra `optimize`, writes docs/studies/shockwave.md.
+`python -m benchmarks.studies.shockwave [SEEDS]`, with the extra `optimize`, writes docs/studies/fairness.md.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.data import DATA
+from benchmarks.studies.parts import write_part
 from kant.model.adaptive import AdaptiveJob
 from kant.model.units import SECOND
 from kant.optimize.share.outcome import Outcome
@@ -28,7 +29,7 @@ from kant.workload.read import read_workload
 from kant.workload.shockwave import read_adaptive
 from kant.workload.shockwave_draw import draw
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "shockwave.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "fairness.md"
 SEEDS = 5
 CORE = ("shockwave", "fifo", "srtf", "tiresias", "kant", "fair-share")
 SIZES = ((32, 120, 40.0), (64, 220, 25.0), (128, 460, 10.0), (256, 900, 5.0))
@@ -156,7 +157,7 @@ profiles know it, and each preemption under `shockwave` costs 20 s.
 
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else SEEDS
-    PAGE.write_text("\n".join([*page(seeds), *core()]).rstrip() + "\n", encoding="utf-8")
+    write_part(PAGE, "shockwave", "\n".join([*page(seeds), *core()]).rstrip() + "\n")
     print(PAGE.read_text(encoding="utf-8"))
 
 

@@ -1,6 +1,6 @@
 """What it is worth that jobs of all sizes take turns: `python -m benchmarks.studies.turns`.
 
-Writes docs/studies/turns.md. About ten minutes of one core. It goes on from benchmarks/studies/large_jobs.py.
+Writes docs/studies/large-jobs.md. About ten minutes of one core. It goes on from benchmarks/studies/large_jobs.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from benchmarks.studies.large_jobs import (
 )
 from benchmarks.studies.large_jobs import STRETCH as LARGE_SOONEST
 from benchmarks.studies.large_jobs_bound import least_p99
+from benchmarks.studies.parts import write_part
 
-PAGE = Path(__file__).parents[2] / "docs" / "studies" / "turns.md"
+PAGE = Path(__file__).parents[2] / "docs" / "studies" / "large-jobs.md"
 TUNED, SEEN, HELD, SEEDS = (4, 5, 7), (3, 8, 9, 10), (2, 11, 12), tuple(range(11, 21))
 """Weeks of Philly on which the profile was chosen, among others; seen once; held back. Seeds held back."""
 
@@ -50,7 +51,8 @@ SWITCHES = {
 }
 
 ABOUT = f"""\
-The measure is that of [the study of large jobs](large-jobs.md): ratios to best-effort FIFO on the same jobs at an
+The measure is that of [the study of large jobs](#large-jobs-start-and-who-pays-for-it): ratios to best-effort FIFO
+on the same jobs at an
 offered load of 1.05, with 95 % intervals by Student's t; a stopped job loses what it did since its last checkpoint, one
 every 30 minutes, and its wait is all the time for which it does not run. Intervals over few weeks or seeds are wide.
 
@@ -76,7 +78,7 @@ def main() -> None:
         least_p99(philly(week), 1.1 * base["small"] / 3600)
         for week, base in zip(HELD, held.found["best-effort"], strict=True)
     ]
-    PAGE.write_text("\n".join(page(held, least, seen, loads, switches, small)) + "\n", encoding="utf-8")
+    write_part(PAGE, "turns", "\n".join(page(held, least, seen, loads, switches, small)) + "\n")
 
 
 def listed(numbers: Sequence[int]) -> str:
@@ -127,7 +129,8 @@ def page(
         yield f"The same of other profiles, on the first {FIRST} of these seeds:\n"
         yield from others.lines()
     yield "## Beside all built-in profiles\n"
-    yield "Helios-like, 256 GPUs, a week, seeds 1 to 3: the line for the table of [large jobs](large-jobs.md).\n"
+    yield "Helios-like, 256 GPUs, a week, seeds 1 to 3: the line for the table of"
+    yield "[large jobs](#large-jobs-start-and-who-pays-for-it).\n"
     yield from small.lines()
     yield f"## What each part is worth, on weeks {listed(TUNED)}\n"
     yield from switches.lines()

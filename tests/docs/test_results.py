@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 from benchmarks.studies import __main__ as runner
-from benchmarks.studies import results
+from benchmarks.studies import parts, results
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant
 
 CELLS = st.text(st.characters(categories=["L", "N"], include_characters="±.%`"), min_size=1, max_size=8)
-MODULES = sorted(path for path in results.HERE.glob("*.py") if path.stem not in ("__init__", "__main__", "results"))
+OTHERS = ("__init__", "__main__", "parts", "results")
+MODULES = sorted(path for path in results.HERE.glob("*.py") if path.stem not in OTHERS)
 
 
 def test_the_page_is_what_the_records_say() -> None:
@@ -39,8 +40,7 @@ def test_what_is_published_is_found_on_the_pages_as_they_are() -> None:
     studies = results.studies()  # it reads the source of all of them
     for entry in (*published["number"], *published["table"]):
         study = studies[entry["study"]]
-        text = "\n".join((results.ROOT / "docs" / page).read_text(encoding="utf-8") for page in study.pages)
-        assert list(results._numbers(entry, text)), entry["what"]
+        assert list(results._numbers(entry, study.text())), entry["what"]
 
 
 @given(st.lists(st.lists(CELLS, min_size=2, max_size=2), min_size=1, max_size=5), CELLS)
@@ -51,6 +51,26 @@ def test_a_table_is_read_back_as_it_was_written(rows: list[list[str]], other: st
     assert results.tables(text, "Two") == [[{"x": a, "x (2)": b} for a, b in rows]]
     with pytest.raises(LookupError, match="no heading"):
         results.tables(text, "Four")
+
+
+def test_a_study_writes_its_part_of_a_page_and_no_other(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Both\n\n<!-- study: one -->\n\nold\n\n<!-- study: two -->\n\n## Two\n\nkept\n", encoding="utf-8")
+    parts.write_part(page, "one", "# One\n\n```sh\n# a comment\n```\n\n## Table\n")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# Both\n\n<!-- study: one -->\n\n## One\n\n```sh\n# a comment\n```\n\n### Table\n\n<!--")
+    assert parts.part_of(text, "two") == "\n## Two\n\nkept\n" and text.count("\n## ") == 2
+    parts.write_part(page, "two", "# Two\n\nnew")
+    assert page.read_text(encoding="utf-8").endswith("### Table\n\n<!-- study: two -->\n\n## Two\n\nnew\n")
+    with pytest.raises(LookupError, match="study: three"):
+        parts.write_part(page, "three", "# Three")
+
+
+def test_every_study_that_shares_a_page_has_its_part() -> None:
+    for study in results.studies().values():
+        for page in study.pages:
+            text = (results.ROOT / "docs" / page).read_text(encoding="utf-8")
+            assert "<!-- study: " not in text or parts.part_of(text, study.name) != text, study.name
 
 
 def test_every_study_that_writes_a_page_is_listed() -> None:

@@ -1,0 +1,28 @@
+"""A page of results that several studies write: each its part, below a comment with the study's name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+
+def part_of(text: str, study: str) -> str:
+    """The part of a page that this study wrote; the whole page where its studies are not named."""
+    parts = re.split(r"^<!-- study: (\w+) -->\n", text, flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True)).get(study, text)
+
+
+def write_part(page: Path, study: str, text: str) -> None:
+    """Write a study's text, which begins with its title, in place of its part of a page; the others stay."""
+    before = page.read_text(encoding="utf-8")
+    old = part_of(before, study)
+    if old == before:
+        raise LookupError(f"{page} has no line <!-- study: {study} -->")
+    page.write_text(before.replace(old, f"\n{_lower(text.strip())}\n\n").rstrip() + "\n", encoding="utf-8")
+
+
+def _lower(text: str) -> str:
+    """The text with its headings a level lower; what stands in fenced blocks is not touched."""
+    pieces = re.split(r"(^```.*?^```$)", text, flags=re.MULTILINE | re.DOTALL)
+    pieces[::2] = [re.sub(r"^#", "##", piece, flags=re.MULTILINE) for piece in pieces[::2]]
+    return "".join(pieces)
