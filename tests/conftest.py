@@ -16,8 +16,11 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import installed
 from tests.cost import Cost
 from tests.examples import examples
+
+installed.hide()
 
 # Tests fork daemons, which fork jobs. Where a test of the picker has imported gRPC, its fork handlers crash these.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"

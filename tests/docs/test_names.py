@@ -18,7 +18,9 @@ MODULE = re.compile(r"(?:python -m )?((?:kant|benchmarks|tests)(?:\.\w+)+)(?:\(.
 COMMAND = re.compile(r"(?:kant|kubectl kant) [a-z-].*")
 IN_LINE = re.compile(r"(?:^|[|;&(] *)((?:kant|kubectl kant) [a-z-][^|;&)]*)")
 OPTION = re.compile(r"(--[a-z][\w-]+)(?:[ =].*)?")
-FILES = {"kant.db", "kant.json", "kant.log", "kant.log.1", "kant.sock", "kant.toml"}
+FILES = {"kant.db", "kant.policies", "kant.readers", "kant.json", "kant.log", "kant.log.1", "kant.sock", "kant.toml"}
+"""What else is written like a module: files, and groups of entry points."""
+
 OTHERS = {
     "--build-arg": "docker",
     "--constraint": "sbatch",

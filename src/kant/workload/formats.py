@@ -1,9 +1,16 @@
-"""The trace formats that Kant reads: names, columns, sources, and how each is told by its content."""
+"""The trace formats that Kant reads: names, columns, sources, and how each is told by its content.
+
+A package offers a format under the entry point group `kant.readers`. The name is that of the format, the value is a
+`Format`: `"our-log" = "kant_our_log:FORMAT"`. A package is imported only if its format is named, or if a file is in
+none of Kant's own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from kant.model.errors import InputError
@@ -120,11 +127,48 @@ FORMATS: dict[str, Format] = {
 }
 
 
+GROUP = "kant.readers"
+"""The entry point group of formats from other packages."""
+
+
 def format_named(name: str) -> Format:
-    """The format called `name`. Raises InputError listing those that exist."""
+    """The format called `name`. Raises InputError listing those that exist, or for an unusable one of a package."""
+    if name in _offers():
+        return _loaded(name)
     if name not in FORMATS:
-        raise InputError("format", f"one of {', '.join(FORMATS)}", name)
+        raise InputError("format", f"one of {', '.join((*FORMATS, *_offers()))}", name)
     return FORMATS[name]
+
+
+@cache
+def _offers() -> dict[str, tuple[EntryPoint, ...]]:
+    """The formats of installed packages by name. Nothing is imported."""
+    found: dict[str, tuple[EntryPoint, ...]] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _package(point), point.value)):
+        found[point.name] = (*found.get(point.name, ()), point)
+    return found
+
+
+def _package(point: EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else "?"
+
+
+@cache
+def _loaded(name: str) -> Format:
+    """The format of another package. Raises InputError if several offer it, or it is not a `Format` of that name."""
+    points = _offers()[name]
+    packages = [_package(point) for point in points]
+    if len(points) > 1 or name in FORMATS:
+        owners = " and ".join([*["kant"] * (name in FORMATS), *packages])
+        raise InputError(f"format {name}", f"one package that offers it, but it is offered by {owners}: uninstall one")
+    where = f"format {name} of package {packages[0]}"
+    try:
+        form = points[0].load()
+    except Exception as error:  # whatever the module of somebody else raises
+        raise InputError(where, f"a Format that can be imported ({type(error).__name__}: {error})") from None
+    if not isinstance(form, Format) or form.name != name:
+        raise InputError(where, f'a kant.workload.formats.Format with name="{name}"', points[0].value)
+    return form
 
 
 def detect(path: Path) -> Format:
@@ -154,12 +198,17 @@ def detect(path: Path) -> Format:
             return FORMATS[name]
     if path.name.lower().removesuffix(".gz").endswith(".swf"):
         return FORMATS["swf"]
+    for name in _offers():
+        needed = set() if name in FORMATS else _required(_loaded(name))
+        if needed and header >= needed:
+            return _loaded(name)
     if "submit_s" in header:
         return FORMATS["kant"]
-    raise InputError(str(path), f"a trace of one of the formats {', '.join(FORMATS)}", first)
+    raise InputError(str(path), f"a trace of one of the formats {', '.join((*FORMATS, *_offers()))}", first)
 
 
 def _required(form: Format) -> set[str]:
+    """The columns by which a table is told; a format without any is told by its name alone."""
     return {field.name for field in form.fields if field.default is None and field.name != "id"}
 
 
