@@ -309,9 +309,15 @@ def test_a_file_says_what_was_written(tmp_path_factory: pytest.TempPathFactory, 
     [
         ("short", "one word of at least 16 characters"),
         ("a = [", "one word of at least 16 characters, or tables [[token]]"),
-        ('[[token]]\nuser = "a"\nrole = "king"\nsha256 = "' + "0" * 64 + '"', "a role of viewer, tenant, operator"),
-        ('[[token]]\nuser = "a"\nrole = "viewer"\nsha256 = "0"', "with a SHA-256"),
-        ('[[token]]\nuser = "a"\nrole = "viewer"\ntoken = "abcdefghijklmnopqrst"', "with a SHA-256"),
+        (
+            '[[token]]\nuser = "a"\nrole = "king"\nsha256 = "' + "0" * 64 + '"',
+            "[[token]] 1, role: expected one of viewer, tenant, operator, got 'king'",
+        ),
+        ('[[token]]\nuser = "a"\nrole = "viewer"\nsha256 = "0"', "[[token]] 1, sha256: expected a SHA-256"),
+        (
+            '[[token]]\nuser = "a"\nrole = "viewer"\ntoken = "abcdefghijklmnopqrst"',
+            "expected only the keys user, role, sha256",
+        ),
         ('[[token]]\nuser = "a"\nrole = "tenant"\nsha256 = "' + "0" * 64 + '"', "queues for a tenant (--queue)"),
     ],
 )

@@ -304,7 +304,7 @@ def test_a_file_of_services_is_read(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("", "at least one [[service]]"),
-        ("[[service]]\nname = 1", "[[service]] tables with known fields"),
+        ("[[service]]\nname = 1", "[[service]] 1, name: expected text, got 1"),
         ("x", "TOML"),
         (CHAT, "either a forecast or a history"),
         (CHAT + 'history = "nowhere.csv"\n', "nowhere.csv"),

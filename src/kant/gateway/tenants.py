@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kant.gateway.ask import PRIORITIES, Ask, RefusedError
 from kant.model.errors import InputError
+from kant.toml_file import parse_tree, read_text
 
 MOST = 1_000_000
 KEYS = {"key_sha256", "in_flight", "requests_per_s", "burst", "priority", "trusted"}
@@ -130,12 +130,7 @@ def everybody() -> Tenants:
 
 def read_tenants(path: Path) -> Tenants:
     """The tenants of a file; raises InputError where it is not as this module says."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(str(path), f"a file that can be read ({error.strerror or error})") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(str(path), f"TOML ({error})") from None
+    content = parse_tree(str(path), read_text(path))
     named = content.get("tenants", {})
     if unknown := sorted(set(content) - {"default", "tenants", "metrics"}):
         raise InputError(f"{path}: {unknown[0]}", "[default], [tenants.NAME] or [metrics]")

@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import socket
-import tomllib
 from collections import deque
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from kant.local.submission import check_notice
 from kant.model.errors import InputError
 from kant.model.submission import Notice
 from kant.service.store import shown
+from kant.toml_file import read_toml
 
 log = logging.getLogger("kant.service")
 MOST_WAITING = 1_000
@@ -61,14 +61,10 @@ NONE = NoticeFile()
 
 def read_notices(path: Path) -> NoticeFile:
     """The file of `kant up --notices`. Raises InputError."""
+    found = read_toml(path, NoticeFile)
     try:
-        found = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), NoticeFile)
         for notice in found.notice:
             check_notice(notice)
-    except OSError as error:
-        raise InputError(str(path), f"a file that can be read ({error.strerror})") from None
-    except (msgspec.ValidationError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"notices as docs/up.md has them ({error})") from None
     except InputError as error:
         raise InputError(f"{path}, {error.where}", error.expected, error.got) from None
     return found

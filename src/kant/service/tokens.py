@@ -18,7 +18,6 @@ import json
 import os
 import secrets
 import time
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
 from kant.service.roles import Role
+from kant.toml_file import parse_toml, parse_tree
 
 TOKENS = "tokens.toml"
 SHORTEST = 16
@@ -95,10 +95,12 @@ def parse_keys(text: str, where: str, owner: str) -> tuple[Key, ...]:
             raise InputError(where, f"one word of at least {SHORTEST} characters, or tables [[token]]")
         return (Key(owner, Role.OPERATOR, digest(words[0])),)
     try:
-        raw = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(where, f"one word of at least {SHORTEST} characters, or tables [[token]] ({error})") from None
-    keys = tuple(_checked(key, f"{where}: the token") for key in _converted(raw, _File, where).token)
+        parse_tree(where, text)
+    except InputError as error:
+        expected = f"one word of at least {SHORTEST} characters, or tables [[token]] in {error.expected}"
+        raise InputError(where, expected) from None
+    tables = parse_toml(where, text, _File, {"sha256": "a SHA-256: 64 hexadecimal digits"}).token
+    keys = tuple(_checked(key, f"{where}: the token") for key in tables)
     if len({key.sha256 for key in keys}) < len(keys):
         raise InputError(where, "each token once")
     return keys

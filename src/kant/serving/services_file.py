@@ -15,13 +15,11 @@ history = "chat-before.csv"   # the days before, from which its rhythm is learne
 from __future__ import annotations
 
 import math
-import tomllib
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 
@@ -37,6 +35,7 @@ from kant.serving.removal_price import RemovalPrice
 from kant.serving.scaling import Foresight, Scaler, Static, Utilisation
 from kant.serving.service import Service, mix_named
 from kant.serving.summary import Objectives
+from kant.toml_file import read_toml
 
 BLOCK_SIZE = 16
 ROUTER = "shortest-queue"
@@ -158,14 +157,7 @@ def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
 
 def read_tables(path: Path) -> tuple[ServiceTable, ...]:
     """The tables of a file as they stand there; raises InputError where one of them says what cannot be."""
-    try:
-        tables = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), ServicesFile).service
-    except OSError as error:
-        raise InputError(str(path), "a file of services", error.strerror) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"TOML: {error}") from None
-    except msgspec.ValidationError as error:
-        raise InputError(str(path), f"[[service]] tables with known fields: {error}") from None
+    tables = read_toml(path, ServicesFile).service
     if not tables:
         raise InputError(str(path), "at least one [[service]]")
     names = [table.name for table in tables]

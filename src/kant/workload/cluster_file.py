@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, MAX_POOLS, ClusterSpec, Node
 from kant.workload import cluster_lingjun, cluster_openb
 from kant.workload.cluster_fabric import Wires, fabric_of
-from kant.workload.cluster_toml import A_NAME, MAX_NODES, File, Group, Shape, is_name, nodes_of, read_toml
+from kant.workload.cluster_toml import A_NAME, MAX_NODES, File, Group, Shape, is_name, nodes_of, parsed
 
 _SHORTHAND = re.compile(r"([0-9]{1,18})x([0-9]{1,18})")
 
@@ -51,7 +51,7 @@ def parse_cluster(where: str, raw: bytes) -> ClusterSpec:
     text = _text(where, raw)
     path = Path(where.removesuffix(".gz"))
     if path.suffix == ".toml":
-        file = read_toml(where, text)
+        file = parsed(where, text)
         return _collect(where, file.name or path.stem, nodes_of(where, file), file.fabric)
     rows = _rows(where, text)
     _, header = next(rows, ("", []))

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
 from kant.model.mig import GEOMETRIES
 from kant.model.node import MAX_GPUS, Node
 from kant.model.units import FOREVER
-from kant.workload.cluster_fabric import EXPECTED, Wire, Wires
+from kant.toml_file import parse_toml
+from kant.workload.cluster_fabric import EXPECTED, Wires
 
 MAX_NODES = 1_000_000
 """The most nodes that one cluster may have."""
@@ -94,55 +93,14 @@ _EXPECTED = {
 }
 
 
-def read_toml(where: str, text: str) -> File:
+def parsed(where: str, text: str) -> File:
     """The file in its parts; what its nodes say one by one is checked by `nodes_of`. Raises InputError."""
-    try:
-        tree = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(where, f"TOML ({error or 'nested too deeply'})") from None
-    try:
-        file = msgspec.convert(tree, File)
-    except msgspec.ValidationError as error:
-        raise _refusal(where, tree, str(error)) from None
+    file = parse_toml(where, text, File, _EXPECTED)
     if file.name is not None and not is_text(file.name):
         raise InputError(f"{where}, name", _SOME_TEXT, file.name)
     if sum(group.count for group in file.nodes) > MAX_NODES:
         raise InputError(f"{where}, nodes", f"at most {MAX_NODES:,} nodes in all")
     return file
-
-
-_TABLES: dict[str, type[Struct]] = {
-    "nodes": Group,
-    "topology": Shape,
-    "fabric": Wires,
-    **dict.fromkeys(Wires.__struct_fields__, Wire),
-}
-
-
-def _refusal(where: str, tree: Any, complaint: str) -> InputError:
-    """Our own sentence for what msgspec found: it says where, the tables above say what was expected."""
-    message, _, steps = complaint.partition(" - at `$")
-    names: list[str] = []
-    value: Any = tree
-    within: type[Struct] = File
-    for key, number in re.findall(r"\.(\w+)|\[([0-9]+)\]", steps):
-        value = value[key] if key else value[int(number)]
-        if key:
-            names.append(key)
-            within = _TABLES.get(key, within)
-        else:
-            shown = "[[nodes]]" if names[-1] == "nodes" else names[-1]
-            names[-1] = f"{shown} {int(number) + 1}"
-    place = ", ".join([where, *names])
-    if message.startswith("Object contains unknown field"):
-        known = within.__struct_fields__
-        unknown = next(key for key in value if key not in known)
-        return InputError(place, f"only the keys {', '.join(known)}", unknown)
-    if message.startswith("Object missing required field"):
-        missing = message.split("`")[1]
-        return InputError(place, f"the key {missing}, {_EXPECTED[missing]}")
-    last = names[-1] if names else "nodes"
-    return InputError(place, _EXPECTED.get(last.split(" ")[0], "a table"), value)
 
 
 def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:

@@ -9,7 +9,6 @@ gemm,,17179869184,0.000091,
 from __future__ import annotations
 
 import math
-import tomllib
 from pathlib import Path
 
 from kant.model.errors import InputError
@@ -17,6 +16,7 @@ from kant.placement.perf.fit import Fit, Sample
 from kant.placement.perf.layer import Cost
 from kant.placement.perf.on_fabric import OPERATIONS, PLACES, Measured
 from kant.placement.perf.testbeds import CONTENTION
+from kant.toml_file import parse_tree
 from kant.workload.source import open_text
 from kant.workload.table import Field, read_table
 
@@ -70,10 +70,7 @@ def read_costs(path: Path) -> Measured:
     """The costs that a file of `costs_text` has. Raises InputError."""
     with open_text(path) as stream:
         text = stream.read()
-    try:
-        file = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(str(path), f"TOML ({error})") from None
+    file = parse_tree(str(path), text)
     tables = file.pop("cost", [])
     contention = file.pop("contention", CONTENTION)
     if file or not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):

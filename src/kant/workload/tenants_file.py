@@ -22,17 +22,15 @@ H100 = 4.2                  # for one GPU and hour
 from __future__ import annotations
 
 import re
-import tomllib
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from kant.model.errors import InputError
 from kant.model.tenant import MAX_AMOUNT, Fallback, Queue, QueueConfig, QueueState, Quota, Resource, validated
 from kant.model.units import parse_duration
+from kant.toml_file import parse_toml
 from kant.workload.cluster_toml import A_NAME, is_name, is_text
 from kant.workload.source import open_text
 
@@ -98,6 +96,7 @@ _EXPECTED = {
     "lending_limit": _NUMBER,
     "user_limit": _NUMBER,
     "prices": "a table of a price for each GPU model",
+    "prices.*": _PRICE,
 }
 
 
@@ -110,14 +109,7 @@ def read_tenants(path: Path) -> QueueConfig:
 
 def parse_tenants(where: str, text: str) -> QueueConfig:
     """The tenants that `text` describes; `where` is its path, as sentences name it. Raises InputError."""
-    try:
-        tree = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(where, f"TOML ({error or 'nested too deeply'})") from None
-    try:
-        file = msgspec.convert(tree, File)
-    except msgspec.ValidationError as error:
-        raise _refusal(where, tree, str(error)) from None
+    file = parse_toml(where, text, File, _EXPECTED)
     queues = tuple(_queue(f"{where}, [[queue]] {number}", table) for number, table in enumerate(file.queue, start=1))
     prices: list[tuple[str, int]] = []
     for model, price in file.prices.items():
@@ -194,37 +186,3 @@ def _mib(where: str, value: int | float | str) -> int:
     if mib.denominator != 1 or not 0 <= mib < MAX_AMOUNT:
         raise InputError(where, _AMOUNT["memory"], value)
     return int(mib)
-
-
-_TABLES: dict[str, tuple[str, type[Struct]]] = {
-    "queue": ("[[queue]]", QueueTable),
-    "quota": ("[[queue.quota]]", QuotaTable),
-}
-
-
-def _refusal(where: str, tree: Any, complaint: str) -> InputError:
-    """Our own sentence for what msgspec found: it says where, the tables above say what was expected."""
-    message, _, steps = complaint.partition(" - at `$")
-    value: Any = tree
-    place, field, table = where, "", ""
-    within: type[Struct] = File
-    for key, number in re.findall(r"\.(\w+)|\[([0-9]+|\.\.\.)\]", steps):
-        if key:
-            value, field = value[key], key
-            place, table = f"{place}, {key}", place
-        elif number == "...":  # a value of the prices; msgspec does not say which
-            model = next(model for model, price in value.items() if type(price) not in (int, float))
-            if not is_text(model):
-                return InputError(place, _EXPECTED["model"], model)
-            return InputError(f"{place}, {model}", _PRICE, value[model])
-        else:
-            value = value[int(number)]
-            shown, within = _TABLES[field]
-            place, field = f"{table}, {shown} {int(number) + 1}", ""
-    if message.startswith("Object contains unknown field"):
-        known = within.__struct_fields__
-        return InputError(place, f"only the keys {', '.join(known)}", next(key for key in value if key not in known))
-    if message.startswith("Object missing required field"):
-        missing = message.split("`")[1]
-        return InputError(place, f"the key {missing}, {_EXPECTED[missing]}")
-    return InputError(place, _EXPECTED.get(field, "a table"), value)

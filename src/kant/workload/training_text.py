@@ -6,13 +6,13 @@ A cell has the model and fields as words: `mixtral-8x7b tensor=8 expert=8`.
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import msgspec
 
 from kant.model.errors import InputError
 from kant.model.training import Training
+from kant.toml_file import parse_tree
 from kant.workload.source import open_text
 
 MODELS = {
@@ -34,11 +34,7 @@ def read_training(path: Path) -> Training:
     """The training that a TOML file describes. Raises InputError that names the field, and nothing else."""
     with open_text(path) as stream:
         text = stream.read()
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(str(path), f"TOML ({error})") from None
-    return training_of(str(path), values)
+    return training_of(str(path), parse_tree(str(path), text))
 
 
 def parse_training(where: str, words: str) -> Training | None:

@@ -23,7 +23,6 @@ units everywhere in a file, or both are whole numbers everywhere.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -37,6 +36,7 @@ from kant.model.errors import InputError
 from kant.model.precedence import order_of
 from kant.model.units import SECOND, parse_duration
 from kant.optimize.workflow.graph import MOST, MOST_STAGES, NEVER, Graph, Stage
+from kant.toml_file import parse_tree
 
 Time = int | str
 MOST_PROCESSORS = 1_000
@@ -131,10 +131,7 @@ def read_workflow(path: Path) -> WorkflowFile:
 
 def parse_workflow(where: str, text: str) -> WorkflowFile:
     """The workflow of a TOML text; `where` names it in sentences. Raises InputError."""
-    try:
-        tree = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(where, f"TOML ({error or 'nested too deeply'})") from None
+    tree = parse_tree(where, text)
     try:
         tables = msgspec.convert(tree, WorkflowTables)
     except msgspec.ValidationError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
 from kant.model.errors import InputError
 from kant.optimize.workflow.policies.learned import Learned
 from kant.optimize.workflow.train import WEIGHTS
+from kant.toml_file import parse_tree, read_text
 
 
 def weights_toml(policy: Learned) -> str:
@@ -18,12 +18,7 @@ def weights_toml(policy: Learned) -> str:
 
 def read_weights(path: Path) -> Learned:
     """The learned order of a file. Raises InputError with the file and the key."""
-    try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), f"TOML ({error or 'nested too deeply'})") from None
+    tree = parse_tree(str(path), read_text(path))
     for name in (*tree, *WEIGHTS):
         if name not in WEIGHTS:
             raise InputError(f"{path}, {name}", f"only the keys {', '.join(WEIGHTS)}", name)
