@@ -56,8 +56,8 @@ def left(state: StateData, event: ev.NodesLeft) -> None:
     rows = [node_of(state, name) for name in event.nodes]
     if not rows or len(set(rows)) < len(rows):
         raise StateError("nodes leave of which none is named, or one twice")
-    for row, name in zip(rows, event.nodes, strict=True):
-        if _is_held(state, row):
+    for name in event.nodes:
+        if is_in_use(state, name):
             raise StateError(f"node {name!r} leaves while a job holds something there")
     if state.left is None:
         state.left = state.empty.copy()
@@ -104,6 +104,15 @@ def stays_on(state: StateData, node: Node) -> bool:
     """Whether all that is held on the node of this name would fit it, were it as `node` says."""
     row = node_of(state, node.name)
     return _fits(node, state.nodes[row], _used(state, row))
+
+
+def is_in_use(state: StateData, name: str) -> bool:
+    """Whether a job holds something on a node."""
+    row = node_of(state, name)
+    used = _used(state, row)
+    if used[c.CPU_FREE] or used[c.MEMORY_FREE] or used[c.DEVICES :].any():
+        return True
+    return state.shapes.ask_nothing and bool(state.jobs_on(row))
 
 
 def _check(state: StateData, nodes: Iterable[Node]) -> None:
@@ -189,13 +198,6 @@ def _used(state: StateData, row: int) -> Table:
     used[devices] = np.where(state.table[row, devices] >= 0, -used[devices], 0)
     used[[c.CPU_FREE, c.MEMORY_FREE]] *= -1
     return used
-
-
-def _is_held(state: StateData, row: int) -> bool:
-    used = _used(state, row)
-    return bool(used[c.CPU_FREE] or used[c.MEMORY_FREE] or used[c.DEVICES :].any()) or (
-        state.shapes.ask_nothing and bool(state.jobs_on(row))
-    )
 
 
 def _fits(node: Node, before: Node, used: Table) -> bool:

@@ -28,13 +28,14 @@ def place_of(node: Node) -> Place:
 class NodeRows:
     """The rows of one node table.
 
-    `nodes` has the node of each row; of one that has left what it was at last. `index` has the rows of the nodes that
-    are there, by name, and `places` where each row is in the fabric: one that is free keeps its place, so a node that
-    joins there changes nothing about the fabric.
+    `nodes` has the node of each row, and `names` its name; of one that has left what it was at last. `index` has the
+    rows of the nodes that are there, by name, and `places` where each row is in the fabric: one that is free keeps its
+    place, so a node that joins there changes nothing about the fabric.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = list(nodes)
+        self.names = [node.name for node in nodes]
         self.index = {node.name: row for row, node in enumerate(nodes)}
         self.places = [(node.superspine, node.spine, node.leaf, node.hbd) for node in nodes]
         self._left: dict[str, int] = {}  # the rows of nodes that have left, by name; the longest gone first
@@ -63,6 +64,7 @@ class NodeRows:
         """There are so many rows from now on. The new ones are spare, and at this place."""
         new = range(len(self.nodes), rows)
         self.nodes += [NOBODY] * len(new)
+        self.names += [NOBODY.name] * len(new)
         self.places += [place] * len(new)
         self._spare.update(dict.fromkeys(new))
 
@@ -77,7 +79,7 @@ class NodeRows:
             if not alike:
                 del self._alike[_unnamed(before)]
         moved = self.places[row] != place_of(node)
-        self.nodes[row], self.places[row] = node, place_of(node)
+        self.nodes[row], self.names[row], self.places[row] = node, node.name, place_of(node)
         self.index[node.name] = row
         return moved
 

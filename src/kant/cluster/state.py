@@ -79,6 +79,10 @@ class ClusterState(StateData):
         """Whether all that is held on the node of this name would fit it, were it as `node` says (`NodeDescribed`)."""
         return fleet.stays_on(self, node)
 
+    def is_in_use(self, node: str) -> bool:
+        """Whether a job holds something on the node of this name: then it may not leave (`NodesLeft`)."""
+        return fleet.is_in_use(self, node)
+
     def lowest_preemptible(self) -> int:
         """The lowest priority of a running job that is preemptible; FOREVER where none is."""
         if self.preemptible is None:

@@ -236,7 +236,7 @@ class Defragmentations:
             return None
         return frozenset(
             node.name
-            for node in core.state.spec.nodes
+            for node in core.state.nodes
             if (not asked.model or node.model == asked.model)
             and node.name in self.mirror.nodes
             and asked.selects(self.mirror.nodes[node.name].metadata.labels or {})
@@ -247,7 +247,7 @@ class Defragmentations:
         table, nodes = core.state.table, self._nodes(one, core)
         rows = [
             row
-            for node, row in zip(core.state.spec.nodes, table, strict=True)
+            for node, row in zip(core.state.nodes, table, strict=True)
             if (nodes is None or node.name in nodes) and row[c.STATUS] == NodeStatus.IN_SERVICE and row[c.GPUS] > 0
         ]
         return _share(sum(0 < row[c.FREE] < row[c.GPUS] * GPU for row in rows), len(rows))

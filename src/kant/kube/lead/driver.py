@@ -372,8 +372,8 @@ class KubeDriver:
         self._change_at = self.translation.next_change(core.now)
 
     def _say_built(self, core: Core) -> None:
-        nodes, complaints = core.state.spec.nodes, self.translation.complaints
-        self.names = [node.name for node in nodes]
+        nodes, complaints = core.state.node_index, self.translation.complaints
+        self.names = core.state.node_rows.names
         self.telemetry.follow(core.state, core.now)
         log_event(log, "state built", nodes=len(nodes), pods=len(self.mirror.pods), waiting=len(core.state.pending))
         for about, sentence in complaints.items():
@@ -395,6 +395,7 @@ class KubeDriver:
         for name in nodes:
             if name in self.fleet.closed:
                 keys.update(workloads.vacant_on(name))
+        keys.update(workloads.come_to(self.fleet.take_others()))
         read, self.informers.read = self.informers.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
         self._look_at_filters(nodes, pods)

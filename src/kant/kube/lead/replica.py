@@ -184,7 +184,7 @@ class Replica:
         return {
             "leads": True,
             "counts": asdict(driver.counts),
-            "nodes": len(state.spec.nodes),
+            "nodes": len(state.node_index),
             "running": len(state.running),
             "waiting": len(state.pending),
             "in_part": [gang.key for gang in driver.workloads.partially_bound.in_part()],

@@ -33,7 +33,6 @@ class Bookings:
         self.places: dict[str, tuple[str, ...]] = {}
         self.troubles: dict[str, str] = {}
         self._again = 0
-        self._index = {node.name: index for index, node in enumerate(core.state.spec.nodes)}
 
     def settle(self) -> bool:
         """Book what is not booked, and let go what is over. Whether one has found its place."""
@@ -75,14 +74,14 @@ class Bookings:
 
     def _before(self, one: BookedGpus) -> Held | None:
         """Where it was put before, if those nodes are still there and nobody else has booked them."""
-        spec, held = self.core.state.spec, dict[int, int]()
+        state, held = self.core.state, dict[int, int]()
         for node in one.nodes:
-            index = self._index.get(node, -1)
-            if index < 0 or not spec.nodes[index].gpus:
+            index = state.node_index.get(node, -1)
+            if index < 0 or not state.nodes[index].gpus:
                 return None
-            held[index] = (1 << spec.nodes[index].gpus) - 1
+            held[index] = (1 << state.nodes[index].gpus) - 1
         booking = Booking(one.start, one.end, _pieces(held))
-        others = [other for other in self.core.state.bookings.values() if other.end > self.core.now]
+        others = [other for other in state.bookings.values() if other.end > self.core.now]
         clear = held and not any(overlap(booking, other) for other in others)
         return held if clear and sum(bits.bit_count() for bits in held.values()) >= one.gpus else None
 
@@ -100,7 +99,7 @@ class Bookings:
     def _say(self, one: BookedGpus, held: Held) -> None:
         core = self.core
         core.happen(GpusBooked(core.now, one.name, one.start, one.end, _pieces(held)))
-        self.places[one.name] = tuple(core.state.spec.nodes[node].name for node in sorted(held))
+        self.places[one.name] = tuple(core.state.nodes[node].name for node in sorted(held))
         self.troubles.pop(one.name, None)
 
 

@@ -1,12 +1,13 @@
 """The fleet: the nodes of the API server as the nodes of a state, and what happens to them as events.
 
-The nodes of a state are fixed. A node that is new, or has another size, place or pool than the state believes, makes
-the state stale: the driver builds it anew. What else happens to a node is an event, its labels and taints too.
+Nodes join, leave, and change their size, place, labels and taints while the state goes on. Only what changes all nodes
+or pods makes the state stale, so that the driver builds it anew: another level of the fabric, another way to share
+GPUs, more pools than a cluster may have, or a node on which what runs there would not fit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from kant.cluster import columns as c
 from kant.kube.follow.mirror import Mirror
@@ -14,8 +15,8 @@ from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.hami import registered
 from kant.live.core import Core
-from kant.model.event import DevicesChanged, NodeChanged
-from kant.model.node import ClusterSpec
+from kant.model.event import DevicesChanged, NodeChanged, NodeDescribed, NodesJoined, NodesLeft
+from kant.model.node import MAX_POOLS, ClusterSpec, Node
 from kant.model.status import NodeStatus
 from kant.model.units import GPU
 
@@ -40,30 +41,80 @@ class Fleet:
         self.closed: set[str] = set()
         self.overrun: dict[str, None] = {}  # nodes that have lost GPUs which somebody holds
         self.stale = False
+        self._others: dict[str, None] = {}  # nodes that have joined, or are other ones than they were
+        self._gone: dict[str, None] = {}  # nodes that have gone, and where something is held yet
 
     def follow(self, names: Iterable[str]) -> None:
         """Say as events what has become of these nodes."""
-        state = self.core.state
-        for name in names:
-            index, view = state.node_index.get(name), self.mirror.nodes.get(name)
-            seen = self.translation.node(view, self.core.now) if view is not None else None
-            if view is None:
+        now, nodes = self.core.now, self.mirror.nodes
+        seen = {name: self.translation.node(nodes[name], now) if name in nodes else None for name in names}
+        self._take_in(seen)
+        for name, one in seen.items():
+            index = self.core.state.node_index.get(name)
+            if name not in nodes:
+                self._gone[name] = None
                 self.translation.mended(f"node {name}")
-            if index is None or (seen is not None and seen[0] != state.spec.nodes[index]):  # it is new, or another
-                self.stale = self.stale or seen is not None
-                continue
-            self.translation.follow_facts(name)
-            if seen is None:  # gone, or not to be understood any more: what runs there runs on
-                self._serve(index, name, NodeStatus.CORDONED, -1)
-                continue
-            _, status, until, lost = seen
-            assert view is not None
-            self.pod_capacity.limit(name, (view.status.allocatable or {}).get("pods"))
-            sick = registered(view).unhealthy
-            closed = status == NodeStatus.IN_SERVICE and self._is_held_in_part(index, sick)
-            self._serve(index, name, NodeStatus.CORDONED if closed else status, until)
-            self._count_devices(index, name, lost, sick)
+            if index is not None:
+                self.translation.follow_facts(name)
+                self._follow(name, index, one)
         self.translation.tell_sets(self.core)
+        if self._gone:
+            self._let_go()
+
+    def _follow(self, name: str, index: int, seen: tuple[Node, NodeStatus, int, int] | None) -> None:
+        """Say as events how many of its GPUs a node of the state has, and whether it takes anything new."""
+        if seen is None:  # gone, or not to be understood any more: what runs there runs on
+            self._serve(index, name, NodeStatus.CORDONED, -1)
+            return
+        (_, status, until, lost), view = seen, self.mirror.nodes[name]
+        self.pod_capacity.limit(name, (view.status.allocatable or {}).get("pods"))
+        sick = registered(view).unhealthy
+        closed = status == NodeStatus.IN_SERVICE and self._is_held_in_part(index, sick)
+        self._serve(index, name, NodeStatus.CORDONED if closed else status, until)
+        self._count_devices(index, name, lost, sick)
+
+    def _take_in(self, seen: Mapping[str, tuple[Node, NodeStatus, int, int] | None]) -> None:
+        """Say which nodes join, and which are other ones than they were."""
+        state = self.core.state
+        named = {name: one[0] for name, one in seen.items() if one is not None}
+        new = {name: node for name, node in named.items() if name not in state.node_index}
+        other = [
+            node for name, node in named.items() if name not in new and node != state.nodes[state.node_index[name]]
+        ]
+        if not new and not other:
+            return
+        pools = {*state.shapes.pool_keys, *(node.pool for node in (*new.values(), *other))}
+        if (
+            self.translation.stale
+            or len(pools) > MAX_POOLS
+            or not all(state.stays_on(node) for node in other)
+            or self.translation.joins([self.mirror.nodes[name] for name in (*new, *(node.name for node in other))])
+        ):
+            self.stale = True
+            return
+        if new:
+            self.core.happen(NodesJoined(self.core.now, tuple(new.values())))
+        for node in other:
+            self.core.happen(NodeDescribed(self.core.now, node))
+        self._others |= dict.fromkeys((*new, *(node.name for node in other)))
+
+    def _let_go(self) -> None:
+        """Say that nodes leave that have gone, and where nothing is held."""
+        state, nodes = self.core.state, self.mirror.nodes
+        self._gone = {name: None for name in self._gone if name not in nodes and name in state.node_index}
+        leaving = tuple(name for name in self._gone if not state.is_in_use(name))
+        if leaving:
+            self.core.happen(NodesLeft(self.core.now, leaving))
+        for name in leaving:
+            del self._gone[name]
+            self.closed.discard(name)
+            self.pod_capacity.limits.pop(name, None)
+            self.translation.leaves(name)
+
+    def take_others(self) -> list[str]:
+        """The nodes that have joined, or are other ones than they were, once."""
+        found, self._others = list(self._others), {}
+        return found
 
     def take_overrun(self) -> list[str]:
         """The nodes of `overrun`, once."""
@@ -95,7 +146,7 @@ class Fleet:
         before = state.health.lost.get(index, 0)
         if before.bit_count() == lost and (not named or before == named):
             return
-        own = state.table[index, c.DEVICES : c.DEVICES + state.spec.nodes[index].gpus].tolist()
+        own = state.table[index, c.DEVICES : c.DEVICES + state.nodes[index].gpus].tolist()
         mask = 0
         for device in reversed(range(len(own))):
             meant = not named or named.bit_count() < lost or (named >> device) & 1

@@ -141,7 +141,7 @@ class GangPlaces:
             if answer.nodes is not None:
                 return self._places(row, members, answer, space, held)
             gave_up = gave_up or answer.gave_up
-        if (left := sum(max(self.pod_capacity.left(name), 0) for name in self.names)) < len(pods):
+        if (left := sum(max(self.pod_capacity.left(name), 0) for name in self.core.state.node_index)) < len(pods):
             return f"no free places are enough for all pods of its gang: the nodes may have {left} more pods"
         if not has_rules(pods):
             what = ", ".join(dict.fromkeys(f"{number} of {name}" for pod in pods for name, number in self._others(pod)))

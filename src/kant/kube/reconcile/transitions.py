@@ -66,7 +66,7 @@ class Transitions:
         self.closed: set[str] = set()  # nodes that take no pod now
         self.nowhere: dict[Workload, str] = {}  # single pods that no node takes as things are, by uid
         self.blocked: dict[Workload, RuledOut] = {}  # gangs for whose rules there is no place until something changes
-        self.node_names = [node.name for node in core.state.spec.nodes]
+        self.node_names = core.state.node_rows.names  # of each row, also while nodes join
         self.gang_places = GangPlaces(core, translation, pod_capacity, self.node_names)
 
     def is_in_flight(self, workload: Workload) -> bool:

@@ -9,7 +9,7 @@ Long: it keeps what the rules share, and asks each of them in one place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -90,6 +90,7 @@ class Translation:
         self.presence = QueuePresence()
         self.queue_namespaces = QueueNamespaces()
         self._left_out: set[str] = set()  # nodes whose pools are too many
+        self._labels: dict[str, str] | None = None  # the keys of labels of nodes, where no Topology says the levels
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
     def beginning(self, now: int) -> int:
@@ -112,10 +113,10 @@ class Translation:
         found, wrong = levels_of(
             item for kind, items in mirror.objects.items() if kind.startswith("topologies") for item in items.values()
         )
-        self.levels = found or levels_seen(view.metadata.labels for view in mirror.nodes.values())
+        self._labels = None if found else _labels_of(mirror.nodes.values())
+        self.levels = found or levels_seen((self._labels,))
         self._complain("Topology", wrong)
-        self._split = {one.about: one.sentence for one in contradictions(mirror.nodes.values(), self.levels)}
-        self.complaints |= self._split
+        self._look_for_contradictions()
         self._left_out = set()
         self.reserved, self.booked = [], []
         for item in mirror.objects.get("reservations", {}).values():
@@ -189,6 +190,26 @@ class Translation:
                 elif status == NodeStatus.IN_SERVICE:
                     status, until = NodeStatus.DRAINING, now
         return node, status, until, seen.lost
+
+    def joins(self, views: Collection[View]) -> bool:
+        """Learn what nodes that come say of the fabric. Whether its levels are others now, so that all nodes are."""
+        if self._labels is not None and (labels := _labels_of(views)).keys() - self._labels:
+            self._labels |= labels
+            if levels_seen((self._labels,)) != self.levels:
+                return True
+        if self.levels.hbd:
+            self._look_for_contradictions()
+        return False
+
+    def leaves(self, name: str) -> None:
+        """Forget a node that is not there any more."""
+        self.shares.forget(name)
+        self._left_out.discard(name)
+
+    def _look_for_contradictions(self) -> None:
+        found = contradictions(self.mirror.nodes.values(), self.levels)
+        self._split = {one.about: one.sentence for one in found}
+        self.complaints |= self._split
 
     def leave_out_rare(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         """The nodes of as many pools as a cluster may have, the largest pools first; the others take nothing."""
@@ -484,3 +505,7 @@ def _anywhere(pod: Pod) -> Pod:
     if spec.affinity is not None:
         spec = replace(spec, affinity=replace(spec.affinity, node_affinity=None))
     return replace(pod, spec=replace(spec, node_selector=None, volumes=(), resource_claims=()))
+
+
+def _labels_of(views: Iterable[View]) -> dict[str, str]:
+    return {key: "" for view in views for key in view.metadata.labels or ()}

@@ -179,6 +179,18 @@ class Workloads:
         self.withdraw(self.changing_sets.take_left())
         return again
 
+    def come_to(self, nodes: Collection[str]) -> dict[str, None]:
+        """These nodes have joined, or are other ones. Returns the keys of workloads that are there already, or that no
+        node would do for until now."""
+        if not nodes:
+            return {}
+        on_node = self.mirror.on_node
+        keys = self.renew(uid for node in nodes for uid in on_node.get(node, ()))
+        for workload in [one for one in self.by_job.values() if one.phase is Phase.REJECTED]:
+            self.transitions.end(workload)
+            keys[workload.key] = None
+        return keys
+
     def renew(self, pods: Iterable[str]) -> dict[str, None]:
         """The keys of the workloads of these pods: those that wait come anew, as they may ask for other nodes now."""
         keys = dict.fromkeys(key for uid in pods if (key := self.members.key_of.get(uid)) is not None)

@@ -121,10 +121,11 @@ class LeaderQuestions(Questions):
     def health(self) -> dict[str, Any]:
         """What there is, and the present moment on the clock of the jobs."""
         core, run = self.present()
-        spec = core.state.spec
+        state = core.state
         return {
-            "version": __version__, "profile": core.profile.name, "cluster": spec.name, "nodes": len(spec.nodes),
-            "gpus": spec.gpus, "jobs": len(run.ids), "running": len(core.state.running), "now_us": core.now + core.zero,
+            "version": __version__, "profile": core.profile.name, "cluster": state.spec.name,
+            "nodes": len(state.node_index), "gpus": state.gpus_there, "jobs": len(run.ids),
+            "running": len(state.running), "now_us": core.now + core.zero,
             "trouble": "", "journal": self.journal(),
         }  # fmt: skip
 
@@ -155,7 +156,7 @@ class LeaderQuestions(Questions):
         own = live.get(job)
         if own is not None and own in core.state.running:
             for piece in core.state.running[own].tolist():
-                name, count = core.state.spec.nodes[piece[NODE]].name, piece[MASK].bit_count()
+                name, count = core.state.nodes[piece[NODE]].name, piece[MASK].bit_count()
                 before = int(place.get(name, "0").partition(" ")[0])
                 place[name] = f"{before + count} GPU{'s' * (before + count != 1)}"
         return {

@@ -57,6 +57,7 @@ class GpuShares:
     """Knows how the nodes of a state share their GPUs."""
 
     def __init__(self) -> None:
+        self._names: set[str] = set()  # of the nodes that it has learned of
         self._views: dict[str, k.Node] = {}
         self._sharing: dict[str, Sharing] = {}  # of the nodes whose GPUs are shared
         self._kinds: dict[str, str] = {}  # of the nodes with GPUs of a device plugin
@@ -66,6 +67,7 @@ class GpuShares:
 
     def begin(self, nodes: Collection[k.Node]) -> None:
         """Learn of all nodes there are."""
+        self._names = {view.metadata.name for view in nodes}
         self._views = {view.metadata.name: view for view in nodes if _has_gpus(view)}
         found = {view.metadata.name: _sharing(view) for view in nodes}
         self._sharing = {name: sharing for name, sharing in found.items() if sharing != WHOLE}
@@ -78,6 +80,8 @@ class GpuShares:
         """Whether a node shares its GPUs in another way than when they were learned, or has those of another vendor; or
         pods ask for something else now, as others may go there."""
         name = view.metadata.name
+        if name not in self._names:
+            return self._joins(view)
         known = self._sharing.get(name, WHOLE), self._kinds.get(name, ""), self._migs.get(name, (view, {}))[1]
         if (_sharing(view), kind_of(view), worths_of(view)) != known:
             return True
@@ -88,9 +92,31 @@ class GpuShares:
             self._migs[name] = view, self._migs[name][1]
         if (before.metadata.labels, before.spec.taints) == (view.metadata.labels, view.spec.taints):
             return False
-        other = [key for key in self._known if admits(key[1], before) != admits(key[1], view)]
-        asked = [self._known.pop(key) for key in other]
+        return self._ask_otherwise([key for key in self._known if admits(key[1], before) != admits(key[1], view)])
+
+    def _joins(self, view: k.Node) -> bool:
+        """Learn of a node that was not there. Whether it is of a kind that was not, or pods ask for something else."""
+        name, kind = view.metadata.name, kind_of(view)
+        if _sharing(view) != WHOLE or worths_of(view) or (kind and kind not in self._all_kinds):
+            return True
+        self._names.add(name)
+        if kind:
+            self._kinds[name] = kind
+        if not _has_gpus(view):
+            return False
+        self._views[name] = view
+        return self._ask_otherwise([key for key in self._known if admits(key[1], view)])
+
+    def _ask_otherwise(self, keys: list[tuple[Hashable, Selection]]) -> bool:
+        """Whether these pods ask for something else now."""
+        asked = [self._known.pop(key) for key in keys]
         return any(self._shared(requests_of(spec, "spec"), spec, "spec") != was for spec, was in asked)
+
+    def forget(self, name: str) -> None:
+        """A node is not there any more."""
+        self._names.discard(name)
+        for known in (self._views, self._sharing, self._kinds, self._migs):
+            known.pop(name, None)
 
     def names_devices(self, node: str) -> bool:
         """Whether it matters which GPUs of a node a pod has: they are named on it."""
