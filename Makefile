@@ -23,7 +23,7 @@ help:
 	@echo "make bench      run the benchmarks"
 	@echo "make clean      remove what make and the tools have written"
 
-setup: .venv/ready
+setup: .venv/ready .venv/kernels
 
 # The stamps are newer than what decides the installation, so a second `make setup` does nothing. `make run` needs Kant alone.
 # uv installs exactly what uv.lock says; without uv, pip installs the versions that the lock names.
@@ -61,6 +61,11 @@ SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=neve
 	fi
 	@# uv leaves byte code to the first import: the first `kant up` would take three times as long to answer.
 	@$(PY) -c "import kant.service.daemon, kant.cli.page"
+	@touch $@
+
+# Where the user's cache has them already, from another clone or an earlier version, nothing is compiled.
+.venv/kernels: .venv/kant
+	@$(KANT) profiles compile
 	@touch $@
 
 run: .venv/kant

@@ -50,7 +50,6 @@ def test_progress_names_the_day_the_jobs_and_the_time_left(
     lines = Lines(jobs=4000, days=14)
     lines.begin("kant")
     now += 3
-    lines.ready("kant")
     lines.update("kant", 10, DAY)
     assert capsys.readouterr().err == ""
     now += 10
@@ -65,7 +64,7 @@ def test_progress_names_the_day_the_jobs_and_the_time_left(
     assert capsys.readouterr().err == ""
     now += 1
     lines.end("kant")
-    lines.ready("fifo")
+    lines.update("fifo", 0, 0)
     assert capsys.readouterr().err == "fifo: day 0.0 of 14.0, 0 of 4,000 jobs done\n"
 
 

@@ -86,6 +86,44 @@ def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Pa
     assert not [file for file in tmp_path.rglob("*.code") if b" at 0x" in file.read_bytes()], "addresses of a process"
 
 
+def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:
+    counts = "\nfrom kant.compiled import work\nprint(work.compiled, work.found)\n"
+    (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+") + counts)
+    at_once = [
+        subprocess.Popen(
+            [sys.executable, "-c", "import two"], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "KANT_CACHE_DIR": str(tmp_path)},
+        )
+        for _ in range(3)
+    ]  # fmt: skip
+    results, counted = zip(*(process.communicate()[0].splitlines() for process in at_once), strict=True)
+    assert set(results) == {"9 10"}
+    assert sorted(counted) in (["0 2", "0 2", "2 0"], ["0 2", "1 1", "1 1"])
+    assert len(list(tmp_path.rglob("*.code"))) == 2 and not list(tmp_path.rglob("*.turn"))
+
+
+SATURATED = """
+import sys
+from benchmarks.traces import saturated
+from kant.compiled import work
+from kant.scheduler.profile import builtin_profile
+from kant.sim.warm import warm_up
+warm_up(builtin_profile(sys.argv[1]))
+ahead = work.compiled + work.found
+saturated(days=3).simulate(sys.argv[1])
+print(ahead, work.compiled + work.found)
+"""
+
+
+@pytest.mark.parametrize("profile", ["fifo", "kant", "easy"])
+def test_kernels_that_are_made_ahead_are_all_that_a_saturated_run_needs(profile: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SATURATED, profile], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    ahead, needed = done.stdout.split()
+    assert int(ahead) > 5 and ahead == needed
+
+
 def test_code_that_cannot_be_read_is_compiled_anew(tmp_path: Path) -> None:
     (tmp_path / "two.py").write_text(TWO_KERNELS.format(limit=3, sign="+"))
     found = []

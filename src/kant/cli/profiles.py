@@ -1,7 +1,8 @@
-"""`kant profiles`: the built-in profiles, and the TOML of each."""
+"""`kant profiles`: the built-in profiles, the TOML of each, and their kernels."""
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -38,3 +39,24 @@ def show(name: Annotated[str, Parameter(help="A built-in profile, or a TOML file
     import sys
 
     sys.stdout.write(load_profile(name).text)
+
+
+@profiles_app.command(name="compile")
+def compile_kernels(
+    *names: Annotated[str, Parameter(help="Built-in profiles, or TOML files. Default: kant.")], json: Json = False
+) -> None:
+    """Compile the kernels of profiles ahead, so that no run has to. Those that are there already are left alone."""
+    from kant.compiled import work
+    from kant.compiled.folders import folders
+    from kant.live.warm import warm
+    from kant.sim.warm import warm_up
+
+    for profile in [load_profile(name) for name in names or ("kant",)]:
+        warm_up(profile)
+        warm(profile)
+    folder = next((str(folder) for folder in folders() if os.access(folder, os.W_OK)), None)
+    if json:
+        print_json({"compiled": work.compiled, "found": work.found, "cpu_s": work.cpu_s, "folder": folder})
+    else:
+        kept = f"kept in {folder}" if folder else "kept nowhere: no folder can be written"
+        print(f"{work.compiled} kernels compiled, {work.found} found, in {work.cpu_s:.1f} CPU-seconds; {kept}")

@@ -21,7 +21,7 @@ EVERY_S = 5.0
 
 @dataclass(slots=True)
 class Track:
-    """One run: how far it is. `began` is when its kernels were ready, by the clock; None before."""
+    """One run: how far it is. `began` is when it was first heard of, by the clock; None before."""
 
     label: str
     jobs: int
@@ -50,9 +50,6 @@ class Shown(Protocol):
     def begin(self, label: str) -> None:
         """A run starts; its kernels may have to be compiled first."""
 
-    def ready(self, label: str) -> None:
-        """Its simulation begins."""
-
     def update(self, label: str, done: int, now: int) -> None:
         """So many jobs are done at this simulated time."""
 
@@ -75,12 +72,9 @@ class Lines:
     def begin(self, label: str) -> None:
         self.tracks[label] = Track(label, self.jobs, self.days)
 
-    def ready(self, label: str) -> None:
-        self.tracks[label].began = time.monotonic()
-        self.tick()
-
     def update(self, label: str, done: int, now: int) -> None:
         track = self.tracks[label]
+        track.began = track.began or time.monotonic()
         track.done, track.day = done, now / DAY
         self.tick()
 
@@ -121,8 +115,6 @@ class Nothing:
     """Nobody looks."""
 
     def begin(self, label: str) -> None: ...
-
-    def ready(self, label: str) -> None: ...
 
     def update(self, label: str, done: int, now: int) -> None: ...
 

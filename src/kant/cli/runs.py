@@ -74,12 +74,6 @@ class Batch:
     services: Sequence[Declared] = ()
     reservations: Sequence[GpusBooked] = ()
 
-    def warm(self, profile: Profile) -> None:
-        """Make or load the kernels of a profile."""
-        from kant.sim.warm import warm_up
-
-        warm_up(profile)
-
     def run(
         self, label: str, profile: Profile, progress: Callable[[int, int], object], stop: Callable[[], bool]
     ) -> RunResult:
@@ -148,8 +142,6 @@ def _run_in_turn(batch: Batch, runs: Sequence[tuple[str, Profile]], asked: list[
     results: list[RunResult] = []
     for label, profile in runs:
         sight.begin(label)
-        batch.warm(profile)
-        sight.ready(label)
         update = partial(sight.update, label)
         results.append(batch.run(label, profile, update, lambda: bool(asked)))
         sight.end(label)

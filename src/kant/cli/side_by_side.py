@@ -37,7 +37,7 @@ def run_side_by_side(
     batch: Batch, runs: Sequence[tuple[str, Profile]], at_once: int, asked: list[bool], shown: Shown
 ) -> list[RunResult]:
     """Run each profile, `at_once` at a time. When `asked`, those under way end early and no other begins."""
-    import kant.sim.warm  # noqa: F401 - once for all: the processes have what this one has loaded
+    import kant.sim.run  # noqa: F401 - once for all: the processes have what this one has loaded
 
     waiting = deque(runs)
     under_way: dict[Connection, tuple[str, BaseProcess]] = {}
@@ -58,9 +58,7 @@ def run_side_by_side(
             for line in _with_news(under_way):
                 label, process = under_way[line]
                 kind, value = _heard(line)
-                if kind == "ready":
-                    shown.ready(label)
-                elif kind == "progress":
+                if kind == "progress":
                     shown.update(label, *value)
                 elif kind == "error":
                     raise value
@@ -111,8 +109,6 @@ def _run(batch: Batch, label: str, profile: Profile, line: Connection, not_ours:
     gc.freeze()
     with suppress(BrokenPipeError):
         try:
-            batch.warm(profile)
-            line.send(("ready", None))
             result = batch.run(label, profile, lambda done, now: line.send(("progress", (done, now))), line.poll)
             line.send(("result", result))
         except BrokenPipeError:

@@ -3,7 +3,8 @@
 Numba's own cache looks at the file of the kernel it compiles, not at the functions that it calls, and keeps an index
 that two processes may write at once. Here the name of a file says all: the byte code of the kernel and of every
 function it can reach, the constants they use, the types of the arguments, Numba's version and the CPU. An edit
-compiles anew what depends on it and nothing else, and a file is never changed, only written whole.
+compiles anew what depends on it and nothing else, and a file is never changed, only written whole. So clones and
+versions of Kant share what they have in common. Of processes that need one kernel at once, one compiles it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pickle
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -25,8 +27,12 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-NEWEST = 32
-"""Files that are kept for kernels of one name: a name has a kernel for each policy, and versions of Kant."""
+from kant.compiled.folders import folders
+from kant.compiled.turn import Turn
+from kant.compiled.work import work
+
+KEPT = 128
+"""Files that are kept for kernels of one name, those last used: it has one for each policy and version of Kant."""
 
 _CONSTANTS = (bool, int, float, str, bytes, tuple, type(None))
 _FOREIGN = ("numba.", "numpy.", "builtins.")
@@ -38,6 +44,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
 
     def __init__(self, kernel: Callable[..., object]) -> None:
         self._kernel = kernel
+        self._turn: Turn | None = None
 
     @cached_property
     def _depends_on(self) -> bytes | None:
@@ -45,7 +52,8 @@ class KeptCode(NullCache):  # type: ignore[misc]
             parts = list(_reached(self._kernel))
         except _UnknownError:
             return None
-        return hashlib.blake2b(repr([sys.version_info[:2], numba.__version__, parts]).encode()).digest()
+        compiler = [sys.version_info[:2], numba.__version__, int(numba.config.OPT)]
+        return hashlib.blake2b(repr([*compiler, parts]).encode()).digest()
 
     def _name(self, signature: Any, context: Any) -> str | None:
         if self._depends_on is None:
@@ -61,56 +69,69 @@ class KeptCode(NullCache):  # type: ignore[misc]
         return f"{self._kernel.__module__}.{self._kernel.__name__}"
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """The compiled kernel, or None where there is none."""
+        """The compiled kernel, or None where there is none: then it is this process that compiles it."""
         context.refresh()
         name = self._name(signature, context)
-        for folder in _folders() if name else ():
-            try:
-                kept = pickle.loads((folder / str(name)).read_bytes())
-            except (OSError, EOFError, pickle.UnpicklingError):
-                continue
-            return CompileResult._rebuild(context, *kept)
-        return None
+        kept = _read(name) if name else None
+        if name and kept is None:
+            self._turn = _turn_for(name)
+            kept = _read(name)  # another one may have compiled it meanwhile
+        if kept is None:
+            work.compiled += 1
+            return None
+        work.found += 1
+        return CompileResult._rebuild(context, *kept)
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep a compiled kernel, in the first folder that takes it."""
         name = self._name(signature, result.target_context)
-        if name is None or result.library.has_dynamic_globals:
-            return
-        # Its annotated source is for people who debug Numba, and has addresses of this process in it.
-        data = dumps(result._replace(type_annotation="")._reduce())
-        for folder in _folders():
-            try:
-                folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                    file.write(data)
-                Path(file.name).replace(folder / name)
-                self._prune(folder)
-            except OSError:
-                continue
-            return
+        if name is not None and not result.library.has_dynamic_globals:
+            # Its annotated source is for people who debug Numba, and has addresses of this process in it.
+            data = dumps(result._replace(type_annotation="")._reduce())
+            for folder in folders():
+                try:
+                    self._write(folder, name, data)
+                except OSError:
+                    continue
+                break
+        self.end_turn()
 
-    def _prune(self, folder: Path) -> None:
+    def _write(self, folder: Path, name: str, data: bytes) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+            file.write(data)
+        Path(file.name).replace(folder / name)
         files = sorted(folder.glob(f"{self._stem}-*.code"), key=lambda file: file.stat().st_mtime)
-        for file in files[:-NEWEST]:
-            file.unlink(missing_ok=True)
+        for old in files[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def end_turn(self) -> None:
+        """Whoever waits for this kernel may go on: it is kept, or could not be compiled."""
+        if self._turn is not None:
+            self._turn.end()
+            self._turn = None
 
 
-def _folders() -> Iterator[Path]:
-    """Where code is looked for, and kept where it can be written: the user's cache, else a folder for temporary files.
+def _read(name: str) -> Any:
+    for folder in folders():
+        file = folder / name
+        try:
+            kept = pickle.loads(file.read_bytes())
+        except (OSError, EOFError, pickle.UnpicklingError):
+            continue
+        with suppress(OSError):
+            os.utime(file)
+        return kept
+    return None
 
-    What lies there is run, so a folder that somebody else made is not looked at.
-    """
-    given = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
-    yield (Path(given) if given else Path.home() / ".cache") / "kant" / "kernels"
-    own = Path(tempfile.gettempdir()) / f"kant-{os.getuid()}"
-    try:
-        own.mkdir(mode=0o700, exist_ok=True)
-        mine = own.stat().st_uid == os.getuid() and not own.is_symlink()
-    except OSError:
-        return
-    if mine:
-        yield own / "kernels"
+
+def _turn_for(name: str) -> Turn | None:
+    """The right to compile a kernel, as soon as nobody else has it; None where no folder can be written."""
+    for folder in folders():
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return Turn(folder / f"{name}.turn")
+    return None
 
 
 class _UnknownError(Exception):

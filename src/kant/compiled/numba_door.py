@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
 from typing import Any, TypeVar, cast
 
 import numba
+from numba.core.config import _OptLevel
 from numba.core.registry import cpu_target
 
 from kant.compiled.compiler import KernelCompiler
 from kant.compiled.inner import InnerCompiler, InnerType
 from kant.compiled.kept import KeptCode
+from kant.compiled.work import work
 
 F = TypeVar("F", bound=Callable[..., object])
 
 numba.config.LOOP_VECTORIZE = 0
+numba.config.OPT = _OptLevel(1)
 
 _inner: list[object] = []
 """Dispatchers of inlined functions: Numba's types have only weak references to them."""
@@ -31,11 +35,18 @@ def compiled(function: F) -> F:
     kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler)(function)
     if kernel is function:
         return function
-    kernel._cache = KeptCode(function)
+    kernel._cache = kept = KeptCode(function)
     compile_for = kernel._compile_for_args
 
     def code_for(*args: Any) -> Any:
-        return function if get_ident() in _waits_for_none else compile_for(*args)
+        if get_ident() in _waits_for_none:
+            return function
+        began = time.process_time()
+        try:
+            return compile_for(*args)
+        finally:
+            kept.end_turn()
+            work.cpu_s += time.process_time() - began
 
     kernel._compile_for_args = code_for  # what Numba asks for where it has no code for the types of a call
     return cast(F, kernel)

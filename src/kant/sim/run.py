@@ -19,6 +19,7 @@ import numpy as np
 from kant import __version__
 from kant.cluster import columns as c
 from kant.cluster.journal import Footer, Header, Journal
+from kant.compiled import work
 from kant.insight.diagnosis import Diagnosis
 from kant.metrics.recorder import Recorder, began
 from kant.metrics.result import RunResult
@@ -164,7 +165,7 @@ class Run:
         self.wake = FOREVER  # when to cycle although nothing happens
         self.vain: list[Plan] = []  # plans of a run with faults that decide nothing, since something happened
         self.last = 0  # the last instant in which something happened or was decided
-        self._began = time.process_time()
+        self._began = time.process_time() - work.cpu_s
         text = profile.text or profile.name
         self.journal.write(Header(__version__, workload, text, seed, cluster, zero=zero, begins=begins))
         if queue_config is not None and queue_config.queues:
@@ -189,7 +190,7 @@ class Run:
             self.recorder.ended(row, allocation, began(self.state, row), end)
         table = job_table(self.state, end, self.recorder)
         summary = summarise(self.state, self.recorder, table, end, self.options.quantile, self.gone)
-        summary |= self._account(time.process_time() - self._began)
+        summary |= self._account(time.process_time() - work.cpu_s - self._began)
         if self.curve is not None:
             summary |= self.curve.curves()
         causes = self.ledger.columns(end) if self.ledger is not None else None

@@ -17,9 +17,10 @@ def warm_up(profile: Profile) -> None:
     """Run a handful of jobs, so that what comes next pays for no compilation. Nothing is left behind."""
     options = read_options(profile.simulation, f"profile {profile.name}")
     cluster = ClusterSpec("warm-up", tuple(Node(f"n{i}", 2, leaf=f"l{i}") for i in range(2)))
-    gpus = np.array([1, 4, 2, 3, 1, 1], dtype=np.int64)
+    gpus = np.array([1, 4, 2, 3, 1, 1, 1, 3], dtype=np.int64)
+    urgent = np.array([0, 0, 0, 0, 0, 0, 1, 1], dtype=np.int64)  # some have to make room for others
     seconds = np.arange(len(gpus), dtype=np.int64) * SECOND
-    workload = make_workload("warm-up", seconds, np.flip(seconds) * 100 + SECOND, gpus)
+    workload = make_workload("warm-up", seconds, np.flip(seconds) * 100 + SECOND, gpus, priority=urgent)
     gangs = Gangs(cluster, options.shape == "gpu")
     run = Run(workload.name, cluster, profile, options, 0, FOREVER, RunHooks())
     run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
