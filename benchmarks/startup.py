@@ -14,14 +14,14 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.measure import Figure
+from benchmarks import rivals
+from benchmarks.measure import Figure, cpu_seconds
 from benchmarks.service import up
+from benchmarks.traces import saturated
 
 JOBS = 200
 LINES = 1000
-WARM_UP = (
-    "from kant.scheduler.profile import builtin_profile as p; from kant.sim.warm import warm_up; warm_up(p('kant'))"
-)
+SATURATED = "from benchmarks.traces import saturated; saturated().simulate('kant')"
 
 
 def measure() -> Iterator[Figure]:
@@ -33,10 +33,7 @@ def measure() -> Iterator[Figure]:
         trace = Path(folder) / "w.csv"
         rows = (f"j{i},{i * 10},{60 + i * 7919 % 900},{1 + i % 8},q" for i in range(JOBS))
         trace.write_text("\n".join(["id,submit_s,runtime_s,gpus,queue", *rows]) + "\n")
-        cold = children_cpu([sys.executable, "-c", WARM_UP], folder) - numba
-        yield Figure(
-            "first-run", cold, "CPU-seconds", numba / cold, "importing Numba alone", "typing and LLVM, profile kant"
-        )
+        yield from first_runs(folder)
         run = [*kant, "simulate", str(trace), "--cluster", "4x8"]
         children_cpu(run, folder)
         warm = min(children_cpu(run, folder) for _ in range(3))
@@ -44,6 +41,23 @@ def measure() -> Iterator[Figure]:
 
     with tempfile.TemporaryDirectory(prefix="kant-", ignore_cleanup_errors=True) as folder:
         yield from everyday(Path(folder), kant)
+
+
+def first_runs(folder: str) -> Iterator[Figure]:
+    """A saturated run: a process that finds no kernels, one that finds those made ahead, one that has loaded them."""
+    trace, least = saturated(), "plain Python, best effort, in a process of its own"
+    columns = [column.tolist() for column in (trace.workload.submit, trace.workload.runtime, trace.workload.gpus)]
+    plain = cpu_seconds(lambda: rivals.best_effort_nodes(*columns, len(trace.cluster.nodes)), 3)[0]
+    whole = plain + min(children_cpu([sys.executable, "-c", "import numpy"]) for _ in range(3))
+    run = [sys.executable, "-c", SATURATED]
+    cold = children_cpu(run, str(Path(folder) / "cold"))
+    yield Figure("first-run-cold", cold, "CPU-seconds", whole / cold, least, "typing and LLVM, 14 kernels of `kant`")
+    children_cpu([sys.executable, "-m", "kant", "profiles", "compile"], folder)
+    first = min(children_cpu(run, folder) for _ in range(3))
+    yield Figure("first-run", first, "CPU-seconds", whole / first, least, "importing Numba, and the run itself")
+    trace.simulate("kant")
+    warm = cpu_seconds(lambda: trace.simulate("kant"), 3)[0]
+    yield Figure("first-run-warm", warm, "CPU-seconds", plain / warm, "plain Python, best effort", "the run itself")
 
 
 def everyday(home: Path, kant: list[str]) -> Iterator[Figure]:
