@@ -303,11 +303,11 @@ def test_a_gang_is_told_where_its_first_pod_is_and_a_process_its_rank_where_that
 
 def test_a_gang_says_that_it_is_one() -> None:
     def notes(**fields: Any) -> Object:
-        made = job_manifest(JobRequest(command=("x",), image="i", **fields), TEAM)
+        made = job_manifest(*asked(**fields), TEAM)
         return dict(made["spec"]["template"]["metadata"]["annotations"])
 
     least = "scheduling.kant.dev/min-available"
-    assert (notes(pods=3)[least], notes(array=3)[least]) == ("3", "1") and least not in notes()
+    assert (notes(pods=3)[least], notes(array=(0, 1, 2))[least]) == ("3", "1") and least not in notes()
 
 
 def test_a_gang_that_cannot_be_taken_back_is_named_and_has_not_started() -> None:

@@ -7,12 +7,15 @@ one entry for each device with its occupied MIG slices, as bits.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kant.compiled import compiled, inlined
 
 Table = NDArray[np.int64]
+Row = TypeVar("Row", bound=np.generic)
 
 # --- nodes ---------------------------------------------------------------------------------------------------
 STATUS = 0  # model.status.NodeStatus
@@ -92,6 +95,16 @@ J_P90 = 30
 JOB_WIDTH = 31
 
 # --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
+
+
+def longer(table: NDArray[Row], rows: int = 0) -> NDArray[Row]:
+    """The same table with room for as many rows again, or for `rows` in all.
+
+    What is not written to yet takes no memory.
+    """
+    more: NDArray[Row] = np.zeros((max(2 * len(table), rows), *table.shape[1:]), dtype=table.dtype)
+    more[: len(table)] = table
+    return more
 
 
 def make_log(nodes: int) -> Table:

@@ -32,7 +32,7 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
         raise StateError(f"job {job.id!r} has a number beyond 62 bits")
     row = len(state.ids)
     if row == len(state.jobs):
-        state.jobs = np.concatenate([state.jobs, np.zeros_like(state.jobs)])
+        state.jobs = c.longer(state.jobs)
     shape = state.shapes.of(job)
     base = state.row_of(job.base_job) if job.base_job else -1
     if base >= 0 and base not in state.live:

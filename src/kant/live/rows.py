@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kant.cluster.change_log import ChangeLog
-from kant.cluster.columns import Table
+from kant.cluster.columns import Table, longer
 
 
 class Rows:
@@ -22,7 +22,7 @@ class Rows:
         """A new row; returns its index."""
         row = self.used
         if row == len(self.table):
-            self.table = np.concatenate([self.table, np.zeros_like(self.table)])
+            self.table = longer(self.table)
         self.table[row] = values
         self.used += 1
         self.log.add(row)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kant.cluster.columns import Table
+from kant.cluster.columns import Table, longer
 from kant.cluster.state import ClusterState
 from kant.metrics.recorder import S_TIME, SAMPLE_WIDTH, Recorder, sample
 from kant.metrics.summary import job_table, summarise
@@ -73,7 +73,7 @@ class LiveRecorder(Recorder):
 
     def _room(self, rows: int) -> None:
         if self.used + rows > len(self.samples):
-            self.samples = np.concatenate([self.samples, np.zeros_like(self.samples)])
+            self.samples = longer(self.samples)
 
     def so_far(self, now: int) -> dict[str, Any]:
         """The metrics of everything up to `now`, as `kant simulate --json` words them (docs/metrics.md)."""

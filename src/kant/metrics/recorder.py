@@ -12,7 +12,7 @@ from kant.compiled import compiled
 from kant.metrics.result import Series
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
-from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns
+from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns, SpanRows
 
 # Columns of a sample. Each holds from its time to the next sample's.
 S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MILLI = range(7)
@@ -79,7 +79,7 @@ class Recorder:
         self.used = 0
         self.integrals: Table = np.zeros((len(state.pools), INTEGRAL_WIDTH), dtype=np.int64)
         self._held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
-        self.spans: Table = np.zeros((1024, SPANS_WIDTH), dtype=np.int64)
+        self.spans: SpanRows = np.zeros((1024, SPANS_WIDTH), dtype=np.int32)
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
         self._service: list[tuple[int, int, int, int]] = []
@@ -91,7 +91,7 @@ class Recorder:
     def observe(self, now: int) -> None:
         """Take the state's totals as they are from `now` on."""
         if self.used == len(self.samples):
-            self.samples = np.concatenate([self.samples, np.zeros_like(self.samples)])
+            self.samples = c.longer(self.samples)
         state = self.state
         if len(self._held) < len(state.pools):
             self.meet_pools()
@@ -108,7 +108,7 @@ class Recorder:
     def started(self, row: int, allocation: Allocation) -> None:
         """A gang got its place, or another size."""
         if row >= len(self.spans):
-            self.spans = np.concatenate([self.spans, np.zeros((max(row, 1024), SPANS_WIDTH), dtype=np.int64)])
+            self.spans = c.longer(self.spans, row + 1)
         self.model.write_spans(allocation, self.spans, row)
         if row in self.state.elastic:
             shape = self.state.shape_of(row)
@@ -169,13 +169,13 @@ class Recorder:
         """The samples by column."""
         rows = self.samples[: self.used]
         return Series(
-            time=rows[:, S_TIME].copy(),
-            allocated=rows[:, S_ALLOCATED].copy(),
-            in_service=rows[:, S_CAPACITY].copy(),
-            fragmented=rows[:, S_FRAGMENTED].copy(),
-            nodes=rows[:, S_NODES].copy(),
-            waiting_jobs=rows[:, S_WAITING].copy(),
-            waiting_gpus=rows[:, S_WAITING_MILLI].copy(),
+            time=rows[:, S_TIME],
+            allocated=rows[:, S_ALLOCATED],
+            in_service=rows[:, S_CAPACITY],
+            fragmented=rows[:, S_FRAGMENTED],
+            nodes=rows[:, S_NODES],
+            waiting_jobs=rows[:, S_WAITING],
+            waiting_gpus=rows[:, S_WAITING_MILLI],
         )
 
     def integral(self, kind: int) -> list[float]:

@@ -161,7 +161,7 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
         np.int64, len(rows),
     )  # fmt: skip
     spans = recorder.spans[rows[:, None], [T_NODES, T_LEAVES]]
-    return jtted(spans, _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
+    return jtted(spans.astype(np.int64), _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
 def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, end: int) -> Any:

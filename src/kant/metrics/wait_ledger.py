@@ -23,6 +23,7 @@ from kant.cluster.columns import (
     J_USER,
     J_WAITED,
     Table,
+    longer,
 )
 from kant.cluster.state import ClusterState
 from kant.metrics.result import Ints, JobTable
@@ -187,7 +188,7 @@ class Ledger:
 
     def _row(self, row: int) -> Table:
         while row >= len(self.spent):
-            self.spent = np.concatenate([self.spent, np.zeros_like(self.spent)])
+            self.spent = longer(self.spent)
         own: Table = self.spent[row]
         return own
 

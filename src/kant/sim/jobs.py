@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from kant.model.cut import blocks_for, pods_of
 from kant.model.event import JobSubmitted
@@ -15,12 +17,20 @@ from kant.model.mig import profile_on, usual_milli
 from kant.model.node import ClusterSpec
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.sim.options import SimOptions
-from kant.workload.workload import Workload
+from kant.workload.workload import Workload, only_value
 
 CHUNK = 8192
 
 NAMES = ("", *LEVELS)
 """The levels by the codes of a workload."""
+
+PODS = ("pods", "gpus", "milli", "cpu")
+WHERE = ("island", "mig", "models", "queue")
+SHAPE = ("memory", "segment", "segment_within", "floor")
+"""The columns that the groups of a job depend on."""
+
+LARGE = 1 << 31
+"""Two numbers below it make one of 62 bits."""
 
 Groups = tuple[PodGroup, ...]
 
@@ -124,31 +134,28 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
     estimate = estimates(workload, options, truth, seed)
     limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else np.full(len(truth), -1)
     rigid = options.static or options.speed == "interval-overhead"  # these know one size only
-    floors = np.zeros_like(workload.floor) if rigid else workload.floor
     columns = (
-        workload.submit, workload.pods, workload.gpus, workload.milli, workload.cpu, workload.memory,
-        workload.queue, workload.user, workload.models, workload.priority, estimate, truth, workload.overhead,
-        limits, workload.due, workload.title, workload.base_job, workload.preemptible,
-        workload.within, workload.within_required, workload.island, workload.mig, workload.segment,
-        workload.segment_within, workload.affinity, workload.apart, workload.apart_required, workload.near, floors,
+        workload.submit, workload.queue, workload.user, workload.models, workload.priority, estimate, truth,
+        workload.overhead, limits, workload.due, workload.title, workload.base_job, workload.preemptible,
+        workload.within, workload.within_required, workload.affinity, workload.apart, workload.apart_required,
+        workload.near, workload.training,
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
-    profiles = workload.profiles
+    kinds, asked = _alike(workload, (*PODS, *WHERE, *SHAPE))
+    made: list[Groups | None] = [None] * len(asked)
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
     retries = options.retries
     for first in range(0, len(workload), CHUNK):
         span = slice(first, first + CHUNK)
-        trained = workload.training[span].tolist()
-        rows = zip(workload.ids[span], *(column[span].tolist() for column in columns), trained, strict=True)
+        varied = [_values(column, span) for column in columns]
+        rows = zip(workload.ids[span], kinds[span].tolist(), *varied, strict=False)
         for (
-            name, submit, pods, gpus, milli, cpu, memory, queue, user, model, priority, guess, runtime, overhead,
-            limit, due, title, base, preemptible, level, required, island, mig, segment, segment_level,
-            affinity, apart, apart_required, near, floor, training,
+            name, kind, submit, queue, user, model, priority, guess, runtime, overhead, limit, due, title, base,
+            preemptible, level, required, affinity, apart, apart_required, near, training,
         ) in rows:  # fmt: skip
-            groups = gangs.of(
-                pods, gpus, milli, cpu, memory, island, profiles[mig], models[model], segment, segment_level, floor,
-                queues[queue],
-            )  # fmt: skip
+            groups = made[kind]
+            if groups is None:
+                groups = made[kind] = _groups(workload, gangs, asked.item(kind), rigid)
             job = Job(
                 name, submit, groups, queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
@@ -159,6 +166,47 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
             yield JobSubmitted(submit, job, runtime, overhead)
 
 
+def _groups(workload: Workload, gangs: Gangs, row: int, rigid: bool) -> Groups:
+    """The groups of one job. A `rigid` gang has no floor."""
+    pods, gpus, milli, cpu = (getattr(workload, name).item(row) for name in PODS)
+    island, profile, models, queue = _where(workload, row)
+    memory, segment, level, floor = (getattr(workload, name).item(row) for name in SHAPE)
+    return gangs.of(
+        pods, gpus, milli, cpu, memory, island, profile, models, segment, level, 0 if rigid else floor, queue=queue
+    )
+
+
+def _where(workload: Workload, row: int) -> tuple[int, str, tuple[str, ...], str]:
+    """What a job says of the nodes on which its pods may be: island, MIG profile, GPU models, queue."""
+    mig, models, queue = workload.mig.item(row), workload.models.item(row), workload.queue.item(row)
+    return workload.island.item(row), workload.profiles[mig], workload.model_sets[models], workload.queues[queue]
+
+
+def _values(column: np.ndarray, span: slice) -> Iterator[int]:
+    """Part of a column as integers; one value for all jobs is not written out."""
+    value = only_value(column)
+    return iter(column[span].tolist()) if value is None else repeat(value)
+
+
+def _alike(workload: Workload, names: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Which jobs are alike in these columns: for each job the number of its kind, for each kind a job of it."""
+    code, kinds = np.zeros(len(workload), dtype=np.int64), 1
+    for name in names:
+        column = getattr(workload, name)
+        if not len(column) or only_value(column) is not None:
+            continue
+        low, width = int(column.min()), int(column.max()) - int(column.min()) + 1
+        if width > LARGE:
+            known, column = np.unique(column, return_inverse=True)
+            low, width = 0, len(known)
+        if kinds > LARGE:
+            known, code = np.unique(code, return_inverse=True)
+            kinds = len(known)
+        code, kinds = code * width + (column - low), kinds * width
+    _, jobs, numbers = np.unique(code, return_index=True, return_inverse=True)
+    return numbers.astype(np.int32), jobs
+
+
 def typical_pods(
     workload: Workload, gangs: Gangs, share: float, pools_of: Callable[[tuple[str, ...], tuple[str, int]], int]
 ) -> np.ndarray:
@@ -167,23 +215,14 @@ def typical_pods(
     Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` gives
     the pools that admit a set of GPU models and a MIG profile of a size ("", 0: no such wish), as bits.
     """
-    columns = (
-        workload.pods,
-        workload.gpus,
-        workload.milli,
-        workload.cpu,
-        workload.models,
-        workload.island,
-        workload.mig,
-        workload.queue,
-    )
-    kinds, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
+    numbers, jobs = _alike(workload, (*PODS, *WHERE))
     tally: dict[tuple[int, int, int, tuple[str, ...], str], int] = {}
-    for (pods, gpus, milli, cpu, model, island, mig, queue), count in zip(kinds.tolist(), counts.tolist(), strict=True):
-        profile, models, own = workload.profiles[mig], workload.model_sets[model], workload.queues[queue]
-        for group in gangs.of(pods, gpus, milli, cpu, 0, island, profile, models, queue=own):
+    for row, count in zip(jobs.tolist(), np.bincount(numbers, minlength=len(jobs)).tolist(), strict=True):
+        pods, gpus, milli, cpu = (getattr(workload, name).item(row) for name in PODS)
+        island, profile, models, queue = _where(workload, row)
+        for group in gangs.of(pods, gpus, milli, cpu, 0, island, profile, models, queue=queue):
             demand = group.demand
-            key = (demand.cpu, demand.milli if demand.gpus else 0, demand.gpus, workload.model_sets[model], demand.mig)
+            key = (demand.cpu, demand.milli if demand.gpus else 0, demand.gpus, models, demand.mig)
             tally[key] = tally.get(key, 0) + group.count * count
     ranked = sorted(tally.items(), key=lambda entry: (entry[1], entry[0]), reverse=True)
     rows, seen, total = [], 0, sum(tally.values())

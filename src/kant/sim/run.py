@@ -180,6 +180,8 @@ class Run:
 
     def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:
         """Run the `total` submissions, which come in order of time, to the end and sum up."""
+        rows = len(self.state.ids) + total
+        self.state.jobs, self.recorder.spans = c.longer(self.state.jobs, rows), c.longer(self.recorder.spans, rows)
         self.recorder.observe(self.begin)
         if self.curve is not None:
             self.curve.observe(0)

@@ -114,8 +114,19 @@ def _same(value: int, length: int) -> Ints:
     return np.broadcast_to(np.int64(value), length)
 
 
+def only_value(column: Ints) -> int | None:
+    """The value that all jobs have, where it is stored once."""
+    return int(column[0]) if column.strides == (0,) and len(column) else None
+
+
+def _once(column: Ints) -> Ints:
+    """The same column, stored once where all jobs have one value."""
+    return _same(int(column[0]), len(column)) if len(column) and (column == column[0]).all() else column
+
+
 def _taken(column: Ints, index: Ints) -> Ints:
-    return _same(int(column[0]), len(index)) if column.strides == (0,) and len(column) else column[index]
+    value = only_value(column)
+    return column[index] if value is None else _same(value, len(index))
 
 
 def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns: object) -> Workload:
@@ -128,7 +139,7 @@ def make_workload(name: str, submit: Ints, runtime: Ints, gpus: Ints, **columns:
         "affinity": 0, "apart": 0, "apart_required": 0, "near": 0, "floor": 0, "training": 0,
     }  # fmt: skip
     filled: dict[str, object] = {key: _same(value, n) for key, value in defaults.items()}
-    filled.update(columns)
+    filled |= {key: _once(value) if key in COLUMNS else value for key, value in columns.items()}  # type: ignore[arg-type]
     filled.setdefault("ids", [str(i) for i in range(n)])
     filled.setdefault("origin", int(submit[0]) if n else 0)
-    return Workload(name=name, submit=submit, runtime=runtime, gpus=gpus, **filled)  # type: ignore[arg-type]
+    return Workload(name=name, submit=submit, runtime=runtime, gpus=_once(gpus), **filled)  # type: ignore[arg-type]

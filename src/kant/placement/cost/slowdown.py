@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
@@ -21,13 +22,15 @@ T_GPUS, T_GPU_NODES, T_GPU_HBDS = 2, 3, 4
 T_LARGEST = 5  # most of them in one node, HBD, leaf, spine, superspine
 SPANS_WIDTH = 10
 
+SpanRows = NDArray[np.int32]
+
 COLUMNS = (c.HBD, c.LEAF, c.SPINE, c.SUPERSPINE)
 DEPTH = 1 + len(COLUMNS)
 _LEAF = 2  # among these levels
 
 
 @compiled
-def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: Table, row: int) -> None:
+def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: SpanRows, row: int) -> None:
     """Write the columns above for the gang of `pieces` into a row of `spans`.
 
     `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` is one that it has not met.
@@ -130,13 +133,13 @@ class Slowdowns:
         self._stamp = 0
         self._fleet = state.fleet_version
 
-    def spans(self, allocation: Allocation) -> Table:
+    def spans(self, allocation: Allocation) -> SpanRows:
         """Where a gang lies, in the columns above."""
-        spans: Table = np.empty((1, SPANS_WIDTH), dtype=np.int64)
+        spans: SpanRows = np.empty((1, SPANS_WIDTH), dtype=np.int32)
         self.write_spans(allocation, spans, 0)
         return spans.reshape(-1)
 
-    def write_spans(self, allocation: Allocation, spans: Table, row: int) -> None:
+    def write_spans(self, allocation: Allocation, spans: SpanRows, row: int) -> None:
         """Write where a gang lies into a row of `spans`. Numba takes long to make an array for the caller."""
         self._stamp += 1
         if self._seen.shape[1] < len(self.state.table):
@@ -158,7 +161,7 @@ class Slowdowns:
                 self._trainings[shape] = own.ask.training
         return found
 
-    def of(self, shape: int, spans: Table) -> int:
+    def of(self, shape: int, spans: SpanRows) -> int:
         """The slowdown of a gang of this shape that lies so."""
         best, key = self.best(shape), (shape, *spans[T_GPUS:].tolist())
         found = self._known.get(key)
@@ -166,7 +169,7 @@ class Slowdowns:
             found = self._known[key] = self._slowdown(shape, spans, best)
         return found
 
-    def _slowdown(self, shape: int, spans: Table, best: Table) -> int:
+    def _slowdown(self, shape: int, spans: SpanRows, best: Table) -> int:
         gpus = int(spans[T_GPUS])
         if gpus <= 1:
             return FULL
@@ -178,6 +181,6 @@ class Slowdowns:
         return slowdown(default_model(gpus), self.state.spec.fabric, _named(spans), _named(best))
 
 
-def _named(spans: Table) -> Spans:
+def _named(spans: Table | SpanRows) -> Spans:
     gpus, nodes, hbds, node, hbd, leaf, spine, superspine = spans[T_GPUS:].tolist()
     return Spans(gpus, nodes, hbds, (node, hbd, leaf, spine, superspine))
