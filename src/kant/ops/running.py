@@ -9,11 +9,12 @@ from typing import Any
 
 from msgspec import UNSET
 
-from kant.client.generated import JobRow, JobUpdate, Question, ReservationWish, Submission
+from kant.client.generated import JobRow, JobUpdate, Question, ReservationWish
 from kant.client.kant import Kant
 from kant.live.sentences import public_id
 from kant.model.errors import InputError
 from kant.model.event import JobStarted
+from kant.model.submission import Submission
 from kant.model.units import SECOND, parse_duration
 from kant.ops.foresight import foresee
 from kant.ops.orders import (
@@ -275,7 +276,7 @@ def _submission(order: Submit) -> Submission:
         raise InputError("submit, within", "nothing: jobs of this Kant name no level of the fabric", order.within)
     env = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     return Submission(
-        command=list(order.command), workdir=str(Path.cwd()), env=env, name=order.name, queue=order.queue,
+        command=order.command, workdir=str(Path.cwd()), env=env, name=order.name, queue=order.queue,
         priority=order.priority, gpus=order.gpus * order.pods, time_s=parse_duration(order.time, "time") / SECOND,
         preemptible=order.preemptible,
     )  # fmt: skip

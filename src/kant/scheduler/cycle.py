@@ -12,9 +12,9 @@ from kant.queueing.forecast import Forecast
 from kant.queueing.growth import Growth
 from kant.queueing.limits import Limits
 from kant.queueing.node_replacement import replace_lost_nodes
-from kant.queueing.pending import PendingQueue
 from kant.queueing.rejection import reject_impossible
-from kant.scheduler.profile import Profile, draws
+from kant.scheduler.parts import is_idle, pending_queue
+from kant.scheduler.profile import Profile
 
 
 class Scheduler:
@@ -30,10 +30,7 @@ class Scheduler:
         self.state = state
         self.profile = profile
         self.seed = seed
-        self._evictors = profile.evictors
-        ahead = profile.discipline.forecasts
-        looks_at_running = ahead or not profile.discipline.buckets or profile.order.moving or profile.order.remembers
-        self._may_be_idle = not looks_at_running
+        self._evictors, self._may_be_idle = profile.evictors, not profile.looks_at_running
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -42,12 +39,7 @@ class Scheduler:
         self._layout = state.layout
         self.snapshot = Snapshot(state)
         self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
-        by, bucket_of = profile.preemption, profile.discipline.bucket if profile.discipline.buckets else None
-        fair, by_chance = by is not None and by.reclaim == "fair-share", draws(profile.placement)
-        self.pending = PendingQueue(
-            state, profile.order, profile.requeue, bucket_of, by is not None, by_chance, fair, self.placer.may_fit
-        )
-        self.pending.keeps_priority = profile.keeps_priority
+        self.pending = pending_queue(state, profile, self.placer)
         self.limits = Limits(state)
         self.growth = Growth(state, profile.elastic)
         ahead = profile.discipline.forecasts
@@ -56,20 +48,12 @@ class Scheduler:
 
     def cycle(self, now: int) -> Plan:
         """What to do at `now`, given everything that has been applied to the state."""
-        if self._is_idle():
+        if self._may_be_idle and is_idle(self.state):
             return Plan(now, [])
         cycle = self.begin(now)
         run_cycle(cycle, self.profile, self.limits, self.growth)
         self.snapshot.previous = now
         return cycle.plan
-
-    def _is_idle(self) -> bool:
-        """Whether a cycle could decide nothing: nobody waits, and nobody who runs may have to stop, move or grow."""
-        state = self.state
-        if state.pending or not self._may_be_idle or state.limits_runs or state.elastic or state.burst_replicas:
-            return False
-        tree, health = state.quota_usage.tree, state.health
-        return not (health.drains or health.broken) and (tree is None or all(tree.runs))
 
     def begin(self, now: int) -> CyclePlan:
         """An empty plan at `now`, before a snapshot and a queue that are up to date."""

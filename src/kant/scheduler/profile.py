@@ -67,6 +67,12 @@ class Profile:
         return self.order.by_priority and self.discipline.takes_back is not None
 
     @property
+    def looks_at_running(self) -> bool:
+        """Whether a cycle may decide something about running jobs though nobody waits."""
+        order, discipline = self.order, self.discipline
+        return discipline.forecasts or not discipline.buckets or order.moving or order.remembers
+
+    @property
     def evictors(self) -> tuple[Evictor | None, Evictor | None]:
         """What frees capacity for jobs that do not fit: where all are of one priority, and where priority is kept."""
         return self.preemption, self.preemption or self.discipline.takes_back
