@@ -168,9 +168,9 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
 
 def _groups(workload: Workload, gangs: Gangs, row: int, rigid: bool) -> Groups:
     """The groups of one job. A `rigid` gang has no floor."""
-    pods, gpus, milli, cpu = (getattr(workload, name).item(row) for name in PODS)
+    pods, gpus, milli, cpu = [getattr(workload, name).item(row) for name in PODS]
     island, profile, models, queue = _where(workload, row)
-    memory, segment, level, floor = (getattr(workload, name).item(row) for name in SHAPE)
+    memory, segment, level, floor = [getattr(workload, name).item(row) for name in SHAPE]
     return gangs.of(
         pods, gpus, milli, cpu, memory, island, profile, models, segment, level, 0 if rigid else floor, queue=queue
     )
@@ -218,7 +218,7 @@ def typical_pods(
     numbers, jobs = _alike(workload, (*PODS, *WHERE))
     tally: dict[tuple[int, int, int, tuple[str, ...], str], int] = {}
     for row, count in zip(jobs.tolist(), np.bincount(numbers, minlength=len(jobs)).tolist(), strict=True):
-        pods, gpus, milli, cpu = (getattr(workload, name).item(row) for name in PODS)
+        pods, gpus, milli, cpu = [getattr(workload, name).item(row) for name in PODS]
         island, profile, models, queue = _where(workload, row)
         for group in gangs.of(pods, gpus, milli, cpu, 0, island, profile, models, queue=queue):
             demand = group.demand

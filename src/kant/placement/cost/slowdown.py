@@ -149,9 +149,7 @@ class Slowdowns:
     def best(self, shape: int) -> Table:
         """The best spans of a shape, by its index."""
         if self._fleet != self.state.fleet_version:
-            self._fleet = self.state.fleet_version
-            self._best.clear()
-            self._known.clear()
+            self._begin_anew()
         found = self._best.get(shape)
         if found is None:
             shapes = self.state.shapes
@@ -163,11 +161,19 @@ class Slowdowns:
 
     def of(self, shape: int, spans: SpanRows) -> int:
         """The slowdown of a gang of this shape that lies so."""
-        best, key = self.best(shape), (shape, *spans[T_GPUS:].tolist())
+        if self._fleet != self.state.fleet_version:
+            self._begin_anew()
+        key = (shape, *spans[T_GPUS:].tolist())
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._slowdown(shape, spans, best)
+            found = self._known[key] = self._slowdown(shape, spans, self.best(shape))
         return found
+
+    def _begin_anew(self) -> None:
+        """What is best depends on the nodes that there are, which are others now."""
+        self._fleet = self.state.fleet_version
+        self._best.clear()
+        self._known.clear()
 
     def _slowdown(self, shape: int, spans: SpanRows, best: Table) -> int:
         gpus = int(spans[T_GPUS])
