@@ -266,7 +266,7 @@ class Shapes:
             required=ask.required,
             cuts=cuts_of(groups),
             affinity=ask.affinity,
-            reach=(pools, ask.node_sets),
+            reach=(pools, tuple(sorted(set(ask.node_sets)))),
             ceiling=tuple(group.count for group in ask.groups) if elastic else (),
             numbers=ask.numbers or tuple(range(len(groups))),
         )
