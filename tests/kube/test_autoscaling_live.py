@@ -78,6 +78,7 @@ def test_kubectl_kant_why_names_the_nodes_that_would_start_a_gang_and_they_do(
             (more,) = why["more_nodes"]  # type: ignore[misc]
             assert json.loads(json.dumps(more)) == {
                 "count": 3, "like": "n0", "gpus": 8, "model": "H100", "sentence": "3 more nodes like n0 (8 H100)",
+                "quotas": [], "remedy": "3 more nodes like n0 (8 H100) come",
             }  # fmt: skip
             await api.create_all([make_node(f"more-{i}", labels=labels) for i in range(3)])
             await until(api, lambda pods: len(bound(pods)) == 5)

@@ -193,7 +193,7 @@ def test_what_is_submitted_can_be_asked_about_and_ordered(kant: Up, session: req
             case.validate_response(response, checks=[each for each in CHECKS if each is not negative_data_rejection])
 
     chains = settings(
-        max_examples=examples(16), stateful_step_count=10, deadline=None, database=None, derandomize=True,
+        max_examples=examples(40), stateful_step_count=10, deadline=None, database=None, derandomize=True,
         phases=(Phase.generate,), suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     Chain.run(settings=chains)

@@ -82,4 +82,4 @@ def test_slurms_lines_are_understood(kant: Up, tmp_path: Path) -> None:
     kant.over(job)
     assert [(tmp_path / f"slurm-{job}.{end}").read_text() for end in ("out", "err")] == ["out\n", "err\n"]
     script.write_text("#!/bin/sh\n#SBATCH --open-mode=append\ntrue\n")
-    assert "--open-mode" in verb("submit", "--home", kant.home, script).refusal()
+    assert "--open-mode=append has no meaning" in verb("submit", "--home", kant.home, script).err

@@ -56,7 +56,8 @@ def alloc(
     **options: Any,
 ) -> int:
     """Wait for GPUs, and open a shell on them. They are given back when it ends."""
-    return begin(None if shell else ("sleep", "infinity"), options, home, escape, stays=shell)
+    named = {"name": "alloc"} | options
+    return begin(None if shell else ("sleep", "infinity"), named, home, escape, stays=shell)
 
 
 def attach(

@@ -95,7 +95,9 @@ def fork(
     follower.settle(work.left, past.now)
     if cluster is not None and cluster != header.cluster:
         run.cluster = cluster
-        run.execution.happen(NodesJoined(past.now, cluster.nodes[len(header.cluster.nodes) :]))
+        new = tuple(node for node in cluster.nodes if node.name not in run.state.node_index)
+        if new:
+            run.execution.happen(NodesJoined(past.now, new))
         run.recorder.serviced(len(header.cluster.nodes), past.now)
     _begin(run, past)
     run.faults = _faults(run, past, drains)
