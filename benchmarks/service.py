@@ -41,12 +41,12 @@ def measure() -> Iterator[Figure]:
 
 def pages(folder: Path) -> Iterator[Figure]:
     """Milliseconds for a page of 100 of very many jobs: the median of 50."""
-    store, wish = Store(folder / "kant.db"), Submission(command=("true",), workdir="/", env={"PATH": "/bin"})
-    digest = digest_of(msgspec.json.encode(wish))
+    store, request = Store(folder / "kant.db"), Submission(command=("true",), workdir="/", env={"PATH": "/bin"})
+    digest = digest_of(msgspec.json.encode(request))
     for first in range(1, JOBS + 1, 20_000):
         records = [
             JobRecord(
-                seq, str(seq), wish, digest, f"user{seq % 7}", seq,
+                seq, str(seq), request, digest, f"user{seq % 7}", seq,
                 JobPhase.FAILED if seq % 1000 == 0 else JobPhase.FINISHED, started=seq, ended=seq, attempt=1, code=0,
             )
             for seq in range(first, min(first + 20_000, JOBS + 1))

@@ -71,9 +71,9 @@ def array(home: Path, jobs: int) -> tuple[float, float, float]:
         if jobs:
             asker = threading.Thread(target=ask)
             asker.start()
-            wish = {"command": COMMAND, "workdir": "/", "env": {"PATH": os.environ["PATH"]}, "cpus": 0}
+            request = {"command": COMMAND, "workdir": "/", "env": {"PATH": os.environ["PATH"]}, "cpus": 0}
             sent = time.perf_counter()
-            client.post("/v1/jobs", wish | {"array": list(range(jobs))})
+            client.post("/v1/jobs", request | {"array": list(range(jobs))})
             while client.get("/v1/jobs", state=LIVE, limit=1)["jobs"]:
                 time.sleep(0.1)
             rate = jobs / (time.perf_counter() - sent)
@@ -85,10 +85,10 @@ def array(home: Path, jobs: int) -> tuple[float, float, float]:
 def expected_starts(home: Path) -> float:
     """Seconds of the slowest answer to when a job is expected to start, once there is a forecast."""
     with kant_up(home, "8x8") as client:
-        wish = {"command": ("sleep", "600"), "workdir": "/", "env": {"PATH": os.environ["PATH"]}, "grace_s": 0.1}
+        request = {"command": ("sleep", "600"), "workdir": "/", "env": {"PATH": os.environ["PATH"]}, "grace_s": 0.1}
         arrays = []
         for gpus in range(1, 9):
-            own = wish | {"gpus": gpus, "time_s": 600.0 * gpus, "array": list(range(WAITING // 8))}
+            own = request | {"gpus": gpus, "time_s": 600.0 * gpus, "array": list(range(WAITING // 8))}
             arrays.append(client.post("/v1/jobs", own)["jobs"][0].partition("_")[0])
         names = [row["id"] for row in client.get("/v1/jobs", state="waiting", limit=1000)["jobs"]]
         while not all(row["expected_us"] for row in client.get("/v1/eta", job=names[-1])["jobs"]):

@@ -174,6 +174,6 @@ def test_asking_changes_nothing_and_a_journal_tells_the_same(tmp_path: Path) -> 
     assert observed(path, None) == observed(None, None)
     ended = end_of(path)
     assert observed(None, observer) == observed(None, None)
-    standing = state_at(path, keep_answers=True)
-    assert standing.answers is not None and standing.answers.remember().asked == seen[0].remember().asked > 5
-    assert standing.answers.calibration() == seen[0].calibration()
+    rebuilt = state_at(path, keep_answers=True)
+    assert rebuilt.answers is not None and rebuilt.answers.remember().asked == seen[0].remember().asked > 5
+    assert rebuilt.answers.calibration() == seen[0].calibration()

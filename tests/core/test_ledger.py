@@ -161,9 +161,9 @@ def test_the_ledger_of_a_journal_is_that_of_the_run(tmp_path: Path) -> None:
                 jobs, make_cluster(8, 8), parse_profile(text, "mine"), queue_config=queue_config,
                 hooks=RunHooks(journal=file.write, ledger=True),
             )  # fmt: skip
-        standing = state_at(path, keep_ledger=True)
-        assert standing.ledger is not None and result.wait_by_cause is not None
-        for cause, column in standing.ledger.columns(standing.now).items():
+        rebuilt = state_at(path, keep_ledger=True)
+        assert rebuilt.ledger is not None and result.wait_by_cause is not None
+        for cause, column in rebuilt.ledger.columns(rebuilt.now).items():
             assert column.tolist() == result.wait_by_cause[cause].tolist(), (name, cause)
 
 

@@ -222,7 +222,7 @@ def test_the_page_shows_a_gang_without_a_place_for_its_rules_as_waiting() -> Non
     def row() -> dict[str, Any]:
         found = shown.job("ml/g")["job"]
         assert shown.jobs((found["phase"],), "", "", None, 9)["jobs"] == [found]
-        assert shown.standing("ml/g") == (found["phase"], found["waits"])
+        assert shown.phase_of("ml/g") == (found["phase"], found["waits"])
         return found
 
     for _ in range(2):  # once more in the next state

@@ -41,7 +41,7 @@ from kant.kube.serve.asked import NoForecastError, NotYetError, Question
 from kant.kube.translate.annotations import RUNTIME
 from kant.kube.translate.crds import API
 from kant.kube.user.leader_words import TRIES, words_of_leader
-from kant.kube.user.standing import RebuiltState, _names
+from kant.kube.user.rebuilt_state import RebuiltState, _names
 from kant.live.core import Core
 from kant.live.start_forecasts import StartForecasts, nobody
 from kant.model.errors import InputError
@@ -250,7 +250,7 @@ def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeypatch: 
     core.happen(JobSubmitted(0, Job(id="default/a", groups=(PodGroup(1, Demand(9)),), submit=0)))
     core.settled()
     stands = RebuiltState(core.scheduler, core.now, core.zero, {("default", "a-0"): "default/a"}, {})
-    monkeypatch.setattr("kant.kube.user.standing.standing", lambda driver, only: stands)
+    monkeypatch.setattr("kant.kube.user.rebuilt_state.rebuilt_state", lambda driver, only: stands)
     monkeypatch.setattr("kant.cli.leader.SOON", 0.01)
     driver: Any = SimpleNamespace(core=core)
 

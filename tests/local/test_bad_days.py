@@ -287,11 +287,19 @@ def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kant.db"
         store = Store(path)
-        wishes = [Submission(command=("echo", "x" * 50 * i), workdir="/") for i in range(40)]
+        submissions = [Submission(command=("echo", "x" * 50 * i), workdir="/") for i in range(40)]
         store.write(
             [
-                JobRecord(i, str(i), wish, store_module.digest_of(msgspec.json.encode(wish)), "ann", i, JobPhase.HELD)
-                for i, wish in enumerate(wishes, start=1)
+                JobRecord(
+                    i,
+                    str(i),
+                    submission,
+                    store_module.digest_of(msgspec.json.encode(submission)),
+                    "ann",
+                    i,
+                    JobPhase.HELD,
+                )
+                for i, submission in enumerate(submissions, start=1)
             ]
         )
         store.close()
@@ -303,7 +311,7 @@ def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(
         path.write_bytes(damaged)
         try:
             store = Store(path)
-            assert [record.submission for record in store.live()] == wishes, "what is read is what was written"
+            assert [record.submission for record in store.live()] == submissions, "what is read is what was written"
             store.close()
         except InputError as error:
             assert "a store that is whole" in str(error) and "salvages its jobs" in str(error)

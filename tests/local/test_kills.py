@@ -95,10 +95,10 @@ def at_the_worst(rng: random.Random) -> Callable[[], None]:
 def submit(client: ServiceClient, home: Path, number: int, rng: random.Random) -> str | None:
     """The id of a new job; None where nobody answered, so that nobody knows."""
     code, gpus = number % 3, rng.choice((1, 1, 2, 4, 8))
-    wish = asked(home, SCRIPT, gpus=gpus, name=f"job{number}")
-    wish["command"] += ["sh", f"{rng.uniform(0.05, 0.4):.2f}", str(code)]
+    job = asked(home, SCRIPT, gpus=gpus, name=f"job{number}")
+    job["command"] += ["sh", f"{rng.uniform(0.05, 0.4):.2f}", str(code)]
     try:
-        return str(client.post("/v1/jobs", wish)["jobs"][0])
+        return str(client.post("/v1/jobs", job)["jobs"][0])
     except InputError:
         return None
 

@@ -14,7 +14,7 @@ from tests.cli.command import kant as command
 from tests.local.up import Up, asked, eventually
 
 from kant.model.errors import InputError
-from kant.service.humble import most_memory
+from kant.service.low_priority import most_memory
 from kant.service.memory_left import memory_left
 from kant.service.whatif import BusyError, Desk, Futures, TooLongError
 from kant.sim.whatif_request import Question

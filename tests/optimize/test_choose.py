@@ -14,7 +14,7 @@ from kant.cluster.state import ClusterState
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
 from kant.optimize.calendar.booking import Booking
-from kant.optimize.calendar.choose import Choice, Taken, Wish, choose, lines_of
+from kant.optimize.calendar.choose import Choice, Request, Taken, choose, lines_of
 from kant.optimize.calendar.week import book
 
 
@@ -25,40 +25,40 @@ def cluster(nodes: int, gpus: int = 2, leaf: int = 2) -> ClusterSpec:
 def test_a_reservation_lies_in_one_node_if_it_can_and_where_it_leaves_least() -> None:
     spec = cluster(3)
     there = [Taken("job 1", 0, 9, {1: 0b01})]
-    found = choose(spec, Wish("r", 1, 0, 5), there, 0)
+    found = choose(spec, Request("r", 1, 0, 5), there, 0)
     assert (found.held, found.moved, found.line) == ({1: 0b10}, {}, "n1")
-    assert choose(spec, Wish("r", 2, 0, 5), there, 0).held == {0: 0b11}
-    assert choose(spec, Wish("r", 4, 0, 5, "leaf"), [], 0).held == {0: 0b11, 1: 0b11}
-    assert choose(spec, Wish("r", 3, 0, 5), there, 0).collide == ("job 1",)
+    assert choose(spec, Request("r", 2, 0, 5), there, 0).held == {0: 0b11}
+    assert choose(spec, Request("r", 4, 0, 5, "leaf"), [], 0).held == {0: 0b11, 1: 0b11}
+    assert choose(spec, Request("r", 3, 0, 5), there, 0).collide == ("job 1",)
 
 
 def test_who_is_in_the_way_is_said_and_when_it_fits() -> None:
     spec = cluster(2)
     there = [Taken("job 1", 0, 7, {0: 0b11}), Taken("old", 2, 4, {1: 0b01}), Taken("later", 20, 30, {1: 0b11})]
-    found = choose(spec, Wish("r", 4, 0, 5), there, 0)
+    found = choose(spec, Request("r", 4, 0, 5), there, 0)
     assert not found.held and len(found.collide) == 1 and found.minimal and found.later == 7
 
 
 def test_others_move_along_their_line_where_that_makes_room() -> None:
     spec = cluster(1, 4)
-    a, b = Wish("a", 1, 10, 20), Wish("b", 1, 10, 20)
+    a, b = Request("a", 1, 10, 20), Request("b", 1, 10, 20)
     there = [Taken("a", 10, 20, {0: 0b0010}, a), Taken("b", 10, 20, {0: 0b1000}, b)]
-    found = choose(spec, Wish("r", 2, 12, 15), there, 0)
+    found = choose(spec, Request("r", 2, 12, 15), there, 0)
     assert len(found.moved) == 1 and found.held
-    assert not choose(spec, Wish("r", 2, 12, 15), there, 11).held, "they have begun"
+    assert not choose(spec, Request("r", 2, 12, 15), there, 11).held, "they have begun"
 
 
 def test_what_the_empty_cluster_could_not_hold_is_an_error() -> None:
     spec = ClusterSpec(
         "test", (Node("a", 4, "H100"), Node("b", 2, "A100"), Node("c", 0), Node("d", 4, "H100", mig="all-1g"))
     )
-    for wish, where in (
-        (Wish("r", 5, 0, 1), "gpus"), (Wish("r", 0, 0, 1), "gpus"), (Wish("r", 3, 0, 1, model="A100"), "gpus"),
-        (Wish("r", 1, 0, 1, model="B200"), "model"), (Wish("r", 1, 0, 1, within="rack"), "within"),
-        (Wish("r", 5, 0, 1, within="node"), "gpus"),
+    for request, where in (
+        (Request("r", 5, 0, 1), "gpus"), (Request("r", 0, 0, 1), "gpus"), (Request("r", 3, 0, 1, model="A100"), "gpus"),
+        (Request("r", 1, 0, 1, model="B200"), "model"), (Request("r", 1, 0, 1, within="rack"), "within"),
+        (Request("r", 5, 0, 1, within="node"), "gpus"),
     ):  # fmt: skip
         with pytest.raises(InputError) as refused:
-            choose(spec, wish, [], 0)
+            choose(spec, request, [], 0)
         assert refused.value.where == where
 
 
@@ -77,51 +77,55 @@ def test_nothing_is_double_booked_and_a_refusal_is_true(booked: object, jobs: ob
         if not any(each.held.get(node, 0) & bits for each in taken):
             taken.append(Taken(f"job {number}", 0, start + length, {node: bits}))
     for number, ((start, length), gpus, within) in enumerate(booked):  # type: ignore[arg-type, var-annotated]
-        wish = Wish(f"r{number}", gpus, now + start, now + start + length, within)
-        found = choose(spec, wish, taken, now)
+        request = Request(f"r{number}", gpus, now + start, now + start + length, within)
+        found = choose(spec, request, taken, now)
         stays = [each for each in taken if each.who not in found.moved]
         moves = [
-            Taken(each.who, each.start, each.end, found.moved[each.who], each.wish)
+            Taken(each.who, each.start, each.end, found.moved[each.who], each.request)
             for each in taken
             if each.who in found.moved
         ]
-        assert all(each.wish is not None and each.start > now for each in moves)
+        assert all(each.request is not None and each.start > now for each in moves)
         if not found.held:
-            assert not any(free(taken, wish, held) for line in lines_of(spec, wish) for held in places(line, wish))
+            assert not any(
+                free(taken, request, held) for line in lines_of(spec, request) for held in places(line, request)
+            )
             assert found.collide and set(found.collide) <= {each.who for each in taken}
-            assert not possible(spec, wish, taken, now)
+            assert not possible(spec, request, taken, now)
             continue
         if found.moved:
-            assert not any(free(taken, wish, held) for line in lines_of(spec, wish) for held in places(line, wish))
-        taken = [*stays, *moves, Taken(wish.name, wish.start, wish.end, found.held, wish)]
+            assert not any(
+                free(taken, request, held) for line in lines_of(spec, request) for held in places(line, request)
+            )
+        taken = [*stays, *moves, Taken(request.name, request.start, request.end, found.held, request)]
         check(spec, taken)
 
 
-def places(line: object, wish: Wish) -> list[dict[int, int]]:
-    step = line.width if wish.gpus > line.width else 1  # type: ignore[attr-defined]
-    return [dict(line.held(first, wish.gpus)) for first in range(0, line.gpus - wish.gpus + 1, step)]  # type: ignore[attr-defined]
+def places(line: object, request: Request) -> list[dict[int, int]]:
+    step = line.width if request.gpus > line.width else 1  # type: ignore[attr-defined]
+    return [dict(line.held(first, request.gpus)) for first in range(0, line.gpus - request.gpus + 1, step)]  # type: ignore[attr-defined]
 
 
-def free(taken: list[Taken], wish: Wish, held: dict[int, int]) -> bool:
+def free(taken: list[Taken], request: Request, held: dict[int, int]) -> bool:
     return not any(
-        each.start < wish.end and wish.start < each.end and any(held.get(n, 0) & b for n, b in each.held.items())
+        each.start < request.end and request.start < each.end and any(held.get(n, 0) & b for n, b in each.held.items())
         for each in taken
     )
 
 
-def possible(spec: ClusterSpec, wish: Wish, taken: list[Taken], now: int) -> bool:
+def possible(spec: ClusterSpec, request: Request, taken: list[Taken], now: int) -> bool:
     """Whether it fits with others moved along their own line, by trying all of that."""
-    for line in lines_of(spec, wish):
+    for line in lines_of(spec, request):
         movable = [
             each for each in taken
-            if each.wish is not None and each.start > now and line in lines_of(spec, each.wish)
+            if each.request is not None and each.start > now and line in lines_of(spec, each.request)
             and set(each.held) <= set(line.nodes)
         ]  # fmt: skip
         fixed = [each for each in taken if each not in movable]
-        for chosen in product(places(line, wish), *(places(line, each.wish) for each in movable if each.wish)):
+        for chosen in product(places(line, request), *(places(line, each.request) for each in movable if each.request)):
             new = list(fixed)
             fits = True
-            for own, held in zip([wish, *(each.wish for each in movable)], chosen, strict=True):
+            for own, held in zip([request, *(each.request for each in movable)], chosen, strict=True):
                 assert own is not None
                 fits = fits and free(new, own, held)
                 new.append(Taken(own.name, own.start, own.end, held, own))
@@ -132,9 +136,9 @@ def possible(spec: ClusterSpec, wish: Wish, taken: list[Taken], now: int) -> boo
 
 def check(spec: ClusterSpec, taken: list[Taken]) -> None:
     for number, one in enumerate(taken):
-        assert one.wish is None or sum(bits.bit_count() for bits in one.held.values()) == one.wish.gpus
-        assert one.wish is None or dict(one.held) in [
-            p for line in lines_of(spec, one.wish) for p in places(line, one.wish)
+        assert one.request is None or sum(bits.bit_count() for bits in one.held.values()) == one.request.gpus
+        assert one.request is None or dict(one.held) in [
+            p for line in lines_of(spec, one.request) for p in places(line, one.request)
         ]
         for two in taken[:number]:
             meets = one.start < two.end and two.start < one.end
@@ -159,7 +163,7 @@ def test_the_bookings_of_a_file_get_their_gpus_or_are_refused_by_name() -> None:
 
 
 def test_a_choice_is_the_same_each_time() -> None:
-    spec, wish = cluster(4), Wish("r", 3, 5, 9)
-    there = [Taken("a", 2, 7, {0: 0b11}, Wish("a", 2, 2, 7)), Taken("job 1", 0, 30, {3: 0b01})]
-    assert choose(spec, wish, there, 0) == choose(spec, wish, there, 0)
-    assert isinstance(choose(spec, wish, there, 0), Choice)
+    spec, request = cluster(4), Request("r", 3, 5, 9)
+    there = [Taken("a", 2, 7, {0: 0b11}, Request("a", 2, 2, 7)), Taken("job 1", 0, 30, {3: 0b01})]
+    assert choose(spec, request, there, 0) == choose(spec, request, there, 0)
+    assert isinstance(choose(spec, request, there, 0), Choice)

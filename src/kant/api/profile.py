@@ -74,9 +74,9 @@ class Profile:
         changed = replace(self.inner, name=title, text="", **made)
         check_zone((changed.placement, *changed.placements), title)
         if changed.order.shares and not changed.discipline.quotas:
-            heeding = [tag for tag, found in policies("discipline").items() if found.type.quotas]  # type: ignore[attr-defined]
+            honouring = [tag for tag, found in policies("discipline").items() if found.type.quotas]  # type: ignore[attr-defined]
             got = str(changed.discipline.__struct_config__.tag)
-            raise InputError(f"{title}: discipline", f"one of {', '.join(heeding)} with an order of queues", got)
+            raise InputError(f"{title}: discipline", f"one of {', '.join(honouring)} with an order of queues", got)
         return Profile(changed)
 
     @property

@@ -147,14 +147,14 @@ def _ended(client: ServiceClient, job: str, attempt: int) -> dict[str, Any] | No
 
 def _until_it_runs(client: ServiceClient, job: str) -> None:
     """Wait until a job has begun, and say why it waits."""
-    told = ""
+    last_reason = ""
     while True:
         row = client.get(client.job(job))["job"]
         if row["phase"] == "running":
             return
         if row["phase"] in ("cancelled", "rejected", "failed", "finished"):
             raise RefusedError(f"job {job}: {row['phase']}" + (f": {row['reason']}" if row["reason"] else ""))
-        if row["waits"] and row["waits"] != told:
-            told = row["waits"]
-            tell(f"job {job} waits: {printable(told)}")
+        if row["waits"] and row["waits"] != last_reason:
+            last_reason = row["waits"]
+            tell(f"job {job} waits: {printable(last_reason)}")
         time.sleep(0.2)

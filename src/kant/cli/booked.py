@@ -22,9 +22,9 @@ def booked_calendar(path: Path, at: str | None, json: bool) -> int:
     from kant.optimize.calendar.booked import booked_in, collisions
     from kant.sim.state_at import state_at
 
-    standing = state_at(path, parse_at(at))
-    state, now, estimates = standing.state, standing.now, standing.scheduler.profile.estimates
-    preempts = standing.scheduler.profile.preemption is not None
+    rebuilt = state_at(path, parse_at(at))
+    state, now, estimates = rebuilt.state, rebuilt.now, rebuilt.scheduler.profile.estimates
+    preempts = rebuilt.scheduler.profile.preemption is not None
     bookings, shared = booked_in(state, now, lambda row: estimates.end(state, row, now), preempts)
     found = collisions(bookings)
     reply = Reply(

@@ -85,8 +85,8 @@ def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str |
     if events is not None and not (webhooks or commands):
         raise InputError("--events", "--webhook or --on-event beside it", events)
     on = {"on": tuple(part for part in events.split(",") if part)} if events is not None else {}
-    told: list[dict[str, Any]] = [{"webhook": each} for each in webhooks]
-    return [each | on for each in [*told, *({"command": ("sh", "-c", each)} for each in commands)]]
+    notices: list[dict[str, Any]] = [{"webhook": each} for each in webhooks]
+    return [each | on for each in [*notices, *({"command": ("sh", "-c", each)} for each in commands)]]
 
 
 def _terminal(wished: bool, _: str) -> dict[str, int | bool]:

@@ -28,26 +28,26 @@ class JournalPlace:
         from kant.live.answers import as_json
         from kant.sim.state_at import state_at
 
-        standing = state_at(self.journal, self.at, keep_ledger=True, keep_answers=self.learn)
-        self._check(standing, job)
-        answer = history(standing, job)
+        rebuilt = state_at(self.journal, self.at, keep_ledger=True, keep_answers=self.learn)
+        self._check(rebuilt, job)
+        answer = history(rebuilt, job)
         if answer["status"] != "pending":
             return Reply(answer, lambda: _show().show_history(answer))
-        own = standing.forecast(job)
-        found = explain(standing.scheduler, job, standing.now, own.jobs[job], own.now)
+        own = rebuilt.forecast(job)
+        found = explain(rebuilt.scheduler, job, rebuilt.now, own.jobs[job], own.now)
         return Reply(answer | as_json(found), lambda: _show().show_explanation(found, answer))
 
     def eta(self, job: str | None) -> Reply:
         from kant.live.answers import expectations
         from kant.sim.state_at import state_at
 
-        standing = state_at(self.journal, self.at, keep_answers=self.learn)
-        state, now = standing.state, standing.now
+        rebuilt = state_at(self.journal, self.at, keep_answers=self.learn)
+        state, now = rebuilt.state, rebuilt.now
         if job is not None:
-            self._check(standing, job)
+            self._check(rebuilt, job)
             if state.rows[job] not in state.pending:
                 raise InputError("JOB", f"a job that waits at {clock(now)} (see `kant why`)", job)
-        rows = expectations(standing.forecast(job or ""))
+        rows = expectations(rebuilt.forecast(job or ""))
         return Reply({"time_us": now, "as_of_us": now, "jobs": rows}, lambda: _show().show_expectations(rows, now))
 
     def status(self, optimality: bool) -> Reply:
@@ -55,12 +55,12 @@ class JournalPlace:
         from kant.live.optimality import optimality_json, status_json
         from kant.sim.state_at import state_at
 
-        standing = state_at(self.journal, self.at)
-        found = status_json(standing.state, standing.now, standing.header.zero) | {"optimality": None}
+        rebuilt = state_at(self.journal, self.at)
+        found = status_json(rebuilt.state, rebuilt.now, rebuilt.header.zero) | {"optimality": None}
         if optimality:
             from kant.optimize.optimality import optimality as look
 
-            found["optimality"] = optimality_json(look(standing.scheduler, standing.now))
+            found["optimality"] = optimality_json(look(rebuilt.scheduler, rebuilt.now))
         return Reply(found, lambda: show(found))
 
     def past(self) -> Past:
@@ -68,28 +68,28 @@ class JournalPlace:
 
         return read_past(self.journal, self.at)
 
-    def _check(self, standing: StateAt, job: str) -> None:
+    def _check(self, rebuilt: StateAt, job: str) -> None:
         """Raise InputError unless the job had come by that time."""
-        if job in standing.state.rows:
+        if job in rebuilt.state.rows:
             return
-        if job in standing.coming:
-            come = clock(standing.coming[job])
-            raise InputError("--at", f"a time from {come} on, when job {job} comes", clock(standing.now))
+        if job in rebuilt.coming:
+            come = clock(rebuilt.coming[job])
+            raise InputError("--at", f"a time from {come} on, when job {job} comes", clock(rebuilt.now))
         raise InputError("JOB", f"a job of {self.journal}", job)
 
 
-def history(standing: StateAt, job: str) -> dict[str, Any]:
+def history(rebuilt: StateAt, job: str) -> dict[str, Any]:
     """What happened to a job so far, with its waits split by cause."""
     from kant.cluster.columns import J_END
     from kant.live.answers import job_facts
 
-    assert standing.ledger is not None
-    state = standing.state
+    assert rebuilt.ledger is not None
+    state = rebuilt.state
     row = state.rows[job]
-    waited = {cause: int(column[row]) for cause, column in standing.ledger.columns(standing.now).items()}
-    return job_facts(state, job, standing.now) | {
+    waited = {cause: int(column[row]) for cause, column in rebuilt.ledger.columns(rebuilt.now).items()}
+    return job_facts(state, job, rebuilt.now) | {
         "end_us": int(state.jobs[row, J_END]),
-        "rejected_because": standing.rejected.get(job),
+        "rejected_because": rebuilt.rejected.get(job),
         "waited_us": {"total": sum(waited.values())} | waited,
     }
 

@@ -154,12 +154,12 @@ class KubernetesPlace:
 
         def work(folder: Path) -> tuple[Path, int]:
             from kant.kube.connect.config import load
-            from kant.kube.user.glance import glance
+            from kant.kube.user.overview import overview
             from kant.kube.user.rebuild import record
             from kant.scheduler.profile import parse_profile
 
             config, where = load(there.kubeconfig, there.context), "the profile on the Lease of Kant"
-            text = "" if there.profile else asyncio.run(glance(config, there.system)).profile
+            text = "" if there.profile else asyncio.run(overview(config, there.system)).profile
             profile = parse_profile(text, where) if text else load_profile(there.profile or "kant")
             return asyncio.run(record(config, profile, folder))
 

@@ -103,7 +103,7 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
     from kant.insight.expected_start import StartForecast
     from kant.kube.serve.asked import NotYetError
     from kant.kube.serve.questions import NotLeadingError
-    from kant.kube.user.standing import standing
+    from kant.kube.user.rebuilt_state import rebuilt_state
     from kant.model.units import count_from
 
     only = (question.namespace, question.name)
@@ -111,7 +111,7 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
     def live() -> Live:
         if driver.core is None or not driver.core.is_settled:
             raise NotLeadingError
-        found = standing(driver, only)
+        found = rebuilt_state(driver, only)
         count_from(found.zero)
         return live_of(found, question.namespace)
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kant.kube.connect.config import Config
     from kant.kube.reconcile.workload import RuledOut
     from kant.kube.serve.asked import Question
-    from kant.kube.user.glance import Glance
-    from kant.kube.user.standing import RebuiltState
+    from kant.kube.user.overview import Overview
+    from kant.kube.user.rebuilt_state import RebuiltState
     from kant.scheduler.cycle import Scheduler
 
 SYSTEM = "kant-system"
@@ -123,9 +123,9 @@ class Live:
         job = self.job(namespace, pod)
         if job in self.ruled_out:
             asked, sentence = self.ruled_out[job]
-            told = _unforeseen(asked, sentence)
+            answer = _unforeseen(asked, sentence)
             said = {"status": "pending", "time_us": self.now, "reason": {"why": RULES}}
-            return Reply(told | said, lambda: _show_ruled_out(told, self.now))
+            return Reply(answer | said, lambda: _show_ruled_out(answer, self.now))
         answer = facts(self, job)
         if answer["status"] != "pending":
             return Reply(answer, lambda: _show_place(answer["job"], answer, self.now))
@@ -316,10 +316,10 @@ def stand(
 
     from kant.cli.own_pods import OwnPods
     from kant.kube.connect.config import load
-    from kant.kube.user.glance import glance
+    from kant.kube.user.overview import overview
 
     config = load(kubeconfig, context)
-    seen = asyncio.run(glance(config, system))
+    seen = asyncio.run(overview(config, system))
     if seen.nodes is None:
         return OwnPods(config)
     if seen.unled:
@@ -332,7 +332,7 @@ def stand(
     return alone()
 
 
-def _reckoned(config: Config, seen: Glance, profile: str, system: str, futures: bool) -> Live:
+def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures: bool) -> Live:
     """The present state of a cluster, read from its API server, under a profile: that which was seen, "" for none."""
     import asyncio
     import os
@@ -348,8 +348,8 @@ def _reckoned(config: Config, seen: Glance, profile: str, system: str, futures: 
     where = "the profile on the Lease of Kant"
     if seen.version not in ("", __version__):
         where += f" (of version {seen.version}; this is {__version__}, and --profile names another)"
-    told = seen.profile and not profile
-    own = parse_profile(seen.profile, where) if told else load_profile(profile or "kant")
+    from_leader = seen.profile and not profile
+    own = parse_profile(seen.profile, where) if from_leader else load_profile(profile or "kant")
     found = asyncio.run(rebuilt(config, own, namespace=system))
     count_from(found.zero)
     return live_of(found, config.namespace)

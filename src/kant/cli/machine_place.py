@@ -34,7 +34,7 @@ class MachinePlace:
             raise InputError(
                 "COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`"
             )
-        jobs: list[str] = self.client.post("/v1/jobs", _wish(wanted))["jobs"]
+        jobs: list[str] = self.client.post("/v1/jobs", _request(wanted))["jobs"]
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
 
@@ -42,13 +42,13 @@ class MachinePlace:
         of_all = _environment(any("slurm" in wanted for _, wanted in lines))
         if any(EXPORT in wanted for _, wanted in lines):
             of_all = {}
-        rows = [{"line": number, "job": _wish(wanted, {} if of_all else None)} for number, wanted in lines]
+        rows = [{"line": number, "job": _request(wanted, {} if of_all else None)} for number, wanted in lines]
         return Submitted(self.client.post("/v1/batches", {"lines": rows, "env": of_all})["jobs"])
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
         rows = [
             {
-                "job": _wish(stage.wanted, {}) | {"stage": stage.facts},
+                "job": _request(stage.wanted, {}) | {"stage": stage.facts},
                 "after": stage.after,
                 "after_ok": stage.after_ok,
             }
@@ -243,7 +243,7 @@ class MachinePlace:
         return read_past(Path(found["journal"]), today=found["now_us"])
 
 
-def _wish(wanted: Wanted, env: dict[str, str] | None = None) -> dict[str, Any]:
+def _request(wanted: Wanted, env: dict[str, str] | None = None) -> dict[str, Any]:
     """What is asked for, as the service takes it: a `Submission` of `model/submission.py`, with the environment of now
     unless there is another."""
     wanted = dict(wanted)

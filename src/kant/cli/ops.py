@@ -90,7 +90,7 @@ def apply(
         question = own.question(plan_id)
         return own.who.user if question and (yes or _asked(question)) else ""
 
-    return _told(lambda: own.apply(plan_id, reason, agreed()), json)
+    return _carried_out(lambda: own.apply(plan_id, reason, agreed()), json)
 
 
 @ops_app.command
@@ -105,7 +105,7 @@ def undo(
     """Take back what was applied in the last 15 minutes, as far as it can be."""
     own = _desk(where)
     transaction = own.latest("applied") if transaction == "last" else transaction
-    return _told(lambda: own.undo(transaction, reason), json)
+    return _carried_out(lambda: own.undo(transaction, reason), json)
 
 
 @ops_app.command
@@ -149,7 +149,7 @@ def _desk(where: Where) -> Desk:
     return where.opening().desk("terminal")
 
 
-def _told(act: Callable[[], dict[str, Any]], json: bool) -> int:
+def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
     """Do it and say what was done, or why it is refused."""
     import sys
 

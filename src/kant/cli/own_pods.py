@@ -140,7 +140,7 @@ class OwnPods:
     def _all(self, namespace: str) -> list[OwnJob]:
         import asyncio
 
-        from kant.kube.user.glance import own_jobs
+        from kant.kube.user.overview import own_jobs
 
         return asyncio.run(own_jobs(self.config, namespace))
 

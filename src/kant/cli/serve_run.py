@@ -57,7 +57,7 @@ def run(
     set_up(log_format)
     with alone(kept, [service.name for service in found]):
         followers = [Follower(service, _place(service, services.parent, home, kube)) for service in found]
-        follow(followers, _told())
+        follow(followers, _stop_signal())
 
 
 def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> Place:
@@ -81,7 +81,7 @@ def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) ->
     return found
 
 
-def _told() -> Any:
+def _stop_signal() -> Any:
     """An event that SIGTERM and SIGINT set."""
     import signal
     from threading import Event

@@ -42,7 +42,7 @@ def run_side_by_side(
     waiting = deque(runs)
     under_way: dict[Connection, tuple[str, BaseProcess]] = {}
     found: dict[str, RunResult] = {}
-    told = False
+    announced = False
     try:
         while under_way or (waiting and not asked):
             while waiting and len(under_way) < at_once and not asked:
@@ -50,8 +50,8 @@ def run_side_by_side(
                 line, process = _start(batch, label, profile, list(under_way))
                 under_way[line] = (label, process)
                 shown.begin(label)
-            if asked and not told:
-                told = True
+            if asked and not announced:
+                announced = True
                 for line in under_way:
                     with suppress(OSError):
                         line.send(None)

@@ -1,6 +1,6 @@
 """What a core has learned of expected starts and of run times, and what queues have used, kept for the next one.
 
-Corrections of expected starts are heeded under the very profile under which they were learned; run times are facts,
+Corrections of expected starts are honoured under the very profile under which they were learned; run times are facts,
 whatever the profile.
 """
 

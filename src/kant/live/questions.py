@@ -54,7 +54,7 @@ class Questions(ABC):
         """
 
     @abstractmethod
-    def standing(self, job: str) -> tuple[str, str]:
+    def phase_of(self, job: str) -> tuple[str, str]:
         """The phase of a job, and why it is in that phase, unless the core says so. Raises UnknownJobError."""
 
     def waited(self, job: str) -> dict[str, int] | None:
@@ -117,7 +117,7 @@ class Questions(ABC):
     async def why(self, job: str) -> dict[str, Any]:
         """Why a job waits. Of a job that does not wait in the core it gives the phase."""
         while True:
-            phase, sentence = self.standing(job)
+            phase, sentence = self.phase_of(job)
             core, _ = self.present()
             found = {"job": job, "phase": phase, "sentence": sentence, "answer": None, "waited_us": self.waited(job)}
             name = next((name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending), None)
@@ -143,7 +143,7 @@ class Questions(ABC):
     def history(self, job: str) -> dict[str, Any]:
         """What happened to a job and what was decided about it. Raises UnknownJobError."""
         core, run = self.present()
-        self.standing(job)
+        self.phase_of(job)
         told = run.history(job)
         entries, whole = self.entries(job, told, run.zero), told is not None
         own = {"time_us": core.now + run.ahead, "zero_us": run.zero}

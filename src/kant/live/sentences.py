@@ -19,7 +19,7 @@ KEPT = 60
 FIRST = 10
 MOST_NAMED = 4
 
-Told = tuple[int, str, str]
+Sentence = tuple[int, str, str]
 S = TypeVar("S", bound=Struct)
 
 
@@ -28,16 +28,16 @@ class JobSentences:
 
     def __init__(self, nodes: Sequence[str]) -> None:
         self.nodes = nodes
-        self._told: dict[int, list[Told]] = {}
+        self._sentences: dict[int, list[Sentence]] = {}
 
     def note(self, row: int, time: int, what: str, text: str) -> None:
         """Keep a sentence. `what` is one word for the kind of thing that it says."""
-        told = self._told.setdefault(row, [])
-        told.append((time, what, text))
-        if len(told) > 1 and time < told[-2][0]:
-            told.sort(key=lambda each: each[0])
-        if len(told) > KEPT:
-            del told[FIRST]
+        sentences = self._sentences.setdefault(row, [])
+        sentences.append((time, what, text))
+        if len(sentences) > 1 and time < sentences[-2][0]:
+            sentences.sort(key=lambda each: each[0])
+        if len(sentences) > KEPT:
+            del sentences[FIRST]
 
     def happened(self, row: int, event: ev.Event, ahead: int = 0) -> None:
         """Keep what an event says, if it says something to people. `ahead` is added to its time."""
@@ -61,17 +61,17 @@ class JobSentences:
 
     def of(self, row: int) -> list[dict[str, Any]]:
         """What is kept of a job, in order."""
-        return [{"time_us": time, "what": what, "sentence": text} for time, what, text in self._told.get(row, ())]
+        return [{"time_us": time, "what": what, "sentence": text} for time, what, text in self._sentences.get(row, ())]
 
     def move(self, by: int) -> None:
         """All that was said is so much later on another clock."""
-        self._told = {
-            row: [(time + by, what, text) for time, what, text in told] for row, told in self._told.items()
+        self._sentences = {
+            row: [(time + by, what, text) for time, what, text in own] for row, own in self._sentences.items()
         }  # fmt: skip
 
     def keep(self, rows: dict[int, int]) -> None:
         """Forget all other rows; these have other numbers from now on."""
-        self._told = {rows[row]: told for row, told in self._told.items() if row in rows}
+        self._sentences = {rows[row]: sentences for row, sentences in self._sentences.items() if row in rows}
 
     def _event(self, event: ev.Event) -> str:
         match event:

@@ -48,7 +48,7 @@ class Telemetry:
         self._slowdowns: Slowdowns | None = None
         self._reasons: dict[str, str] = {}
         self._count = {each._name: each for each in self.counters()}
-        self.registry.register(self.standing())
+        self.registry.register(self.gauges())
         ProcessCollector(registry=self.registry)
 
     def counters(self) -> list[Counter | Histogram | Gauge]:
@@ -79,7 +79,7 @@ class Telemetry:
         """What `counters` made for this one."""
         return list(self._count.values())
 
-    def standing(self) -> StateGauges:
+    def gauges(self) -> StateGauges:
         """What is read off the state."""
         return StateGauges(self)
 
@@ -162,9 +162,9 @@ class StateGauges(Collector):
 
     def collect(self) -> Iterator[Metric]:
         yield from self._occupancy()
-        standing = self.telemetry.stand()
-        if standing is not None:
-            state, _ = standing
+        now = self.telemetry.stand()
+        if now is not None:
+            state, _ = now
             yield from _ratios(state)
             yield from _queues(state)
             yield from self.pending(state)

@@ -216,11 +216,11 @@ class LocalDriver:
         self.jobs.block(record)
         self._awake.set()
 
-    def update(self, record: JobRecord, wish: Submission, digest: bytes) -> None:
+    def update(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
         """Let a job that waits ask for something else. Raises InputError for one that does not wait."""
         if record.phase not in (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING):
             raise InputError(f"job {record.id}", "a job that waits", str(record.phase))
-        self.jobs.change(record, wish, digest)
+        self.jobs.change(record, submission, digest)
         self._awake.set()
 
     def signal(self, record: JobRecord, name: SignalName) -> None:

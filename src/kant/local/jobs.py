@@ -66,14 +66,14 @@ class LocalJobs:
         self.by_core[name], self.core_id[record.id] = record, name
         self.core.happen(JobSubmitted(moment, job_of(record, name, came if came >= 0 else moment, self.nodes)))
 
-    def change(self, record: JobRecord, wish: Submission, digest: bytes) -> None:
+    def change(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
         """Let a job that waits ask for something else. It keeps its age."""
         name = self.core_id.get(record.id)
         came = int(self.core.state.jobs[self.core.state.rows[name], J_SUBMIT]) if name is not None else -1
         self.withdraw(record)
-        record.submission, record.digest = wish, digest
+        record.submission, record.digest = submission, digest
         self.touch(record)
-        if name is not None and (wish.array_most or came < 0):
+        if name is not None and (submission.array_most or came < 0):
             self.block(record)
         elif name is not None:
             self.enter(record, self.core.now, came)
@@ -197,14 +197,14 @@ class LocalJobs:
 
     def _postponed(self, record: JobRecord) -> str | None:
         """Why a job that comes after no other may not start yet; it is blocked again when that may have changed."""
-        wish = record.submission
-        begin = round(wish.begin * 1e6)
+        submission = record.submission
+        begin = round(submission.begin * 1e6)
         if begin > self.clock.micros():
             self.later[record.id] = begin
-            return f"it may not start before {datetime.fromtimestamp(wish.begin).isoformat(' ', 'seconds')}"
-        if wish.array_most and len(self.inside.get(record.array, ())) >= wish.array_most:
+            return f"it may not start before {datetime.fromtimestamp(submission.begin).isoformat(' ', 'seconds')}"
+        if submission.array_most and len(self.inside.get(record.array, ())) >= submission.array_most:
             self.throttled.setdefault(record.array, {})[record.id] = None
-            return f"of its array {wish.array_most} wait or run, and not more at once"
+            return f"of its array {submission.array_most} wait or run, and not more at once"
         return None
 
     def _make_room(self, record: JobRecord) -> None:

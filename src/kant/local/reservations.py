@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from kant.live.core import Core
 from kant.local.submission import indices
@@ -21,8 +21,8 @@ from kant.model.event import BookingEnded, GpusBooked
 from kant.model.node import ClusterSpec
 from kant.model.submission import Text
 from kant.model.units import FOREVER, GPU, SECOND
-from kant.optimize.calendar.choose import Choice, Held, Taken, Wish, choose
-from kant.optimize.calendar.standing import standing
+from kant.optimize.calendar.choose import Choice, Held, Request, Taken, choose
+from kant.optimize.calendar.occupied import occupied
 
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 MOST = 1000
@@ -51,7 +51,7 @@ class ReservationWish(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 class Reservation(Struct):
     """A reservation as it is kept. Times are microseconds since the Unix epoch; `held`: the GPUs as bits, by node."""
 
-    wish: ReservationWish
+    request: ReservationWish = field(name="wish")  # as files of earlier versions say it
     user: str
     start: int
     end: int
@@ -76,9 +76,9 @@ class LocalReservations:
             for name, bits in one.held.items():
                 if name not in self.index or bits >> self.cluster.nodes[self.index[name]].gpus:
                     raise InputError(
-                        "--cluster", f"the cluster on which reservation {one.wish.name} lies, until it is over"
+                        "--cluster", f"the cluster on which reservation {one.request.name} lies, until it is over"
                     )
-            self.known[one.wish.name] = one
+            self.known[one.request.name] = one
 
     def enter(self, core: Core) -> None:
         """Tell a new core, before any job has entered it."""
@@ -110,10 +110,10 @@ class LocalReservations:
             raise InputError("the reservations", f"at most {MOST:,} at once", len(self.known))
         if not start < end < FOREVER - core.zero:
             raise InputError(f"{where}, start", "a time, so that it ends after now", asked.start)
-        wish = self._wish(asked, start - core.zero, end - core.zero)
-        found = choose(self.cluster, wish, self.taken(core), core.now)
+        request = self._request(asked, start - core.zero, end - core.zero)
+        found = choose(self.cluster, request, self.taken(core), core.now)
         if not found.held:
-            raise InputError(where, _refusal(wish, found, core.zero))
+            raise InputError(where, _refusal(request, found, core.zero))
         made = Reservation(asked, user, start, end, self._named(found.held))
         before = dict(self.known)
         for name, held in found.moved.items():
@@ -156,15 +156,15 @@ class LocalReservations:
 
     def taken(self, core: Core) -> list[Taken]:
         """All that has GPUs from now on and cannot be told to go: on the clock of the core."""
-        found = standing(core.state, core.now, core.profile.preemption is not None)
+        found = occupied(core.state, core.now, core.profile.preemption is not None)
         for name, one in self.known.items():
             start, end = one.start - core.zero, one.end - core.zero
             held = {self.index[node]: bits for node, bits in one.held.items()}
-            found.append(Taken(name, start, end, held, self._wish(one.wish, start, end)))
+            found.append(Taken(name, start, end, held, self._request(one.request, start, end)))
         return found
 
-    def _wish(self, asked: ReservationWish, start: int, end: int) -> Wish:
-        return Wish(asked.name, asked.gpus, start, end, asked.within, asked.model)
+    def _request(self, asked: ReservationWish, start: int, end: int) -> Request:
+        return Request(asked.name, asked.gpus, start, end, asked.within, asked.model)
 
     def _named(self, held: Held) -> dict[str, int]:
         return {self.cluster.nodes[node].name: bits for node, bits in sorted(held.items())}
@@ -172,7 +172,7 @@ class LocalReservations:
     def _event(self, core: Core, one: Reservation, now: int) -> GpusBooked:
         rows = [[self.index[node], 1, bits, GPU, 0, 0, bits.bit_count()] for node, bits in one.held.items()]
         pieces = np.array(rows, dtype=np.int64)
-        return GpusBooked(now, one.wish.name, one.start - core.zero, one.end - core.zero, pieces, one.user)
+        return GpusBooked(now, one.request.name, one.start - core.zero, one.end - core.zero, pieces, one.user)
 
     def _forget(self, core: Core, names: list[str]) -> None:
         before = dict(self.known)
@@ -192,11 +192,10 @@ class LocalReservations:
             raise InputError("the store", f"a disk that can be written ({error})") from None
 
 
-def _refusal(wish: Wish, found: Choice, zero: int) -> str:
+def _refusal(request: Request, found: Choice, zero: int) -> str:
     """What was expected, and who is in the way."""
-    what = (
-        f"{wish.gpus:,} GPUs side by side that are free from {moment(zero + wish.start)} to {moment(zero + wish.end)}"
-    )
+    window = f"from {moment(zero + request.start)} to {moment(zero + request.end)}"
+    what = f"{request.gpus:,} GPUs side by side that are free {window}"
     named = ", ".join(found.collide[:NAMED])
     more = f" and {len(found.collide) - NAMED} more" if len(found.collide) > NAMED else ""
     without = "; without any one of them it would fit" if found.minimal and len(found.collide) > 1 else ""

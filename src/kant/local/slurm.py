@@ -48,16 +48,16 @@ def slurm_env(record: JobRecord, cluster: ClusterSpec, slots: list[tuple[int, st
 
     Nodes that a job asks for by their number may be one machine. They have addresses of this machine for names, so that
     processes find each other whatever the names of the cluster's file are."""
-    wish = record.submission
+    submission = record.submission
     names = [cluster.nodes[node].name for node, _ in slots]
-    if wish.nodes > 1:
+    if submission.nodes > 1:
         names = [f"127.0.{at // 250}.{at % 250 + 1}" for at in range(len(slots))]
-    counts = spread(max(wish.tasks, len(slots), 1), max(len(slots), 1))
+    counts = spread(max(submission.tasks, len(slots), 1), max(len(slots), 1))
     cpus = [_cpus(record, cluster, node) for node, _ in slots]
     found = {
         "SLURM_JOB_ID": str(record.seq),
-        "SLURM_JOB_NAME": wish.name,
-        "SLURM_JOB_PARTITION": wish.queue,
+        "SLURM_JOB_NAME": submission.name,
+        "SLURM_JOB_PARTITION": submission.queue,
         "SLURM_JOB_USER": record.user,
         "SLURM_CLUSTER_NAME": cluster.name,
         "SLURM_JOB_NODELIST": ",".join(names),
@@ -75,32 +75,37 @@ def slurm_env(record: JobRecord, cluster: ClusterSpec, slots: list[tuple[int, st
         "SLURM_NNODES": found["SLURM_JOB_NUM_NODES"],
         "SLURM_NPROCS": found["SLURM_NTASKS"],
     }
-    said = {"ACCOUNT": wish.account, "QOS": wish.qos, "COMMENT": wish.comment, "RESERVATION": wish.reservation}
+    said = {
+        "ACCOUNT": submission.account,
+        "QOS": submission.qos,
+        "COMMENT": submission.comment,
+        "RESERVATION": submission.reservation,
+    }
     found |= {f"SLURM_JOB_{name}": value for name, value in said.items() if value}
-    if wish.cpus is not None and wish.cpus == int(wish.cpus):
-        found["SLURM_CPUS_PER_TASK"] = str(max(int(wish.cpus) // counts[0], 1))
-    if wish.memory_mib:
-        found["SLURM_MEM_PER_NODE"] = str(wish.memory_mib)
-    if wish.tasks and len(set(counts)) == 1:
+    if submission.cpus is not None and submission.cpus == int(submission.cpus):
+        found["SLURM_CPUS_PER_TASK"] = str(max(int(submission.cpus) // counts[0], 1))
+    if submission.memory_mib:
+        found["SLURM_MEM_PER_NODE"] = str(submission.memory_mib)
+    if submission.tasks and len(set(counts)) == 1:
         found["SLURM_NTASKS_PER_NODE"] = str(counts[0])
-    if wish.task_gpus:
-        found["SLURM_GPUS_PER_TASK"] = str(wish.task_gpus)
-    if wish.gpus:
+    if submission.task_gpus:
+        found["SLURM_GPUS_PER_TASK"] = str(submission.task_gpus)
+    if submission.gpus:
         here = slots[0][1] if slots else ""
         found |= {
-            "SLURM_GPUS": str(math.ceil(wish.gpus)),
+            "SLURM_GPUS": str(math.ceil(submission.gpus)),
             "SLURM_GPUS_ON_NODE": str(len(here.split(","))),
             "SLURM_JOB_GPUS": here,
         }
         found["SLURM_GPUS_PER_NODE"] = found["SLURM_GPUS_ON_NODE"]
     found["SLURM_JOB_START_TIME"] = str(record.started // 1_000_000)
-    if wish.time_s is not None:
-        found["SLURM_JOB_END_TIME"] = str(round(record.started / 1e6 + wish.time_s))
+    if submission.time_s is not None:
+        found["SLURM_JOB_END_TIME"] = str(round(record.started / 1e6 + submission.time_s))
     if record.attempt > 1:
         found["SLURM_RESTART_COUNT"] = str(record.attempt - 1)
     if record.index >= 0:
         found |= {"SLURM_ARRAY_JOB_ID": str(record.array), "SLURM_ARRAY_TASK_ID": str(record.index)}
-        found |= _of_array(wish.array)
+        found |= _of_array(submission.array)
     return found
 
 

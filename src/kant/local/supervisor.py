@@ -355,7 +355,7 @@ class Supervisor:
             self.why = why
             self.kill_at = now() + self.spec["grace_s"]
             signals = [signal.SIGTERM, signal.SIGCONT]
-            if self.ends is not None and self.ends.pty:  # a shell with a terminal heeds nothing else
+            if self.ends is not None and self.ends.pty:  # a shell with a terminal ignores other signals
                 signals.insert(1, signal.SIGHUP)
             for each in signals:
                 with contextlib.suppress(OSError):

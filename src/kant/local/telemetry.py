@@ -32,7 +32,7 @@ class LocalTelemetry(telemetry.Telemetry):
             Counter("kant_jobs_pruned", "Old jobs that were forgotten.", registry=here),
         ]
 
-    def standing(self) -> StateGauges:
+    def gauges(self) -> StateGauges:
         return _LocalGauges(self)
 
     def started(self, record: JobRecord) -> None:

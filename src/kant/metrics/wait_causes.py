@@ -112,14 +112,14 @@ class WaitClassifier:
     def cause(self, waiter: Waiter) -> Cause:
         """What those jobs wait for from now on."""
         tree = self.state.quota_usage.tree
-        heeds = self.scheduler.profile.discipline.quotas and tree is not None
-        if heeds and (waiter.node < 0 or not tree.starts[waiter.node]):  # type: ignore[union-attr]
+        has_quotas = self.scheduler.profile.discipline.quotas and tree is not None
+        if has_quotas and (waiter.node < 0 or not tree.starts[waiter.node]):  # type: ignore[union-attr]
             return Cause.GATED
         if waiter.lane is not None:
             return self._behind(waiter)
         self._room = self._room or FreeByPools(self.state)
         lacks = self._room.lacks(waiter.shape)
-        kept = self._kept_by_quota(waiter, lacks) if heeds else None
+        kept = self._kept_by_quota(waiter, lacks) if has_quotas else None
         if kept is not None:
             return kept
         if lacks:

@@ -177,7 +177,7 @@ class Desk:
             plan = self._plan_of(plan_id)
             txn = f"t{plan_id[1:]}"
             if txn in self.audit.txns:
-                return self._told(txn)
+                return self._outcome(txn)
             reason = _reason(reason)
             view = self.world.view()
             self._check_version(plan, view)
@@ -190,7 +190,7 @@ class Desk:
                 raise RefusalError("person", f"a person has to agree: the plan touches {', '.join(beyond)}")
             lost = blast.gpu_hours_lost * 3600
             self._carry_out(txn, plan.orders, plan=plan_id, reason=reason, lost_gpu_s=lost, approved=approved)
-            return self._told(txn)
+            return self._outcome(txn)
 
     def undo(self, txn: str, reason: str) -> dict[str, Any]:
         """Take a transaction back within 15 minutes, as far as it can be. Raises RefusalError."""
@@ -222,7 +222,7 @@ class Desk:
             own = f"u{len(self.audit.entries) + 1}-{txn}"
             self._carry_out(own, orders, undoes=txn, reason=reason, lost_gpu_s=blast.gpu_hours_lost * 3600)
             kept = sorted({one.cannot for one in done if one.cannot})
-            return self._told(own) | {"not_undone": kept}
+            return self._outcome(own) | {"not_undone": kept}
 
     def submit(self, order: Any, key: str = "", reason: str = "") -> dict[str, Any]:
         """Queue a job at once: it harms nobody. The same `key` again gives the same job. Raises RefusalError."""
@@ -233,7 +233,7 @@ class Desk:
         with self.alone(), self._refusals_noted(orders=(wanted,)):
             for entry in self.audit.entries:
                 if key and entry.key == key and entry.who == self.who.user and entry.what == "apply":
-                    return self._told(entry.txn)
+                    return self._outcome(entry.txn)
             view = self.world.view()
             broken = violations(view, (wanted,), self.who, self.world.carries)
             broken += foreseen(view, self.world.futures((wanted,)))
@@ -242,7 +242,7 @@ class Desk:
             self._check_budget(0.0)
             txn = f"s{len(self.audit.entries) + 1}"
             self._carry_out(txn, (wanted,), key=one_line(key, 100), reason=one_line(reason) or "a submission")
-            return self._told(txn)
+            return self._outcome(txn)
 
     def step(self, duration_us: int) -> dict[str, Any]:
         """Let time pass on a simulated world. Raises RefusalError on any other."""
@@ -317,7 +317,7 @@ class Desk:
     def _is_done(self, txn: str) -> bool:
         return any(entry.what in ("applied", "interrupted") for entry in self.audit.txns.get(txn, ()))
 
-    def _told(self, txn: str) -> dict[str, Any]:
+    def _outcome(self, txn: str) -> dict[str, Any]:
         """What became of a transaction."""
         entries = self.audit.txns[txn]
         done = [entry.done for entry in entries if entry.done is not None]

@@ -226,8 +226,8 @@ class RunOrders:
         return Done(order, undo=(Drain(order.node),))
 
     def _reserve(self, order: Reserve, now: int, user: str) -> Done:
-        from kant.optimize.calendar.choose import Taken, Wish, choose
-        from kant.optimize.calendar.standing import standing
+        from kant.optimize.calendar.choose import Request, Taken, choose
+        from kant.optimize.calendar.occupied import occupied
 
         state = self.state
         if order.name in state.bookings:
@@ -236,9 +236,9 @@ class RunOrders:
         end = start + parse_duration(order.time, "time")
         if end <= start:
             raise InputError("time", "a duration that is longer than 0", order.time)
-        taken = standing(state, now, self.run.profile.preemption is not None)
+        taken = occupied(state, now, self.run.profile.preemption is not None)
         taken += [Taken(name, own.start, own.end, dict(own.devices())) for name, own in state.bookings.items()]
-        found = choose(self.run.cluster, Wish(order.name, order.gpus, start, end, order.within), taken, now)
+        found = choose(self.run.cluster, Request(order.name, order.gpus, start, end, order.within), taken, now)
         if not found.held:
             way = f" ({', '.join(found.collide[:5])} in the way)" if found.collide else ""
             later = f"; it fits in {show_duration(found.later - now)}" if found.later >= 0 else ""

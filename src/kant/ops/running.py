@@ -238,7 +238,7 @@ class RunningWorld:
             case Preempt():
                 self.api.requeue(order.job)
             case Reserve():
-                self.api.reserve(_wish(order, self.now()))
+                self.api.reserve(_request(order, self.now()))
                 return Done(order, undo=(Unreserve(order.name),))
             case Unreserve():
                 return self._unreserved(order)
@@ -282,7 +282,7 @@ def _submission(order: Submit) -> Submission:
     )  # fmt: skip
 
 
-def _wish(order: Reserve, now: int) -> ReservationWish:
+def _request(order: Reserve, now: int) -> ReservationWish:
     ahead = parse_duration(order.start, "start")
     within: Any = order.within
     return ReservationWish(

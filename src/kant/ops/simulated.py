@@ -245,7 +245,7 @@ class SimulatedWorld:
         return usage_of(self.events_so_far, by, self._now)
 
     def events(self, since: int) -> list[dict[str, Any]]:
-        return [told(event) for event in self.events_so_far if event.time > since]
+        return [shown(event) for event in self.events_so_far if event.time > since]
 
     def log(self, job: str) -> str:
         return self.logs.get(public_id(self._id(job)), "")
@@ -282,7 +282,7 @@ def explained(path: Path, job: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def told(event: Event) -> dict[str, Any]:
+def shown(event: Event) -> dict[str, Any]:
     """An event as one small object, without the devices."""
     found: dict[str, Any] = {"time_us": event.time, "what": str(event.__struct_config__.tag)}
     if isinstance(event, JobSubmitted):

@@ -23,7 +23,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     forecasts: ClassVar[bool] = False
     """Whether it asks when something will be free, so that the cycle keeps a forecast for it."""
     quotas: ClassVar[bool] = True
-    """Whether it heeds quotas, back-offs and burst replicas. Those that reproduce an experiment do not."""
+    """Whether it honours quotas, back-offs and burst replicas. Those that reproduce an experiment do not."""
 
     @property
     def takes_back(self) -> Evictor | None:

@@ -1,7 +1,7 @@
 """Open space: what a job that is about to start may have of each node, by all that the core knows.
 
 A driver asks for it that has to choose other nodes than the plan did, for rules among the pods of a gang that the core
-cannot know. What is promised to others, or booked, is taken; quotas, GPU models and reservations are heeded.
+cannot know. What is promised to others, or booked, is taken; quotas, GPU models and reservations are honoured.
 """
 
 from __future__ import annotations

@@ -111,9 +111,9 @@ def parse_profile(text: str, where: str) -> Profile:
         raise InputError(f"{where}: simulation", "a table", data["simulation"])
     made = {part: make_policy(part, data[part], f"{where}: {part}") for part in KINDS}
     if made["order"].shares and not made["discipline"].quotas:
-        heeding = ", ".join(name for name, policy in policies("discipline").items() if policy.type.quotas)  # type: ignore[attr-defined]
+        honouring = ", ".join(name for name, policy in policies("discipline").items() if policy.type.quotas)  # type: ignore[attr-defined]
         raise InputError(
-            f"{where}: discipline", f"one of {heeding} with an order of queues", data["discipline"]["policy"]
+            f"{where}: discipline", f"one of {honouring} with an order of queues", data["discipline"]["policy"]
         )
     made |= {part: make_settings(SETTINGS[part], data[part], f"{where}: {part}") for part in SETTINGS if part in data}
     made["strategies"] = parse_strategies(data.get("workloads", []), made["placement"], where)

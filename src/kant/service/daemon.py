@@ -66,7 +66,7 @@ REMEMBERED = 2_000
 class DaemonOptions:
     """`cluster`: None for this machine. `token_file`: more tokens than the home has. `proxy_names`: see `Guard`.
 
-    `any_port`: the port of `listen` is a wish. `on_listen` is told the address and the token of Kant's owner.
+    `any_port`: the port of `listen` is a preference. `on_listen` gets the address and the token of Kant's owner.
     What is over for longer than `keep_days` is pruned; 0: nothing is. `users` is the group whose members may open the
     socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
     address speaks HTTPS where `files` have a certificate.

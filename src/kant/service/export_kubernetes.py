@@ -87,9 +87,9 @@ def write_objects(folder: Path, options: KubernetesOptions) -> Written:
 
 
 def _row(record: JobRecord) -> dict[str, Any]:
-    wish = record.submission
+    submission = record.submission
     values = (
-        record.id, str(record.phase), wish.queue, record.user, wish.gpus, record.submitted, record.started,
+        record.id, str(record.phase), submission.queue, record.user, submission.gpus, record.submitted, record.started,
         record.ended, record.attempt,
     )  # fmt: skip
     return dict(zip(FIELDS, values, strict=True))
@@ -97,10 +97,10 @@ def _row(record: JobRecord) -> dict[str, Any]:
 
 def _run(record: JobRecord, namespace: str) -> PastRun:
     """How long it ran, of the user that it would be there: the namespace."""
-    wish = record.submission
-    said = round(wish.time_s * SECOND) if wish.time_s is not None else -1
+    submission = record.submission
+    said = round(submission.time_s * SECOND) if submission.time_s is not None else -1
     ran = max(record.ended - record.started, 1)
-    return PastRun(wish.queue, namespace, wish.name, round(wish.gpus * GPU), said, ran)
+    return PastRun(submission.queue, namespace, submission.name, round(submission.gpus * GPU), said, ran)
 
 
 def _learned(folder: Path, runs: list[PastRun]) -> SavedCalibration:
@@ -157,42 +157,42 @@ def _arrays(waiting: list[JobRecord]) -> Iterable[tuple[JobRecord, int]]:
 
 
 def _request(record: JobRecord, count: int, hold: bool, options: KubernetesOptions) -> tuple[Submission, PodOptions]:
-    wish = record.submission
-    env = {name: wish.env[name] for name in options.env if name in wish.env}
+    submission = record.submission
+    env = {name: submission.env[name] for name in options.env if name in submission.env}
     if record.index >= 0 and not count:
         env["KANT_ARRAY_INDEX"] = str(record.index)
     job = msgspec.structs.replace(
-        wish,
+        submission,
         env=env,
-        retries=max(wish.retries - record.failures, 0),
+        retries=max(submission.retries - record.failures, 0),
         array=tuple(range(count)),
-        workdir=wish.workdir if options.workdir else "",
+        workdir=submission.workdir if options.workdir else "",
         hold=hold,
     )
     return job, PodOptions(
-        image=options.image, priority_class=class_of(wish.priority), gpu_resource=options.gpu_resource
+        image=options.image, priority_class=class_of(submission.priority), gpu_resource=options.gpu_resource
     )
 
 
-def _check(wish: Submission, widest: int) -> None:
+def _check(submission: Submission, widest: int) -> None:
     """Raise InputError for what a Job cannot do, and which would be missed."""
-    if wish.terminal is not None:
+    if submission.terminal is not None:
         raise InputError("--terminal", "no such thing on Kubernetes: `kubectl attach`")
-    if 0 < widest < wish.gpus:
-        raise InputError("--gpus", f"at most {widest}, as a node has: `kant submit --kube --pods`", wish.gpus)
+    if 0 < widest < submission.gpus:
+        raise InputError("--gpus", f"at most {widest}, as a node has: `kant submit --kube --pods`", submission.gpus)
 
 
 def _held(record: JobRecord) -> str:
     """Why a job has to be held there: what it waits for here is nothing that Kubernetes could wait for."""
-    wish = record.submission
+    submission = record.submission
     if ahead := record.ahead:
         return f"it comes after job {', '.join(ahead)}"
-    if wish.begin > time.time():
-        return f"it may not start before {time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(wish.begin))}"
-    if wish.singleton:
+    if submission.begin > time.time():
+        return f"it may not start before {time.strftime('%Y-%m-%dT%H:%M:%S', time.localtime(submission.begin))}"
+    if submission.singleton:
         return "of jobs of its name one runs at a time"
-    if wish.array_most:
-        return f"of its array {wish.array_most} may run at once"
+    if submission.array_most:
+        return f"of its array {submission.array_most} may run at once"
     return "it is held" if record.phase is JobPhase.HELD else ""
 
 

@@ -115,8 +115,8 @@ class Service:
     # --- the handlers -------------------------------------------------------------------------------------------
 
     async def submit(self, request: web.Request) -> web.Response:
-        wish = received(await body(request), Submission)
-        return answer(await self.orders.submit(wish, caller(request)), 201)
+        submission = received(await body(request), Submission)
+        return answer(await self.orders.submit(submission, caller(request)), 201)
 
     async def workflow(self, request: web.Request) -> web.Response:
         asked = received(await body(request), WorkflowSubmission)

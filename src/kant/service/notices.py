@@ -39,7 +39,7 @@ AT_ONCE = 4
 TRIES = 4
 PAUSE = 1.0  # seconds before the second try; twice that before each one after it
 PATIENCE = 10.0  # seconds for one try
-TOLD = 200  # characters of what a command has said
+OUTPUT_SHOWN = 200  # characters of what a command has said
 
 
 class OwnNotice(Notice, frozen=True, forbid_unknown_fields=True):
@@ -108,7 +108,7 @@ def _is_own(address: str) -> bool:
     return True
 
 
-class UntoldError(Exception):
+class DeliveryError(Exception):
     """It could not be told. `again`: it may work later."""
 
     def __init__(self, why: str, again: bool = True) -> None:
@@ -142,12 +142,12 @@ class Notifier:
             self._add(happening, record)
 
     def _add(self, happening: str, record: JobRecord) -> None:
-        wish = record.submission
+        submission = record.submission
         own = [
             (notice, True) for notice in self.file.notice
-            if notice.queue in ("", wish.queue) and notice.user in ("", record.user)
+            if notice.queue in ("", submission.queue) and notice.user in ("", record.user)
         ]  # fmt: skip
-        asked = [(notice, notice.anywhere) for notice in wish.notices]
+        asked = [(notice, notice.anywhere) for notice in submission.notices]
         told = [(notice, free) for notice, free in [*own, *asked] if happening in notice.on]
         text = msgspec.json.encode({"event": happening, "job": shown(record)}) if told else b""
         for notice, free in told:
@@ -182,7 +182,7 @@ class Notifier:
                         await self._post(notice.webhook, free, text)
                     else:
                         await self._run(notice, record, happening, text)
-            except (UntoldError, TimeoutError) as error:
+            except (DeliveryError, TimeoutError) as error:
                 why = str(error) or f"it took more than {PATIENCE:g} s"
                 if attempt + 1 == TRIES or not getattr(error, "again", True):
                     self._give_up(one, why)
@@ -199,9 +199,10 @@ class Notifier:
 
     async def _run(self, notice: Notice, record: JobRecord, happening: str, text: bytes) -> None:
         """Run a command of the owner as Kant runs, and one of a job as that: in its folder and environment."""
-        wish, own = record.submission, isinstance(notice, OwnNotice)
-        env = (dict(os.environ) if own else wish.env) | {
-            "KANT_EVENT": happening, "KANT_JOB_ID": record.id, "KANT_JOB_NAME": wish.name, "KANT_QUEUE": wish.queue,
+        submission, own = record.submission, isinstance(notice, OwnNotice)
+        env = (dict(os.environ) if own else submission.env) | {
+            "KANT_EVENT": happening, "KANT_JOB_ID": record.id, "KANT_JOB_NAME": submission.name,
+            "KANT_QUEUE": submission.queue,
         }  # fmt: skip
         if own:
             await _command(notice.command, env, {}, text)
@@ -211,16 +212,16 @@ class Notifier:
             try:
                 account = account_of(record.user)
             except InputError as error:
-                raise UntoldError(str(error), again=False) from None
+                raise DeliveryError(str(error), again=False) from None
             who = {"user": account.uid, "group": account.gid, "extra_groups": list(account.groups)}
-        inside = ("sh", "-c", 'cd "$0" && exec "$@"', wish.workdir, *notice.command)
+        inside = ("sh", "-c", 'cd "$0" && exec "$@"', submission.workdir, *notice.command)
         await _command(inside, env, who, text)
 
     async def _post(self, url: str, free: bool, text: bytes) -> None:
         host = urlsplit(url).hostname or ""
         free = free or host in self.file.allow
         if not free and not leads_out(host):
-            raise UntoldError("it leads to this machine or its networks, where tenants may not", again=False)
+            raise DeliveryError("it leads to this machine or its networks, where tenants may not", again=False)
         connector = aiohttp.TCPConnector(resolver=None if free else Elsewhere())
         headers = {"Content-Type": "application/json", "User-Agent": "kant"}
         try:
@@ -229,11 +230,11 @@ class Notifier:
                 session.post(url, data=text, headers=headers, allow_redirects=False) as answer,
             ):
                 if not 200 <= answer.status < 300:
-                    raise UntoldError(
+                    raise DeliveryError(
                         f"the answer is {answer.status}", answer.status in (408, 429) or answer.status >= 500
                     )
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UntoldError(str(error)) from None
+            raise DeliveryError(str(error)) from None
 
 
 def leads_out(host: str) -> bool:
@@ -247,21 +248,21 @@ def leads_out(host: str) -> bool:
 
 
 async def _command(command: tuple[str, ...], env: dict[str, str], who: dict[str, Any], text: bytes) -> None:
-    """Run a command that reads this. Raises UntoldError."""
+    """Run a command that reads this. Raises DeliveryError."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             cwd="/", env=env, start_new_session=True, **who,
         )  # fmt: skip
     except OSError as error:
-        raise UntoldError(f"{error.filename or command[0]}: {error.strerror or error}", again=False) from None
+        raise DeliveryError(f"{error.filename or command[0]}: {error.strerror or error}", again=False) from None
     try:
         said, _ = await process.communicate(text)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
-        raise UntoldError(f"exit code {process.returncode}: {said[-TOLD:].decode(errors='replace').strip()}")
+        raise DeliveryError(f"exit code {process.returncode}: {said[-OUTPUT_SHOWN:].decode(errors='replace').strip()}")
 
 
 def happenings(before: JobPhase | None, after: JobPhase) -> list[str]:

@@ -41,12 +41,12 @@ class Orders:
         self.store = questions.store
         self._next = self.store.last()[0] + 1
 
-    async def submit(self, wish: Submission, who: Caller) -> JobIds:
+    async def submit(self, submission: Submission, who: Caller) -> JobIds:
         """Queue a command, once for each index of its array. Raises InputError."""
         self.driver.check_writing()
-        self._check(wish, who, "submit")
-        self._check_count(max(len(wish.array), 1))
-        records = self._records(wish, who, self.driver.clock.micros())
+        self._check(submission, who, "submit")
+        self._check_count(max(len(submission.array), 1))
+        records = self._records(submission, who, self.driver.clock.micros())
         return await self._take_in(records, who, "submit")
 
     async def submit_workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
@@ -55,26 +55,26 @@ class Orders:
         driver = self.driver
         driver.check_writing()
         now = driver.clock.micros()
-        wishes = []
+        submissions = []
         for place, stage in enumerate(asked.stages):
-            wish = msgspec.structs.replace(stage.job, env=asked.env | stage.job.env)
-            where = f"stage {wish.stage.stage if wish.stage is not None else place}"
+            submission = msgspec.structs.replace(stage.job, env=asked.env | stage.job.env)
+            where = f"stage {submission.stage.stage if submission.stage is not None else place}"
             try:
-                self._check(wish, who, "workflow")
-                check_room(wish, driver.settings.cluster)
+                self._check(submission, who, "workflow")
+                check_room(submission, driver.settings.cluster)
             except InputError as error:
                 if type(error) is not InputError:  # it is forbidden
                     raise
                 raise InputError(f"{where}, {error.where}", error.expected, error.got) from None
-            if wish.array:
+            if submission.array:
                 raise InputError(f"{where}, array", "no array in a workflow")
             if not all(other < place for other in (*stage.after, *stage.after_ok)):
                 raise InputError(f"{where}, after", "places of earlier stages", [*stage.after, *stage.after_ok])
-            wishes.append(wish)
-        self._check_count(len(wishes))
+            submissions.append(submission)
+        self._check_count(len(submissions))
         records: list[JobRecord] = []
-        for stage, wish in zip(asked.stages, wishes, strict=True):
-            (record,) = self._records(wish, who, now)
+        for stage, submission in zip(asked.stages, submissions, strict=True):
+            (record,) = self._records(submission, who, now)
             record.after += tuple(records[other].id for other in stage.after)
             record.after_ok += tuple(records[other].id for other in stage.after_ok)
             records.append(record)
@@ -87,74 +87,78 @@ class Orders:
         driver = self.driver
         driver.check_writing()
         now = driver.clock.micros()
-        wishes = []
+        submissions = []
         for line in batch.lines:
-            wish = msgspec.structs.replace(line.job, env=batch.env | line.job.env)
+            submission = msgspec.structs.replace(line.job, env=batch.env | line.job.env)
             try:
-                self._check(wish, who, "batch")
-                check_room(wish, driver.settings.cluster)
+                self._check(submission, who, "batch")
+                check_room(submission, driver.settings.cluster)
             except ForbiddenError:
                 raise
             except InputError as error:
                 raise InputError(f"line {line.line}, {error.where}", error.expected, error.got) from None
-            wishes.append(wish)
-        self._check_count(sum(max(len(wish.array), 1) for wish in wishes))
-        return await self._take_in([each for wish in wishes for each in self._records(wish, who, now)], who, "batch")
+            submissions.append(submission)
+        self._check_count(sum(max(len(submission.array), 1) for submission in submissions))
+        return await self._take_in(
+            [each for submission in submissions for each in self._records(submission, who, now)], who, "batch"
+        )
 
-    def _check(self, wish: Submission, who: Caller, route: str) -> None:
+    def _check(self, submission: Submission, who: Caller, route: str) -> None:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""
-        checked(wish, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
-        check_queue(who, route, self.questions.lineage(wish.queue))
+        checked(submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
+        check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)
-        for job in (*wish.after, *wish.after_ok, *wish.after_not_ok, *wish.after_each):
+        for job in (*submission.after, *submission.after_ok, *submission.after_not_ok, *submission.after_each):
             self.questions.named(job)
-        for job in wish.after_started:
+        for job in submission.after_started:
             self.questions.named(job.partition("+")[0])
-        if wish.reservation:
-            self._check_inside(wish)
+        if submission.reservation:
+            self._check_inside(submission)
 
-    def _check_inside(self, wish: Submission) -> None:
+    def _check_inside(self, submission: Submission) -> None:
         """Raise InputError for a job that could not run in the reservation that it names."""
-        asked = self.driver.reservations.find(wish.reservation).wish
-        if wish.gpus > asked.gpus:
-            raise InputError("gpus", f"at most {asked.gpus:,}, as many as reservation {asked.name} has", wish.gpus)
-        if asked.queues and set(self.questions.lineage(wish.queue)).isdisjoint(asked.queues):
+        asked = self.driver.reservations.find(submission.reservation).request
+        if submission.gpus > asked.gpus:
             raise InputError(
-                "queue", f"one of reservation {asked.name}, or below: {', '.join(asked.queues)}", wish.queue
+                "gpus", f"at most {asked.gpus:,}, as many as reservation {asked.name} has", submission.gpus
+            )
+        if asked.queues and set(self.questions.lineage(submission.queue)).isdisjoint(asked.queues):
+            raise InputError(
+                "queue", f"one of reservation {asked.name}, or below: {', '.join(asked.queues)}", submission.queue
             )
 
     def _check_count(self, count: int) -> None:
         if len(self.driver.jobs.records) + count > MOST_WAITING:
             raise InputError("the queue", f"at most {MOST_WAITING:,} jobs at once", len(self.driver.jobs.records))
 
-    def _records(self, wish: Submission, who: Caller, now: int) -> list[JobRecord]:
+    def _records(self, submission: Submission, who: Caller, now: int) -> list[JobRecord]:
         """The new jobs of a submission that holds, with ids of their own."""
-        wish = counted(wish, self.driver.settings.cluster.nodes)
-        if wish.notices:
+        submission = counted(submission, self.driver.settings.cluster.nodes)
+        if submission.notices:
             free = who.role is Role.OPERATOR
-            notices = tuple(msgspec.structs.replace(each, anywhere=free) for each in wish.notices)
-            wish = msgspec.structs.replace(wish, notices=notices)
+            notices = tuple(msgspec.structs.replace(each, anywhere=free) for each in submission.notices)
+            submission = msgspec.structs.replace(submission, notices=notices)
         named = self.questions.named
         after, after_ok, after_not_ok = (
             tuple(each for job in jobs for each in named(job))
-            for jobs in (wish.after, wish.after_ok, wish.after_not_ok)
+            for jobs in (submission.after, submission.after_ok, submission.after_not_ok)
         )
-        started = [job.partition("+") for job in wish.after_started]
+        started = [job.partition("+") for job in submission.after_started]
         after_started = tuple(f"{each}{plus}{delay}" for job, plus, delay in started for each in named(job))
-        each_of = [named(job) for job in wish.after_each]
-        digest = digest_of(msgspec.json.encode(wish))
-        phase = JobPhase.HELD if wish.hold else JobPhase.BLOCKED
+        each_of = [named(job) for job in submission.after_each]
+        digest = digest_of(msgspec.json.encode(submission))
+        phase = JobPhase.HELD if submission.hold else JobPhase.BLOCKED
         first = self._next
-        self._next += max(len(wish.array), 1)
+        self._next += max(len(submission.array), 1)
         records = []
-        for seq, index in enumerate(wish.array or (-1,), start=first):
+        for seq, index in enumerate(submission.array or (-1,), start=first):
             name = f"{first}_{index}" if index >= 0 else str(seq)
             array = first if index >= 0 else -1
             own = [job for jobs in each_of for job in jobs if len(jobs) == 1 or job.endswith(f"_{index}")]
             record = JobRecord(
-                seq, name, wish, digest, who.user, now, phase, array, index, after, (*after_ok, *own), after_not_ok,
-                after_started,
+                seq, name, submission, digest, who.user, now, phase, array, index, after, (*after_ok, *own),
+                after_not_ok, after_started,
             )  # fmt: skip
             records.append(record)
         return records
@@ -186,7 +190,7 @@ class Orders:
         """Take a reservation back. Jobs that wait for it are given back. Raises InputError where jobs run in it."""
         self.driver.check_writing()
         core, _ = self.questions.present()
-        found = self.questions.reservation(self.driver.reservations.find(name).wish.name)
+        found = self.questions.reservation(self.driver.reservations.find(name).request.name)
         self.driver.reservations.cancel(core, name)
         self.store.note(self.driver.clock.micros(), who, "unreserve", name)
         self.driver.wake()
@@ -215,10 +219,10 @@ class Orders:
             raise InputError("the update", "a priority, a time_s, a queue or a name")
 
         def act(record: JobRecord) -> None:
-            wish = msgspec.structs.replace(record.submission, **new)
-            checked(wish, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
-            check_queue(who, "update", self.questions.lineage(wish.queue))
-            self.driver.update(record, wish, digest_of(msgspec.json.encode(wish)))
+            submission = msgspec.structs.replace(record.submission, **new)
+            checked(submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
+            check_queue(who, "update", self.questions.lineage(submission.queue))
+            self.driver.update(record, submission, digest_of(msgspec.json.encode(submission)))
 
         return await self._order(job, who, "update", act)
 

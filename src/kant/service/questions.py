@@ -119,7 +119,7 @@ class LocalQuestions(Questions):
         ids = self.driver.jobs.core_id
         return [ids[name] for name in self.named(job) if name in ids]
 
-    def standing(self, job: str) -> tuple[str, str]:
+    def phase_of(self, job: str) -> tuple[str, str]:
         record = self.find(job)
         sentence = {
             JobPhase.HELD: f"it is held (kant release {job})",
@@ -153,9 +153,9 @@ class LocalQuestions(Questions):
         jobs = [
             self.driver.jobs.by_core[job].id for job in booked.jobs_in(core, name) if job in self.driver.jobs.by_core
         ]
-        wish = one.wish
+        wanted = one.request
         return ReservationRow(
-            wish.name, one.user, phase, wish.gpus, one.start, one.end, wish.within, wish.model, wish.queues,
+            wanted.name, one.user, phase, wanted.gpus, one.start, one.end, wanted.within, wanted.model, wanted.queues,
             booked.place(one), jobs,
         )  # fmt: skip
 
@@ -173,7 +173,7 @@ class LocalQuestions(Questions):
         notes, dirty = self.driver.jobs.notes, self.driver.jobs.dirty
         present = [shown(dirty[row["id"]]) if row["id"] in dirty else row for row in rows]
         notes = notes | self._missing_notes([row["id"] for row in present if row["id"] not in notes])
-        notes |= {row["id"]: self.standing(row["id"])[1] for row in present if row["phase"] == JobPhase.HELD}
+        notes |= {row["id"]: self.phase_of(row["id"])[1] for row in present if row["phase"] == JobPhase.HELD}
         jobs = [
             msgspec.convert(row | {"waits": notes.get(row["id"], "")}, JobRow)
             for row in present
@@ -192,7 +192,7 @@ class LocalQuestions(Questions):
     def reason(self, job: str) -> str:
         """Why a job that is not over does not run, in one sentence."""
         notes = self.driver.jobs.notes
-        return notes.get(job) or self._missing_notes([job]).get(job) or self.standing(job)[1]
+        return notes.get(job) or self._missing_notes([job]).get(job) or self.phase_of(job)[1]
 
     def waiting(self, queue: str, user: str, after: int, limit: int) -> WaitingPage:
         """The jobs that wait, in the order in which they are tried, each with its reason."""
@@ -213,7 +213,7 @@ class LocalQuestions(Questions):
         reasons = self._reasons([record for record, place in page if place])
         rows = []
         for record, place in page:
-            sentence = reasons[record.id] if place else self.standing(record.id)[1]
+            sentence = reasons[record.id] if place else self.phase_of(record.id)[1]
             rows.append(msgspec.convert(shown(record) | {"waits": sentence, "place": place}, WaitingRow))
         more = after + limit < len(found)
         return WaitingPage(rows, len(found), after + limit if more else None)
@@ -230,25 +230,26 @@ class LocalQuestions(Questions):
     def job(self, job: str, who: Caller) -> JobDetail:
         """One job, whole. Of other people's jobs what they run is left out."""
         record = self.find(job)
-        wish, nodes = record.submission, self.driver.settings.cluster.nodes
+        submission, nodes = record.submission, self.driver.settings.cluster.nodes
         place = {
             nodes[node].name if node < len(nodes) else str(node): indices(mask)
             for node, mask in devices(record.place).items()
         }
         view = msgspec.convert(shown(record) | {"waits": self.driver.jobs.notes.get(job, "")}, JobRow)
         runs = [self._attempt(record, number) for number in range(max(record.attempt - 99, 1), record.attempt + 1)]
-        if not owns(who, self.lineage(wish.queue), record.user):
+        if not owns(who, self.lineage(submission.queue), record.user):
             waits = (record.after, record.after_ok, record.stopping, place)
             return JobDetail(
-                view, (), "", (), wish.time_s, wish.retries, *waits, "", True, wish.cpus, wish.memory_mib, runs,
-                wish.stage, wish.terminal, wish.reservation, wish.training, wish.account, wish.qos,
-                preemptible=wish.preemptible,
+                view, (), "", (), submission.time_s, submission.retries, *waits, "", True, submission.cpus,
+                submission.memory_mib, runs, submission.stage, submission.terminal, submission.reservation,
+                submission.training, submission.account, submission.qos, preemptible=submission.preemptible,
             )  # fmt: skip
         return JobDetail(
-            view, wish.command, wish.workdir, tuple(sorted(wish.env)), wish.time_s, wish.retries, record.after,
-            record.after_ok, record.stopping, place, str(self.driver.launcher.folder(record)),
-            False, wish.cpus, wish.memory_mib, runs, wish.stage, wish.terminal, wish.reservation,
-            wish.training, wish.account, wish.qos, wish.comment, wish.preemptible,
+            view, submission.command, submission.workdir, tuple(sorted(submission.env)), submission.time_s,
+            submission.retries, record.after, record.after_ok, record.stopping, place,
+            str(self.driver.launcher.folder(record)), False, submission.cpus, submission.memory_mib, runs,
+            submission.stage, submission.terminal, submission.reservation, submission.training, submission.account,
+            submission.qos, submission.comment, submission.preemptible,
         )  # fmt: skip
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:

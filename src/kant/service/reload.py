@@ -40,10 +40,10 @@ class Files:
 
 
 def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
-    """Raise InputError where there are queues that the profile does not heed."""
+    """Raise InputError where there are queues that the profile does not honour."""
     if queue_config.queues and not profile.discipline.quotas:
         name = profile.discipline.__struct_config__.tag
-        raise InputError(f"profile {profile.name}: discipline", "one that heeds the quotas of queues", name)
+        raise InputError(f"profile {profile.name}: discipline", "one that honours the quotas of queues", name)
 
 
 class Reloader:

@@ -149,7 +149,7 @@ class LocalReplicas:
         table = self.service.table
         port = str(self.local.port + number)
         is_core = number < table.core
-        wish = {
+        job = {
             "command": [word.replace("{port}", port) for word in self.local.command],
             "workdir": str(self.folder),
             "env": {**os.environ, "KANT_SERVICE": table.name, "KANT_PORT": port},
@@ -163,7 +163,7 @@ class LocalReplicas:
             "grace_s": float(table.drain_s),
             "preemptible": not is_core,
         }
-        self.client.post("/v1/jobs", wish)
+        self.client.post("/v1/jobs", job)
 
     def _cancel(self, replica: Replica) -> None:
         self.client.post(self.client.job(replica.job, "cancel"))

@@ -51,7 +51,7 @@ _logger.addFilter(_Faults())
 class HttpServer:
     """The web server while it runs: `async with Server(...)`. `address` is where it listens, "" for the socket alone.
 
-    With `any_port` the address is a wish: if its port is taken a free one is opened, and none where there is none.
+    With `any_port` the address is a preference: where its port is taken, a free one is opened, if there is one.
     With `tls` it speaks HTTPS there. Members of the `group` may open the socket; None: its owner alone.
     """
 

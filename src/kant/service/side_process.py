@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from kant.model.errors import InputError
-from kant.service.humble import be_humble
+from kant.service.low_priority import lower_priority
 
 LONGEST = 300.0
 """Seconds that one answer may take; the first one may have to compile."""
@@ -71,7 +71,7 @@ class SideProcess:
 
 def answer_all(answer: Callable[[bytes], bytes]) -> int:
     """Be such a process: answer until the input ends, or nobody asks."""
-    be_humble()
+    lower_priority()
     while (question := _read(sys.stdin.buffer)) is not None:
         said = answer(question)
         sys.stdout.buffer.write(len(said).to_bytes(8, "big") + said)

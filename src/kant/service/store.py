@@ -222,8 +222,8 @@ class Store:
             return self._with_submissions(rows.fetchall())
 
     def _with_submissions(self, rows: Sequence[Sequence[Any]]) -> list[JobRecord]:
-        wishes = {digest: self._submission(digest) for digest in {row[-1] for row in rows}}
-        return [_record(row, wishes[row[-1]]) for row in rows]
+        submissions = {digest: self._submission(digest) for digest in {row[-1] for row in rows}}
+        return [_record(row, submissions[row[-1]]) for row in rows]
 
     def _submission(self, digest: bytes) -> Submission:
         row = self._db.execute("SELECT body FROM submissions WHERE digest = ?", (digest,)).fetchone()
@@ -333,11 +333,12 @@ class Store:
 
 
 def _row(record: JobRecord) -> tuple[Any, ...]:
-    wish = record.submission
+    submission = record.submission
     return (
-        record.seq, record.id, record.array, record.index, str(record.phase), wish.name, wish.queue, record.user,
-        wish.priority, wish.gpus, record.submitted, record.started, record.ended, record.attempt, record.failures,
-        record.code, record.signal, record.reason, record.stopping, msgspec.json.encode(record.place),
+        record.seq, record.id, record.array, record.index, str(record.phase), submission.name, submission.queue,
+        record.user, submission.priority, submission.gpus, record.submitted, record.started, record.ended,
+        record.attempt, record.failures, record.code, record.signal, record.reason, record.stopping,
+        msgspec.json.encode(record.place),
         msgspec.json.encode((record.after, record.after_ok, record.after_not_ok, record.after_started)),
         msgspec.json.encode(record.waited) if record.waited else b"", record.digest,
     )  # fmt: skip
@@ -348,12 +349,12 @@ def shown(record: JobRecord) -> dict[str, Any]:
     return dict(zip(SHOWN, _row(record), strict=False))
 
 
-def _record(row: Sequence[Any], wish: Submission) -> JobRecord:
+def _record(row: Sequence[Any], submission: Submission) -> JobRecord:
     values = dict(zip(COLUMNS, row, strict=True))
     waits = msgspec.json.decode(values["waits"], type=tuple[tuple[str, ...], ...])
     after, after_ok, after_not_ok, after_started = (*waits, (), ())[:4]  # older stores have fewer
     return JobRecord(
-        values["seq"], values["id"], wish, values["digest"],
+        values["seq"], values["id"], submission, values["digest"],
         values["user"], values["submitted"], JobPhase(values["phase"]), values["array"], values["array_index"], after,
         after_ok, after_not_ok, after_started, values["started"], values["ended"], values["attempt"],
         values["failures"], values["code"], values["signal"], values["reason"], values["stopping"],

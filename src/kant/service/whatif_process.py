@@ -14,7 +14,7 @@ import msgspec
 
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile
-from kant.service.humble import be_humble
+from kant.service.low_priority import lower_priority
 from kant.service.whatif import Task
 from kant.sim.past import read_past
 from kant.sim.whatif import what_if
@@ -23,7 +23,7 @@ from kant.sim.whatif_request import changes_of, end_of_futures
 
 def main() -> int:
     """Answer one question."""
-    be_humble()
+    lower_priority()
     try:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
         answer = answer_of(task)

@@ -20,14 +20,14 @@ def check_queues(workload: Workload, queue_config: QueueConfig, where: str) -> N
 
 
 def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_replicas: bool = False) -> None:
-    """Raise InputError where there are queues with quotas, or replicas, and the profile's discipline heeds neither."""
+    """Raise InputError for queues with quotas, or replicas, that the profile's discipline does not honour."""
     if profile.discipline.quotas:
         return
     name = profile.discipline.__struct_config__.tag
     if queue_config is not None and queue_config.queues:
-        raise InputError(f"profile {profile.name}: discipline", "one that heeds the quotas of queues", name)
+        raise InputError(f"profile {profile.name}: discipline", "one that honours the quotas of queues", name)
     if burst_replicas:
-        raise InputError(f"profile {profile.name}: discipline", "one that heeds the bursts of a workload", name)
+        raise InputError(f"profile {profile.name}: discipline", "one that honours the bursts of a workload", name)
 
 
 def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:

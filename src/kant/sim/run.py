@@ -92,7 +92,7 @@ def simulate(
     order of time, in place of what the profile's options would draw. `services` get their replicas as their scalers
     want them (sim/services.py); the summary then says of each how many it had and when it kept its objectives.
     `reservations` are booked from the beginning on. Raises InputError for options of the profile that cannot be used,
-    and for queues or burst replicas that its discipline does not heed.
+    and for queues or burst replicas that its discipline does not honour.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
     replicas = bool(services) or (bool((workload.base_job >= 0).any()) and not options.static)
@@ -152,7 +152,7 @@ class Run:
         self.execution = Execution(self.state, self.journal, self.recorder, speed_of(options), placed)
         self.faults = faults_of(cluster, options, seed, faults)
         self.interrupted = False
-        self.begin = 0  # a run that goes on from a standing state begins later (sim/fork.py)
+        self.begin = 0  # a run that goes on from an existing state begins later (sim/fork.py)
         self.gone = np.zeros(0, dtype=np.int64)  # rows of jobs that had left before it
         self.dependencies: Dependencies | None = None
         self.services: ServiceReplicas | None = None

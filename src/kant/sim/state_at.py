@@ -84,29 +84,29 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
     header = walk.header
     count_from(header.zero)
     scheduler = walk.new_scheduler()
-    standing = StateAt(header, scheduler, 0, Ledger(scheduler) if keep_ledger else None)
+    rebuilt = StateAt(header, scheduler, 0, Ledger(scheduler) if keep_ledger else None)
     learn_from = (end_of(path) if time is None else time) - LOOK_BACK if keep_answers else FOREVER
     every = (LOOK_BACK + min(learn_from, 0)) // LESSONS
     if learn_from <= 0:
-        standing.answers = EtaCalibrator(scheduler.state, every)
+        rebuilt.answers = EtaCalibrator(scheduler.state, every)
     end = FOREVER if time is None else time
-    walk.observe = lambda now: standing.observe(now) if now <= end else None
+    walk.observe = lambda now: rebuilt.observe(now) if now <= end else None
     for line in walk:
         if line.time > end:
             if isinstance(line, JobSubmitted):
-                standing.coming[line.job.id] = line.time
+                rebuilt.coming[line.job.id] = line.time
             continue
-        if standing.answers is None and line.time >= learn_from:
-            standing.answers = EtaCalibrator(scheduler.state, every)
+        if rebuilt.answers is None and line.time >= learn_from:
+            rebuilt.answers = EtaCalibrator(scheduler.state, every)
         if not isinstance(line, Plan):
             walk.apply(scheduler.state, line)
             if isinstance(line, JobRejected):
-                standing.rejected[line.job] = line.reason
+                rebuilt.rejected[line.job] = line.reason
     if time is not None and time > walk.time:
         raise InputError("--at", f"a time in the journal, which ends at {clock(walk.time)}", clock(time))
-    standing.now = walk.time if time is None else time
-    standing.observe(standing.now)
-    return standing
+    rebuilt.now = walk.time if time is None else time
+    rebuilt.observe(rebuilt.now)
+    return rebuilt
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 The file is for the next leader that finds it: a process that starts again on the same disk. A leader that finds none
 begins with what a ConfigMap says, if there is one: what a Kant on one machine has learned (`kant export`). The few
 numbers of which answers are made go as an annotation on the Lease, which is written every few seconds anyway: so
-`kubectl kant` says what the leader would say. All are only heeded under the very profile under which they were learned.
+`kubectl kant` says what the leader would say. They hold only under the profile under which they were learned.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from kant.model.errors import InputError
 from kant.model.event import BookingEnded, GpusBooked
 from kant.model.placement import Booking
 from kant.model.units import GPU, SECOND
-from kant.optimize.calendar.choose import Held, Taken, Wish, choose
-from kant.optimize.calendar.standing import standing
+from kant.optimize.calendar.choose import Held, Request, Taken, choose
+from kant.optimize.calendar.occupied import occupied
 
 AGAIN = 30 * SECOND
 """Between two tries of what has no place, microseconds."""
@@ -56,7 +56,7 @@ class Bookings:
         held = self._before(one)
         if held is None:
             try:
-                found = choose(core.state.spec, self._wish(one), self._taken(known), core.now)
+                found = choose(core.state.spec, self._request(one), self._taken(known), core.now)
             except InputError as error:
                 self.troubles[name] = str(error)
                 return
@@ -88,13 +88,13 @@ class Bookings:
     def _taken(self, known: dict[str, BookedGpus]) -> list[Taken]:
         state, now = self.core.state, self.core.now
         booked = [
-            Taken(name, own.start, own.end, own.devices(), self._wish(known[name]))
+            Taken(name, own.start, own.end, own.devices(), self._request(known[name]))
             for name, own in state.bookings.items()
         ]
-        return standing(state, now, self.core.profile.preemption is not None) + booked
+        return occupied(state, now, self.core.profile.preemption is not None) + booked
 
-    def _wish(self, one: BookedGpus) -> Wish:
-        return Wish(one.name, one.gpus, one.start, one.end, one.within, one.model, whole=True)
+    def _request(self, one: BookedGpus) -> Request:
+        return Request(one.name, one.gpus, one.start, one.end, one.within, one.model, whole=True)
 
     def _say(self, one: BookedGpus, held: Held) -> None:
         core = self.core

@@ -16,7 +16,7 @@ class Membership:
     """All workloads by key; the key of each pod, and the pods of each key, by uid.
 
     `unlike` has the keys of gangs whose pods say different numbers of pods that have to run. The largest counts; True
-    while it has changed and nobody has heeded that.
+    while it has changed and nobody has taken that in.
     """
 
     def __init__(self, mirror: Mirror, translation: Translation) -> None:
@@ -92,7 +92,7 @@ class Membership:
             self.unlike[key] = self.unlike[key] or largest != workload.group
             workload.group = largest
 
-    def heed(self, key: str) -> bool:
+    def take_change(self, key: str) -> bool:
         """Whether the number of pods of a gang that have to run has changed, which is so only once."""
         changed = self.unlike.get(key, False)
         if changed:

@@ -297,7 +297,7 @@ class Workloads:
             waiting = {pod.metadata.uid: ordered(pod) for pod in live if waits(pod)}
             made = (member.pod for member in workload.members if not stands_in(member.pod))
             same = all(waiting.get(pod.metadata.uid) == ordered(pod) for pod in made)
-            if same and not self.members.heed(key):
+            if same and not self.members.take_change(key):
                 return
             if workload.phase is Phase.WAITING and self.transitions.started_elsewhere(workload):
                 return

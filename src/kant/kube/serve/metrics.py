@@ -47,8 +47,8 @@ class KubeTelemetry(telemetry.Telemetry):
             Counter("scheduler_schedule_attempts", "As in kube-scheduler.", ["result", "profile"], registry=here),
         ]
 
-    def standing(self) -> StateGauges:
-        return _Standing(self)
+    def gauges(self) -> StateGauges:
+        return _KubeGauges(self)
 
     # --- what the driver says ----------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class KubeTelemetry(telemetry.Telemetry):
         gauge.set(int(value))
 
 
-class _Standing(StateGauges):
+class _KubeGauges(StateGauges):
     """With the age of the watches, and the twin of kube-scheduler's gauge."""
 
     telemetry: KubeTelemetry

@@ -109,7 +109,7 @@ class LeaderQuestions(Questions):
         row = self._live().get(job)
         return [] if row is None else [core.state.ids[row]]
 
-    def standing(self, job: str) -> tuple[str, str]:
+    def phase_of(self, job: str) -> tuple[str, str]:
         core, run = self.present()
         row, live = self._kept(run, job), self._live().get(job, -1)
         if (apart := self._apart(run, row, self.outside())) is not None:

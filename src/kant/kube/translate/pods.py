@@ -214,7 +214,7 @@ def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -
     """The level of which one domain has to hold the gang, as its required affinity to its own pods says; "" for none.
 
     That is so where the label is one of a level and all pods of the gang say so, or all but the one that they mean.
-    Other affinity among them is heeded when they get their places.
+    Other affinity among them is honoured when they get their places.
     """
     found: list[Level] = [annotations.within] if annotations.within_required and annotations.within else []
     asked = False

@@ -54,7 +54,7 @@ class Selection(NamedTuple):
 def selection_of(
     spec: k.PodSpec, where: str = "spec", devices: tuple[tuple[str, int], ...] = (), models: str = ""
 ) -> Selection:
-    """What the pod demands; `models` is a label in nodeSelector that is heeded elsewhere. Raises InputError."""
+    """What the pod demands; `models` is a label in nodeSelector that is honoured elsewhere. Raises InputError."""
     always = [
         k.Requirement(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items()) if key != models
     ]

@@ -17,7 +17,7 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import QUEUES_KNOWN
 from kant.kube.reconcile.gang_places import has_rules
-from kant.kube.user.standing import RebuiltState, standing
+from kant.kube.user.rebuilt_state import RebuiltState, rebuilt_state
 from kant.live.journals import Journals
 from kant.model.decision import Start
 from kant.model.errors import InputError
@@ -44,7 +44,7 @@ async def rebuilt(
     ) as driver:
         _try_rules(driver)
         return replace(
-            standing(driver), calibration=await calibration_of_leader(driver.notifier.client, namespace, profile)
+            rebuilt_state(driver), calibration=await calibration_of_leader(driver.notifier.client, namespace, profile)
         )
 
 

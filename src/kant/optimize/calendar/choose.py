@@ -31,7 +31,7 @@ Held = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class Request:
     """`gpus` side by side from `start` to before `end` (microseconds), in one domain of the level `within`.
 
     With "" they are in one node where that is large enough, else anywhere along the cluster. `model` "": of any one.
@@ -49,13 +49,13 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """GPUs that are not free over a window: `who` has them. With a `wish` they may lie elsewhere on its line."""
+    """GPUs that are not free over a window: `who` has them. With a `request` they may lie elsewhere on its line."""
 
     who: str
     start: int
     end: int
     held: Held
-    wish: Wish | None = None
+    request: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class Line:
         """How many there are."""
         return len(self.nodes) * self.width
 
-    def size(self, wish: Wish) -> int:
+    def size(self, request: Request) -> int:
         """The GPUs that a reservation has here."""
-        return -(-wish.gpus // self.width) * self.width if wish.whole else wish.gpus
+        return -(-request.gpus // self.width) * self.width if request.whole else request.gpus
 
     def held(self, first: int, gpus: int) -> Held:
         """The GPUs from a place of the line on."""
@@ -107,50 +107,50 @@ class Line:
             yield from (at * self.width + device for device in range(self.width) if bits >> device & 1)
 
 
-def choose(spec: ClusterSpec, wish: Wish, taken: Sequence[Taken], now: int) -> Choice:
+def choose(spec: ClusterSpec, request: Request, taken: Sequence[Taken], now: int) -> Choice:
     """Where the reservation goes. Raises InputError for one that the empty cluster could not hold."""
-    lines = lines_of(spec, wish)
-    found = _beside(lines, wish, taken)
+    lines = lines_of(spec, request)
+    found = _beside(lines, request, taken)
     if found is not None:
-        return Choice(found[0].held(found[1], found[0].size(wish)), {}, line=found[0].name)
-    return _moving(spec, lines, wish, taken, now)
+        return Choice(found[0].held(found[1], found[0].size(request)), {}, line=found[0].name)
+    return _moving(spec, lines, request, taken, now)
 
 
-def lines_of(spec: ClusterSpec, wish: Wish) -> list[Line]:
+def lines_of(spec: ClusterSpec, request: Request) -> list[Line]:
     """The lines that are long enough for it, in the order of the cluster. Raises InputError where none is."""
-    level = level_of(spec, wish)
-    if wish.within not in ("", CLUSTER, *LEVELS):
-        raise InputError("within", f"one of {', '.join((*LEVELS, CLUSTER))}", wish.within)
-    if wish.gpus < 1:
-        raise InputError("gpus", "at least 1", wish.gpus)
+    level = level_of(spec, request)
+    if request.within not in ("", CLUSTER, *LEVELS):
+        raise InputError("within", f"one of {', '.join((*LEVELS, CLUSTER))}", request.within)
+    if request.gpus < 1:
+        raise InputError("gpus", "at least 1", request.gpus)
     order = sorted(range(len(spec.nodes)), key=lambda index: _path(spec, index))
     usable = [i for i in order if spec.nodes[i].gpus and not spec.nodes[i].mig]
-    if wish.model and not any(spec.nodes[i].model == wish.model for i in usable):
-        raise InputError("model", f"one of {', '.join(sorted({spec.nodes[i].model for i in usable}))}", wish.model)
+    if request.model and not any(spec.nodes[i].model == request.model for i in usable):
+        raise InputError("model", f"one of {', '.join(sorted({spec.nodes[i].model for i in usable}))}", request.model)
     found = []
     domains: dict[tuple[str, ...], dict[tuple[str, int], list[int]]] = {}
     for index in usable:
         node = spec.nodes[index]
-        if wish.model in ("", node.model):
+        if request.model in ("", node.model):
             domains.setdefault(_domain(spec, index, level), {}).setdefault((node.model, node.gpus), []).append(index)
     for domain, kinds in domains.items():
         for (_, width), nodes in kinds.items():
             name = spec.nodes[nodes[0]].name if level == "node" else " ".join((level, *filter(None, domain[-1:])))
             found.append(Line(name, tuple(nodes), width))
-    fits = [line for line in found if line.gpus >= line.size(wish)]
+    fits = [line for line in found if line.gpus >= line.size(request)]
     if not fits:
         most = max((line.gpus for line in found), default=0)
         where = f"one {level}" if level != CLUSTER else "the cluster has of one model"
-        raise InputError("gpus", f"at most {most:,}, as many as {where}", wish.gpus)
+        raise InputError("gpus", f"at most {most:,}, as many as {where}", request.gpus)
     return fits
 
 
-def level_of(spec: ClusterSpec, wish: Wish) -> str:
+def level_of(spec: ClusterSpec, request: Request) -> str:
     """The level of the line: what fits into a node is in one, for that is in one domain of every level."""
-    widest = max((node.gpus for node in spec.nodes if not node.mig and wish.model in ("", node.model)), default=0)
-    if wish.gpus <= widest or wish.within == "node":
+    widest = max((node.gpus for node in spec.nodes if not node.mig and request.model in ("", node.model)), default=0)
+    if request.gpus <= widest or request.within == "node":
         return "node"
-    return wish.within or CLUSTER
+    return request.within or CLUSTER
 
 
 def _names(node: Node) -> tuple[str, str, str, str]:
@@ -174,17 +174,17 @@ def _path(spec: ClusterSpec, index: int) -> tuple[tuple[str, ...], int]:
 # --- beside all others -------------------------------------------------------------------------------------------
 
 
-def _beside(lines: Sequence[Line], wish: Wish, taken: Iterable[Taken]) -> tuple[Line, int] | None:
+def _beside(lines: Sequence[Line], request: Request, taken: Iterable[Taken]) -> tuple[Line, int] | None:
     """The line and the place where it fits and nobody moves: of such lines the fullest, and the first of these."""
     busy: dict[int, int] = {}
     for each in taken:
-        if each.start < wish.end and wish.start < each.end:
+        if each.start < request.end and request.start < each.end:
             for node, bits in each.held.items():
                 busy[node] = busy.get(node, 0) | bits
     best: tuple[int, int, Line, int] | None = None
     for number, line in enumerate(lines):
         blocked = set(line.places(busy))
-        first = _first_free(line, blocked, line.size(wish), alignment(line, wish))
+        first = _first_free(line, blocked, line.size(request), alignment(line, request))
         rank = line.gpus - len(blocked)
         if first is not None and (best is None or rank < best[0]):
             best = rank, number, line, first
@@ -202,16 +202,16 @@ def _first_free(line: Line, blocked: set[int], gpus: int, step: int) -> int | No
     return None
 
 
-def alignment(line: Line, wish: Wish) -> int:
+def alignment(line: Line, request: Request) -> int:
     """The multiple at which a reservation begins: of more than a node's GPUs the first of a node."""
-    return line.width if wish.whole or wish.gpus > line.width else 1
+    return line.width if request.whole or request.gpus > line.width else 1
 
 
-def _later(lines: Sequence[Line], wish: Wish, taken: Sequence[Taken]) -> int:
+def _later(lines: Sequence[Line], request: Request, taken: Sequence[Taken]) -> int:
     """The first later start at which it fits beside all others."""
-    length = wish.end - wish.start
-    for start in sorted({each.end for each in taken if wish.start < each.end < FOREVER}):
-        if _beside(lines, replace(wish, start=start, end=start + length), taken) is not None:
+    length = request.end - request.start
+    for start in sorted({each.end for each in taken if request.start < each.end < FOREVER}):
+        if _beside(lines, replace(request, start=start, end=start + length), taken) is not None:
             return start
     return -1
 
@@ -219,15 +219,15 @@ def _later(lines: Sequence[Line], wish: Wish, taken: Sequence[Taken]) -> int:
 # --- with others that move ---------------------------------------------------------------------------------------
 
 
-def _moving(spec: ClusterSpec, lines: Sequence[Line], wish: Wish, taken: Sequence[Taken], now: int) -> Choice:
+def _moving(spec: ClusterSpec, lines: Sequence[Line], request: Request, taken: Sequence[Taken], now: int) -> Choice:
     """The line on which fewest others move; else who is in the way, on the line on which the fewest are."""
     best: Choice | None = None
     worst: Choice | None = None
-    later = _later(lines, wish, taken)
-    free = {each.who: lines_of(spec, each.wish) for each in taken if each.wish is not None and each.start > now}
-    ranked = sorted(lines, key=lambda line: sum(_load(line, each, wish) for each in taken))
+    later = _later(lines, request, taken)
+    free = {each.who: lines_of(spec, each.request) for each in taken if each.request is not None and each.start > now}
+    ranked = sorted(lines, key=lambda line: sum(_load(line, each, request) for each in taken))
     for line in ranked[:MOST_LINES]:
-        rows, who, offsets = _calendar(line, wish, taken, free, now)
+        rows, who, offsets = _calendar(line, request, taken, free, now)
         answer = solve(rows, line.gpus, limit=LIMIT)
         if answer.status == "fits":
             places = {
@@ -235,11 +235,11 @@ def _moving(spec: ClusterSpec, lines: Sequence[Line], wish: Wish, taken: Sequenc
                 for i, row in enumerate(rows)
                 if row.offset is None and answer.offsets[i] != offsets[i]
             }
-            held = places.pop(wish.name)
+            held = places.pop(request.name)
             if best is None or len(places) < len(best.moved):
                 best = Choice(held, places, line=line.name)
         elif best is None:
-            names = tuple(dict.fromkeys(who[i] for i in answer.collide if who[i] != wish.name))
+            names = tuple(dict.fromkeys(who[i] for i in answer.collide if who[i] != request.name))
             if worst is None or (len(worst.collide) == 0 or 0 < len(names) < len(worst.collide)):
                 worst = Choice({}, {}, names, answer.minimal, line.name, later)
     found = best or worst
@@ -247,26 +247,26 @@ def _moving(spec: ClusterSpec, lines: Sequence[Line], wish: Wish, taken: Sequenc
     return found
 
 
-def _load(line: Line, each: Taken, wish: Wish) -> int:
-    meets = each.start < wish.end and wish.start < each.end
+def _load(line: Line, each: Taken, request: Request) -> int:
+    meets = each.start < request.end and request.start < each.end
     return sum(each.held[node].bit_count() for node in line.nodes if node in each.held) if meets else 0
 
 
 def _calendar(
-    line: Line, wish: Wish, taken: Sequence[Taken], free: Mapping[str, list[Line]], now: int
+    line: Line, request: Request, taken: Sequence[Taken], free: Mapping[str, list[Line]], now: int
 ) -> tuple[list[Booking], list[str], list[int]]:
     """The calendar of a line: its bookings, to whom each belongs, and the place where each is now (-1: the new one).
 
     `free` has the lines of each reservation that may move.
     """
-    rows = [Booking(wish.name, wish.start, wish.end, line.size(wish), alignment(line, wish))]
-    who, offsets = [wish.name], [-1]
+    rows = [Booking(request.name, request.start, request.end, line.size(request), alignment(line, request))]
+    who, offsets = [request.name], [-1]
     covered: dict[int, list[tuple[int, int]]] = {}
     nodes = set(line.nodes)
-    for each in sorted(taken, key=lambda one: (one.wish is not None, one.start, one.who)):
+    for each in sorted(taken, key=lambda one: (one.request is not None, one.start, one.who)):
         if each.end <= now or nodes.isdisjoint(each.held):
             continue
-        own = each.wish
+        own = each.request
         if own is not None and line in free.get(each.who, ()) and nodes >= each.held.keys():
             rows.append(Booking(each.who, each.start, each.end, line.size(own), alignment(line, own)))
             who.append(each.who)

@@ -11,7 +11,7 @@ from kant.model.event import GpusBooked
 from kant.model.node import ClusterSpec
 from kant.model.units import GPU
 from kant.optimize.calendar.booking import Booking
-from kant.optimize.calendar.choose import Held, Taken, Wish, choose
+from kant.optimize.calendar.choose import Held, Request, Taken, choose
 
 
 def book(bookings: Iterable[Booking], spec: ClusterSpec, where: str) -> list[GpusBooked]:
@@ -21,17 +21,17 @@ def book(bookings: Iterable[Booking], spec: ClusterSpec, where: str) -> list[Gpu
         place = f"{where}, booking {one.id}"
         if one.offset is not None or one.gaps or one.alignment > 1:
             raise InputError(place, "neither offset, gaps nor alignment on a cluster, whose nodes say where")
-        wish = Wish(one.id, one.gpus, one.start, one.end)
+        request = Request(one.id, one.gpus, one.start, one.end)
         try:
-            found = choose(spec, wish, list(taken.values()), -1)
+            found = choose(spec, request, list(taken.values()), -1)
         except InputError as error:
             raise InputError(f"{place}, {error.where}", error.expected, error.got) from None
         if not found.held:
             way = ", ".join(found.collide) or "nobody that was found within the limit of the search"
             raise InputError(place, f"GPUs side by side that are free for its window (in the way: {way})")
         for name, held in found.moved.items():
-            taken[name] = Taken(name, taken[name].start, taken[name].end, held, taken[name].wish)
-        taken[one.id] = Taken(one.id, one.start, one.end, found.held, wish)
+            taken[name] = Taken(name, taken[name].start, taken[name].end, held, taken[name].request)
+        taken[one.id] = Taken(one.id, one.start, one.end, found.held, request)
     return [GpusBooked(0, name, each.start, each.end, _pieces(each.held)) for name, each in taken.items()]
 
 

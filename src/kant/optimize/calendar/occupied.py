@@ -1,4 +1,4 @@
-"""What has GPUs now and cannot be told to go: what a new reservation has to go round."""
+"""The GPUs that a new reservation cannot have: jobs that may not be preempted, and nodes out of service."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kant.optimize.calendar.booked import out_of_service
 from kant.optimize.calendar.choose import Taken
 
 
-def standing(state: ClusterState, now: int, preempts: bool) -> list[Taken]:
+def occupied(state: ClusterState, now: int, preempts: bool) -> list[Taken]:
     """Running jobs up to their limits, and nodes and GPUs that are out of service.
 
-    Jobs in reservations are left out, for these count themselves; where the profile `preempts`, so are preemptible
-    jobs, for they make way.
+    Jobs in reservations are left out, for reservations count by themselves. Where the profile `preempts`, so are
+    preemptible jobs: they are preempted.
     """
     found = []
     for row, pieces in state.running.items():

@@ -27,7 +27,7 @@ CLOCKS = 60.0
 """Seconds by which the leader's clock may differ from ours."""
 
 
-class Glance(NamedTuple):
+class Overview(NamedTuple):
     """How many nodes there are, None where we may not see them all. Of the Lease of the leader, as far as we may read
     it: the text of its profile, its version, and the ticket with which it is asked; "" is unknown. `unled` says in one
     sentence that by it nobody leads, "" where somebody does or we may not know."""
@@ -59,7 +59,7 @@ class _Lease(View, frozen=True):
     spec: _LeaseSpec = _LeaseSpec()
 
 
-async def glance(config: Config, system: str) -> Glance:
+async def overview(config: Config, system: str) -> Overview:
     """Look. Raises InputError where the API server does not answer, or does not know us."""
     async with _client(config) as client:
         nodes: int | None = None
@@ -74,9 +74,11 @@ async def glance(config: Config, system: str) -> Glance:
         try:
             lease = await client.get(f"/apis/coordination.k8s.io/v1/namespaces/{quote(system)}/leases/kant", _Lease)
         except ApiError as error:
-            return Glance(nodes, unled=f"there is no Lease {system}/kant" if error.code == 404 else "")
+            return Overview(nodes, unled=f"there is no Lease {system}/kant" if error.code == 404 else "")
         said = lease.metadata.annotations or {}
-        return Glance(nodes, said.get(PROFILE, ""), said.get(VERSION, ""), said.get(TICKET, ""), _unled(lease, system))
+        return Overview(
+            nodes, said.get(PROFILE, ""), said.get(VERSION, ""), said.get(TICKET, ""), _unled(lease, system)
+        )
 
 
 def _unled(lease: _Lease, system: str) -> str:

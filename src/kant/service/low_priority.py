@@ -1,4 +1,4 @@
-"""Processes beside the one that schedules: they let others go first, and end with the one who has asked."""
+"""Low-priority child processes that exit with their parent."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from kant.service.memory_left import memory_left
 
 NICE = 10
 MOST_MEMORY = 8 << 30
-FIRST_TO_GO = "1000"
-"""The word to the kernel by which it ends this process, and none beside it, where memory runs out."""
+OOM_SCORE = "1000"
+"""`oom_score_adj`: the kernel kills this process first where memory runs out."""
 PR_SET_PDEATHSIG = 1
 
 
-def be_humble() -> None:
-    """Let others go first, take no more memory than is given, and end with the one who has asked."""
+def lower_priority() -> None:
+    """Lower the CPU priority of this process, bound its memory, and let it die with its parent."""
     os.nice(NICE)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(FIRST_TO_GO)
+        Path("/proc/self/oom_score_adj").write_text(OOM_SCORE)
     with suppress(ValueError, OSError):
         most = most_memory(_own_data(), memory_left())
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))

@@ -43,8 +43,8 @@ class RebuiltState:
     queues_gone: str = ""
 
 
-def standing(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
-    """How a driver that has built its state stands; with `only` no other name is looked for among pods."""
+def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
+    """The state of a driver that has built it; with `only` no other name is looked for among pods."""
     assert driver.core is not None
     members = driver.workloads.members
     if only is None:
