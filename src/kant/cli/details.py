@@ -16,15 +16,28 @@ from kant.service.client import ServiceClient, home_of
 def show(
     job: Annotated[str, Parameter(help="The id of a job.")],
     /,
-    *,
+    *jobs: Annotated[str, Parameter(help="More of them.")],
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Print all that is known of a job: what it asks for, where it stands, and its runs with what they used."""
+    """Print all that is known of jobs: what they ask for, where they stand, and their runs with what they used.
+
+    The JSON of several is an object with the list `jobs`."""
     client = ServiceClient(home_of(home))
-    found = client.get(client.job(job))
+    found = [_found(client, each) for each in (job, *jobs)]
+
+    def show() -> None:
+        for number, each in enumerate(found):
+            print(end="\n" if number else "")
+            _show(each)
+
+    return Reply({"jobs": found} if jobs else found[0], show).print(json)
+
+
+def _found(client: ServiceClient, job: str) -> dict[str, Any]:
+    found: dict[str, Any] = client.get(client.job(job))
     found["sentence"] = client.get(client.job(job, "why"))["sentence"]
-    return Reply(found, lambda: _show(found)).print(json)
+    return found
 
 
 def _show(found: dict[str, Any]) -> None:

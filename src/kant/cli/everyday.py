@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from kant.cli.amounts import mebibytes, moment, most_at_once, pair, parse_array
-from kant.cli.output import Reply, printable
+from kant.cli.output import Reply, printable, watched
 from kant.cli.place import EXPORT, LIVE, Filter, Wanted
 from kant.cli.places import place_of, questions_of
 from kant.model.errors import InputError
@@ -138,22 +138,34 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
 """How the texts of options become values, where they are no such values themselves: by `Option.reads`."""
 
 
+ORDERS = ("latest", "queue")
+
+
 def list_jobs(
     *,
     all: bool = False,
     queue: str = "",
     state: str = "",
     user: str = "",
+    name: str = "",
+    order: str = "latest",
+    format: str | None = None,
+    watch: bool = False,
     limit: int = 50,
     before: int | None = None,
     home: Path | None = None,
     json: bool = False,
     there: Kube | None = None,
 ) -> int:
-    """List jobs, the latest first."""
+    """List jobs: the latest first, or as they are tried."""
+    from kant.cli.job_table import columns_of
+
+    if order not in ORDERS:
+        raise InputError("--order", f"one of {', '.join(ORDERS)}", order)
     states = state or ("" if all else LIVE)
-    chosen = Filter(states=states, queue=queue, user=user, limit=limit, before=before)
-    return place_of(home, there).jobs(chosen).print(json)
+    chosen = Filter(states, queue, user, limit, before, name, order == "queue", columns_of(format))
+    place = place_of(home, there)
+    return watched(lambda: place.jobs(chosen), watch, json)
 
 
 def say_why(

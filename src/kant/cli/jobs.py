@@ -10,13 +10,14 @@ from cyclopts import Parameter
 from kant.cli.everyday import list_jobs
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.kube_options import Kube, KubeQuestion
-from kant.cli.output import Reply
+from kant.cli.output import Reply, watched
 from kant.cli.place import LIVE, Filter
 from kant.cli.places import place_of
 from kant.model.errors import InputError
 
 SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "TERM", "STOP", "CONT", "KILL", "WINCH")
 Ids = Annotated[str, Parameter(help="Ids of jobs or of arrays.")]
+Watch = Annotated[bool, Parameter(help="Again every two seconds, until Ctrl-C.", negative="")]
 
 
 def jobs(
@@ -25,6 +26,10 @@ def jobs(
     queue: Annotated[str, Parameter(help="Of this queue alone.")] = "",
     state: Annotated[str, Parameter(help="Of these states alone, divided by commas.")] = "",
     user: Annotated[str, Parameter(help="Of this user alone.")] = "",
+    name: Annotated[str, Parameter(help="Of this name; * and ? stand for others.")] = "",
+    order: Annotated[str, Parameter(help="latest, or queue: those that wait, as they are tried.")] = "latest",
+    format: Annotated[str | None, Parameter(help="Columns, such as job,on,left,since; a wrong one names all.")] = None,
+    watch: Watch = False,
     limit: Annotated[int, Parameter(help="The most to print, from 1 to 1000.", converter=whole)] = 50,
     before: Annotated[
         int | None, Parameter(help="Those before: the number that the page before has said.", converter=whole)
@@ -33,7 +38,7 @@ def jobs(
     json: Json = False,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
-    """List the jobs of this machine's Kant, or of a namespace, the latest first."""
+    """List the jobs of this machine's Kant, or of a namespace: where they run, for how long, or why they wait."""
     return list_jobs(**locals())
 
 
@@ -42,7 +47,7 @@ def logs(
     /,
     *,
     follow: Annotated[bool, Parameter(name=["--follow", "-f"], help="Until the job is over.", negative="")] = False,
-    tail: Annotated[int | None, Parameter(help="Only the last bytes, so many.", converter=whole)] = None,
+    tail: Annotated[int | None, Parameter(help="Only the last lines, so many.", converter=whole)] = None,
     attempt: Annotated[int, Parameter(help="Of this run, 1 for the first. Default: the last.", converter=whole)] = 0,
     home: Home = None,
     there: Kube = Kube(),  # noqa: B008 - it is frozen
@@ -189,9 +194,11 @@ def queue(
 
 def top(
     *,
+    watch: Watch = False,
     home: Home = None,
     json: Json = False,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
     """Print what the nodes hold, and the largest jobs that run."""
-    return place_of(home, there).top().print(json)
+    place = place_of(home, there)
+    return watched(place.top, watch, json)

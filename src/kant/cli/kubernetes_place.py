@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kant.cli.extras import needs
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
-from kant.cli.output import Printable, Reply
+from kant.cli.output import Printable, Reply, start_of_last
 from kant.cli.place import EXPORT, Filter, Submitted, Wanted, WantedStage
 from kant.model.errors import InputError
 
@@ -61,6 +61,8 @@ class KubernetesPlace:
         raise InputError("--graph", "none on Kubernetes, where jobs do not wait for each other")
 
     def jobs(self, chosen: Filter) -> Reply:
+        if chosen.tried:
+            raise InputError("--order", "latest: on Kubernetes `kant eta` has the queue's order", "queue")
         if chosen.before is not None:
             raise InputError("--before", "no pages on Kubernetes: a larger --limit", chosen.before)
         rows = [row for row in self._run(lambda jobs: jobs.rows()) if _is_chosen(row, chosen)]
@@ -70,10 +72,10 @@ class KubernetesPlace:
         def show() -> None:
             import time
 
+            from kant.cli.job_table import show_jobs
             from kant.cli.show import console
-            from kant.cli.show_everyday import show_jobs
 
-            show_jobs(rows[: chosen.limit], int(time.time() * 1e6), chosen.states)
+            show_jobs(rows[: chosen.limit], int(time.time() * 1e6), chosen.states, chosen.columns)
             if more:
                 console.print(f"{more} more: a larger --limit", style="dim")
 
@@ -88,9 +90,9 @@ class KubernetesPlace:
         async def work(jobs: UserJobs) -> None:
             kept = bytearray()
             async for part in jobs.logs(job, follow=follow):
-                if tail:
+                if tail is not None:
                     kept += part
-                    del kept[: max(len(kept) - tail, 0)]
+                    del kept[: start_of_last(bytes(kept), tail)]
                 else:
                     write(part)
             write(bytes(kept))
@@ -230,6 +232,7 @@ def _is_chosen(row: Any, chosen: Filter) -> bool:
         (not chosen.states or row["phase"] in chosen.states.split(","))
         and chosen.queue in ("", row["queue"])
         and chosen.user in ("", row["user"])
+        and fnmatchcase(row["name"], chosen.name or "*")
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kant.cli.output import Reply
+from kant.cli.output import Reply, start_of_last
 from kant.cli.place import EXPORT, LIVE, Filter, Submitted, Wanted, WantedStage
 from kant.model.errors import InputError
 from kant.model.units import count_from
@@ -58,22 +58,49 @@ class MachinePlace:
         return Submitted(self.client.post("/v1/workflows", {"stages": rows, "env": env})["jobs"])
 
     def jobs(self, chosen: Filter) -> Reply:
+        if chosen.tried:
+            return self._tried(chosen)
         page = self.client.get(
-            "/v1/jobs", state=chosen.states, queue=chosen.queue, user=chosen.user, limit=chosen.limit,
-            before=chosen.before,
+            "/v1/jobs", state=chosen.states, queue=chosen.queue, user=chosen.user, name=chosen.name,
+            limit=chosen.limit, before=chosen.before,
         )  # fmt: skip
 
         def show() -> None:
+            from kant.cli.job_table import show_jobs
             from kant.cli.plain import say
-            from kant.cli.show_everyday import show_jobs
 
             now = self.client.get("/v1/health")["now_us"] if page["jobs"] else 0
-            show_jobs(page["jobs"], now, chosen.states)
+            show_jobs(page["jobs"], now, chosen.states, chosen.columns)
             if page["next"] is not None:
                 everything = "--all " if chosen.is_of_all else ""
                 say(f"more: kant jobs {everything}--before {page['next']}", "dim")
 
         return Reply(page, show)
+
+    def _tried(self, chosen: Filter) -> Reply:
+        """The jobs that wait, in the order in which they are tried."""
+        from fnmatch import fnmatchcase
+
+        if chosen.before is not None:
+            raise InputError("--before", "no pages in the queue's order: a larger --limit", chosen.before)
+        rows: list[dict[str, Any]] = []
+        after: int | None = 0
+        while after is not None and len(rows) < chosen.limit:
+            page = self.client.get("/v1/waiting", queue=chosen.queue, user=chosen.user, after=after, limit=100)
+            rows += [
+                row for row in page["jobs"]
+                if fnmatchcase(row["name"], chosen.name or "*") and row["phase"] in (chosen.states or LIVE).split(",")
+            ]  # fmt: skip
+            after = page["next"]
+        found = {"jobs": rows[: chosen.limit], "total": page["total"]}
+
+        def show() -> None:
+            from kant.cli.job_table import show_jobs
+
+            now = self.client.get("/v1/health")["now_us"] if rows else 0
+            show_jobs(found["jobs"], now, chosen.states, chosen.columns)
+
+        return Reply(found, show)
 
     def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
         names = [each["id"] for each in self.client.get(self.client.job(job, "outcome"))["jobs"]]
@@ -96,7 +123,7 @@ class MachinePlace:
             self._log(name, False, tail, noted, 0)
 
     def _log(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int) -> None:
-        client, at = self.client, -tail if tail else 0
+        client, at = self.client, self._tail(job, tail, attempt) if tail is not None else 0
         while True:
             headers, body = client.stream(
                 client.job(job, "log"), offset=at, follow="true" if follow else "", attempt=attempt or ""
@@ -116,6 +143,19 @@ class MachinePlace:
                 break
         if dropped := int(headers.get("X-Kant-Dropped", "0")):
             print(f"kant: {dropped:,} bytes of its output are lost: the disk was full", file=sys.stderr)
+
+    def _tail(self, job: str, lines: int, attempt: int) -> int:
+        """Where the last lines begin, so many, of what a run has written."""
+        if lines < 0:
+            raise InputError("--tail", "a number of lines, 0 or more", lines)
+        span = 4096
+        while True:
+            headers, body = self.client.stream(self.client.job(job, "log"), offset=-span, attempt=attempt or "")
+            begins, text = int(headers["X-Kant-Offset"]), b"".join(body)
+            at = start_of_last(text, lines)
+            if at > 0 or span >= int(headers["X-Kant-End"]) or begins == 0:
+                return begins + max(at, 0)
+            span *= 8
 
     def _check_over(self, job: str) -> None:
         """Raise InputError where the output of a job has ended before the job: Kant has stopped."""

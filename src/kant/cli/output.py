@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+EVERY = 2.0  # seconds between two answers of `watched`
+CLEAR = "\x1b[H\x1b[2J"
+
 
 def printable(text: str) -> str:
     """A text from elsewhere for a terminal: what could move its cursor or change its colours is written out."""
@@ -30,6 +33,37 @@ class Reply(NamedTuple):
     def print(self, json: bool) -> int:
         """Print it; returns the exit code."""
         print_json(self.json) if json else self.show()
+        return 0
+
+
+def start_of_last(text: bytes, lines: int) -> int:
+    """Where the last `lines` lines of a text begin; 0 where it has no more. A line feed at the end begins none."""
+    at = len(text)
+    if lines and text.endswith(b"\n"):
+        at -= 1
+    for _ in range(lines):
+        at = text.rfind(b"\n", 0, at)
+        if at < 0:
+            return 0
+    return at + 1 if lines else at
+
+
+def watched(ask: Callable[[], Printable], again: bool, json: bool) -> int:
+    """Print an answer; with `again`, a new one every two seconds until Ctrl-C, each on an empty terminal."""
+    import sys
+    import time
+
+    if not again:
+        return ask().print(json)
+    try:
+        while True:
+            answer = ask()
+            if sys.stdout.isatty() and not json:
+                sys.stdout.write(CLEAR)
+            answer.print(json)
+            sys.stdout.flush()
+            time.sleep(EVERY)
+    except KeyboardInterrupt:
         return 0
 
 

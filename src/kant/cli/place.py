@@ -42,13 +42,20 @@ class Submitted(NamedTuple):
 
 
 class Filter(NamedTuple):
-    """Which jobs `kant jobs` lists. Empty texts exclude nothing; `states` are divided by commas."""
+    """Which jobs `kant jobs` lists, and how. Empty texts exclude nothing; `states` are divided by commas.
+
+    In `name`, `*` and `?` stand for other letters. With `tried` they are those that wait, in the order in which they
+    are tried. `columns` are those of the table (`job_table.py`); none: the usual ones.
+    """
 
     states: str
     queue: str
     user: str
     limit: int
     before: int | None
+    name: str = ""
+    tried: bool = False
+    columns: tuple[str, ...] = ()
 
     @property
     def is_of_all(self) -> bool:

@@ -1,36 +1,11 @@
-"""Lists of jobs, and why a job waits, for the terminal."""
+"""Why a job waits, for the terminal."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kant.cli.place import LIVE
-from kant.cli.plain import say, section, table
+from kant.cli.plain import say, section
 from kant.model.units import show_duration
-
-
-def show_jobs(rows: list[dict[str, Any]], now: int, states: str) -> None:
-    """Jobs for the terminal."""
-    if not rows:
-        say("no jobs wait or run (kant jobs --all: also those that are over)" if states == LIVE else "no jobs")
-        return
-    cells = [
-        (
-            row["id"], row["name"], row["queue"], row["user"], row["phase"], f"{row['gpus']:g}", _lasted(row, now),
-            str(row["waits"] or row["reason"]),
-        )
-        for row in rows
-    ]  # fmt: skip
-    table(("job", "name", "queue", "user", "state", "GPUs", "time", "because"), cells, right=("GPUs", "time"))
-
-
-def _lasted(row: dict[str, Any], now: int) -> str:
-    """How long it has run, or waited."""
-    if row["phase"] in ("running", "stopping"):
-        return show_duration(max(now - row["started"], 0))
-    if row["phase"] in ("held", "blocked", "waiting"):
-        return show_duration(max(now - row["submitted"], 0))
-    return show_duration(row["ended"] - row["started"]) if row["started"] >= 0 else "-"
 
 
 def show_why(found: dict[str, Any]) -> None:

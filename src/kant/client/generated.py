@@ -180,7 +180,8 @@ class JobRow(Shown, kw_only=True, omit_defaults=True):
     """A job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
     `array` is the `seq` of the first job of its array, -1 for none. `waits` says why a job waits, where that is
-    known.
+    known. `nodes` has the nodes on which it runs, each with the indices of its GPUs there, such as "0-3";
+    `limit_us` is the longest that it may run, -1 for no limit.
     """
 
     seq: int
@@ -202,6 +203,8 @@ class JobRow(Shown, kw_only=True, omit_defaults=True):
     signal: int | None
     reason: str
     waits: str = ''
+    nodes: dict[str, str] = {}
+    limit_us: int = -1
 
 
 class JobSignal(Shown, kw_only=True, omit_defaults=True):
@@ -419,6 +422,8 @@ class WaitingRow(Shown, kw_only=True, omit_defaults=True):
     signal: int | None
     reason: str
     waits: str = ''
+    nodes: dict[str, str] = {}
+    limit_us: int = -1
     place: int = 0
 
 
@@ -486,9 +491,9 @@ class Api:
         """Queue a command."""
         return self._ask("POST", "/v1/jobs", {}, body, JobIds)
 
-    def jobs(self, *, state: str | UnsetType = UNSET, queue: str | UnsetType = UNSET, user: str | UnsetType = UNSET, before: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> JobPage:
+    def jobs(self, *, state: str | UnsetType = UNSET, queue: str | UnsetType = UNSET, user: str | UnsetType = UNSET, name: str | UnsetType = UNSET, before: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> JobPage:
         """Jobs, the latest first, a page at a time."""
-        return self._ask("GET", "/v1/jobs", {"state": state, "queue": queue, "user": user, "before": before, "limit": limit}, None, JobPage)
+        return self._ask("GET", "/v1/jobs", {"state": state, "queue": queue, "user": user, "name": name, "before": before, "limit": limit}, None, JobPage)
 
     def workflow(self, body: WorkflowSubmission) -> JobIds:
         """Queue all stages of a workflow, or none."""
@@ -631,9 +636,9 @@ class AsyncApi:
         """Queue a command."""
         return await self._ask("POST", "/v1/jobs", {}, body, JobIds)
 
-    async def jobs(self, *, state: str | UnsetType = UNSET, queue: str | UnsetType = UNSET, user: str | UnsetType = UNSET, before: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> JobPage:
+    async def jobs(self, *, state: str | UnsetType = UNSET, queue: str | UnsetType = UNSET, user: str | UnsetType = UNSET, name: str | UnsetType = UNSET, before: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> JobPage:
         """Jobs, the latest first, a page at a time."""
-        return await self._ask("GET", "/v1/jobs", {"state": state, "queue": queue, "user": user, "before": before, "limit": limit}, None, JobPage)
+        return await self._ask("GET", "/v1/jobs", {"state": state, "queue": queue, "user": user, "name": name, "before": before, "limit": limit}, None, JobPage)
 
     async def workflow(self, body: WorkflowSubmission) -> JobIds:
         """Queue all stages of a workflow, or none."""

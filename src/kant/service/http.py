@@ -130,8 +130,8 @@ class Service:
         phases = tuple(part for part in request.query.get("state", "").split(",") if part)
         before = number(request, "before", 0, 1 << 62, -1)
         limit = number(request, "limit", 1, 1000, 100)
-        queue, user = (request.query.get(name, "") for name in ("queue", "user"))
-        return answer(self.questions.jobs(phases, queue, user, before if before >= 0 else None, limit))
+        queue, user, name = (request.query.get(each, "") for each in ("queue", "user", "name"))
+        return answer(self.questions.jobs(phases, queue, user, before if before >= 0 else None, limit, name))
 
     async def waiting(self, request: web.Request) -> web.Response:
         after, limit = number(request, "after", 0, 1 << 31, 0), number(request, "limit", 1, 100, 50)

@@ -23,7 +23,7 @@ from kant.local.record import OVER, JobPhase, JobRecord
 from kant.local.runs import read_exit
 from kant.local.submission import devices, indices
 from kant.model.errors import InputError
-from kant.model.units import GPU
+from kant.model.units import GPU, SECOND
 from kant.service.forecaster import ForecastProcess
 from kant.service.recorded import Recorded
 from kant.service.roles import Caller, check_own, owns
@@ -164,22 +164,40 @@ class LocalQuestions(Questions):
         found = [self.reservation(name) for name in self.driver.reservations.known]
         return Reservations(sorted(found, key=lambda one: (one.start, one.name)))
 
-    def jobs(self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int) -> JobPage:
-        """Jobs, the latest first."""
+    def jobs(
+        self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int, name: str = ""
+    ) -> JobPage:
+        """Jobs, the latest first; in `name`, `*` and `?` stand for other letters."""
         for phase in phases:
             if phase not in JobPhase.__members__.values():
                 raise InputError("state", f"one of {', '.join(JobPhase)}", phase)
-        rows = self.store.page(phases=phases, queue=queue, user=user, before=before, most=limit)
+        rows = self.store.page(phases=phases, queue=queue, user=user, name=name, before=before, most=limit)
         notes, dirty = self.driver.jobs.notes, self.driver.jobs.dirty
         present = [shown(dirty[row["id"]]) if row["id"] in dirty else row for row in rows]
         notes = notes | self._missing_notes([row["id"] for row in present if row["id"] not in notes])
         notes |= {row["id"]: self.phase_of(row["id"])[1] for row in present if row["phase"] == JobPhase.HELD}
         jobs = [
-            msgspec.convert(row | {"waits": notes.get(row["id"], "")}, JobRow)
+            msgspec.convert(row | {"waits": notes.get(row["id"], "")} | self._live_facts(row["id"]), JobRow)
             for row in present
             if not phases or row["phase"] in phases  # it may have changed, and not be written yet
         ]
         return JobPage(jobs, rows[-1]["seq"] if len(rows) == limit else None)
+
+    def _live_facts(self, job: str) -> dict[str, Any]:
+        """Where a job runs, and for how long it may; nothing of one that is over."""
+        record = self.driver.jobs.records.get(job)
+        if record is None or record.phase in OVER:
+            return {}
+        limit = record.submission.time_s
+        return {"nodes": self._nodes(record), "limit_us": -1 if limit is None else round(limit * SECOND)}
+
+    def _nodes(self, record: JobRecord) -> dict[str, str]:
+        """The nodes on which a job lies, each with the indices of its GPUs there."""
+        nodes = self.driver.settings.cluster.nodes
+        return {
+            nodes[node].name if node < len(nodes) else str(node): indices(mask)
+            for node, mask in devices(record.place).items()
+        }
 
     def _missing_notes(self, names: list[str]) -> dict[str, str]:
         """Why those of these jobs wait that no cycle has tried, at most so many as a page shows."""
@@ -214,7 +232,8 @@ class LocalQuestions(Questions):
         rows = []
         for record, place in page:
             sentence = reasons[record.id] if place else self.phase_of(record.id)[1]
-            rows.append(msgspec.convert(shown(record) | {"waits": sentence, "place": place}, WaitingRow))
+            facts = {"waits": sentence, "place": place} | self._live_facts(record.id)
+            rows.append(msgspec.convert(shown(record) | facts, WaitingRow))
         more = after + limit < len(found)
         return WaitingPage(rows, len(found), after + limit if more else None)
 
@@ -230,12 +249,10 @@ class LocalQuestions(Questions):
     def job(self, job: str, who: Caller) -> JobDetail:
         """One job, whole. Of other people's jobs what they run is left out."""
         record = self.find(job)
-        submission, nodes = record.submission, self.driver.settings.cluster.nodes
-        place = {
-            nodes[node].name if node < len(nodes) else str(node): indices(mask)
-            for node, mask in devices(record.place).items()
-        }
-        view = msgspec.convert(shown(record) | {"waits": self.driver.jobs.notes.get(job, "")}, JobRow)
+        submission, place = record.submission, self._nodes(record)
+        view = msgspec.convert(
+            shown(record) | {"waits": self.driver.jobs.notes.get(job, "")} | self._live_facts(job), JobRow
+        )
         runs = [self._attempt(record, number) for number in range(max(record.attempt - 99, 1), record.attempt + 1)]
         if not owns(who, self.lineage(submission.queue), record.user):
             waits = (record.after, record.after_ok, record.stopping, place)

@@ -68,6 +68,7 @@ ROUTES = (
         query={
             "state": {"type": "string", "description": f"Some of {', '.join(JobPhase)}, divided by commas."},
             "queue": {"type": "string"}, "user": {"type": "string"},
+            "name": {"type": "string", "description": "Of this name; * and ? stand for others."},
             "before": {"type": "integer", "minimum": 0, "description": "`next` of the page before."}, "limit": _LIMIT,
         },
     ),

@@ -299,16 +299,22 @@ class Store:
         phases: Sequence[str] = (),
         queue: str = "",
         user: str = "",
+        name: str = "",
         before: int | None = None,
         most: int = 100,
     ) -> list[dict[str, Any]]:
         """At most `most` jobs, the latest first, submitted before the job with the `seq` `before`.
 
+        In `name`, `*` and `?` stand for other letters.
+
         It costs as much as it gives, however many jobs there are: each phase is read by its own index.
         """
         parts, values = [], []
         for phase in phases or ("",):
-            wheres = [("phase = ?", phase), ("queue = ?", queue), ("user = ?", user), ("seq < ?", before)]
+            wheres = [
+                ("phase = ?", phase), ("queue = ?", queue), ("user = ?", user), ("name GLOB ?", name),
+                ("seq < ?", before),
+            ]  # fmt: skip
             used = [(text, value) for text, value in wheres if value is not None and value != ""]
             where = f"WHERE {' AND '.join(text for text, _ in used)} " if used else ""
             index = "INDEXED BY jobs_by_phase " if phase and not queue and not user else ""

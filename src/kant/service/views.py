@@ -13,6 +13,8 @@ class JobRow(Struct, frozen=True, forbid_unknown_fields=True):
     """A job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
     `array` is the `seq` of the first job of its array, -1 for none. `waits` says why a job waits, where that is known.
+    `nodes` has the nodes on which it runs, each with the indices of its GPUs there, such as "0-3"; `limit_us` is the
+    longest that it may run, -1 for no limit.
     """
 
     seq: int
@@ -34,6 +36,8 @@ class JobRow(Struct, frozen=True, forbid_unknown_fields=True):
     signal: int | None
     reason: str
     waits: str = ""
+    nodes: dict[str, str] = {}
+    limit_us: int = -1
 
 
 class Attempt(Struct, frozen=True, forbid_unknown_fields=True):

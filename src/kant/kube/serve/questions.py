@@ -7,11 +7,12 @@ has a record of its own: after a change of the nodes, or of the leader, the page
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from kant import __version__
-from kant.cluster.columns import J_PRIORITY
+from kant.cluster.columns import J_LIMIT, J_PRIORITY
 from kant.live.core import Core
 from kant.live.questions import Questions, UnknownJobError
 from kant.live.record import JOB_COLUMNS, STATUS, RunRecord
@@ -150,15 +151,9 @@ class LeaderQuestions(Questions):
 
     def job(self, job: str) -> dict[str, Any]:
         """One job, with the nodes on which it lies; which of their GPUs it has is the kubelets' choice."""
-        core, run = self.present()
-        place: dict[str, str] = {}
+        _, run = self.present()
         live = self._live()
-        own = live.get(job)
-        if own is not None and own in core.state.running:
-            for piece in core.state.running[own].tolist():
-                name, count = core.state.nodes[piece[NODE]].name, piece[MASK].bit_count()
-                before = int(place.get(name, "0").partition(" ")[0])
-                place[name] = f"{before + count} GPU{'s' * (before + count != 1)}"
+        place = self._nodes(live.get(job))
         return {
             "job": self._row(self._kept(run, job), live, self.outside()), "command": [], "workdir": "", "env": [],
             "time_s": None, "retries": 0, "after": [], "after_ok": [], "stopping": "", "place": place, "log": "",
@@ -183,6 +178,13 @@ class LeaderQuestions(Questions):
         state = self.present()[0].state
         return {public_id(state.ids[row]): row for row in state.live}
 
+    def _nodes(self, row: int | None) -> dict[str, str]:
+        """The nodes on which a job of the core runs, each with the number of its GPUs there."""
+        state, counts = self.present()[0].state, Counter[str]()
+        for piece in state.running[row].tolist() if row is not None and row in state.running else ():
+            counts[state.nodes[piece[NODE]].name] += piece[MASK].bit_count()
+        return {name: f"{count} GPU{'s' * (count != 1)}" for name, count in counts.items()}
+
     def _row(self, row: int, live: dict[str, int], outside: Outside) -> dict[str, Any]:
         core, run = self.present()
         own = dict(zip(JOB_COLUMNS, run.jobs.table[row].tolist(), strict=True))
@@ -190,6 +192,7 @@ class LeaderQuestions(Questions):
         place, apart = live.get(name), self._apart(run, row, outside)
         waits = self.reason(core.state.ids[place]) if pending and place is not None else ""
         phase, waits = (PHASES[JobStatus(own["status"])], waits) if apart is None else apart
+        limit = int(core.state.jobs[place, J_LIMIT]) if place is not None else -1
         return {
             "seq": row, "id": name, "array": -1, "array_index": -1, "phase": phase,
             "name": run.names[row][0], "queue": run.queue_names()[own["queue"]], "user": run.names[row][1],
@@ -197,5 +200,5 @@ class LeaderQuestions(Questions):
             "submitted": own["submit"] + zero, "started": own["start"] + zero if own["start"] >= 0 else -1,
             "ended": own["end"] + zero if own["end"] >= 0 and apart is None else -1,
             "attempt": own["preemptions"] + (own["start"] >= 0), "failures": 0,
-            "code": None, "signal": None, "reason": "", "waits": waits,
+            "code": None, "signal": None, "reason": "", "waits": waits, "nodes": self._nodes(place), "limit_us": limit,
         }  # fmt: skip

@@ -31,6 +31,7 @@ class JobSpec(View, frozen=True):
     suspend: bool = False
     parallelism: int = 1
     completions: int | None = None
+    active_deadline_seconds: int | None = None
     template: Template = Template()
 
 
@@ -138,7 +139,14 @@ def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
         "signal": signal,
         "reason": _reason(job),
         "waits": _waits(pods) if phase == "waiting" else "",
+        "nodes": _nodes(pods) if phase == "running" else {},
+        "limit_us": spec.active_deadline_seconds * 1_000_000 if spec.active_deadline_seconds is not None else -1,
     }
+
+
+def _nodes(pods: Iterable[RunPod]) -> dict[str, str]:
+    """The nodes on which its pods run; which GPUs they have there is the kubelets' choice."""
+    return {pod.spec.node_name: "" for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED}
 
 
 def title_of(job: JobObject) -> str:

@@ -1,0 +1,134 @@
+"""The table of `kant jobs`: its columns, and which of them are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from kant.cli.place import LIVE
+from kant.cli.plain import say, table
+from kant.model.errors import InputError
+from kant.model.units import show_duration
+
+Row = dict[str, Any]
+HOUR = 3600 * 1_000_000
+RUNS = ("running", "stopping")
+WAITS = ("held", "blocked", "waiting")
+
+
+def show_jobs(rows: list[Row], now: int, states: str, columns: Sequence[str] = ()) -> None:
+    """Print jobs. `columns` are some of `COLUMNS`; without them, those of `USUAL` in which there is something."""
+    if not rows and not columns:
+        say("no jobs wait or run (kant jobs --all: also those that are over)" if states == LIVE else "no jobs")
+        return
+    cells = {name: [COLUMNS[name](row, now) for row in rows] for name in columns or USUAL}
+    shown = [name for name, column in cells.items() if columns or name not in OPTIONAL or any(column)]
+    heads = {name: "GPUs" if name == "gpus" else name for name in shown}
+    lines = list(zip(*(cells[name] for name in shown), strict=True))
+    table(list(heads.values()), lines, right=[heads[name] for name in shown if name in RIGHT])
+
+
+def columns_of(text: str | None) -> tuple[str, ...]:
+    """The columns that `--format` names. Raises InputError for one that is not there."""
+    names = tuple(name.strip().lower() for name in text.split(",")) if text is not None else ()
+    for name in names:
+        if name not in COLUMNS:
+            raise InputError("--format", f"some of {', '.join(COLUMNS)}, divided by commas", name)
+    return names
+
+
+def _where(row: Row) -> str:
+    """The first of its nodes with its GPUs there, and how many more there are."""
+    nodes: dict[str, str] = row.get("nodes") or {}
+    if not nodes or row["phase"] not in RUNS:
+        return ""
+    name, gpus = next(iter(nodes.items()))
+    more = f" +{len(nodes) - 1}" if len(nodes) > 1 else ""
+    return f"{name}:{_ranges(gpus)}{more}" if gpus else name + more
+
+
+def _ranges(indices: str) -> str:
+    """Indices such as 0,1,2,5 as 0-2,5; any other text as it is."""
+    if not all(part.isdecimal() for part in indices.split(",")):
+        return indices
+    runs: list[list[int]] = []
+    for index in map(int, indices.split(",")):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _time(row: Row, now: int) -> str:
+    """How long it has run, or waited."""
+    if row["phase"] in WAITS:
+        return show_duration(max(now - row["submitted"], 0))
+    return show_duration(_ran(row, now)) if row["started"] >= 0 else "-"
+
+
+def _ran(row: Row, now: int) -> int:
+    """How long its last run has lasted (microseconds)."""
+    if row["started"] < 0 or row["phase"] in WAITS:
+        return 0
+    return max((now if row["phase"] in RUNS else row["ended"]) - int(row["started"]), 0)
+
+
+def _since(row: Row) -> int:
+    """When it began to be in the state in which it is."""
+    if row["phase"] in RUNS:
+        return int(row["started"])
+    return int(row["submitted"] if row["phase"] in WAITS else row["ended"])
+
+
+def _left(row: Row, now: int) -> str:
+    limit = row.get("limit_us", -1)
+    return show_duration(max(row["started"] + limit - now, 0)) if limit >= 0 and row["phase"] in RUNS else ""
+
+
+def _limit(row: Row) -> str:
+    limit = row.get("limit_us", -1)
+    return show_duration(limit) if limit >= 0 else ""
+
+
+def _exit(row: Row) -> str:
+    if row["signal"] is not None:
+        return f"signal {row['signal']}"
+    return "" if row["code"] is None else str(row["code"])
+
+
+def _clock(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
+
+
+def _priority(row: Row) -> str:
+    return "" if row["priority"] is None else str(row["priority"])
+
+
+COLUMNS: dict[str, Callable[[Row, int], str]] = {
+    "place": lambda row, now: str(row.get("place") or ""),
+    "job": lambda row, now: row["id"],
+    "name": lambda row, now: row["name"],
+    "queue": lambda row, now: row["queue"],
+    "user": lambda row, now: row["user"],
+    "state": lambda row, now: row["phase"],
+    "gpus": lambda row, now: f"{row['gpus']:g}",
+    "on": lambda row, now: _where(row),
+    "time": _time,
+    "left": _left,
+    "limit": lambda row, now: _limit(row),
+    "since": lambda row, now: _clock(_since(row)),
+    "priority": lambda row, now: _priority(row),
+    "submitted": lambda row, now: _clock(row["submitted"]),
+    "started": lambda row, now: _clock(row["started"]),
+    "ended": lambda row, now: _clock(row["ended"]),
+    "exit": lambda row, now: _exit(row),
+    "gpu-hours": lambda row, now: f"{row['gpus'] * _ran(row, now) / HOUR:.2f}",
+    "because": lambda row, now: str(row["waits"] or row["reason"]),
+}
+"""What a column says of a job, at a time in microseconds since the Unix epoch."""
+
+USUAL = ("place", "job", "name", "queue", "user", "state", "gpus", "on", "time", "left", "because")
+OPTIONAL = ("place", "on", "left")
+RIGHT = ("place", "gpus", "time", "left", "limit", "priority", "exit", "gpu-hours")
