@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -33,7 +34,7 @@ def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-def _rows(kant: Up, *options: str) -> list[dict[str, object]]:
+def _rows(kant: Up, *options: str) -> list[dict[str, Any]]:
     return list(verb("jobs", *options, "--json", "--home", kant.home).json()["jobs"])
 
 
