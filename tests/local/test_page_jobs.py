@@ -127,3 +127,52 @@ def test_who_has_no_token_is_asked_for_it(kant: Up, browser: Any, tmp_path: Path
     page.locator("#list-ahead tbody tr").first.wait_for()
     assert not page.get_by_label("Token").count()
     page.close()
+
+
+def test_the_page_opens_on_jobs_and_says_what_is_free_and_where_jobs_run(kant: Up, seen: Seen) -> None:
+    page = seen.page
+    (row,) = kant.client.get("/v1/jobs", state="running")["jobs"]
+    run = page.locator(f"#list-runs tr[data-job='{row['id']}']")
+    run.wait_for()
+    places = [f"{node}: {gpus}" for node, gpus in row["nodes"].items()]
+    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "Jobs"
+    assert run.locator("[data-name=on]").inner_text() == "; ".join(places)
+    assert run.locator("[data-name=left]").inner_text() == "\N{EN DASH}", "it has no limit"
+    held = kant.client.get("/v1/top")["nodes"]
+    free = [one["gpus"] - one["gpus_used"] for one in held]
+    expected = f"{sum(free):g} of {sum(one['gpus'] for one in held)} GPUs free"
+    most = f", at most {max(free):g} on one node" if max(free) else ""
+    assert eventually(lambda: page.locator("#free").inner_text() == expected + most)
+
+
+def test_jobs_are_found_by_name_and_mine_are_mine(kant: Up, seen: Seen) -> None:
+    page = seen.page
+    page.get_by_label("Name").fill("fir*")
+    page.get_by_label("Name").press("Enter")
+    wanted = [row["id"] for row in kant.client.get("/v1/waiting", name="fir*")["jobs"]]
+    assert len(wanted) == 1 and eventually(lambda: ids(page) == wanted)
+    page.locator("#list-runs .empty").wait_for()
+    page.get_by_label("Name").fill("")
+    page.get_by_label("Name").press("Enter")
+    page.locator("#mine").click()
+    page.locator("#list-runs tbody tr").first.wait_for()
+    assert page.get_by_label("User").input_value() == kant.client.get("/v1/whoami")["user"]
+    page.get_by_label("User").fill("nobody")
+    page.get_by_label("User").press("Enter")
+    page.locator("#list-ahead .empty").wait_for()
+
+
+def test_a_priority_is_set_and_a_run_goes_back_to_the_queue(kant: Up, seen: Seen) -> None:
+    page = seen.page
+    job = kant.submit("true", hold=True, name="ranked")
+    page.goto(page.url.partition("#")[0] + f"#jobs/{job}")
+    page.locator("#rank input").fill("7")
+    page.locator("#rank button").click()
+    assert eventually(lambda: kant.client.get(kant.client.job(job))["job"]["priority"] == 7)
+    kant.client.post(kant.client.job(job, "cancel"))
+    (run,) = kant.client.get("/v1/jobs", state="running")["jobs"]
+    page.goto(page.url.partition("#")[0] + f"#jobs/{run['id']}")
+    page.locator("#order-requeue").click()
+    page.get_by_role("button", name="Yes, requeue").click()
+    attempt = kant.client.job(run["id"])
+    assert eventually(lambda: kant.client.get(attempt)["job"]["attempt"] > run["attempt"])

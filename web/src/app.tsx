@@ -47,7 +47,8 @@ export function App() {
     if (source.ready) requestAnimationFrame(() => requestAnimationFrame(() => (document.documentElement.dataset.ready = "true")));
   }, [source.ready]);
   const tabs = source.ready ? tabsOf(page) : [];
-  const open = tabs.find((tab) => tab.id === choice.tab) ?? tabs[0];
+  const first = source.live ? "jobs" : "overview"; // who comes to a Kant that runs looks for jobs
+  const open = tabs.find((tab) => tab.id === choice.tab) ?? tabs.find((tab) => tab.id === first) ?? tabs[0];
   return (
     <>
       <Header sign={() => setSigning(!signing)} />

@@ -79,18 +79,15 @@ class MachinePlace:
 
     def _tried(self, chosen: Filter) -> Reply:
         """The jobs that wait, in the order in which they are tried."""
-        from fnmatch import fnmatchcase
-
         if chosen.before is not None:
             raise InputError("--before", "no pages in the queue's order: a larger --limit", chosen.before)
         rows: list[dict[str, Any]] = []
         after: int | None = 0
         while after is not None and len(rows) < chosen.limit:
-            page = self.client.get("/v1/waiting", queue=chosen.queue, user=chosen.user, after=after, limit=100)
-            rows += [
-                row for row in page["jobs"]
-                if fnmatchcase(row["name"], chosen.name or "*") and row["phase"] in (chosen.states or LIVE).split(",")
-            ]  # fmt: skip
+            page = self.client.get(
+                "/v1/waiting", queue=chosen.queue, user=chosen.user, name=chosen.name, after=after, limit=100
+            )
+            rows += [row for row in page["jobs"] if row["phase"] in (chosen.states or LIVE).split(",")]
             after = page["next"]
         found = {"jobs": rows[: chosen.limit], "total": page["total"]}
 

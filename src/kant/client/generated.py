@@ -503,9 +503,9 @@ class Api:
         """Queue many commands, or none."""
         return self._ask("POST", "/v1/batches", {}, body, JobIds)
 
-    def waiting(self, *, queue: str | UnsetType = UNSET, user: str | UnsetType = UNSET, after: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> WaitingPage:
+    def waiting(self, *, queue: str | UnsetType = UNSET, user: str | UnsetType = UNSET, name: str | UnsetType = UNSET, after: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> WaitingPage:
         """Jobs that wait, first in the queue's order first, each with its reason."""
-        return self._ask("GET", "/v1/waiting", {"queue": queue, "user": user, "after": after, "limit": limit}, None, WaitingPage)
+        return self._ask("GET", "/v1/waiting", {"queue": queue, "user": user, "name": name, "after": after, "limit": limit}, None, WaitingPage)
 
     def job(self, job: str) -> JobDetail:
         """One job, whole."""
@@ -648,9 +648,9 @@ class AsyncApi:
         """Queue many commands, or none."""
         return await self._ask("POST", "/v1/batches", {}, body, JobIds)
 
-    async def waiting(self, *, queue: str | UnsetType = UNSET, user: str | UnsetType = UNSET, after: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> WaitingPage:
+    async def waiting(self, *, queue: str | UnsetType = UNSET, user: str | UnsetType = UNSET, name: str | UnsetType = UNSET, after: int | UnsetType = UNSET, limit: int | UnsetType = UNSET) -> WaitingPage:
         """Jobs that wait, first in the queue's order first, each with its reason."""
-        return await self._ask("GET", "/v1/waiting", {"queue": queue, "user": user, "after": after, "limit": limit}, None, WaitingPage)
+        return await self._ask("GET", "/v1/waiting", {"queue": queue, "user": user, "name": name, "after": after, "limit": limit}, None, WaitingPage)
 
     async def job(self, job: str) -> JobDetail:
         """One job, whole."""

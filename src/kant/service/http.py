@@ -135,8 +135,8 @@ class Service:
 
     async def waiting(self, request: web.Request) -> web.Response:
         after, limit = number(request, "after", 0, 1 << 31, 0), number(request, "limit", 1, 100, 50)
-        queue, user = (request.query.get(name, "") for name in ("queue", "user"))
-        return answer(self.questions.waiting(queue, user, after, limit))
+        queue, user, name = (request.query.get(each, "") for each in ("queue", "user", "name"))
+        return answer(self.questions.waiting(queue, user, after, limit, name))
 
     async def job(self, request: web.Request) -> web.Response:
         return answer(self.questions.job(request.match_info["job"], caller(request)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Any
 
 import msgspec
@@ -212,7 +213,7 @@ class LocalQuestions(Questions):
         notes = self.driver.jobs.notes
         return notes.get(job) or self._missing_notes([job]).get(job) or self.phase_of(job)[1]
 
-    def waiting(self, queue: str, user: str, after: int, limit: int) -> WaitingPage:
+    def waiting(self, queue: str, user: str, after: int, limit: int, name: str = "") -> WaitingPage:
         """The jobs that wait, in the order in which they are tried, each with its reason."""
         jobs = self.driver.jobs
         ordered = waiting_order(self.driver.core.scheduler, self.driver.core.now)
@@ -226,6 +227,7 @@ class LocalQuestions(Questions):
         found = [
             (record, place) for record, place in (*starting, *placed, *rest)
             if queue in ("", record.submission.queue) and user in ("", record.user)
+            and fnmatchcase(record.submission.name, name or "*")
         ]  # fmt: skip
         page = found[after : after + limit]
         reasons = self._reasons([record for record, place in page if place])

@@ -77,6 +77,7 @@ ROUTES = (
         WaitingPage,
         query={
             "queue": {"type": "string"}, "user": {"type": "string"},
+            "name": {"type": "string", "description": "Of this name; * and ? stand for others."},
             "after": {"type": "integer", "minimum": 0, "default": 0, "description": "`next` of the page before."},
             "limit": _LIMIT | {"maximum": 100, "default": 50},
         },

@@ -31,7 +31,7 @@ export function JobPage({ id }: { id: string }) {
         <h2 id="job-title" ref={heading} tabIndex={-1}>Job {id} {job?.name && <small>{job.name}</small>}</h2>
         {job && <Phase phase={job.phase} />}
         {job && own && who.value && who.value.role !== "viewer" && <Orders job={id} phase={job.phase} ordered={detail.again} />}
-        {job && own && who.value?.may.includes("sign_in") && who.value.may.includes("update") && AHEAD.includes(job.phase) && (
+        {job && own && who.value?.may.includes("update") && AHEAD.includes(job.phase) && (
           <Rank key={job.priority} job={id} priority={job.priority} ordered={detail.again} />
         )}
       </div>

@@ -6,6 +6,7 @@ import { usePage, useStore } from "../store";
 import { useClock } from "../time/bar";
 import { reportTabs } from "../views";
 import { useAsked } from "./asked";
+import { Free } from "./free";
 import { JobPage } from "./job";
 import { addressOf, AHEAD, expected, OVER, Phase, when } from "./parts";
 import { Reservations } from "./reservations";
@@ -48,7 +49,7 @@ function Lists() {
   const [kind, setKind] = useState("now");
   const [queue, setQueue] = useState("");
   const [user, setUser] = useState("");
-  const typed = (event: React.SyntheticEvent<HTMLInputElement>) => setUser(event.currentTarget.value.trim());
+  const [name, setName] = useState("");
   const shown = kind === "now" ? ["ahead", "runs"] : [kind];
   return (
     <section aria-labelledby="jobs-title">
@@ -64,16 +65,25 @@ function Lists() {
           <option value="">all</option>
           {(source.runs[0]?.queues ?? []).map((name) => <option key={name} value={name}>{name || "(no name)"}</option>)}
         </select></label>
-        <label>User <input type="search" size={10} onKeyDown={(event) => event.key === "Enter" && typed(event)} onBlur={typed} /></label>
+        <Search label="User" value={user} set={setUser} />
+        {source.user && source.may.includes("waiting") && <button type="button" id="mine" aria-pressed={user === source.user} onClick={() => setUser(user === source.user ? "" : source.user)}>Mine</button>}
+        {source.may.includes("waiting") && <Search label="Name" value={name} set={setName} hint="train*" />}
       </div>
+      <Free />
       {kind === "now" && <Reservations />}
-      {shown.map((one) => <List key={`${one}/${queue}/${user}`} kind={one} queue={queue} user={user} titled={kind === "now"} />)}
+      {shown.map((one) => <List key={`${one}/${queue}/${user}/${name}`} kind={one} queue={queue} user={user} name={name} titled={kind === "now"} />)}
     </section>
   );
 }
 
+/** A text to search by, taken at Enter or when the field is left. */
+function Search({ label, value, set, hint }: { label: string; value: string; set: (text: string) => void; hint?: string }) {
+  const take = (event: React.SyntheticEvent<HTMLInputElement>) => set(event.currentTarget.value.trim());
+  return <label>{label} <input key={value} type="search" size={10} placeholder={hint} defaultValue={value} onKeyDown={(event) => event.key === "Enter" && take(event)} onBlur={take} /></label>;
+}
+
 /** Jobs of one kind, a page at a time. */
-function List({ kind, queue, user, titled }: { kind: string; queue: string; user: string; titled: boolean }) {
+function List({ kind, queue, user, name, titled }: { kind: string; queue: string; user: string; name: string; titled: boolean }) {
   const [pages, setPages] = useState<number[]>([]); // `before` of each page after the first
   const [, title, phases] = KINDS.find(([id]) => id === kind)!;
   const { source } = usePage();
@@ -82,6 +92,7 @@ function List({ kind, queue, user, titled }: { kind: string; queue: string; user
   if (phases.length && !ordered) query.set("state", phases.join(","));
   if (queue) query.set("queue", queue);
   if (user) query.set("user", user);
+  if (name) query.set("name", name);
   if (pages.length) query.set(ordered ? "after" : "before", String(pages[pages.length - 1]));
   const { value, trouble } = useAsked<JobPageOf>(`${ordered ? "/v1/waiting" : "/v1/jobs"}?${query}`);
   const eta = useAsked<Eta>(kind === "ahead" && value?.jobs.length ? "/v1/eta" : null);
@@ -126,8 +137,8 @@ function Table({ kind, jobs, eta }: { kind: string; jobs: Job[]; eta: Eta | null
               </>
             ) : (
               <>
-                <th scope="col">submitted</th><th scope="col">started</th>
-                {kind === "runs" ? <th scope="col" className="n">runs for</th> : <th scope="col">ended</th>}
+                {kind !== "runs" && <th scope="col">submitted</th>}<th scope="col">started</th>
+                {kind === "runs" ? <><th scope="col" className="n">runs for</th><th scope="col" className="n">left</th><th scope="col">on</th></> : <th scope="col">ended</th>}
                 <th scope="col">note</th>
               </>
             )}
@@ -158,9 +169,9 @@ function Table({ kind, jobs, eta }: { kind: string; jobs: Job[]; eta: Eta | null
                   </>
                 ) : (
                   <>
-                    <td data-name="submitted">{when(job.submitted)}</td>
+                    {kind !== "runs" && <td data-name="submitted">{when(job.submitted)}</td>}
                     <td data-name="started">{when(job.started)}</td>
-                    {kind === "runs" ? <td className="n" data-name="runs for">{present && job.started >= 0 ? showTime(Math.max(0, Math.round((present - job.started) / 1e6))) : "–"}</td> : <td data-name="ended">{when(job.ended)}</td>}
+                    {kind === "runs" ? <Runs job={job} present={present} /> : <td data-name="ended">{when(job.ended)}</td>}
                     <td className="why">{job.reason || job.waits}</td>
                   </>
                 )}
@@ -170,5 +181,19 @@ function Table({ kind, jobs, eta }: { kind: string; jobs: Job[]; eta: Eta | null
         </tbody>
       </table>
     </div>
+  );
+}
+
+/** For how long a job runs, what is left of its limit, and where it is. */
+function Runs({ job, present }: { job: Job; present: number }) {
+  const seconds = (from: number, to: number) => showTime(Math.max(0, Math.round((to - from) / 1e6)));
+  const known = present > 0 && job.started >= 0;
+  const limit = job.limit_us ?? -1;
+  return (
+    <>
+      <td className="n" data-name="runs for">{known ? seconds(job.started, present) : "–"}</td>
+      <td className="n" data-name="left">{known && limit >= 0 ? seconds(present, job.started + limit) : "–"}</td>
+      <td className="where" data-name="on">{Object.entries(job.nodes ?? {}).map(([node, gpus]) => (gpus ? `${node}: ${gpus}` : node)).join("; ")}</td>
+    </>
   );
 }

@@ -38,20 +38,21 @@ export function expected({ p50, p90, never }: Expected, now: number): [string, s
 }
 
 interface Order {
-  verb: "cancel" | "hold" | "release";
+  verb: "cancel" | "hold" | "release" | "requeue";
   words: string;
   done: string;
 }
 const ORDERS: Record<string, Order> = {
   hold: { verb: "hold", words: "Hold", done: "is held" },
   release: { verb: "release", words: "Release", done: "may start" },
+  requeue: { verb: "requeue", words: "Requeue", done: "stops, and waits again" },
   cancel: { verb: "cancel", words: "Cancel", done: "was cancelled" },
 };
 
 /** What may be ordered of a job in this phase. */
 export function ordersOf(phase: string, may: string[]): Order[] {
   if (OVER.includes(phase)) return [];
-  const own = phase === "held" ? ["release"] : phase === "waiting" || phase === "blocked" ? ["hold"] : [];
+  const own = phase === "held" ? ["release"] : phase === "waiting" || phase === "blocked" ? ["hold"] : phase === "running" ? ["requeue"] : [];
   return [...own, ...(phase === "stopping" ? [] : ["cancel"])].filter((verb) => may.includes(verb)).map((verb) => ORDERS[verb]!);
 }
 

@@ -18,6 +18,8 @@ export interface Job {
   signal: number | null;
   reason: string;
   waits: string;
+  nodes?: Record<string, string>; // where it runs: node to indices of GPUs
+  limit_us?: number; // the longest that it may run; -1: no limit
   place?: number; // of a job that waits, in the order in which they are tried; 0: not in that order
 }
 
@@ -25,6 +27,11 @@ export interface JobPageOf {
   jobs: Job[];
   next: number | null;
   total?: number; // of those that wait: all of them
+}
+
+export interface Top {
+  pools: { pool: string; nodes: number; gpus: number; allocated: number }[];
+  nodes?: { node: string; gpus: number; gpus_used: number }[];
 }
 
 export interface Detail {

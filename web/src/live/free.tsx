@@ -1,0 +1,19 @@
+// What is free: of each pool how many GPUs, and how many at most on one node.
+
+import { showCount } from "../show";
+import { usePage } from "../store";
+import { useAsked } from "./asked";
+import type { Top } from "./types";
+
+export function Free() {
+  const { source } = usePage();
+  const { value } = useAsked<Top>(source.may.includes("top") ? "/v1/top" : null);
+  if (!value) return null;
+  const most = Math.max(0, ...(value.nodes ?? []).map((node) => node.gpus - node.gpus_used));
+  const said = value.pools.map((pool) => {
+    const free = pool.gpus - pool.allocated;
+    const name = value.pools.length > 1 ? `${pool.pool}: ` : "";
+    return `${name}${showCount(free)} of ${showCount(pool.gpus)} GPUs free`;
+  });
+  return <p id="free" className="free">{said.join("; ")}{most > 0 && `, at most ${showCount(most)} on one node`}</p>;
+}
