@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kant.model.job import Job, PodGroup, Role
 from kant.model.node import Node
+from kant.model.rules import PodRules
 from kant.model.tenant import QueueConfig
 
 
@@ -64,6 +65,16 @@ class JobScaled(_Event, frozen=True, tag="scaled"):
     flavors: tuple[str, ...] = ()
     roles: tuple[Role, ...] = ()
     node_set: str = ""
+
+
+class JobRuled(_Event, frozen=True, tag="ruled"):
+    """From now on these are the rules of a job that waits or runs (as in `Job`), in place of those before.
+
+    What runs stays where it is, and counts as they say.
+    """
+
+    job: str
+    rules: tuple[PodRules, ...]
 
 
 class JobFinished(_Event, frozen=True, tag="finished"):
@@ -248,6 +259,28 @@ class NodeSetChanged(_Event, frozen=True, tag="node-set"):
     removed: tuple[str, ...] = ()
 
 
+class TopologyChanged(_Event, frozen=True, tag="topology"):
+    """From now on these nodes are in these domains of a topology, by name; with "" in none.
+
+    A topology that no event has named has no domains. What runs stays, and counts in the new domain. A node that leaves
+    is in none, and comes back so.
+    """
+
+    topology: str
+    domains: dict[str, str]
+
+
+class PodsCounted(_Event, frozen=True, tag="counted"):
+    """Pods on a node that are of no job count so, in place of what was said of the node before.
+
+    `classes` is how many are of each class, and `amounts` what they take of the exact amounts.
+    """
+
+    node: str
+    classes: dict[str, int] = {}
+    amounts: dict[str, int] = {}
+
+
 class DevicesChanged(_Event, frozen=True, tag="devices"):
     """From now on the devices `lost` of the node (as bits) are not there, and all its others are.
 
@@ -327,6 +360,7 @@ Event = (
     | JobGrown
     | JobShrunk
     | JobScaled
+    | JobRuled
     | JobFinished
     | JobPreempted
     | JobEvicted
@@ -349,6 +383,8 @@ Event = (
     | NodesLeft
     | NodeDescribed
     | NodeSetChanged
+    | TopologyChanged
+    | PodsCounted
     | DevicesChanged
     | GpusBooked
     | BookingEnded

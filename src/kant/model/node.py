@@ -33,6 +33,7 @@ class Node(Struct, frozen=True, omit_defaults=True):
     divides the next larger and the number of GPUs; 0: all of them are one block. A node in MIG mode names the geometry
     of its GPUs (`model.mig`): it takes pods that ask for MIG slices, and no others. `flavor` is what else tells nodes
     of one model apart for those who choose among them, such as labels and taints; the word is Kueue's ResourceFlavor.
+    `amounts` are named integers of which pods take some (`model.rules`), in the order of their names.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Node(Struct, frozen=True, omit_defaults=True):
     nic: int = 0
     mig: str = ""
     flavor: str = ""
+    amounts: tuple[tuple[str, int], ...] = ()
 
     @property
     def pool(self) -> PoolKey:
