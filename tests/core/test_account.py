@@ -89,11 +89,11 @@ def test_a_score_is_what_its_terms_make(name: str) -> None:
 
 def taken(row: np.ndarray, piece: np.ndarray) -> np.ndarray:
     """A node row without what a piece takes."""
-    from kant.cluster.columns import take_piece
+    from kant.cluster.columns import NO_DEMANDS, take_piece
 
     table, own = row[None].copy(), piece.copy()
     own[NODE] = 0
-    take_piece(table, own)
+    take_piece(table, own, NO_DEMANDS)
     return table[0]
 
 

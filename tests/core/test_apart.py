@@ -47,7 +47,7 @@ def peopled(draw: st.DrawFn) -> tuple[ClusterState, list[Allocation]]:
         last = state.spec.nodes[node].gpus - 1
         if state.table[node, c.DEVICES + last] == GPU:
             state.apply(submitted(make_job(f"a{number}", affinity_group="a"), at=0))
-            held.append(np.array([[node, 1, 1 << last, GPU, 0, 0, 1, 0]], dtype=np.int64))
+            held.append(np.array([[node, 1, 1 << last, GPU, 0, 0, 1, 0, 0]], dtype=np.int64))
             state.apply(JobStarted(0, f"a{number}", held[-1]))
     return state, held
 

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kant.cluster.columns import Table
+from kant.cluster.columns import NO_DEMANDS, Table
 from kant.cluster.holders import Holders, Weights
 from kant.cluster.snapshot import move
 from kant.model.placement import Allocation
@@ -37,7 +37,7 @@ def cheapest(
     for leaves in chain.from_iterable(combinations(there, count) for count in range(len(there) + 1)):
         table = before.copy()
         for i in leaves:
-            move(table, np.zeros(64, dtype=np.int64), held[i], False)
+            move(table, np.zeros(64, dtype=np.int64), held[i], NO_DEMANDS, False)
         weight = sum(weights[i] for i in leaves)
         if capacity(table, node, demands, demand) >= want and (best is None or weight < best):
             best = weight

@@ -89,7 +89,7 @@ def test_a_node_takes_as_many_pods_as_it_says_one_after_the_other_and_no_device_
         pieces = np.array([[0, 1, tightest(table, 0, demands, row), demand.milli if demand.gpus else 0,
                             demand.cpu, demand.memory, tag, 0]])  # fmt: skip
         assert not wrong_with(state.spec, table, job, pieces)
-        c.take_piece(table, pieces[0])
+        c.take_piece(table, pieces[0], c.NO_DEMANDS)
     assert takes > 50 or capacity(table, 0, demands, row) == 0
 
 
@@ -207,7 +207,7 @@ def test_shares_of_several_gpus_of_one_island() -> None:
 def test_an_allocation_that_breaks_an_island_does_not_pass_the_check() -> None:
     state = one_node(nvlink=4)
     state.apply(submitted(make_job("j", 2, island=True), at=0))
-    state.apply(JobStarted(0, "j", np.array([[0, 1, 0b11000, 1000, 0, 0, 2, 0]], dtype=np.int64)))
+    state.apply(JobStarted(0, "j", np.array([[0, 1, 0b11000, 1000, 0, 0, 2, 0, 0]], dtype=np.int64)))
     with pytest.raises(StateError, match="one NVLink island"):
         state.check()
 
@@ -234,11 +234,11 @@ def splits(close: bool, seed: int) -> int:
     for _ in range(1000):
         gpus = int(draw.choice([1, 1, 2, 2, 4]))
         while table[0, c.IDLE] < gpus or (held and draw.integers(3) == 0):
-            c.give_piece(table, held.pop(int(draw.integers(len(held)))))
+            c.give_piece(table, held.pop(int(draw.integers(len(held)))), c.NO_DEMANDS)
         idle = idle_devices(table, 0)
         mask = int(closest(table, 0, idle, gpus) if close else lowest(idle, gpus))
         held.append(np.array([0, 1, mask, 1000, 0, 0, gpus], dtype=np.int64))
-        c.take_piece(table, held[-1])
+        c.take_piece(table, held[-1], c.NO_DEMANDS)
         split += bool(mask & 0x0F and mask & 0xF0)
     return split
 

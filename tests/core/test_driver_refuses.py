@@ -55,7 +55,7 @@ def test_a_job_whose_start_was_refused_was_never_running() -> None:
     harness = Harness(make_cluster(2))
     for job in ("refused", "left alone"):
         harness.state.apply(submitted(make_job(job, estimate=10 * MINUTE)))
-    one = np.array([[0, 1, 1, 1000, 0, 0, 1, 0]], dtype=np.int64)
+    one = np.array([[0, 1, 1, 1000, 0, 0, 1, 0, 0]], dtype=np.int64)
     harness.happen(JobStarted(60 * SECOND, "refused", one))
     harness.happen(JobRefused(65 * SECOND, "refused", "the image could not be pulled"))
     both = [

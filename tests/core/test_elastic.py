@@ -319,7 +319,7 @@ def test_what_contradicts_an_elastic_gang_is_refused_and_changes_nothing() -> No
     state.apply(submitted(make_job("rigid", pods=2)))
 
     def piece(pods: int, mask: int, node: int = 0) -> np.ndarray:
-        return np.array([[node, pods, mask, GPU, 0, 0, 1, 0]], dtype=np.int64)
+        return np.array([[node, pods, mask, GPU, 0, 0, 1, 0, 0]], dtype=np.int64)
 
     def refused(event: Any, text: str) -> None:
         before = (state.table.copy(), state.jobs.copy(), state.running.copy())
@@ -405,9 +405,9 @@ def test_estimates_follow_the_size() -> None:
     harness.submit(make_job("elastic", pods=8, floor=2, estimate=1000 * SECOND))
     row, estimates = 0, harness.profile.estimates
     assert estimates.duration(harness.state, row) == 4000 * SECOND
-    harness.happen(JobStarted(0, "elastic", np.array([[0, 4, 15, GPU, 0, 0, 1, 0]], dtype=np.int64)))
+    harness.happen(JobStarted(0, "elastic", np.array([[0, 4, 15, GPU, 0, 0, 1, 0, 0]], dtype=np.int64)))
     assert estimates.end(harness.state, row, 0) == 2000 * SECOND
-    harness.happen(JobGrown(500 * SECOND, "elastic", np.array([[0, 4, 240, GPU, 0, 0, 1, 0]], dtype=np.int64), 10))
+    harness.happen(JobGrown(500 * SECOND, "elastic", np.array([[0, 4, 240, GPU, 0, 0, 1, 0, 0]], dtype=np.int64), 10))
     assert estimates.end(harness.state, row, harness.now) == 1250 * SECOND + 10
     harness.happen(JobProgressed(600 * SECOND, "elastic", 100 * SECOND))
     assert estimates.end(harness.state, row, harness.now) == 700 * SECOND

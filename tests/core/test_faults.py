@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from kant.cluster.columns import FREE, GPUS, IDLE, LEAF, P_CAPACITY, P_FRAGMENTED, P_NODES, STATUS
+from kant.cluster.columns import FREE, GPUS, IDLE, LEAF, NO_DEMANDS, P_CAPACITY, P_FRAGMENTED, P_NODES, STATUS
 from kant.cluster.snapshot import all_free, move
 from kant.model.decision import Plan, Preempt, Start
 from kant.model.event import NodeChanged
@@ -263,11 +263,11 @@ def check_replacements(harness: Harness, plan: Plan) -> None:
         if start.kept:
             held = state.health.broken[row]
             well = held[table[held[:, NODE], STATUS] == NodeStatus.IN_SERVICE].tolist()
-            whole = [piece for piece in well if all_free(table, np.array([piece]))]
+            whole = [piece for piece in well if all_free(table, np.array([piece]), NO_DEMANDS)]
             assert state.reserved or all(piece in now.tolist() for piece in whole), "what is healthy stays"
             assert state.reserved or sum(piece[PODS] for piece in whole) <= start.kept <= shape.pods
             assert not shape.required or len(np.unique(table[now[:, NODE], LEAF + shape.level - 1])) == 1
-        move(table, log, now, True)
+        move(table, log, now, NO_DEMANDS, True)
 
 
 # --- bad nodes --------------------------------------------------------------------------------------------------

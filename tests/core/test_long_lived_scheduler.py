@@ -70,7 +70,7 @@ def test_a_snapshot_follows_when_what_was_tried_and_what_happened_together_fill_
     spec = make_cluster(*[8] * 16)
 
     def device(node: int) -> np.ndarray:
-        return np.array([[node, 1, 1, 1000, 0, 0, 1, 0]], dtype=np.int64)
+        return np.array([[node, 1, 1, 1000, 0, 0, 1, 0, 0]], dtype=np.int64)
 
     stale = []
     for tries in range(80):

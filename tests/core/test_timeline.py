@@ -340,12 +340,12 @@ def check_blocked(both: Both, now: int, duration: int) -> Table:
     for allocation, start, end in both.plain.held.values():
         if start <= now < end:
             there = allocation[np.isin(allocation[:, NODE], serving)]
-            assert c.take(table, log, pools, there) == -1
+            assert c.take(table, log, pools, there, c.NO_DEMANDS) == -1
     blocked = both.calendar.blocked(now, now + duration)
     assert (blocked[:, PODS] == 1).all() and ((blocked[:, TAG] == -1) | (table[blocked[:, NODE], c.MIG] > 0)).all()
     assert (blocked[:, [MASK, CPU, MEMORY]].sum(axis=1) > 0).all()
     assert ((blocked[:, MASK] > 0) == (blocked[:, MILLI] > 0)).all()
-    assert c.take(table, log, pools, blocked) == -1
+    assert c.take(table, log, pools, blocked, c.NO_DEMANDS) == -1
     expected = both.plain.throughout(now, now + duration)
     slots = c.devices_of(table)
     columns = [c.CPU_FREE, c.MEMORY_FREE, *range(c.DEVICES, c.DEVICES + slots)]
@@ -480,7 +480,7 @@ def test_a_search_looks_only_at_nodes_where_something_may_start() -> None:
 
 
 def whole(node: int, mask: int) -> Allocation:
-    return np.array([[node, 1, mask, 1000, 0, 0, mask.bit_count(), 0]], dtype=np.int64)
+    return np.array([[node, 1, mask, 1000, 0, 0, mask.bit_count(), 0, 0]], dtype=np.int64)
 
 
 def test_a_promise_goes_to_the_tightest_node_and_devices_that_follow_each_other_do_not_add_up() -> None:

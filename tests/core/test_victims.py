@@ -70,7 +70,7 @@ class Case:
         after = self.without(victims)
         assert not wrong_with(self.spec, after, self.newcomer, placed)
         for piece in placed:
-            c.take_piece(after, piece)
+            c.take_piece(after, piece, c.NO_DEMANDS)
         assert np.array_equal(trial.table, after)
         assert trial.checkpoint() == len(victims) + 1
         trial.rollback(0)
@@ -81,7 +81,7 @@ class Case:
         table = self.table.copy()
         for victim in victims:
             for piece in victim.allocation:
-                c.give_piece(table, piece)
+                c.give_piece(table, piece, c.NO_DEMANDS)
         return table
 
     def fits(self, victims: Collection[Candidate]) -> bool:

@@ -364,7 +364,7 @@ def test_a_run_that_no_journal_tells_the_end_of_ends_before_the_next_on_its_gpus
     harness.now += 60 * SECOND
     harness.evict("a")
     harness.submit(make_job("b", gpus=8, priority=9, submit=harness.now))
-    harness.happen(JobStarted(harness.now, "b", np.array([[0, 1, 255, 1000, 0, 0, 1, 0]], dtype=np.int64)))
+    harness.happen(JobStarted(harness.now, "b", np.array([[0, 1, 255, 1000, 0, 0, 1, 0, 0]], dtype=np.int64)))
     began = harness.now
     again(harness, other)
     assert lost is not None

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kant.model.errors import StateError
 from kant.model.job import LEVELS, Job, PodGroup
 from kant.model.mig import PROFILES
+from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules
 from kant.model.training import Training
 from kant.model.units import GPU
 
@@ -29,7 +30,8 @@ class Ask(NamedTuple):
     whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
     group, where the groups are unlike; `pools` are then those of all together. `reservation`: on whose GPUs it runs.
     `node_sets` has the set of nodes of each group, "" for one that may go anywhere; empty where all may. `numbers` has
-    the group of the job that each group is, where that is not their order.
+    the group of the job that each group is, where that is not their order. `rules` has those of each group; empty where
+    none has any.
     """
 
     groups: tuple[PodGroup, ...]
@@ -44,6 +46,7 @@ class Ask(NamedTuple):
     reservation: str = ""
     node_sets: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
+    rules: tuple[PodRules, ...] = ()
 
     @property
     def gpu_roles(self) -> tuple[int, ...]:
@@ -54,6 +57,9 @@ class Ask(NamedTuple):
 MAX_PODS = 10_000_000
 MAX_AMOUNT = 1 << 53
 """Of CPU or memory for one pod: far beyond any node, and far from the end of 64 bits."""
+
+MAX_EXACT = 1 << 53
+"""Of an exact amount, of a pod or a node: bytes of a disk fit, and sums stay far from the end of 64 bits."""
 
 
 def is_sensible(group: PodGroup) -> bool:
@@ -95,6 +101,51 @@ def node_sets_of(job: Job) -> tuple[str, ...]:
     return own if any(own) else ()
 
 
+NO_RULES = PodRules()
+
+
+def rules_of(job: Job) -> tuple[PodRules, ...]:
+    """As `Ask.rules`, each in one order however the job says it. Raises StateError for what cannot be counted."""
+    if len(job.rules) not in (1, len(job.groups)):
+        raise StateError(f"job {job.id!r} has {len(job.rules)} rules for {len(job.groups)} groups; expected one each")
+    found = tuple(_in_order(job, rules) for rules in job.rules)
+    if len(found) < len(job.groups):
+        found *= len(job.groups)
+    return found if any(rules != NO_RULES for rules in found) else ()
+
+
+def _in_order(job: Job, rules: PodRules) -> PodRules:
+    named = [(one.pod_class, one.topology) for one in (*rules.anti_affinity, *rules.affinity, *rules.spread)]
+    amounts: dict[str, int] = {}
+    for name, amount in rules.amounts:
+        amounts[name] = amounts.get(name, 0) + amount
+    fewest: dict[tuple[str, str], int] = {}
+    for one in rules.anti_affinity:
+        fewest[one.pod_class, one.topology] = min(one.most, fewest.get((one.pod_class, one.topology), one.most))
+    sensible = (
+        all(rules.classes)
+        and all(one and topology for one, topology in named)
+        and all(0 <= one.most <= MAX_PODS for one in rules.anti_affinity)
+        and all(1 <= one.max_skew <= MAX_PODS and 1 <= one.min_domains <= MAX_PODS for one in rules.spread)
+        and len({(one.pod_class, one.topology) for one in rules.spread}) == len(rules.spread)
+        and all(name and 0 <= amount < MAX_EXACT for name, amount in amounts.items())
+    )
+    if not sensible:
+        raise StateError(f"job {job.id!r} has rules that cannot be counted: {rules}")
+    return PodRules(
+        tuple(sorted(set(rules.classes))),
+        tuple(PodAntiAffinity(*one, most) for one, most in sorted(fewest.items())),
+        tuple(PodAffinity(*one) for one in sorted({(one.pod_class, one.topology) for one in rules.affinity})),
+        tuple(sorted(rules.spread, key=lambda one: (one.pod_class, one.topology))),
+        tuple(sorted((name, amount) for name, amount in amounts.items() if amount)),
+    )
+
+
+def is_wide(rules: PodRules) -> bool:
+    """Whether what a node takes depends on the pods of other nodes, too."""
+    return bool(rules.affinity or rules.spread) or any(one.topology != HOST for one in rules.anti_affinity)
+
+
 def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...], str]]:
     """Each group alone, with the GPU models, the flavors and the set of nodes that its pods accept."""
     if len(job.roles) != len(job.groups):
@@ -113,6 +164,17 @@ def check_elastic(job: Job, ask: Ask) -> None:
         raise StateError(
             f"elastic gang {job.id!r} asks for segments, its pods apart or an affinity group; "
             "expected none of these beside a floor"
+        )
+
+
+def check_rules(job: Job, ask: Ask) -> None:
+    """Raise StateError for wishes of the fabric that the pods of a gang cannot have beside rules of several nodes."""
+    if any(is_wide(rules) for rules in ask.rules) and (
+        ask.affinity is not None or any(group.within for group in job.groups)
+    ):
+        raise StateError(
+            f"job {job.id!r} has rules among pods of several nodes, and segments, its pods apart or an affinity group; "
+            "expected one of these"
         )
 
 

@@ -2,7 +2,8 @@
 
 A node row ends with one entry for each device (free thousandths, -1 where the node has no such device), then
 `devices + 1` counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs; and then
-one entry for each device with its occupied MIG slices, as bits.
+one entry for each device with its occupied MIG slices, as bits. After these come *extra* columns, in whole blocks of
+`EXTRA`, where rules among pods or exact amounts have asked for some (`kant.cluster.counters`).
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ BLOCKS = 14  # GPUs in a block of devices that are close: three sizes, the narro
 MIG = 17  # thousandths of a memory slice, where the GPUs are in MIG mode; else 0
 REVISION = 18  # counts changes of what it is, and of the node sets that it is in
 DEVICES = 19  # first device
+EXTRA = 192
+"""Columns in a block of extra ones: more than the three for each of `kant.model.node.MAX_GPUS` devices."""
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
 D_GPUS = 0
@@ -48,10 +51,15 @@ D_ISLAND = 6  # 1: the GPUs of a pod lie in one NVLink island
 D_SLICES = 7  # memory slices of a MIG instance; 0: none is asked for
 D_STARTS = 8  # where it may begin, as bits
 D_PARTS = 9  # without GPUs: thousandths that its parts of GPUs are worth which the node has cut itself; else 0
-D_LIMITED = 10  # 1: only the nodes of a set take it, and the row ends with their bits
-DEMAND_WIDTH = 11
+D_LIMITED = 10  # the column at which the bits of the nodes of its set begin; 0: any node takes it
+D_COUNTED = 11  # one more than the first row of a demand with the same rules and exact amounts; 0: it has none
+D_ENTRIES = 12  # how many entries of `kant.cluster.counting` follow the head of the row
+D_WIDE = 13  # 1: what a node takes of it depends on the rows of other nodes, too
+DEMAND_WIDTH = 14
 NODES_IN_WORD = 32
 """Bits of the nodes of a set in one column of a demand row."""
+NO_DEMANDS: Table = np.zeros((0, DEMAND_WIDTH), dtype=np.int64)
+"""For pieces that count in nothing."""
 
 # --- pools -----------------------------------------------------------------------------------------------------
 P_NODES = 0  # nodes in service that have GPUs; also cordoned ones, and draining ones until their GPUs are free
@@ -115,7 +123,13 @@ def make_log(nodes: int) -> Table:
 @inlined
 def devices_of(table: Table) -> int:
     """Device slots of a node row (the largest node decides)."""
-    return int(table.shape[1] - DEVICES - 1) // 3
+    return int(table.shape[1] - DEVICES - 1) % EXTRA // 3
+
+
+@inlined
+def extra_at(table: Table) -> int:
+    """The first extra column of a node row; the end of the row where there are none."""
+    return DEVICES + 3 * devices_of(table) + 1
 
 
 @inlined
@@ -135,7 +149,7 @@ def admits(demands: Table, d: int, pool: int, node: int) -> bool:
     """Whether demand `d` may go to a node of this pool: by its pools, and by its node set if it has one."""
     if (demands[d, D_POOLS] >> pool) & 1 == 0:
         return False
-    word = demands[d, DEMAND_WIDTH + node // NODES_IN_WORD] if demands[d, D_LIMITED] == 1 else -1
+    word = demands[d, demands[d, D_LIMITED] + node // NODES_IN_WORD] if demands[d, D_LIMITED] > 0 else -1
     return bool((word >> (node % NODES_IN_WORD)) & 1)
 
 
@@ -172,6 +186,118 @@ def note_change(log: Table, node: int) -> None:
     log[0] += 1
 
 
+# --- entries: what the pods of a demand count as, and what limits them (`kant.cluster.counters`) -------------------
+N_TOPOLOGY = 0  # extra column that has the row in which the counts of a node's domain stand; -1: the node's own
+N_COLUMN = 1  # extra column: what is left of an amount, or minus the pods that count
+N_EACH = 2  # by how much each pod lowers it
+N_KIND = 3
+N_LIMIT = 4
+N_DOMAINS = 5  # of a spread: with fewer domains the fewest pods in one are none
+ENTRY_WIDTH = 6
+
+AT_MOST = 0  # with its pods the column, and N_LIMIT in addition, stays at or above 0
+AFFINITY = 1  # some pod counts in the domain, or nowhere any but its own; N_LIMIT 0: its pods only count
+SPREAD = 2  # with its pods at most N_LIMIT more in the domain than in that with the fewest; 0: they only count
+NO_LIMIT = 1 << 40
+
+
+@inlined
+def domain_row(table: Table, node: int, topology: int) -> int:
+    """The row in which the counts of the node's domain stand; -1 where it is in none."""
+    return node if topology < 0 else int(table[node, extra_at(table) + topology])
+
+
+@inlined
+def add_count(table: Table, row: int, topology: int, column: int, kind: int, pods: int) -> None:
+    """Count so many pods more in a domain, and keep what is known of all domains together, which stands in row 0.
+
+    For affinity that is the pods in all of them, for a spread the pods in the one that has the fewest.
+    """
+    at = extra_at(table) + column
+    before = -table[row, at]
+    table[row, at] -= pods
+    if kind == AFFINITY:
+        table[0, at + 1] += pods
+    elif kind == SPREAD:
+        if before + pods < table[0, at + 1]:
+            table[0, at + 1] = before + pods
+        elif before == table[0, at + 1]:
+            table[0, at + 1] = fewest_in(table, topology, column)
+
+
+@inlined
+def fewest_in(table: Table, topology: int, column: int) -> int:
+    """The pods in the domain that has the fewest; 0 where there is no domain."""
+    extra, fewest = extra_at(table), NO_LIMIT
+    for row in range(table.shape[0]):
+        if table[row, extra + topology] == row:
+            fewest = min(fewest, -table[row, extra + column])
+    return int(fewest) if fewest < NO_LIMIT else 0
+
+
+@inlined
+def count_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None:
+    """Count so many pods of demand `d` on a node, in all that they count in."""
+    for entry in range(demands[d, D_ENTRIES]):
+        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+        row = domain_row(table, node, demands[d, at + N_TOPOLOGY])
+        each = demands[d, at + N_EACH]
+        if row >= 0 and each > 0:
+            add_count(
+                table, row, demands[d, at + N_TOPOLOGY], demands[d, at + N_COLUMN], demands[d, at + N_KIND], pods * each
+            )
+
+
+OWN = 0  # what only the row of the node decides
+WIDE = 1  # what other rows decide
+ALL = 2
+
+
+@inlined
+def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int) -> int:
+    """How many pods of demand `d` the node takes by its exact amounts and by the rules among pods.
+
+    What those that are placed together there count as is what the first of them finds, and never less than they may.
+    """
+    pods, extra = NO_LIMIT, extra_at(table)
+    for entry in range(demands[d, D_ENTRIES]):
+        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+        topology, kind, limit = demands[d, at + N_TOPOLOGY], demands[d, at + N_KIND], demands[d, at + N_LIMIT]
+        if which == 1 - (1 if topology >= 0 else 0) or limit == (NO_LIMIT if kind == AT_MOST else 0):
+            continue
+        row, each = domain_row(table, node, topology), demands[d, at + N_EACH]
+        if row < 0:
+            if kind != AT_MOST:
+                return 0
+            continue
+        column = extra + demands[d, at + N_COLUMN]
+        left = table[row, column]
+        if kind == AFFINITY:
+            if left == 0 and (each == 0 or table[0, column + 1] > 0):
+                return 0
+            continue
+        left += limit
+        if kind == SPREAD and table[0, extra + topology + 1] >= demands[d, at + N_DOMAINS]:
+            left += table[0, column + 1]
+        if left < 0:
+            return 0
+        if each > 0:
+            pods = min(pods, left // each)
+    return int(pods)
+
+
+@inlined
+def note_counts(table: Table, log: Table, node: int, demands: Table, d: int) -> None:
+    """Note the rows of other nodes in which pods of demand `d` on this one count."""
+    for entry in range(demands[d, D_ENTRIES]):
+        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+        row = domain_row(table, node, demands[d, at + N_TOPOLOGY])
+        if row >= 0 and row != node:
+            note_change(log, row)
+        if demands[d, at + N_KIND] != AT_MOST:
+            note_change(log, 0)
+
+
 @inlined
 def fragmented(table: Table, node: int) -> int:
     """1 where some but not all of the node's GPU capacity is allocated."""
@@ -180,7 +306,7 @@ def fragmented(table: Table, node: int) -> int:
 
 
 @inlined
-def take_piece(table: Table, piece: Table) -> None:
+def take_piece(table: Table, piece: Table, demands: Table) -> None:
     """Take one piece of an allocation from its node. The caller has made sure that it is there."""
     node, mask, milli = piece[0], piece[2], piece[3]
     slots = devices_of(table)
@@ -196,10 +322,12 @@ def take_piece(table: Table, piece: Table) -> None:
     table[node, MEMORY_FREE] -= piece[5]
     if piece[6] >= 0:
         table[node, DEVICES + slots + piece[6]] += piece[1]
+    if piece[8] > 0:
+        count_pods(table, node, demands, piece[8] - 1, piece[1])
 
 
 @inlined
-def give_piece(table: Table, piece: Table) -> None:
+def give_piece(table: Table, piece: Table, demands: Table) -> None:
     """Give one piece of an allocation back to its node."""
     node, mask, milli = piece[0], piece[2], piece[3]
     slots = devices_of(table)
@@ -215,6 +343,16 @@ def give_piece(table: Table, piece: Table) -> None:
     table[node, MEMORY_FREE] += piece[5]
     if piece[6] >= 0:
         table[node, DEVICES + slots + piece[6]] -= piece[1]
+    if piece[8] > 0:
+        count_pods(table, node, demands, piece[8] - 1, -piece[1])
+
+
+@inlined
+def note_piece(table: Table, log: Table, piece: Table, demands: Table) -> None:
+    """Note the rows that a piece has changed."""
+    note_change(log, piece[0])
+    if piece[8] > 0:
+        note_counts(table, log, piece[0], demands, piece[8] - 1)
 
 
 @inlined
@@ -259,37 +397,37 @@ def count_node(table: Table, pools: Table, node: int, sign: int) -> None:
 
 
 @compiled
-def take(table: Table, log: Table, pools: Table, pieces: Table) -> int:
+def take(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) -> int:
     """Take a whole allocation, or nothing: -1, or the index of the first piece that is not there."""
     for i in range(pieces.shape[0]):
         if not can_take(table, pieces[i]):
             for j in range(i - 1, -1, -1):
-                _move(table, log, pools, pieces[j], False)
+                _move(table, log, pools, pieces[j], demands, False)
             return i
-        _move(table, log, pools, pieces[i], True)
+        _move(table, log, pools, pieces[i], demands, True)
     return -1
 
 
 @compiled
-def give(table: Table, log: Table, pools: Table, pieces: Table) -> int:
+def give(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) -> int:
     """Give a whole allocation back; returns the pools it came from, as bits."""
     touched = 0
     for i in range(pieces.shape[0]):
-        _move(table, log, pools, pieces[i], False)
+        _move(table, log, pools, pieces[i], demands, False)
         touched |= 1 << table[pieces[i, 0], POOL]
     return touched
 
 
 @inlined
-def _move(table: Table, log: Table, pools: Table, piece: Table, taking: bool) -> None:
+def _move(table: Table, log: Table, pools: Table, piece: Table, demands: Table, taking: bool) -> None:
     node = piece[0]
     count_node(table, pools, node, -1)
     if taking:
-        take_piece(table, piece)
+        take_piece(table, piece, demands)
     else:
-        give_piece(table, piece)
+        give_piece(table, piece, demands)
     count_node(table, pools, node, 1)
-    note_change(log, node)
+    note_piece(table, log, piece, demands)
 
 
 @compiled

@@ -46,25 +46,25 @@ def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
         spare[piece[GROUP]] += piece[PODS]
     pieces = []
     for piece in reversed(allocation.tolist()):
-        node, pods, mask, milli, cpu, memory, tag, group = piece
+        node, pods, mask, milli, cpu, memory, tag, group, counted = piece
         leave = min(spare[group], pods)
         if leave:
             spare[group] -= leave
             devices = leave * (mask.bit_count() // pods)
             pieces.append([node, leave, _highest(mask, devices), milli, leave * (cpu // pods),
-                           leave * (memory // pods), tag, group])  # fmt: skip
+                           leave * (memory // pods), tag, group, counted])  # fmt: skip
     return np.array(pieces, dtype=np.int64).reshape(-1, WIDTH)
 
 
 def pod_by_pod(pieces: Allocation) -> Allocation:
     """The same pieces with one row for each pod, those of the highest devices first."""
     rows = []
-    for node, pods, mask, milli, cpu, memory, tag, group in pieces.tolist():
+    for node, pods, mask, milli, cpu, memory, tag, group, counted in pieces.tolist():
         devices = mask.bit_count() // pods
         for _ in range(pods):
             own = _highest(mask, devices)
             mask -= own
-            rows.append((node, 1, own, milli, cpu // pods, memory // pods, tag, group))
+            rows.append((node, 1, own, milli, cpu // pods, memory // pods, tag, group, counted))
     return np.array(rows, dtype=np.int64).reshape(-1, WIDTH)
 
 

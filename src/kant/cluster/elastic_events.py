@@ -23,21 +23,23 @@ def not_free(job: str, allocation: Allocation, piece: int) -> StateError:
 
 def grown(state: StateData, event: ev.JobGrown) -> None:
     row, held = elastic_gang(state, event.job, event.cost)
-    wider = np.concatenate([held, event.allocation])
+    more = state.shapes.counted(state.shape_of(row), event.allocation)
+    wider = np.concatenate([held, more])
     if len(event.allocation) == 0 or pods_by_group(state.shape_of(row), wider) is None:
         raise StateError(f"job {event.job!r} grew by other than pods up to its ceiling")
-    missing = c.take(state.table, state.log, state.pools, event.allocation)
+    missing = c.take(state.table, state.log, state.pools, more, state.shapes.demands)
     if missing >= 0:
-        raise not_free(event.job, event.allocation, missing)
+        raise not_free(event.job, more, missing)
     holds_now(state, row, wider, event.cost, event.time)
 
 
 def shrunk(state: StateData, event: ev.JobShrunk) -> None:
     row, held = elastic_gang(state, event.job, event.cost)
-    rest = without(held, event.allocation)
+    less = state.shapes.counted(state.shape_of(row), event.allocation)
+    rest = without(held, less)
     if len(event.allocation) == 0 or pods_by_group(state.shape_of(row), rest) is None:
         raise StateError(f"job {event.job!r} shrank by other than pods above its floor")
-    capacity_freed(state, int(c.give(state.table, state.log, state.pools, event.allocation)))
+    capacity_freed(state, int(c.give(state.table, state.log, state.pools, less, state.shapes.demands)))
     holds_now(state, row, rest, event.cost, event.time)
     state.elastic[row].ripe = False
 

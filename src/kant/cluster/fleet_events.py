@@ -47,8 +47,9 @@ def joined(state: StateData, event: ev.NodesJoined) -> None:
     asking.update(dict.fromkeys(_add_pools(state, nodes)))
     for row, node, last in zip(rows, nodes, before, strict=True):
         asking.update(dict.fromkeys(_write(state, row, node, last)))
-        state.table[row] = state.empty[row]
+        state.table[row, : c.extra_at(state.table)] = state.empty[row, : c.extra_at(state.table)]
         c.count_node(state.table, state.pools, row, 1)
+    state.counter_tables.place(rows)
     _changed(state, rows, event.time, list(asking))
 
 
@@ -68,7 +69,8 @@ def left(state: StateData, event: ev.NodesLeft) -> None:
         state.node_rows.retire(row)
         retire_row(state.empty[row], slots)
         state.empty[row, c.REVISION] += 1
-        state.table[row] = state.empty[row]
+        state.table[row, : c.extra_at(state.table)] = state.empty[row, : c.extra_at(state.table)]
+        state.counter_tables.has_left(row)
     void = _void_promises(state, rows)
     _changed(state, rows, event.time, (), void)
 
@@ -92,6 +94,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
     asking = _write(state, row, node, before)
     lost = state.health.keep_devices(row, node.gpus)
     _write_used(state, row, status, lost, used)
+    state.counter_tables.place([row])
     c.count_node(state.table, state.pools, row, 1)
     _void_promises(state, [row])
     if node.model != before.model and state.quota_usage.tree is not None:
@@ -110,7 +113,7 @@ def is_in_use(state: StateData, name: str) -> bool:
     """Whether a job holds something on a node."""
     row = node_of(state, name)
     used = _used(state, row)
-    if used[c.CPU_FREE] or used[c.MEMORY_FREE] or used[c.DEVICES :].any():
+    if used[c.CPU_FREE] or used[c.MEMORY_FREE] or used[c.DEVICES : c.extra_at(state.table)].any():
         return True
     return state.shapes.ask_nothing and bool(state.jobs_on(row))
 
@@ -137,6 +140,7 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
         count = int(state.log[0])
         state.log = c.make_log(wanted)
         state.log[0] = count + len(state.log)  # so everyone who follows it has missed something, and looks at all
+        state.counter_tables.rows_added(has)
         state.node_rows.grow(wanted, place_of(nodes[-1]))
         state.shapes.grow(wanted)
     return True
@@ -169,7 +173,7 @@ def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
     write_node(state.empty[row], node, pool, c.devices_of(state.table))
     state.empty[row, c.REVISION] += 1
     if state.left is not None:
-        state.left[row] = state.empty[row]
+        state.left[row, : c.extra_at(state.left)] = state.empty[row, : c.extra_at(state.left)]
     if last is not NOBODY and replace(last, name=node.name) != node:
         state.asked_anew += 1
     names = set(state.shapes.node_sets.move(row, pool))
@@ -211,7 +215,8 @@ def _fits(node: Node, before: Node, used: Table) -> bool:
 def _write_used(state: StateData, row: int, status: int, lost: int, used: Table) -> None:
     """A node as it was written, but with this status, without the devices `lost`, and with what is `used` taken."""
     own, had, slots = state.table[row], c.devices_of(used[None]), c.devices_of(state.table)
-    own[:] = state.empty[row]
+    head = slice(0, c.extra_at(state.table))
+    own[head] = state.empty[row, head]
     own[c.STATUS] = status
     own[[c.CPU_FREE, c.MEMORY_FREE]] -= used[[c.CPU_FREE, c.MEMORY_FREE]]
     for device, taken in enumerate(used[c.DEVICES : c.DEVICES + had].tolist()):
@@ -224,7 +229,9 @@ def _write_used(state: StateData, row: int, status: int, lost: int, used: Table)
             own[c.IDLE] -= 1
             own[c.FREE] -= taken
     own[c.DEVICES + slots : c.DEVICES + slots + had + 1] = used[c.DEVICES + had : c.DEVICES + 2 * had + 1]
-    own[c.slices_at(state.table) : c.slices_at(state.table) + had] = used[c.slices_at(used[None]) :]
+    own[c.slices_at(state.table) : c.slices_at(state.table) + had] = used[
+        c.slices_at(used[None]) : c.extra_at(used[None])
+    ]
 
 
 def _void_promises(state: StateData, rows: Sequence[int]) -> bool:

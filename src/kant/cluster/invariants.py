@@ -29,7 +29,7 @@ def check(state: StateData) -> None:
     for node, lost in state.health.lost.items():
         c.set_lost(fresh, scratch, ignored, node, state.nodes[node].gpus, lost)
     for row, allocation in state.running.items():
-        _say(c.take(fresh, scratch, ignored, allocation) < 0,
+        _say(c.take(fresh, scratch, ignored, allocation, state.shapes.demands) < 0,
              f"job {state.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
         shape = state.shape_of(row)
         _say(not shape.ceiling or pods_by_group(shape, allocation) is not None,
@@ -104,6 +104,7 @@ def _check_rows(state: StateData) -> None:
          "two nodes are in one domain if they say so")  # fmt: skip
     _say(state.shapes.node_sets.pool_of == state.table[:, c.POOL].tolist(), "the pool of each row is known")
     state.shapes.node_sets.check()
+    state.counter_tables.check()
     for row, held in ((row, one.allocation) for row, one in state.reserved.items()):
         _say(not np.isin(held[:, pl.NODE], retired).any(), f"job {state.ids[row]!r} is promised a node that is there")
 

@@ -86,16 +86,17 @@ def started(state: StateData, event: ev.JobStarted) -> None:
     shape = state.shapes.shapes[jobs.item(row, c.J_SHAPE)]
     if shape.ceiling and pods_by_group(shape, event.allocation) is None:
         raise StateError(f"job {event.job!r} started with other than its floor up to its ceiling")
-    missing = c.take(state.table, state.log, state.pools, event.allocation)
+    allocation = state.shapes.counted(shape, event.allocation) if state.shapes.counts else event.allocation
+    missing = c.take(state.table, state.log, state.pools, allocation, state.shapes.demands)
     if missing >= 0:
-        raise not_free(event.job, event.allocation, missing)
+        raise not_free(event.job, allocation, missing)
     del state.pending[row]
     state.reserved.pop(row, None)
     state.health.broken.pop(row, None)
     state.waiting_milli -= shape.gpu_milli
     queue, user = jobs.item(row, c.J_QUEUE), jobs.item(row, c.J_USER)
-    state.quota_usage.started(row, queue, user, shape, event.allocation, now)
-    state.running[row] = event.allocation
+    state.quota_usage.started(row, queue, user, shape, allocation, now)
+    state.running[row] = allocation
     if shape.affinity is not None and shape.affinity.group:
         state.affinity_members.setdefault(shape.affinity.group, {})[row] = None
     jobs[row, c.J_WAITED] += now - jobs.item(row, c.J_SINCE)
@@ -169,7 +170,7 @@ def found(state: StateData, event: ev.JobFound) -> None:
     nodes = event.allocation[:, NODE]
     if len(nodes) == 0 or nodes.min() < 0 or nodes.max() >= len(state.nodes):
         raise StateError(f"job {event.job!r} was found bound to nodes that are not there")
-    state.health.broken[row] = event.allocation
+    state.health.broken[row] = state.shapes.counted(state.shape_of(row), event.allocation)
 
 
 def rejected(state: StateData, event: ev.JobRejected) -> None:
@@ -248,7 +249,10 @@ def reserved(state: StateData, event: ev.JobReserved) -> None:
         raise StateError(f"job {event.job!r} was promised a place without waiting")
     if not event.time <= event.start < event.end:
         raise StateError(f"job {event.job!r} was promised a place from {event.start} to {event.end}")
-    state.reserved[row] = Reservation(event.start, event.end, event.allocation, event.time)
+    allocation = (
+        state.shapes.counted(state.shape_of(row), event.allocation) if state.shapes.counts else event.allocation
+    )
+    state.reserved[row] = Reservation(event.start, event.end, allocation, event.time)
 
 
 def released(state: StateData, event: ev.JobReleased) -> None:
@@ -302,7 +306,7 @@ def give_back(state: StateData, job: str, now: int) -> int:
     state.quota_usage.stopped(row, now)
     if state.preemptible is not None:
         state.preemptible.stops(state.jobs, row)
-    capacity_freed(state, c.give(state.table, state.log, state.pools, allocation))
+    capacity_freed(state, c.give(state.table, state.log, state.pools, allocation, state.shapes.demands))
     state.job_changes.add(row)
     for follower in state.followers:
         follower.job_changed(row, now)

@@ -57,8 +57,9 @@ Line = Header | Event | Plan | Cycled | Footer
 
 def _plain(value: object) -> Any:
     if isinstance(value, np.ndarray):
-        of_one_group = value.shape[1] == WIDTH and not any(value[:, GROUP].tolist())
-        return (value[:, :GROUP] if of_one_group else value).tolist()
+        if value.shape[1] == WIDTH:
+            value = value[:, : GROUP + 1 if any(value[:, GROUP].tolist()) else GROUP]
+        return value.tolist()
     raise TypeError(f"{type(value).__name__} does not belong in a journal")
 
 
@@ -69,7 +70,7 @@ def _array(kind: type, value: Any) -> Any:
         array = np.array(value)
         if array.dtype != np.int64 or array.ndim != 2:
             raise ValueError("expected a table of integers")
-        return np.pad(array, ((0, 0), (0, 1))) if array.shape[1] == GROUP else array
+        return np.pad(array, ((0, 0), (0, WIDTH - array.shape[1]))) if array.shape[1] in (GROUP, GROUP + 1) else array
     raise TypeError(kind)
 
 

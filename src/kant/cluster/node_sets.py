@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from kant.cluster.columns import D_LIMITED, D_POOLS, DEMAND_WIDTH, NODES_IN_WORD, Table
+from kant.cluster.columns import D_LIMITED, D_POOLS, NODES_IN_WORD, Table
 from kant.model.errors import StateError
 
 
@@ -27,7 +27,7 @@ def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
 def in_set(demand: Table, nodes: int) -> NDArray[np.bool_]:
     """A mask over the nodes: those of the node set that a demand is limited to."""
     every = np.arange(nodes)
-    mask: NDArray[np.bool_] = (demand[DEMAND_WIDTH + every // NODES_IN_WORD] >> every % NODES_IN_WORD) & 1 == 1
+    mask: NDArray[np.bool_] = (demand[demand[D_LIMITED] + every // NODES_IN_WORD] >> every % NODES_IN_WORD) & 1 == 1
     return mask
 
 

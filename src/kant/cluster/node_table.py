@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.asks import MAX_EXACT
 from kant.cluster.columns import Table
 from kant.cluster.node_rows import Place, place_columns
 from kant.model.errors import StateError
@@ -29,6 +30,8 @@ def check_node(node: Node) -> None:
         raise StateError(f"node {node.name!r} has a MIG geometry that nobody knows: {node.mig!r}")
     if not node.is_regular:
         raise StateError(f"node {node.name!r} has blocks of GPUs that do not divide each other and its GPUs")
+    if not all(name and 0 <= amount < MAX_EXACT for name, amount in node.amounts):
+        raise StateError(f"node {node.name!r} has exact amounts that cannot be counted: {node.amounts}")
 
 
 def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[PoolKey, int]) -> Table:
@@ -36,7 +39,7 @@ def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[Poo
     kinds: dict[tuple[object, ...], list[int]] = {}  # large clusters have few
     for row, node in enumerate(nodes):
         amounts = (node.gpus, node.cpu, node.memory, node.nvlink, node.numa, node.nic)
-        kinds.setdefault((*amounts, node.model, node.queues, node.mig, node.flavor), []).append(row)
+        kinds.setdefault((*amounts, node.model, node.queues, node.mig, node.flavor, node.amounts), []).append(row)
     for rows in kinds.values():
         check_node(nodes[rows[0]])
     slots = max([node.gpus for node in nodes], default=0)
@@ -50,13 +53,16 @@ def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[Poo
 
 
 def write_node(row: Table, node: Node, pool: int, slots: int) -> None:
-    """Make a row that of a node in service of which nothing is taken. Its place and its revision stay as they are."""
+    """Make a row that of a node in service of which nothing is taken.
+
+    Its place, its revision and its extra columns stay as they are.
+    """
     row[: c.HBD] = (
         IN_SERVICE, pool, node.gpus, node.gpus, node.gpus * 1000, node.cpu, node.memory, node.cpu,
         node.memory,
     )  # fmt: skip
     row[c.ISLAND : c.REVISION] = (node.island, *node.blocks, GEOMETRIES[node.mig].milli if node.mig else 0)
-    row[c.DEVICES :] = 0
+    row[c.DEVICES : c.DEVICES + 3 * slots + 1] = 0
     row[c.DEVICES : c.DEVICES + slots] = -1
     row[c.DEVICES : c.DEVICES + node.gpus] = 1000
 
@@ -71,7 +77,9 @@ def retire_row(row: Table, slots: int) -> None:
 def enlarged(table: Table, rows: int, slots: int) -> Table:
     """A node table with so many rows and slots for devices; the new rows are retired."""
     had, nodes = c.devices_of(table), len(table)
-    found: Table = np.zeros((rows, c.DEVICES + 3 * slots + 1), dtype=np.int64)
+    extra = c.extra_at(table)
+    found: Table = np.zeros((rows, c.DEVICES + 3 * slots + 1 + table.shape[1] - extra), dtype=np.int64)
+    found[:nodes, c.extra_at(found) :] = table[:, extra:]
     found[:, c.STATUS] = NodeStatus.RETIRED.value
     found[:, c.DEVICES : c.DEVICES + slots] = -1
     found[:nodes, : c.DEVICES] = table[:, : c.DEVICES]

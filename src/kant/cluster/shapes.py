@@ -12,23 +12,30 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kant.cluster.asks import (
+    NO_RULES,
     Affinity,
     Ask,
     affinity_of,
     check_elastic,
+    check_rules,
     cuts_of,
     is_sensible,
+    is_wide,
     level_of,
     node_sets_of,
     roles_of,
+    rules_of,
 )
-from kant.cluster.columns import D_LIMITED, DEMAND_WIDTH, Table
+from kant.cluster.columns import D_COUNTED, D_LIMITED, DEMAND_WIDTH, Table
+from kant.cluster.demand_rules import DemandRules
 from kant.cluster.node_sets import NodeSets, admitting
 from kant.model.errors import StateError
 from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.matching import Match
 from kant.model.mig import profile_on
 from kant.model.node import Node, PoolKey
+from kant.model.placement import COUNTED, GROUP, Allocation
+from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 # --- columns of `Shapes.facts` -----------------------------------------------------------------------------------
@@ -79,6 +86,9 @@ class Shape:
     numbers: tuple[int, ...] = ()
     """For each group its index in the job, which the pieces of its pods have as their GROUP."""
 
+    wide: bool = False
+    """Whether what a node takes of some group depends on the pods of other nodes, too."""
+
     @property
     def most_milli(self) -> int:
         """Milli-GPUs at the ceiling."""
@@ -96,16 +106,17 @@ class Shape:
         """Whether it may come to fit though nothing comes free in its pools.
 
         Groups are placed one after the other: a node taken elsewhere may change the first one's place. A domain that
-        has to be free of an affinity group may become so on nodes of another pool.
+        has to be free of an affinity group may become so on nodes of another pool, and so may one with rules among
+        pods. Affinity and spreads wait for pods that come.
         """
-        return len(self.parts) > 1 or (self.affinity is not None and self.affinity.apart_required)
+        return len(self.parts) > 1 or self.wide or (self.affinity is not None and self.affinity.apart_required)
 
     @property
     def reservable(self) -> bool:
-        """Whether the timeline can promise it a place: it knows neither segments nor who has to stay apart, and to it
-        what is booked is taken for everybody."""
+        """Whether the timeline can promise it a place: it knows neither segments nor who has to stay apart, nor what
+        stands in the domain of several nodes, and to it what is booked is taken for everybody."""
         apart = self.affinity is not None and self.affinity.apart_required
-        return not (self.cuts or apart or self.ask.reservation)
+        return not (self.cuts or apart or self.ask.reservation or self.wide)
 
 
 class Shapes:
@@ -128,7 +139,9 @@ class Shapes:
         self._planned_shapes: list[Shape] = []
         self.ask_nothing = False  # whether a demand has come that takes nothing from its node
         self.node_sets = NodeSets([self.pool_of[node.pool] for node in nodes])
-        self._demand_rows: dict[tuple[Demand, int, str], int] = {}
+        self.rules = DemandRules()
+        self.counts = False  # whether a demand has come that has rules or exact amounts
+        self._demand_rows: dict[tuple[Demand, int, str, PodRules], int] = {}
         self._limited: dict[str, list[int]] = {}  # rows of demands by the node set that they are limited to
         self._pools_by_job: dict[
             tuple[tuple[str, ...], tuple[str, ...], str, str, frozenset[tuple[str, int]]], int
@@ -140,7 +153,7 @@ class Shapes:
             return self._find(job)
         request = (
             job.groups, job.queue, job.models, job.flavors, job.within, job.within_required, job.preempts,
-            job.training, job.roles, job.reservation, job.node_set,
+            job.training, job.roles, job.reservation, job.node_set, job.rules,
         )  # fmt: skip
         shape = self._by_request.get(request)
         if shape is None:
@@ -169,6 +182,7 @@ class Shapes:
             roles,
             job.reservation,
             node_sets_of(job) if job.node_set or job.roles else (),
+            rules=rules_of(job) if job.rules else (),
         )
         return self._by_ask.get(ask) or self._make(job, ask)
 
@@ -227,6 +241,8 @@ class Shapes:
                 raise StateError(f"a group of job {job.id!r} asks for the level {group.within!r}; expected {expected}")
         if any(group.floor for group in ask.groups):
             check_elastic(job, ask)
+        if ask.rules:
+            check_rules(job, ask)
         return self._intern(ask)
 
     def _intern(self, ask: Ask) -> Shape:
@@ -251,8 +267,14 @@ class Shapes:
             ask=ask,
             groups=groups,
             parts=tuple(
-                (group.count, self._demand(group.demand, of, node_set))
-                for group, of, node_set in zip(groups, roles, ask.node_sets or ("",) * len(groups), strict=True)
+                (group.count, self._demand(group.demand, of, node_set, rules))
+                for group, of, node_set, rules in zip(
+                    groups,
+                    roles,
+                    ask.node_sets or ("",) * len(groups),
+                    ask.rules or (NO_RULES,) * len(groups),
+                    strict=True,
+                )
             ),
             pools=tuple(pool for pool in range(len(self.pool_keys)) if (pools >> pool) & 1),
             pool_bits=pools,
@@ -269,6 +291,7 @@ class Shapes:
             reach=(pools, tuple(sorted(set(ask.node_sets)))),
             ceiling=tuple(group.count for group in ask.groups) if elastic else (),
             numbers=ask.numbers or tuple(range(len(groups))),
+            wide=any(is_wide(rules) for rules in ask.rules),
         )
 
     def on_model(self, shape: Shape, model: str) -> Shape:
@@ -287,8 +310,9 @@ class Shapes:
         groups = tuple(PodGroup(count, shape.groups[group].demand) for group, count in pods.items())
         roles = tuple(shape.ask.roles[group] for group in pods) if shape.ask.roles else ()
         node_sets = tuple(shape.ask.node_sets[group] for group in pods) if shape.ask.node_sets else ()
+        rules = tuple(shape.ask.rules[group] for group in pods) if shape.ask.rules else ()
         pool_bits = reduce(or_, roles) if roles else shape.pool_bits
-        ask = Ask(groups, pool_bits, roles=roles, node_sets=node_sets, numbers=_numbers(pods))
+        ask = Ask(groups, pool_bits, roles=roles, node_sets=node_sets, numbers=_numbers(pods), rules=rules)
         return self._by_ask.get(ask) or self._intern(ask)
 
     def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
@@ -301,8 +325,11 @@ class Shapes:
         )
         roles = tuple(pools for count, pools in zip(counts, shape.ask.roles, strict=False) if count)
         node_sets = tuple(name for count, name in zip(counts, shape.ask.node_sets, strict=False) if count)
+        rules = tuple(own for count, own in zip(counts, shape.ask.rules, strict=False) if count)
         numbers = _numbers(number for number, count in enumerate(counts) if count)
-        return self._planned(shape.ask._replace(groups=groups, roles=roles, node_sets=node_sets, numbers=numbers))
+        return self._planned(
+            shape.ask._replace(groups=groups, roles=roles, node_sets=node_sets, numbers=numbers, rules=rules)
+        )
 
     def anywhere(self, shape: Shape) -> Shape:
         """The pods of `shape` without what it asks of the topology and of its affinity group; itself for nothing.
@@ -313,6 +340,17 @@ class Shapes:
             return shape
         groups = tuple(PodGroup(group.count, group.demand) for group in shape.groups)
         return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None))
+
+    def alone(self, shape: Shape) -> Shape:
+        """`shape` without what it wishes of pods that may come yet: affinity and spreads; itself where it wishes none.
+
+        Pods that it would keep apart from count for nothing where nobody runs.
+        """
+        if not any(rules.affinity or rules.spread for rules in shape.ask.rules):
+            return shape
+        rules = tuple(replace(own, affinity=(), spread=()) for own in shape.ask.rules)
+        ask = shape.ask._replace(rules=rules if any(own != NO_RULES for own in rules) else ())
+        return self._planned(ask)
 
     def _planned(self, ask: Ask) -> Shape:
         found = self._by_planned_ask.get(ask)
@@ -336,16 +374,15 @@ class Shapes:
     def grow(self, nodes: int) -> None:
         """The cluster has so many rows for nodes from now on."""
         self.node_sets.grow(nodes)
-        more = DEMAND_WIDTH + self.node_sets.words - self.demands.shape[1]
-        if self._limited and more:
-            self.demands = np.hstack([self.demands, np.zeros((len(self.demands), more), dtype=np.int64)])
+        if self._limited:
+            self.widen()
 
     def change_node_set(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
         """Put nodes into a node set, or take them out. Returns those that demands limited to it now find changed."""
         changed = self.node_sets.change(name, nodes, inside)
         rows = self._limited.get(name, [])
         for row in rows:
-            self.demands[row, DEMAND_WIDTH:] = self.node_sets.bits(name)
+            self.demands[row, self.demands.item(row, D_LIMITED) :] = self.node_sets.bits(name)
         return changed if rows else []
 
     def is_named(self, name: str) -> bool:
@@ -359,8 +396,8 @@ class Shapes:
         for request in [one for one, shape in self._by_request.items() if name in shape.ask.node_sets]:
             del self._by_request[request]
 
-    def _demand(self, demand: Demand, pools: int, node_set: str) -> int:
-        row = self._demand_rows.get((demand, pools, node_set))
+    def _demand(self, demand: Demand, pools: int, node_set: str, rules: PodRules) -> int:
+        row = self._demand_rows.get((demand, pools, node_set, rules))
         if row is None:
             row = self.demand_count
             if row == len(self.demands):
@@ -369,15 +406,32 @@ class Shapes:
             slices, starts = self._places(demand, pools)
             parts = demand.charged_milli if demand.gpus == 0 else 0
             self.ask_nothing |= not (demand.gpus or demand.cpu or demand.memory)
-            self.demands[row, :DEMAND_WIDTH] = (
+            self.demands[row, :D_LIMITED] = (
                 demand.gpus, demand.milli, demand.cpu, demand.memory, pools, tag, demand.island, slices, starts, parts,
-                False,
             )  # fmt: skip
-            if node_set:
-                self._limit(row, node_set)
-            self._demand_rows[(demand, pools, node_set)] = row
             self.demand_count += 1
+            if node_set:
+                self._limited.setdefault(node_set, []).append(row)
+                self.widen()
+                self._limit(row, node_set)
+            if rules != NO_RULES:
+                self.counts = True
+                self.rules.add(self, row, rules)
+            self._demand_rows[(demand, pools, node_set, rules)] = row
         return row
+
+    def counted(self, shape: Shape, allocation: Allocation) -> Allocation:
+        """What a job of this shape is given, with what its pods count as; itself where that is nothing new."""
+        if shape.ask.rules or allocation[:, COUNTED].any():
+            group_of = {number: demand for number, (_, demand) in zip(shape.numbers, shape.parts, strict=True)}
+            rows = [
+                self.demands.item(group_of[group], D_COUNTED) if group in group_of else 0
+                for group in allocation[:, GROUP].tolist()
+            ]
+            if rows != allocation[:, COUNTED].tolist():
+                allocation = allocation.copy()
+                allocation[:, COUNTED] = rows
+        return allocation
 
     def admitting(self, shape: Shape, pool_of: Table) -> NDArray[np.bool_]:
         """A mask over the nodes: those to which a pod of `shape` may go. `pool_of` has the pool of each node."""
@@ -391,14 +445,24 @@ class Shapes:
         """Whether there is a node to which pods of both may go."""
         return bool((self.admitting(one, pool_of) & self.admitting(other, pool_of)).any())
 
+    def widen(self) -> None:
+        """Make room in each row for the entries of its rules, and then for the bits of its node set."""
+        begin = DEMAND_WIDTH + self.rules.width
+        width = begin + (self.node_sets.words if self._limited else 0)
+        if width == self.demands.shape[1]:
+            return
+        wider: Table = np.zeros((len(self.demands), width), dtype=np.int64)
+        wider[:, : DEMAND_WIDTH + self.rules.written] = self.demands[:, : DEMAND_WIDTH + self.rules.written]
+        self.demands, self.rules.written = wider, self.rules.width
+        for name, rows in self._limited.items():
+            for row in rows:
+                self._limit(row, name)
+
     def _limit(self, row: int, node_set: str) -> None:
-        """Keep a demand to the nodes of a set. The first one that is widens the table by the bits of the nodes."""
-        words = self.node_sets.words
-        if self.demands.shape[1] == DEMAND_WIDTH:
-            self.demands = np.hstack([self.demands, np.zeros((len(self.demands), words), dtype=np.int64)])
-        self.demands[row, D_LIMITED] = 1
-        self.demands[row, DEMAND_WIDTH:] = self.node_sets.bits(node_set)
-        self._limited.setdefault(node_set, []).append(row)
+        """Keep a demand to the nodes of a set."""
+        begin = DEMAND_WIDTH + self.rules.width
+        self.demands[row, D_LIMITED] = begin
+        self.demands[row, begin:] = self.node_sets.bits(node_set)
 
     def _places(self, demand: Demand, pools: int) -> tuple[int, int]:
         """Memory slices of the MIG instance asked for, and where it may begin; pools that offer it agree on both."""

@@ -44,14 +44,14 @@ def copy_changed(source: Table, source_log: Table, seen: int, target: Table, tar
 
 
 @compiled
-def move(table: Table, log: Table, pieces: Table, taking: bool) -> None:
+def move(table: Table, log: Table, pieces: Table, demands: Table, taking: bool) -> None:
     """Take an allocation that is known to be free, or give it back."""
     for i in range(pieces.shape[0]):
         if taking:
-            c.take_piece(table, pieces[i])
+            c.take_piece(table, pieces[i], demands)
         else:
-            c.give_piece(table, pieces[i])
-        c.note_change(log, pieces[i, 0])
+            c.give_piece(table, pieces[i], demands)
+        c.note_piece(table, log, pieces[i], demands)
 
 
 @compiled
@@ -126,7 +126,7 @@ class Trial:
         """Undo everything since `mark`."""
         while len(self._done) > mark:
             taking, allocation, _ = self._done.pop()
-            move(self.table, self.log, allocation, not taking)
+            move(self.table, self.log, allocation, self.state.shapes.demands, not taking)
 
     def cut(self, mark: int) -> list[Move]:
         """Undo everything since `mark`, and return it for `redo`."""
@@ -137,7 +137,7 @@ class Trial:
     def redo(self, done: Iterable[Move]) -> None:
         """Do again what was cut at this mark."""
         for taking, allocation, group in done:
-            move(self.table, self.log, allocation, taking)
+            move(self.table, self.log, allocation, self.state.shapes.demands, taking)
             self._done.append((taking, allocation, group))
 
     def moves(self) -> Iterator[tuple[bool, Allocation]]:
@@ -151,12 +151,12 @@ class Trial:
 
     def evict(self, allocation: Allocation) -> None:
         """Give back what a running job holds."""
-        move(self.table, self.log, allocation, False)
+        move(self.table, self.log, allocation, self.state.shapes.demands, False)
         self._done.append((False, allocation, ""))
 
     def restore(self, allocation: Allocation, group: str = "") -> None:
         """Take exactly `allocation`, which the caller knows to be free, for one of this affinity group."""
-        move(self.table, self.log, allocation, True)
+        move(self.table, self.log, allocation, self.state.shapes.demands, True)
         self._done.append((True, allocation, group))
 
     @contextmanager
@@ -219,18 +219,24 @@ class Trial:
 
     def is_free(self, allocation: Allocation) -> bool:
         """Whether `allocation` could be taken as it is."""
-        return bool(all_free(self.table, allocation))
+        return bool(all_free(self.table, allocation, self.state.shapes.demands))
 
 
 @compiled
-def all_free(table: Table, pieces: Table) -> bool:
-    """Whether each piece of one gang is still there (a gang has at most one piece with a given device)."""
+def all_free(table: Table, pieces: Table, demands: Table) -> bool:
+    """Whether each piece of one gang is still there, one after the other, and no rule among pods is in its way.
+
+    A gang has at most one piece with a given device.
+    """
     for i in range(pieces.shape[0]):
-        if not c.can_take(table, pieces[i]):
+        free = c.can_take(table, pieces[i])
+        if free and pieces[i, 8] > 0:
+            free = c.counted_capacity(table, pieces[i, 0], demands, pieces[i, 8] - 1, 2) >= pieces[i, 1]
+        if not free:
             for j in range(i):
-                c.give_piece(table, pieces[j])
+                c.give_piece(table, pieces[j], demands)
             return False
-        c.take_piece(table, pieces[i])
+        c.take_piece(table, pieces[i], demands)
     for i in range(pieces.shape[0]):
-        c.give_piece(table, pieces[i])
+        c.give_piece(table, pieces[i], demands)
     return True

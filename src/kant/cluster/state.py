@@ -10,6 +10,7 @@ from kant.cluster import elastic_events as elastic
 from kant.cluster import fleet_events as fleet
 from kant.cluster import job_events as job
 from kant.cluster import node_events as node
+from kant.cluster import rule_events as rule
 from kant.cluster.competing_jobs import CompetingJobs
 from kant.cluster.invariants import check
 from kant.cluster.preemptible import PreemptibleCounts
@@ -24,6 +25,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.JobGrown: elastic.grown,
     ev.JobShrunk: elastic.shrunk,
     ev.JobScaled: elastic.scaled,
+    ev.JobRuled: rule.ruled,
     ev.JobFinished: job.finished,
     ev.JobPreempted: job.preempted,
     ev.JobEvicted: job.evicted,
@@ -46,6 +48,8 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.NodesLeft: fleet.left,
     ev.NodeDescribed: fleet.described,
     ev.NodeSetChanged: node.node_set_changed,
+    ev.TopologyChanged: rule.topology_changed,
+    ev.PodsCounted: rule.pods_counted,
     ev.DevicesChanged: node.devices_changed,
     ev.GpusBooked: booking.booked,
     ev.BookingEnded: booking.unbooked,

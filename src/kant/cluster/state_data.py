@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.change_log import ChangeLog
 from kant.cluster.columns import Table
+from kant.cluster.counter_tables import CounterTables
 from kant.cluster.elastic import Progress
 from kant.cluster.health import ClusterHealth
 from kant.cluster.history import RunTimes
@@ -76,6 +77,7 @@ class StateData:
         self.left: Table | None = None  # as `empty`, with those that have left, once one has
         self.table = self.empty.copy()
         self.log = c.make_log(len(spec.nodes))
+        self.counter_tables = CounterTables(self)
         self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
         self.pool_versions = [0] * len(self.shapes.pool_keys)
         self.now = 0
@@ -113,6 +115,10 @@ class StateData:
         self.booking_version = 0  # counts changes of what is booked
         self.books = False  # whether anything was ever booked, or a job has named a reservation
         self.arrivals = 0  # the rank that the next job to arrive gets
+
+    def look_at_all(self) -> None:
+        """Whoever follows the log of changed nodes has missed something, and looks at all of them."""
+        self.log[0] += len(self.log)
 
     @property
     def typical_pods(self) -> Table:

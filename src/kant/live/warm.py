@@ -39,7 +39,7 @@ def warm(profile: Profile) -> None:
         if isinstance(decision, Start):
             state.apply(JobStarted(0, decision.job, decision.allocation))
     state.apply(JobSubmitted(1, Job("part", 0, (PodGroup(2, Demand(1)),))))
-    state.apply(JobFound(1, "part", np.array([[3, 1, 128, 1000, 0, 0, 1, 0]], dtype=np.int64)))
+    state.apply(JobFound(1, "part", np.array([[3, 1, 128, 1000, 0, 0, 1, 0, 0]], dtype=np.int64)))
     complete_partial_gangs(scheduler, 1)
     Occupancy(state).observe(2)
     slowdowns = Slowdowns(state)

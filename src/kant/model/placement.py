@@ -20,7 +20,8 @@ CPU = 4  # thousandths of a core, all pods of the piece together
 MEMORY = 5  # MiB, all pods together
 TAG = 6  # whole GPUs per pod; 0 for a pod with a share of a GPU, -1 for one without GPUs; below: MIG slices
 GROUP = 7  # of which group of the job its pods are
-WIDTH = 8
+COUNTED = 8  # what they count as: of this state (`D_COUNTED` of their demand), and in no journal
+WIDTH = 9
 
 Allocation = NDArray[np.int64]
 """Shape (pieces, WIDTH)."""

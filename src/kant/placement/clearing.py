@@ -25,12 +25,12 @@ LEVELS = 24
 
 
 @inlined
-def move_entry(table: Table, holders: Holders, entry: int, taking: bool) -> None:
+def move_entry(table: Table, holders: Holders, demands: Table, entry: int, taking: bool) -> None:
     for piece in range(holders.start[entry], holders.end[entry]):
         if taking:
-            c.take_piece(table, holders.pieces[piece])
+            c.take_piece(table, holders.pieces[piece], demands)
         else:
-            c.give_piece(table, holders.pieces[piece])
+            c.give_piece(table, holders.pieces[piece], demands)
 
 
 @compiled
@@ -57,7 +57,6 @@ def clear(
     stage, room = np.zeros(width + 2, dtype=np.int64), np.zeros(width + 2, dtype=np.int64)
     upper, lower = np.zeros(width + 2, dtype=np.int64), np.zeros(width + 2, dtype=np.int64)
     out = np.zeros(width + 1, dtype=np.bool_)
-    before = np.zeros(table.shape[1], dtype=np.int64)
     least_upper, least_lower = 1 << LIMB, 0  # above all
     mask = (1 << LIMB) - 1
     for k in range(places.shape[0]):
@@ -75,10 +74,8 @@ def clear(
                 count += 1
         if count == 0:
             continue
-        for column in range(table.shape[1]):
-            before[column] = table[node, column]
         for i in range(count):
-            move_entry(table, holders, there[i], False)
+            move_entry(table, holders, demands, there[i], False)
         most, wanted, level = min(capacity(table, node, demands, d), left), 1, 0
         while wanted <= most and level < pods.shape[1]:
             found = False
@@ -99,7 +96,7 @@ def clear(
                                 leaving[k, level, there[i] - first] = out[i]
                             at -= 1
                             continue
-                        move_entry(table, holders, there[at], True)
+                        move_entry(table, holders, demands, there[at], True)
                         if capacity(table, node, demands, d) >= wanted:
                             stage[at], stage[at + 1] = 1, 0
                             room[at + 1], upper[at + 1], lower[at + 1] = room[at], upper[at], lower[at]
@@ -109,7 +106,7 @@ def clear(
                         out[at] = False
                         at -= 1
                         continue
-                    move_entry(table, holders, there[at], False)
+                    move_entry(table, holders, demands, there[at], False)
                     who = holders.who[there[at]]
                     total = lower[at] + weights.lower[who]
                     room[at + 1] = room[at] - weights.milli[who]
@@ -119,10 +116,10 @@ def clear(
             else:  # the heaviest first, each stays if the pods still fit beside it
                 total_upper, total_lower, milli = 0, 0, 0
                 for i in range(count):
-                    move_entry(table, holders, there[i], True)
+                    move_entry(table, holders, demands, there[i], True)
                     out[i] = capacity(table, node, demands, d) < wanted
                     if out[i]:
-                        move_entry(table, holders, there[i], False)
+                        move_entry(table, holders, demands, there[i], False)
                         who = holders.who[there[i]]
                         total = total_lower + weights.lower[who]
                         total_upper, total_lower = total_upper + weights.upper[who] + (total >> LIMB), total & mask
@@ -132,7 +129,7 @@ def clear(
                 best_upper, best_lower = total_upper, total_lower
                 for i in range(count):
                     if not out[i]:
-                        move_entry(table, holders, there[i], False)
+                        move_entry(table, holders, demands, there[i], False)
                     if found:
                         leaving[k, level, there[i] - first] = out[i]
                     out[i] = False
@@ -142,5 +139,5 @@ def clear(
                 if left == 1:
                     least_upper, least_lower = best_upper, best_lower
             wanted = most if wanted < most < 2 * wanted else 2 * wanted
-        for column in range(table.shape[1]):
-            table[node, column] = before[column]
+        for i in range(count):  # all have left by now, and what they count as elsewhere too
+            move_entry(table, holders, demands, there[i], True)

@@ -65,4 +65,4 @@ class Draft:
 
     def free(self, pieces: Allocation) -> None:
         """Give back what a job holds."""
-        move(self.table, self._log, pieces, False)
+        move(self.table, self._log, pieces, self._demands, False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from kant.cluster.columns import (
+    ALL,
     BLOCKS,
     CPU_FREE,
     D_CPU,
+    D_ENTRIES,
     D_GPUS,
     D_ISLAND,
     D_MEMORY,
@@ -15,22 +17,41 @@ from kant.cluster.columns import (
     IDLE,
     ISLAND,
     MEMORY_FREE,
+    NO_LIMIT,
+    OWN,
     POOL,
     STATUS,
     Table,
     admits,
+    counted_capacity,
     end_of_devices,
 )
 from kant.compiled import inlined
 from kant.placement.devices import closest, idle_devices, left_around
 from kant.placement.slices import slices_capacity
 
-NO_LIMIT = 1 << 40
-
 
 @inlined
 def capacity(table: Table, node: int, demands: Table, d: int) -> int:
     """How many pods of demand `d` the node takes now: 0 where it is closed to them."""
+    pods = amounts_capacity(table, node, demands, d)
+    if demands[d, D_ENTRIES] > 0 and pods > 0:
+        pods = min(pods, counted_capacity(table, node, demands, d, ALL))
+    return int(pods)
+
+
+@inlined
+def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
+    """The same as far as the row of the node alone decides it."""
+    pods = amounts_capacity(table, node, demands, d)
+    if demands[d, D_ENTRIES] > 0 and pods > 0:
+        pods = min(pods, counted_capacity(table, node, demands, d, OWN))
+    return int(pods)
+
+
+@inlined
+def amounts_capacity(table: Table, node: int, demands: Table, d: int) -> int:
+    """How many pods of demand `d` the node takes by what all demands ask for: its pool and set, GPUs, CPU and memory."""
     if table[node, STATUS] != 0 or not admits(demands, d, table[node, POOL], node):
         return 0
     pods = NO_LIMIT

@@ -14,9 +14,19 @@ from functools import cache
 
 import numpy as np
 
-from kant.cluster.columns import Table, note_change
+from kant.cluster.columns import (
+    D_COUNTED,
+    D_WIDE,
+    WIDE,
+    Table,
+    counted_capacity,
+    give_piece,
+    note_change,
+    note_counts,
+    note_piece,
+)
 from kant.compiled import compiled, inlined
-from kant.placement.fits import capacity, mixed
+from kant.placement.fits import capacity, mixed, own_capacity
 from kant.placement.pieces import put
 from kant.placement.policy import NodePolicy, Pick, Score
 
@@ -66,6 +76,20 @@ def smallest_that_holds(index: Table, slot: int, pods: int, otherwise: int) -> i
     return best if best >= 0 else otherwise
 
 
+@inlined
+def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Table, slot: int) -> int:
+    """The leaf with the best score of those that rules among pods leave open; -1 where they leave none.
+
+    One pass over the scores: what a pod counts as on one node closes others without changing their scores.
+    """
+    best = -1
+    for leaf in range(order.shape[1]):
+        if index[slot, FITTING, leaf] > 0 and (best < 0 or index[slot, SCORE, leaf] > index[slot, SCORE, best]):
+            if counted_capacity(table, order[NODE_AT, leaf], demands, d, WIDE) > 0:
+                best = leaf
+    return int(best)
+
+
 def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
     """The kernel for all nodes, around one policy's functions."""
 
@@ -87,7 +111,7 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
             for k in range(order.shape[1] if rebuild else log[0] - cursor):
                 node = k if rebuild else log[1 + (cursor + k) % ring]
                 leaf = order[PLACE_OF, node]
-                fits = capacity(table, node, demands, d)
+                fits = own_capacity(table, node, demands, d)
                 marks[slot, TOTAL] += fits - index[slot, FITTING, leaf]
                 index[slot, FITTING, leaf] = fits
                 worth = -1
@@ -113,17 +137,28 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
                 return used
 
             leaf = index[slot, WINNER, 1]
+            most = count - placed
+            if demands[d, D_WIDE] == 1:
+                leaf = best_allowed(table, demands, d, order, index, slot)
+                if leaf < 0:
+                    for row in range(used - 1, begin - 1, -1):
+                        give_piece(table, pieces[row], demands)
+                        note_piece(table, log, pieces[row], demands)
+                    return int(-1 - placed)
+                most = min(most, counted_capacity(table, order[NODE_AT, leaf], demands, d, WIDE))
             batch = 1
             if by_node:
-                if index[slot, FITTING, leaf] > count - placed:
-                    leaf = smallest_that_holds(index, slot, count - placed, leaf)
-                batch = min(index[slot, FITTING, leaf], count - placed)
+                if index[slot, FITTING, leaf] > most and demands[d, D_WIDE] == 0:
+                    leaf = smallest_that_holds(index, slot, most, leaf)
+                batch = min(index[slot, FITTING, leaf], most)
             node = order[NODE_AT, leaf]
             for _ in range(batch):
                 mask = pick(table, node, demands, d, typical, params, draw)
                 used = put(table, node, mask, demands, d, pieces, begin, used)
             placed += batch
             note_change(log, node)
+            if demands[d, D_COUNTED] > 0:
+                note_counts(table, log, node, demands, d)
 
     return compiled(place_group)
 
@@ -168,6 +203,8 @@ def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
                 used = put(table, node, mask, demands, d, pieces, begin, used)
             placed += batch
             note_change(log, node)
+            if demands[d, D_COUNTED] > 0:
+                note_counts(table, log, node, demands, d)
         return used
 
     return compiled(place_in_slice)

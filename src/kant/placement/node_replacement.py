@@ -49,9 +49,10 @@ def replace_nodes(
     """
     ask = shape.ask
     kept = Ask(
-        ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts, roles=ask.roles, node_sets=ask.node_sets
-    )
-    if shape.ceiling or shape.cuts or ask != kept:
+        ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts, roles=ask.roles, node_sets=ask.node_sets,
+        rules=ask.rules,
+    )  # fmt: skip
+    if shape.ceiling or shape.cuts or shape.wide or ask != kept:
         return None
     mark = trial.checkpoint()
     missing_pods = _keep(shape, held, trial, bound)

@@ -96,7 +96,7 @@ def _search(
                 continue
         who, entry = holders.who[order[at]], order[at]
         if stack[at, TAKEN] == 1:
-            move_entry(table, holders, entry, False)
+            move_entry(table, holders, demands, entry, False)
             stack[at, TAKEN] = 0
         if stack[at, STAGE] == 2:
             at -= 1
@@ -109,7 +109,7 @@ def _search(
             total = lower + weights.lower[who]
             room, upper, lower = room - weights.milli[who], upper + weights.upper[who] + (total >> LIMB), total & mask
         else:
-            move_entry(table, holders, entry, True)
+            move_entry(table, holders, demands, entry, True)
             stack[at, TAKEN] = 1
             if capacity(table, node, demands, d) == 0:
                 continue
@@ -140,16 +140,14 @@ def cheapest_node(
     width = holders.widest
     order, twin = np.zeros(width + 1, dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     stack, found = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
-    before, victims = np.zeros(table.shape[1], dtype=np.int64), NO_NODE
+    victims = NO_NODE
     bound, least = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
     bound[0] = least[0] = 1 << LIMB  # above all
     for k in range(holders.nodes.shape[0]):
         node, first, end = holders.nodes[k], holders.first[k], holders.first[k + 1]
-        for column in range(table.shape[1]):
-            before[column] = table[node, column]
         for entry in range(first, end):
             if weights.may_leave[holders.who[entry]]:
-                move_entry(table, holders, entry, False)
+                move_entry(table, holders, demands, entry, False)
         count, answer = 0, int(capacity(table, node, demands, d) > 0)
         for turn in range(2):  # the least weight; then of the sets that weigh the same, that of the first rows
             if answer != 1:
@@ -164,8 +162,12 @@ def cheapest_node(
             answer = _search(
                 table, node, demands, d, holders, weights, order, twin, count, cap, turn == 1, bound, stack, found
             )
-        for column in range(table.shape[1]):
-            table[node, column] = before[column]
+        for i in range(count):
+            if stack[i, TAKEN] == 1:
+                move_entry(table, holders, demands, order[i], False)
+        for entry in range(first, end):  # all have left by now, and what they count as elsewhere too
+            if weights.may_leave[holders.who[entry]]:
+                move_entry(table, holders, demands, entry, True)
         if answer == TOO_MANY:
             return TOO_MANY
         if answer == 0:

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import D_CPU, D_GPUS, D_MEMORY, D_MILLI, D_PARTS, D_SLICES, D_TAG, Table, take_piece
+from kant.cluster.columns import (
+    D_COUNTED,
+    D_CPU,
+    D_GPUS,
+    D_MEMORY,
+    D_MILLI,
+    D_PARTS,
+    D_SLICES,
+    D_TAG,
+    Table,
+    take_piece,
+)
 from kant.cluster.shapes import Shape
 from kant.compiled import inlined
 from kant.model.placement import WIDTH
@@ -54,6 +65,7 @@ def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demand
     piece[5] = pods * demands[d, D_MEMORY]
     piece[6] = demands[d, D_TAG]
     piece[7] = 0
+    piece[8] = demands[d, D_COUNTED]
 
 
 @inlined
@@ -66,7 +78,7 @@ def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Tabl
     piece = pieces[used]
     if demands[d, D_SLICES] > 0:
         cut(table, node, demands, d, piece)
-    take_piece(table, piece)
+    take_piece(table, piece, demands)
     last = pieces[used - 1]
     if used > begin and last[0] == node and last[6] == piece[6] and last[6] != 0:
         last[1] += 1

@@ -23,6 +23,7 @@ from kant.placement.node_replacement import ReplacedGang, replace_nodes
 from kant.placement.pieces import PieceBuffer
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
+from kant.placement.ruled import RuledPlacement, is_entangled
 from kant.placement.scored import ScoredPlacement
 from kant.placement.spreading.inference_zone import InferenceZone
 from kant.placement.spreading.spread import SpreadPlacement, SpreadPlacer
@@ -88,7 +89,11 @@ class Placer:
         self._spreadings: dict[str, SpreadPlacer] = {}
         self._empty: Placer | None = None
         self._never: dict[int, NeverFits | None] = {}
-        self._known = (0, 0)  # the versions of the fleet and of the node sets for which this is known
+        self._known = (
+            0,
+            0,
+            0,
+        )  # the versions of the fleet, of node sets and of what counts there, for which this is known
         self._fleet = snapshot.state.fleet_version
 
     @cached_property
@@ -159,6 +164,9 @@ class Placer:
         """
         if shape.level < 0 and not self.policy_of(shape).preferred_level:
             return self.place(shape, job_row)
+        route = (self._routes.get(shape.index) or self._choose_route(shape)) if shape.ask.rules else None
+        if isinstance(route, RuledPlacement):
+            return route.place(job_row, held)
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return self._domain_placement(shape).place(job_row, held)
@@ -179,7 +187,7 @@ class Placer:
     def never_fits(self, shape: Shape) -> NeverFits | None:
         """Why `shape` could not start even on the empty cluster with every node in service; None where it could."""
         state = self.snapshot.state
-        versions = state.fleet_version, state.shapes.node_sets.version
+        versions = state.fleet_version, state.shapes.node_sets.version, state.counter_tables.version
         if versions != self._known:
             self._known = versions
             self._never.clear()
@@ -190,7 +198,7 @@ class Placer:
                 snapshot = self.snapshot.of_empty_cluster()
                 self._empty = Placer(snapshot, self.policy, self.seed, self.policies[1:], empty=True)
             self._empty.trial.begin()
-            found = self._empty.place(shape)
+            found = self._empty.place(self.snapshot.state.shapes.alone(shape))
             self._empty.trial.rollback(0)
             self._never[shape.index] = (
                 NeverFits(*(getattr(found, field) for field in found.__struct_fields__))
@@ -204,6 +212,12 @@ class Placer:
     def _choose_route(self, shape: Shape) -> Route:
         self._pieces.reserve(shape)
         policy = self.policy_of(shape)
+        entangled = bool(shape.ask.rules) and not (shape.cuts or shape.has_affinity) and is_entangled(shape.ask.rules)
+        if shape.wide or entangled:
+            groups = self._groups(shape)
+            ruled = RuledPlacement(self.snapshot, self.trial, shape, groups, self.seed, self._pieces)
+            self._routes[shape.index] = ruled
+            return ruled
         free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # to lie anywhere
         prefers = policy.preferred_level and not (
             self._zone is None and ignores_topology(policy, shape, self.snapshot.table)
@@ -218,13 +232,16 @@ class Placer:
         return route
 
     def _scored(self, shape: Shape) -> ScoredPlacement:
+        return ScoredPlacement(self.snapshot, self.trial, shape, self._groups(shape), self.seed, self._pieces)
+
+    def _groups(self, shape: Shape) -> list[tuple[NodeScores, bool]]:
+        """For each group who scores its nodes, and whether a node is filled before the next is chosen."""
         policy, groups = self.policy_of(shape), len(shape.parts)
         chosen = [policy.policy_for(group, groups, pods) for group, (pods, _) in enumerate(shape.parts)]
         for own, _ in chosen:
             if own not in self._scores:
                 self._scores[own] = NodeScores(own, self._order(own)[0], self._typical_pods, self.snapshot.state.empty)
-        found = [(self._scores[own], by_node) for own, by_node in chosen]
-        return ScoredPlacement(self.snapshot, self.trial, shape, found, self.seed, self._pieces)
+        return [(self._scores[own], by_node) for own, by_node in chosen]
 
     def _domain_placement(self, shape: Shape) -> DomainPlacement:
         """Who places jobs of this shape by domains: outside the inference zone, if they fit there, else anywhere."""

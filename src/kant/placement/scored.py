@@ -74,7 +74,7 @@ class ScoredPlacement:
             result = self._place_group(group, self._job_row, used)
             if result < 0:
                 if used:
-                    move(self.snapshot.table, self.snapshot.log, self.pieces.rows[:used], False)
+                    move(self.snapshot.table, self.snapshot.log, self.pieces.rows[:used], self.shapes.demands, False)
                 self._failure = NoFit(group, self.groups[group][0], -1 - result)
                 return group
             self.pieces.rows[used:result, GROUP] = self.numbers[group]

@@ -60,7 +60,11 @@ class Forecast:
         self._reserved: set[int] = set()  # rows that held a reservation at the last `refresh`
         self._booked = 0  # the version of the bookings on the calendar
         self._marks = (-1, -1)  # queues and nodes: what else can open something
-        self._nodes = (0, 0)  # the versions of the fleet and of the node sets that the calendar knows
+        self._nodes = (
+            0,
+            0,
+            0,
+        )  # the versions of the fleet, of node sets and of what counts there, as the calendar knows them
 
     def refresh(self, now: int, moved: list[int] | None) -> None:
         """Follow the state; put off the end of jobs that outlive their estimate.
@@ -94,7 +98,7 @@ class Forecast:
         if marks != self._marks:
             if state.node_version:
                 self.calendar.lack(state.health.lost, now)
-            nodes = state.fleet_version, state.shapes.node_sets.version
+            nodes = state.fleet_version, state.shapes.node_sets.version, state.counter_tables.version
             if nodes != self._nodes:
                 self._nodes = nodes
                 self.calendar.forget()

@@ -123,7 +123,7 @@ class FreeCapacity:
         row[c.CPU_FREE] -= cpu
         row[c.MEMORY_FREE] -= memory
         tag = (mask.bit_count() if milli == GPU else 0) if mask else -1
-        return [node, 1, mask, milli if mask else worth_of(demand), cpu, memory, tag, group]
+        return [node, 1, mask, milli if mask else worth_of(demand), cpu, memory, tag, group, 0]
 
     def take_parts(self, node: int, demand: Demand, devices: int = 0) -> list[list[int]]:
         """The same in as many pieces as it takes: who asks for replicas may have several of one GPU."""

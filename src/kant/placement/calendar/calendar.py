@@ -137,7 +137,7 @@ class Calendar:
             if key not in self._held:
                 milli = int(self._empty[-2 - key, MIG])
                 slices = (1 << GPU // milli) - 1 if milli else 0
-                pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices, 0]], dtype=np.int64)
+                pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices, 0, 0]], dtype=np.int64)
                 self._enter(key, pieces, now, FOREVER)
                 self._held[key] = (pieces, now, FOREVER)
 
@@ -148,7 +148,8 @@ class Calendar:
         for key in [key for key in self._held if key <= first]:
             self.remove(key)
         for place, (allocation, start, end) in enumerate(booked):
-            pieces = allocation.copy()
+            pieces: Allocation = np.zeros((len(allocation), WIDTH), dtype=np.int64)
+            pieces[:, : GROUP + 1] = allocation[:, : GROUP + 1]
             pieces[:, [CPU, MEMORY]] = 0  # of these its jobs say themselves what they take
             self._enter(first - place, pieces, start, end)
             self._held[first - place] = (pieces, start, end)
@@ -385,7 +386,19 @@ class Calendar:
     def holds(self, key: int) -> bool:
         """Whether reservation `key` still fits beside all other commitments, on nodes that are in service."""
         allocation, start, end = self._held[key]
-        return bool(all_hold(self._empty, self._table, self._store, self._ledgers, allocation, start, end, self._rows))
+        return bool(
+            all_hold(
+                self._empty,
+                self._table,
+                self._store,
+                self._ledgers,
+                allocation,
+                start,
+                end,
+                self._shapes.demands,
+                self._rows,
+            )
+        )
 
     def blocked(self, now: int, until: int) -> Allocation:
         """What is free now on nodes in service, but promised to a commitment that starts in (now, until).
@@ -397,7 +410,10 @@ class Calendar:
             self._ledgers[:, L_CHANGE] = -1
         self._asked = now
         while True:
-            used = promised(self._empty, self._table, self._store, self._ledgers, now, until, self._rows, self._pieces)
+            used = promised(
+                self._empty, self._table, self._store, self._ledgers, now, until, self._shapes.demands, self._rows,
+                self._pieces,
+            )  # fmt: skip
             if used >= 0:
                 return self._pieces[:used].copy()
             self._pieces = np.zeros((2 * len(self._pieces), WIDTH), dtype=np.int64)

@@ -12,19 +12,28 @@ from kant.cluster.columns import (
     CPU,
     CPU_FREE,
     D_CPU,
+    D_ENTRIES,
     D_GPUS,
     D_MEMORY,
     D_MILLI,
+    DEMAND_WIDTH,
     DEVICES,
+    ENTRY_WIDTH,
     FREE,
     GPUS,
     IDLE,
     MEMORY,
     MEMORY_FREE,
     MIG,
+    N_COLUMN,
+    N_EACH,
+    N_LIMIT,
+    N_TOPOLOGY,
+    NO_LIMIT,
     Table,
     bits_in,
     devices_of,
+    extra_at,
     slices_at,
 )
 from kant.compiled import compiled, inlined
@@ -41,7 +50,9 @@ C_CPU = 4
 C_MEMORY = 5
 C_KEY = 6  # whose it is
 C_SLICES = 7  # MIG slices of each of the devices, as bits
-COMMITMENT_WIDTH = 8
+C_COUNTED = 8  # what its pods count as (`kant.model.placement.COUNTED`)
+C_PODS = 9
+COMMITMENT_WIDTH = 10
 
 # --- ledgers: one row a node --------------------------------------------------------------------------------------
 L_FIRST = 0  # row of the store where the node's commitments begin
@@ -58,9 +69,11 @@ NEVER = FOREVER
 
 
 @inlined
-def owed_at(store: Table, first: int, last: int, time: int, rows: Table, into: int) -> None:
+def owed_at(store: Table, first: int, last: int, time: int, demands: Table, rows: Table, into: int) -> None:
     """Write what the commitments in store[first:last] take at one moment to row `into`, laid out as a node row."""
     slots, slices = devices_of(rows), slices_at(rows)
+    for column in range(extra_at(rows), rows.shape[1]):
+        rows[into, column] = 0
     rows[into, CPU_FREE] = 0
     rows[into, MEMORY_FREE] = 0
     for device in range(slots):
@@ -70,6 +83,12 @@ def owed_at(store: Table, first: int, last: int, time: int, rows: Table, into: i
         if store[row, C_START] <= time < store[row, C_END]:
             rows[into, CPU_FREE] += store[row, C_CPU]
             rows[into, MEMORY_FREE] += store[row, C_MEMORY]
+            for entry in range(demands[store[row, C_COUNTED] - 1, D_ENTRIES] if store[row, C_COUNTED] > 0 else 0):
+                at, d = DEMAND_WIDTH + ENTRY_WIDTH * entry, store[row, C_COUNTED] - 1
+                if demands[d, at + N_TOPOLOGY] < 0:
+                    rows[into, extra_at(rows) + demands[d, at + N_COLUMN]] += (
+                        store[row, C_PODS] * demands[d, at + N_EACH]
+                    )
             for device in range(slots):
                 if (store[row, C_MASK] >> device) & 1:
                     rows[into, DEVICES + device] += store[row, C_MILLI]
@@ -78,8 +97,9 @@ def owed_at(store: Table, first: int, last: int, time: int, rows: Table, into: i
 
 @inlined
 def free_throughout(
-    empty: Table, store: Table, ledgers: Table, node: int, start: int, until: int, rows: Table, into: int
-) -> None:
+    empty: Table, store: Table, ledgers: Table, node: int, start: int, until: int, demands: Table, rows: Table,
+    into: int,
+) -> None:  # fmt: skip
     """Write to row `into` what the node has free throughout [start, until), as a row of a node in service.
 
     Less than nothing is free where commitments contradict each other. The row before `into` is scratch. The peak
@@ -94,7 +114,9 @@ def free_throughout(
         time = start if row < first else store[row, C_START]
         if row >= first and (time <= start or time >= until or store[row, C_END] <= start):
             continue
-        owed_at(store, first, last, time, rows, into - 1)
+        owed_at(store, first, last, time, demands, rows, into - 1)
+        for column in range(extra_at(rows), rows.shape[1]):
+            rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
         for column in (CPU_FREE, MEMORY_FREE):
             rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
         for column in range(DEVICES, DEVICES + slots):
@@ -145,6 +167,36 @@ def _reaches(free: int, amount: int, pods: int) -> bool:
 
 
 @inlined
+def _counts_reach(
+    empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, start: int, until: int
+) -> bool:
+    """Whether rules and exact amounts let so many pods stand there, did all commitments of the window add up."""
+    first = ledgers[node, L_FIRST]
+    for entry in range(demands[d, D_ENTRIES]):
+        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+        if demands[d, at + N_TOPOLOGY] >= 0 or demands[d, at + N_LIMIT] == NO_LIMIT:
+            continue
+        column = demands[d, at + N_COLUMN]
+        left = empty[node, extra_at(empty) + column] + demands[d, at + N_LIMIT] - pods * demands[d, at + N_EACH]
+        for row in range(first, first + ledgers[node, L_COUNT]):
+            if store[row, C_END] > start and store[row, C_START] < until and store[row, C_COUNTED] > 0:
+                left -= store[row, C_PODS] * counts_in(demands, store[row, C_COUNTED] - 1, column)
+        if left < 0:
+            return False
+    return True
+
+
+@inlined
+def counts_in(demands: Table, d: int, column: int) -> int:
+    """By how much each pod of a demand lowers a column of its own node."""
+    for entry in range(demands[d, D_ENTRIES]):
+        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+        if demands[d, at + N_TOPOLOGY] < 0 and demands[d, at + N_COLUMN] == column:
+            return int(demands[d, at + N_EACH])
+    return 0
+
+
+@inlined
 def pods_throughout(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, most: int, start: int, until: int,
     rows: Table,
@@ -160,7 +212,8 @@ def pods_throughout(
                 pods = min(pods, pods_in_islands(empty, node, idle, gpus))
             else:
                 pods = min(pods, (ledgers[node, L_GPUS] - bits_in(held)) // gpus)
-        if pods == 0 or (demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0):
+        counted = demands[d, D_ENTRIES] > 0
+        if pods == 0 or (demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0 and not counted):
             return int(pods)
         cpu = memory = 0  # summed up, which is never less than the peak
         first = ledgers[node, L_FIRST]
@@ -171,8 +224,9 @@ def pods_throughout(
         if _reaches(empty[node, CPU] - cpu, demands[d, D_CPU], pods) and _reaches(
             empty[node, MEMORY] - memory, demands[d, D_MEMORY], pods
         ):
-            return int(pods)
-    free_throughout(empty, store, ledgers, node, start, until, rows, 1)
+            if not counted or _counts_reach(empty, store, ledgers, node, demands, d, pods, start, until):
+                return int(pods)
+    free_throughout(empty, store, ledgers, node, start, until, demands, rows, 1)
     return int(min(capacity(rows, 1, demands, d), pods))
 
 
@@ -217,7 +271,7 @@ def first_start(
             time = wait_for_devices(store, ledgers, node, pods * demands[d, D_GPUS], time, duration)
         if time >= NEVER:
             return NEVER
-        devices_alone = whole and demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0
+        devices_alone = whole and demands[d, D_CPU] == 0 and demands[d, D_MEMORY] == 0 and demands[d, D_ENTRIES] == 0
         if devices_alone and not in_one_island(empty, node, demands, d):
             return int(time)
         if pods_throughout(empty, store, ledgers, node, demands, d, pods, time, time + duration, rows) >= pods:

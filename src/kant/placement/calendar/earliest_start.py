@@ -197,7 +197,7 @@ def settle(
         if entries[i, E_PODS] > 0:
             node = entries[i, E_NODE]
             if shares:
-                free_throughout(empty, store, ledgers, node, start, until, rows, 1)
+                free_throughout(empty, store, ledgers, node, start, until, demands, rows, 1)
                 left = rows[1, FREE]
             else:
                 left = ledgers[node, L_GPUS] - bits_in(mask_throughout(store, ledgers, node, start, until))
@@ -213,13 +213,14 @@ def settle(
         pods = min(entries[key % known, E_PODS], count - placed)
         placed += pods
         if shares:
-            free_throughout(empty, store, ledgers, node, start, until, rows, 1)
+            free_throughout(empty, store, ledgers, node, start, until, demands, rows, 1)
             for _ in range(pods):
                 write_piece(pieces, used, 1, 1, tightest(rows, 1, demands, d), demands, d)
                 if demands[d, D_SLICES] > 0:
                     cut(rows, 1, demands, d, pieces[used])
-                take_piece(rows, pieces[used])  # row 1 stands for the node
-                pieces[used, 0] = node
+                counted, pieces[used, 8] = pieces[used, 8], 0
+                take_piece(rows, pieces[used], demands)  # row 1 stands for the node, and there is none of its domain
+                pieces[used, 0], pieces[used, 8] = node, counted
                 used += 1
         else:
             mask = mask_throughout(store, ledgers, node, start, until)

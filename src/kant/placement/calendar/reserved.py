@@ -4,20 +4,29 @@ from __future__ import annotations
 
 from kant.cluster.columns import (
     CPU_FREE,
+    D_ENTRIES,
+    DEMAND_WIDTH,
     DEVICES,
+    ENTRY_WIDTH,
     MEMORY_FREE,
     MIG,
+    N_COLUMN,
+    N_LIMIT,
+    N_TOPOLOGY,
     STATUS,
     Table,
     bits_in,
     devices_of,
+    extra_at,
     slices_at,
     slices_of,
 )
 from kant.compiled import compiled, inlined
 from kant.placement.calendar.commitments import (
+    C_COUNTED,
     C_END,
     C_MASK,
+    C_PODS,
     C_SLICES,
     C_START,
     L_CHANGE,
@@ -32,8 +41,9 @@ from kant.placement.calendar.commitments import (
 
 @compiled
 def all_hold(
-    empty: Table, table: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int, rows: Table
-) -> bool:
+    empty: Table, table: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int, demands: Table,
+    rows: Table,
+) -> bool:  # fmt: skip
     """Whether no node of entered `pieces` is out of service or owes more, in [start, end), of what they take."""
     for i in range(pieces.shape[0]):
         node = pieces[i, 0]
@@ -43,13 +53,28 @@ def all_hold(
         alone = _is_alone(store, ledgers, node, pieces[i, 2], slices, start, end)
         if slices > 0 and not alone:
             return False
-        if pieces[i, 4] == 0 and pieces[i, 5] == 0 and alone:
+        if pieces[i, 4] == 0 and pieces[i, 5] == 0 and alone and pieces[i, 8] == 0:
             continue
-        free_throughout(empty, store, ledgers, node, start, end, rows, 1)
+        free_throughout(empty, store, ledgers, node, start, end, demands, rows, 1)
+        if pieces[i, 8] > 0 and not _counts_hold(rows, demands, pieces[i, 8] - 1):
+            return False
         for device in range(devices_of(empty)):
             if (pieces[i, 2] >> device) & 1 and rows[1, DEVICES + device] < 0:
                 return False
         if (pieces[i, 4] > 0 and rows[1, CPU_FREE] < 0) or (pieces[i, 5] > 0 and rows[1, MEMORY_FREE] < 0):
+            return False
+    return True
+
+
+@inlined
+def _counts_hold(rows: Table, demands: Table, d: int) -> bool:
+    """Whether row 1, on which pods of a demand stand, keeps what the demand says of its own node."""
+    for entry in range(demands[d, D_ENTRIES]):
+        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+        if (
+            demands[d, at + N_TOPOLOGY] < 0
+            and rows[1, extra_at(rows) + demands[d, at + N_COLUMN]] + demands[d, at + N_LIMIT] < 0
+        ):
             return False
     return True
 
@@ -70,12 +95,12 @@ def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, s
 
 
 @inlined
-def _note_rise(store: Table, ledgers: Table, node: int, now: int, rows: Table) -> None:
+def _note_rise(store: Table, ledgers: Table, node: int, now: int, demands: Table, rows: Table) -> None:
     """Note from when on the node owes more of anything than it does now, and until when that is so."""
     first = ledgers[node, L_FIRST]
     last = first + ledgers[node, L_COUNT]
     rise = change = NEVER
-    owed_at(store, first, last, now, rows, 0)
+    owed_at(store, first, last, now, demands, rows, 0)
     for row in range(first, last):
         start, end = store[row, C_START], store[row, C_END]
         if end > now:
@@ -84,13 +109,13 @@ def _note_rise(store: Table, ledgers: Table, node: int, now: int, rows: Table) -
             continue
         change = min(change, start)
         if start < rise:
-            owed_at(store, first, last, start, rows, 1)
+            owed_at(store, first, last, start, demands, rows, 1)
             more = rows[1, CPU_FREE] > rows[0, CPU_FREE] or rows[1, MEMORY_FREE] > rows[0, MEMORY_FREE]
             for column in range(DEVICES, DEVICES + devices_of(rows)):
                 more = more or rows[1, column] > rows[0, column]
             for column in range(slices_at(rows), slices_at(rows) + devices_of(rows)):
                 more = more or rows[1, column] & ~rows[0, column] != 0
-            if more:
+            if more or store[row, C_COUNTED] > 0:
                 rise = start
     ledgers[node, L_RISE] = rise
     ledgers[node, L_CHANGE] = change
@@ -98,8 +123,9 @@ def _note_rise(store: Table, ledgers: Table, node: int, now: int, rows: Table) -
 
 @compiled
 def promised(
-    empty: Table, table: Table, store: Table, ledgers: Table, now: int, until: int, rows: Table, pieces: Table
-) -> int:
+    empty: Table, table: Table, store: Table, ledgers: Table, now: int, until: int, demands: Table, rows: Table,
+    pieces: Table,
+) -> int:  # fmt: skip
     """Write to `pieces` what is free now and not throughout [now, until), on nodes in service.
 
     Returns the number of rows used, or -1 where `pieces` is too short. A node needs a row for each different
@@ -111,12 +137,12 @@ def promised(
         if ledgers[node, L_COUNT] == 0 or (ledgers[node, L_CHANGE] > now and ledgers[node, L_RISE] >= until):
             continue
         if ledgers[node, L_CHANGE] <= now:
-            _note_rise(store, ledgers, node, now, rows)
+            _note_rise(store, ledgers, node, now, demands, rows)
         if ledgers[node, L_RISE] >= until or table[node, STATUS] != 0:
             continue
-        free_throughout(empty, store, ledgers, node, now, now + 1, rows, 1)
-        free_throughout(empty, store, ledgers, node, now, until, rows, 3)
-        if used + slots + 1 > pieces.shape[0]:
+        free_throughout(empty, store, ledgers, node, now, now + 1, demands, rows, 1)
+        free_throughout(empty, store, ledgers, node, now, until, demands, rows, 3)
+        if used + slots + 1 + ledgers[node, L_COUNT] > pieces.shape[0]:
             return -1
         begin = used
         _open_piece(pieces, used, node)
@@ -139,6 +165,12 @@ def promised(
             used = max(used, row + 1)
         if used == begin and (pieces[used, 4] > 0 or pieces[used, 5] > 0):
             used += 1
+        first = ledgers[node, L_FIRST]
+        for row in range(first, first + ledgers[node, L_COUNT]):  # what will count there does so now
+            if store[row, C_COUNTED] > 0 and now < store[row, C_START] < until:
+                _open_piece(pieces, used, node)
+                pieces[used, 1], pieces[used, 8] = store[row, C_PODS], store[row, C_COUNTED]
+                used += 1
     return used
 
 

@@ -13,12 +13,14 @@ import numpy as np
 from kant.cluster.columns import Table, bits_in, copy_row, slices_of
 from kant.compiled import compiled, inlined
 from kant.placement.calendar.commitments import (
+    C_COUNTED,
     C_CPU,
     C_END,
     C_KEY,
     C_MASK,
     C_MEMORY,
     C_MILLI,
+    C_PODS,
     C_SLICES,
     C_START,
     L_CHANGE,
@@ -88,6 +90,8 @@ def commit(
         store[row, C_MEMORY] = pieces[i, 5]
         store[row, C_KEY] = key
         store[row, C_SLICES] = slices_of(pieces[i, 6])
+        store[row, C_COUNTED] = pieces[i, 8]
+        store[row, C_PODS] = pieces[i, 1]
         ledger[L_COUNT] += 1
         ledger[L_CHANGE] = -1
         if takes_all(store, row, ledger[L_GPUS]):

@@ -7,13 +7,13 @@ from typing import ClassVar
 from kant.cluster.columns import Table
 from kant.compiled import inlined
 from kant.model.taxonomy import Tags, tagged
-from kant.placement.fits import capacity
+from kant.placement.fits import own_capacity
 from kant.placement.policy import NodePolicy, Terms
 
 
 @inlined
 def score(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, draw: int) -> int:
-    return capacity(table, node, demands, d)
+    return own_capacity(table, node, demands, d)
 
 
 class MostPods(NodePolicy, frozen=True, tag="most-pods"):
@@ -25,4 +25,4 @@ class MostPods(NodePolicy, frozen=True, tag="most-pods"):
 
     @staticmethod
     def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
-        return {"pods that fit": capacity(table, node, demands, d)}
+        return {"pods that fit": own_capacity(table, node, demands, d)}

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kant.cluster.columns import FREE, Table, note_change
+from kant.cluster.columns import D_COUNTED, FREE, Table, note_change, note_counts
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot, Trial, move
 from kant.compiled import compiled
@@ -104,14 +104,14 @@ class SpreadPlacer:
                 assert self.zone is not None
                 zone = self.zone.nodes(shape, table, demands, demand, pods)
                 if zone is None:
-                    move(table, log, pieces[:used], False)
+                    move(table, log, pieces[:used], demands, False)
                     return None
                 nodes = zone
             found = spread(
                 table, log, demands, demand, nodes, self._leaf, counts, by_leaf, packed, pods, pieces, used
             )  # fmt: skip
             if found < 0:
-                move(table, log, pieces[:used], False)
+                move(table, log, pieces[:used], demands, False)
                 return NoFit(group, pods, -1 - found)
             pieces[used:found, GROUP] = shape.numbers[group]
             used = found
@@ -154,4 +154,6 @@ def spread(
         counts[node] += 1
         by_leaf[leaf[node]] += 1
         note_change(log, node)
+        if demands[d, D_COUNTED] > 0:
+            note_counts(table, log, node, demands, d)
     return used

@@ -279,7 +279,7 @@ class GangPlacement:
             fitting = int(plain) if self._plain else self._fitting_in(group, domain)
             if fitting < pods:
                 if used:
-                    move(self.table, self.log, self.pieces.rows[:used], False)
+                    move(self.table, self.log, self.pieces.rows[:used], self.shapes.demands, False)
                     self._follow(self.slots, self.demands)
                 self.occupied = before
                 self._failure = self._no_fit(group, fitting, int(self.topology.level_of[domain]))

@@ -1,0 +1,88 @@
+"""Counters: what the extra columns of a node row stand for, and what a demand says of them.
+
+There are three kinds of columns. An *amount* is what a node has left of it. A *topology* has in each row the row in
+which the counts of the node's domain stand, that of one of its nodes; -1 in no domain; and, one column further, in row
+0 how many domains there are. A *counter* is of one class in the domains of one topology: minus the pods that count, in
+the row of the domain. Counters of affinity and of spreads have one column more, of which row 0 says what is known of
+all domains together (`columns.add_count`).
+
+A column is allotted when a demand first asks for one, and stays. A demand has an entry for each counter of its classes,
+whoever asked for it, and for each of its own rules and amounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kant.cluster.columns import AFFINITY, AT_MOST, NO_LIMIT, SPREAD
+from kant.model.rules import HOST, PodRules
+
+Counter = tuple[str, str, int]
+"""A class, a topology, and AT_MOST, AFFINITY or SPREAD."""
+
+Entry = tuple[int, int, int, int, int, int]
+"""Columns N_* of `kant.cluster.columns`."""
+
+
+class Counters:
+    """The extra columns of one cluster. `on_new` is told what was allotted, once demands have their entries for it."""
+
+    def __init__(self) -> None:
+        self.width = 0
+        """Columns allotted so far."""
+        self.amounts: dict[str, int] = {}
+        self.topologies: dict[str, int] = {}
+        self.counters: dict[Counter, int] = {}
+        self.of_class: dict[str, list[Counter]] = {}
+        self.on_new: Callable[[list[str], list[str], list[Counter]], None] | None = None
+
+    def column(self, pod_class: str, topology: str = HOST) -> int:
+        """The column that counts a class in the domains of a topology, where one is allotted; -1 for none."""
+        known = (self.counters.get((pod_class, topology, kind), -1) for kind in (AT_MOST, AFFINITY, SPREAD))
+        return next((column for column in known if column >= 0), -1)
+
+    def allot(self, rules: PodRules) -> tuple[list[str], list[str], list[Counter]]:
+        """Allot the columns that rules ask for. Returns the new amounts, topologies and counters."""
+        wanted = [(one.pod_class, one.topology, AT_MOST) for one in rules.anti_affinity]
+        wanted += [(one.pod_class, one.topology, AFFINITY) for one in rules.affinity]
+        wanted += [(one.pod_class, one.topology, SPREAD) for one in rules.spread]
+        amounts = [name for name, _ in rules.amounts if name not in self.amounts]
+        counters = [one for one in dict.fromkeys(wanted) if one not in self.counters]
+        named = dict.fromkeys(topology for _, topology, kind in counters if topology != HOST or kind != AT_MOST)
+        topologies = [name for name in named if name not in self.topologies]
+        for name in amounts:
+            self.amounts[name] = self._next(1)
+        for name in topologies:
+            self.topologies[name] = self._next(2)
+        for one in counters:
+            self.counters[one] = self._next(1 if one[2] == AT_MOST else 2)
+            self.of_class.setdefault(one[0], []).append(one)
+        return amounts, topologies, counters
+
+    def _next(self, columns: int) -> int:
+        self.width += columns
+        return self.width - columns
+
+    def topology_of(self, counter: Counter) -> int:
+        """The column of the topology of a counter; -1 where its domains are the nodes themselves."""
+        _, topology, kind = counter
+        return -1 if topology == HOST and kind == AT_MOST else self.topologies[topology]
+
+    def entries(self, rules: PodRules) -> list[Entry]:
+        """What a demand with these rules counts as, and what limits it: one entry for each counter and amount."""
+        found: list[Entry] = [(-1, self.amounts[name], each, AT_MOST, 0, 0) for name, each in rules.amounts]
+        limits: dict[Counter, tuple[int, int]] = {}
+        for name in rules.classes:
+            for counter in self.of_class.get(name, ()):
+                limits[counter] = (NO_LIMIT if counter[2] == AT_MOST else 0), 0
+        for anti in rules.anti_affinity:
+            own = int(anti.pod_class in rules.classes)  # the pod itself is none of the others
+            limits[anti.pod_class, anti.topology, AT_MOST] = anti.most + own, 0
+        for near in rules.affinity:
+            limits[near.pod_class, near.topology, AFFINITY] = 1, 0
+        for even in rules.spread:
+            limits[even.pod_class, even.topology, SPREAD] = even.max_skew, even.min_domains
+        for counter, (limit, domains) in limits.items():
+            each = int(counter[0] in rules.classes)
+            found.append((self.topology_of(counter), self.counters[counter], each, counter[2], limit, domains))
+        return found

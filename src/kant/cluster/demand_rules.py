@@ -1,0 +1,49 @@
+"""What the rows of the demand table say of rules among pods and of exact amounts: an entry for each counter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kant.cluster.asks import is_wide
+from kant.cluster.columns import D_COUNTED, D_ENTRIES, D_WIDE, DEMAND_WIDTH, ENTRY_WIDTH
+from kant.cluster.counters import Counters
+from kant.model.rules import PodRules
+
+if TYPE_CHECKING:
+    from kant.cluster.shapes import Shapes
+
+
+class DemandRules:
+    """Keeps the entries of all demands that have rules. Those with the same rules have the same entries."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.width = 0  # columns that a row has for its entries
+        self.written = 0  # as many as it had when the table was made
+        self._rows: dict[PodRules, list[int]] = {}
+        self._of_class: dict[str, dict[PodRules, None]] = {}
+
+    def add(self, shapes: Shapes, row: int, rules: PodRules) -> None:
+        """A demand has these rules. Others may count in what they are the first to ask for."""
+        known = rules in self._rows
+        self._rows.setdefault(rules, []).append(row)
+        for name in () if known else rules.classes:
+            self._of_class.setdefault(name, {})[rules] = None
+        amounts, topologies, counters = self.counters.allot(rules)
+        counting = [one for name, _, _ in counters for one in self._of_class.get(name, ())]
+        for own in dict.fromkeys((rules, *counting)):
+            self._write(shapes, own)
+        if self.counters.on_new is not None and (amounts or counters):
+            self.counters.on_new(amounts, topologies, counters)
+
+    def _write(self, shapes: Shapes, rules: PodRules) -> None:
+        entries = self.counters.entries(rules)
+        if ENTRY_WIDTH * len(entries) > self.width:
+            self.width = ENTRY_WIDTH * len(entries)
+            shapes.widen()
+        rows = self._rows[rules]
+        for row in rows:
+            shapes.demands[row, [D_COUNTED, D_ENTRIES, D_WIDE]] = rows[0] + 1, len(entries), is_wide(rules)
+            for number, entry in enumerate(entries):
+                at = DEMAND_WIDTH + ENTRY_WIDTH * number
+                shapes.demands[row, at : at + ENTRY_WIDTH] = entry

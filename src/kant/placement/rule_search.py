@@ -1,0 +1,171 @@
+"""The search for a gang whose own pods limit each other: pod by pod, with every choice of nodes tried.
+
+A pod goes where the rules let it while the pods before it stand, so a gang fits if its pods can come in some order. To
+place its groups greedily, one after the other, may fail where another choice would not: affinity draws all pods to the
+domain of the first, and what keeps apart takes nodes from others. Nodes with equal rows and equal domains that have no
+pod of the gang yet stand for each other, and pods of a group do; what has failed once is not tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from kant.cluster.columns import (
+    AT_MOST,
+    D_ENTRIES,
+    DEMAND_WIDTH,
+    ENTRY_WIDTH,
+    HBD,
+    N_COLUMN,
+    N_KIND,
+    N_TOPOLOGY,
+    REVISION,
+    SUPERSPINE,
+    Table,
+    admits,
+    extra_at,
+    note_piece,
+)
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Trial, move
+from kant.compiled import compiled
+from kant.model.placement import GROUP
+from kant.placement.fits import capacity, tightest
+from kant.placement.pieces import put
+
+LOOKS = 1 << 18
+"""How many nodes one search looks at. Beyond that the gang counts as one that does not fit."""
+
+
+@compiled
+def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table) -> None:
+    """Write to `fits` how many pods of a demand each of these nodes takes."""
+    for i in range(nodes.shape[0]):
+        fits[i] = capacity(table, nodes[i], demands, d)
+
+
+@compiled
+def put_alone(table: Table, log: Table, demands: Table, d: int, node: int, pieces: Table, used: int) -> None:
+    """Place a pod that fits on the tightest devices of a node, as the piece in row `used`."""
+    put(table, node, tightest(table, node, demands, d), demands, d, pieces, used, used)
+    note_piece(table, log, pieces[used], demands)
+
+
+@compiled
+def admitting_bits(table: Table, demands: Table, asked: Table, bits: Table) -> None:
+    """For each node the demands that may go there, as bits."""
+    for node in range(table.shape[0]):
+        for group in range(asked.shape[0]):
+            if admits(demands, asked[group], table[node, 1], node):
+                bits[node] |= 1 << group
+
+
+def search_places(trial: Trial, shape: Shape, pieces: Table) -> int:
+    """The whole gang placed and taken, a row of `pieces` for each pod; -1, and nothing taken, where it finds none."""
+    return _Search(trial, shape, pieces).run()
+
+
+class _Search:
+    def __init__(self, trial: Trial, shape: Shape, pieces: Table) -> None:
+        self.table, self.log, self.demands = trial.table, trial.log, trial.state.shapes.demands
+        self.parts, self.numbers, self.pieces = shape.parts, shape.numbers, pieces
+        self.left = [pods for pods, _ in shape.parts]
+        self.placed: list[tuple[int, int]] = []  # the group and the node of each pod so far
+        self.looks = LOOKS
+        kinds = self._kinds()
+        order = np.argsort(kinds, kind="stable")
+        begins = np.flatnonzero(np.diff(kinds[order], prepend=-1))
+        self.members = np.split(order, begins[1:])  # nodes that stand for each other
+        self.kind_of = kinds
+
+    def _kinds(self) -> Table:
+        """A number for each node, equal for those that differ in nothing that the gang could meet."""
+        table = self.table
+        own = np.ones(table.shape[1], dtype=np.bool_)
+        own[[REVISION, *range(HBD, SUPERSPINE + 1)]] = False
+        for column in self._elsewhere():
+            own[extra_at(table) + column : extra_at(table) + column + 2] = False
+        bits: Table = np.zeros(len(table), dtype=np.int64)
+        admitting_bits(table, self.demands, np.array([demand for _, demand in self.parts], dtype=np.int64), bits)
+        found: Table = np.unique(np.column_stack([table[:, own], bits]), axis=0, return_inverse=True)[1]
+        return found.reshape(-1)
+
+    def _elsewhere(self) -> set[int]:
+        """The columns that say nothing of the node itself: of counters whose domains have several nodes."""
+        found = set()
+        for _, demand in self.parts:
+            for entry in range(self.demands.item(demand, D_ENTRIES)):
+                at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+                if (
+                    self.demands.item(demand, at + N_TOPOLOGY) >= 0
+                    and self.demands.item(demand, at + N_KIND) != AT_MOST
+                ):
+                    found.add(self.demands.item(demand, at + N_COLUMN))
+        return found
+
+    def run(self) -> int:
+        failed = set[tuple[tuple[int, int, int], ...]]()
+        tries = [self._choices()]
+        while tries:
+            choice = next(tries[-1], None)
+            if choice is None:
+                tries.pop()
+                failed.add(self._standing())
+                if self.placed:
+                    self._undo()
+                continue
+            self._do(*choice)
+            if len(self.placed) == sum(pods for pods, _ in self.parts):
+                return self._in_order()
+            if self._standing() in failed:
+                self._undo()
+            else:
+                tries.append(self._choices())
+        return -1
+
+    def _standing(self) -> tuple[tuple[int, int, int], ...]:
+        """Who stands where: what may still come depends on nothing else."""
+        counts: dict[tuple[int, int], int] = {}
+        for where in self.placed:
+            counts[where] = counts.get(where, 0) + 1
+        return tuple(sorted((*where, pods) for where, pods in counts.items()))
+
+    def _choices(self) -> Iterator[tuple[int, int]]:
+        """A pod of which group may come next, and to which node: groups in the order of the job."""
+        taken = {node for _, node in self.placed}
+        fresh = (self._first_free(own, taken) for own in self.members)
+        nodes: Table = np.array([*sorted(taken), *(node for node in fresh if node >= 0)], dtype=np.int64)
+        fits = np.zeros_like(nodes)
+        found = []
+        for group, (_, demand) in enumerate(self.parts):
+            if self.left[group] and self.looks > 0:
+                self.looks -= len(nodes)
+                takers(self.table, self.demands, demand, nodes, fits)
+                found += [(group, int(node)) for node in nodes[fits > 0]]
+        return iter(found)
+
+    @staticmethod
+    def _first_free(own: Sequence[int] | Table, taken: set[int]) -> int:
+        return next((int(node) for node in own if int(node) not in taken), -1)
+
+    def _do(self, group: int, node: int) -> None:
+        demand = self.parts[group][1]
+        put_alone(self.table, self.log, self.demands, demand, node, self.pieces, len(self.placed))
+        self.placed.append((group, node))
+        self.left[group] -= 1
+
+    def _undo(self) -> None:
+        group, _ = self.placed.pop()
+        self.left[group] += 1
+        at = len(self.placed)
+        move(self.table, self.log, self.pieces[at : at + 1], self.demands, False)
+
+    def _in_order(self) -> int:
+        """The pieces of the first group first, each with its GROUP."""
+        used = len(self.placed)
+        groups = np.array([group for group, _ in self.placed], dtype=np.int64)
+        self.pieces[:used, GROUP] = np.array(self.numbers, dtype=np.int64)[groups]
+        self.pieces[:used] = self.pieces[:used][np.argsort(groups, kind="stable")]
+        return used

@@ -1,0 +1,110 @@
+"""Placement under rules among pods that look beyond one node, or that the pods of one gang have for each other.
+
+Where every rule is about one node and one group, capacity says it all, and any placement keeps it. Else the best nodes
+are taken as by score (`scored.py`), and a kernel passes over those that are closed by what stands elsewhere. That is
+exact for one group with one such rule; other gangs that find no place so are looked for pod by pod (`rule_search.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import numpy as np
+
+from kant.cluster.asks import is_wide
+from kant.cluster.shapes import Shape
+from kant.cluster.snapshot import Snapshot, Trial
+from kant.model.decision import NoFit
+from kant.model.job import LEVELS
+from kant.model.placement import NODE, Allocation
+from kant.model.rules import PodRules
+from kant.placement.capacity import NodeScores
+from kant.placement.pieces import PieceBuffer
+from kant.placement.rule_search import search_places
+from kant.placement.scored import ScoredPlacement
+from kant.placement.topology.index import COLUMNS
+
+
+def needs_search(rules: tuple[PodRules, ...]) -> bool:
+    """Whether to take the best nodes one after the other may find no place where there is one."""
+    wide = [len(one.affinity) + len(one.spread) + len(one.anti_affinity) for one in rules if is_wide(one)]
+    return any(one.affinity for one in rules) or len(wide) > 1 or max(wide, default=0) > 1 or is_entangled(rules)
+
+
+def is_entangled(rules: tuple[PodRules, ...]) -> bool:
+    """Whether pods of one group count in what limits another group."""
+    return any(
+        limit.pod_class in other.classes
+        for number, own in enumerate(rules)
+        for limit in (*own.anti_affinity, *own.affinity, *own.spread)
+        for index, other in enumerate(rules)
+        if index != number
+    )
+
+
+class RuledPlacement:
+    """Places jobs of one shape where the rules among pods let them."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        trial: Trial,
+        shape: Shape,
+        groups: list[tuple[NodeScores, bool]],
+        seed: int,
+        pieces: PieceBuffer,
+    ) -> None:
+        self.trial, self.shape, self.pieces = trial, shape, pieces
+        self._greedy = ScoredPlacement(snapshot, trial, shape, groups, seed, pieces)
+        self._searches = needs_search(shape.ask.rules)
+
+    def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
+        """The whole gang placed and taken, or the first group that does not fit and how much of it would.
+
+        `held` is what an elastic gang has already. Then the shape is that of its further pods.
+        """
+        shape, best = self.shape, None
+        for nodes in self._domains(held) if shape.level >= 0 else ():
+            with self.trial.within(nodes):
+                result = self._place(job_row)
+            if not isinstance(result, NoFit):
+                return result
+            if best is None or result.pods - result.fits < best.pods - best.fits:
+                best = result
+        if best is not None and shape.required:
+            return NoFit(best.group, best.pods, best.fits, LEVELS[shape.level])
+        return self._place(job_row)
+
+    def _domains(self, held: Allocation | None) -> Iterator[Collection[int]]:
+        """The nodes of each domain of the level that the gang asks for, those first that have the most pods of it."""
+        table, level = self.trial.table, self.shape.level
+        domains = table[:, COLUMNS[level - 1]] if level else np.arange(len(table))
+        order = np.unique(domains).tolist()
+        if held is not None:
+            own = domains[held[:, NODE]].tolist()
+            order = (
+                sorted(set(own), key=own.index)
+                if self.shape.required
+                else sorted(order, key=lambda one: one not in own)
+            )
+        for domain in order:
+            yield np.flatnonzero(domains == domain).tolist()
+
+    def _place(self, job_row: int) -> Allocation | NoFit:
+        result = self._greedy.place(job_row)
+        if not isinstance(result, NoFit) or not self._searches:
+            return result
+        used = search_places(self.trial, self.shape, self.pieces.rows)
+        if used < 0:
+            return result
+        allocation = self.pieces.rows[:used].copy()
+        self.trial.placed(allocation, "")
+        return allocation
+
+    def may_fit(self) -> bool:
+        """Whether each group alone finds as many free places as it has pods, were there no rule beyond one node."""
+        return self._greedy.may_fit()
+
+    def missing(self) -> None:
+        """Only placing tells."""
+        return None
