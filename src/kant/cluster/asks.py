@@ -7,7 +7,7 @@ from typing import NamedTuple
 from kant.model.errors import StateError
 from kant.model.job import LEVELS, Job, PodGroup
 from kant.model.mig import PROFILES
-from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules
+from kant.model.rules import HOST, Limit, PodAffinity, PodAntiAffinity, PodRules
 from kant.model.training import Training
 from kant.model.units import GPU
 
@@ -115,7 +115,8 @@ def rules_of(job: Job) -> tuple[PodRules, ...]:
 
 
 def _in_order(job: Job, rules: PodRules) -> PodRules:
-    named = [(one.pod_class, one.topology) for one in (*rules.anti_affinity, *rules.affinity, *rules.spread)]
+    limits: tuple[Limit, ...] = (*rules.anti_affinity, *rules.affinity, *rules.spread)
+    named = [(one.pod_class, one.topology) for one in limits]
     amounts: dict[str, int] = {}
     for name, amount in rules.amounts:
         amounts[name] = amounts.get(name, 0) + amount

@@ -90,8 +90,8 @@ class CounterTables:
             less: Table = np.zeros_like(own)
             for row, (_, taken) in self.others.items():
                 less[row] = taken.get(name, 0)
-            for table, others in zip(self._tables(), (less, less, 0), strict=False):
-                table[:, extra + counters_of.amounts[name]] = own - others
+            for number, table in enumerate(self._tables()):
+                table[:, extra + counters_of.amounts[name]] = own - less if number < 2 else own
         for name in topologies:
             self.members[name], self._domains[name] = {}, {}
             for table in self._tables():

@@ -19,9 +19,7 @@ from kant.model.job import LEVELS
 
 def topology_changed(state: StateData, event: ev.TopologyChanged) -> None:
     if not event.topology or event.topology in LEVELS:
-        raise StateError(
-            f"a topology is called {event.topology!r}: expected a name that is none of the fabric's levels"
-        )
+        raise StateError(f"{event.topology!r} is no name of a topology: expected none of the fabric's levels")
     rows = {node_of(state, name): domain for name, domain in event.domains.items()}
     said = state.counter_tables.said.setdefault(event.topology, {})
     for row, domain in rows.items():

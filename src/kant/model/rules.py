@@ -49,6 +49,9 @@ class TopologySpread(Struct, frozen=True, array_like=True):
     min_domains: int = 1
 
 
+Limit = PodAntiAffinity | PodAffinity | TopologySpread
+
+
 class PodRules(Struct, frozen=True, array_like=True):
     """What each pod of a group counts as, what it demands of the pods around it, and its exact amounts.
 

@@ -51,7 +51,7 @@ def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def amounts_capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """How many pods of demand `d` the node takes by what all demands ask for: its pool and set, GPUs, CPU and memory."""
+    """The same by what every demand says: by its pools and node set, its GPUs, CPU and memory."""
     if table[node, STATUS] != 0 or not admits(demands, d, table[node, POOL], node):
         return 0
     pods = NO_LIMIT

@@ -84,9 +84,9 @@ def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Tabl
     """
     best = -1
     for leaf in range(order.shape[1]):
-        if index[slot, FITTING, leaf] > 0 and (best < 0 or index[slot, SCORE, leaf] > index[slot, SCORE, best]):
-            if counted_capacity(table, order[NODE_AT, leaf], demands, d, WIDE) > 0:
-                best = leaf
+        better = index[slot, FITTING, leaf] > 0 and (best < 0 or index[slot, SCORE, leaf] > index[slot, SCORE, best])
+        if better and counted_capacity(table, order[NODE_AT, leaf], demands, d, WIDE) > 0:
+            best = leaf
     return int(best)
 
 

@@ -82,27 +82,29 @@ class _Search:
 
     def _kinds(self) -> Table:
         """A number for each node, equal for those that differ in nothing that the gang could meet."""
-        table = self.table
-        own = np.ones(table.shape[1], dtype=np.bool_)
-        own[[REVISION, *range(HBD, SUPERSPINE + 1)]] = False
-        for column in self._elsewhere():
-            own[extra_at(table) + column : extra_at(table) + column + 2] = False
+        table = self.table.copy()
+        table[:, [REVISION, *range(HBD, SUPERSPINE + 1)]] = 0
+        extra, rows = extra_at(table), np.arange(len(table))
+        for topology, column, more in self._counted_elsewhere():
+            first = self.table[:, extra + topology]
+            if ((first == rows) | (first < 0)).all():  # each node is a domain: what counts there tells it apart
+                table[:, extra + topology] = first < 0
+            else:
+                table[:, extra + column : extra + column + 1 + more] = 0
         bits: Table = np.zeros(len(table), dtype=np.int64)
         admitting_bits(table, self.demands, np.array([demand for _, demand in self.parts], dtype=np.int64), bits)
-        found: Table = np.unique(np.column_stack([table[:, own], bits]), axis=0, return_inverse=True)[1]
+        found: Table = np.unique(np.column_stack([table, bits]), axis=0, return_inverse=True)[1]
         return found.reshape(-1)
 
-    def _elsewhere(self) -> set[int]:
-        """The columns that say nothing of the node itself: of counters whose domains have several nodes."""
-        found = set()
+    def _counted_elsewhere(self) -> list[tuple[int, int, int]]:
+        """The counters of the gang that stand in rows of domains: topology, column, and how many columns more."""
+        found = []
         for _, demand in self.parts:
             for entry in range(self.demands.item(demand, D_ENTRIES)):
                 at = DEMAND_WIDTH + ENTRY_WIDTH * entry
-                if (
-                    self.demands.item(demand, at + N_TOPOLOGY) >= 0
-                    and self.demands.item(demand, at + N_KIND) != AT_MOST
-                ):
-                    found.add(self.demands.item(demand, at + N_COLUMN))
+                topology, column, kind = self.demands[demand, [at + N_TOPOLOGY, at + N_COLUMN, at + N_KIND]].tolist()
+                if topology >= 0:
+                    found.append((topology, column, int(kind != AT_MOST)))
         return found
 
     def run(self) -> int:

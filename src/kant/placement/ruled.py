@@ -17,7 +17,7 @@ from kant.cluster.snapshot import Snapshot, Trial
 from kant.model.decision import NoFit
 from kant.model.job import LEVELS
 from kant.model.placement import NODE, Allocation
-from kant.model.rules import PodRules
+from kant.model.rules import Limit, PodRules
 from kant.placement.capacity import NodeScores
 from kant.placement.pieces import PieceBuffer
 from kant.placement.rule_search import search_places
@@ -33,13 +33,12 @@ def needs_search(rules: tuple[PodRules, ...]) -> bool:
 
 def is_entangled(rules: tuple[PodRules, ...]) -> bool:
     """Whether pods of one group count in what limits another group."""
-    return any(
-        limit.pod_class in other.classes
-        for number, own in enumerate(rules)
-        for limit in (*own.anti_affinity, *own.affinity, *own.spread)
-        for index, other in enumerate(rules)
-        if index != number
-    )
+    for number, own in enumerate(rules):
+        limits: tuple[Limit, ...] = (*own.anti_affinity, *own.affinity, *own.spread)
+        limiting = {limit.pod_class for limit in limits}
+        if any(not limiting.isdisjoint(other.classes) for other in (*rules[:number], *rules[number + 1 :])):
+            return True
+    return False
 
 
 class RuledPlacement:

@@ -221,11 +221,11 @@ def pods_throughout(
             if store[row, C_END] > start and store[row, C_START] < until:
                 cpu += store[row, C_CPU]
                 memory += store[row, C_MEMORY]
-        if _reaches(empty[node, CPU] - cpu, demands[d, D_CPU], pods) and _reaches(
+        enough = _reaches(empty[node, CPU] - cpu, demands[d, D_CPU], pods) and _reaches(
             empty[node, MEMORY] - memory, demands[d, D_MEMORY], pods
-        ):
-            if not counted or _counts_reach(empty, store, ledgers, node, demands, d, pods, start, until):
-                return int(pods)
+        )
+        if enough and (not counted or _counts_reach(empty, store, ledgers, node, demands, d, pods, start, until)):
+            return int(pods)
     free_throughout(empty, store, ledgers, node, start, until, demands, rows, 1)
     return int(min(capacity(rows, 1, demands, d), pods))
 
