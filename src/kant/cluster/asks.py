@@ -147,6 +147,13 @@ def is_wide(rules: PodRules) -> bool:
     return bool(rules.affinity or rules.spread) or any(one.topology != HOST for one in rules.anti_affinity)
 
 
+def on_one_node(rules: PodRules) -> PodRules:
+    """What rules say of the node of a pod alone."""
+    return PodRules(
+        rules.classes, tuple(one for one in rules.anti_affinity if one.topology == HOST), amounts=rules.amounts
+    )
+
+
 def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...], str]]:
     """Each group alone, with the GPU models, the flavors and the set of nodes that its pods accept."""
     if len(job.roles) != len(job.groups):

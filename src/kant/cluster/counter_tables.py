@@ -57,7 +57,7 @@ class CounterTables:
         self._domains: dict[str, dict[int, Hashable]] = {}
         self.others: dict[int, Others] = {}
         self.version = 0
-        """Counts changes of what nodes have with no job there."""
+        """Counts changes of what nodes have with no job there, and of what is known of it."""
 
     # --- what is asked ----------------------------------------------------------------------------------------------
 
@@ -82,16 +82,19 @@ class CounterTables:
 
     def _allotted(self, amounts: list[str], topologies: list[str], counters: list[Counter]) -> None:
         state, counters_of = self.state, self.counters
+        self.version += 1
         if self._widen():
             state.layout += 1
         extra = c.extra_at(state.table)
         for name in amounts:
-            own: Table = np.array([self._amount(row, name) for row in range(len(state.table))], dtype=np.int64)
-            less: Table = np.zeros_like(own)
+            column = extra + counters_of.amounts[name]
+            own: Table = np.array([dict(node.amounts).get(name, 0) for node in state.nodes], dtype=np.int64)
+            if state.left is not None:
+                state.left[:, column] = own
+            own[state.empty[:, c.STATUS] == NodeStatus.RETIRED] = 0
             for row, (_, taken) in self.others.items():
-                less[row] = taken.get(name, 0)
-            for number, table in enumerate(self._tables()):
-                table[:, extra + counters_of.amounts[name]] = own - less if number < 2 else own
+                own[row] -= taken.get(name, 0)
+            state.table[:, column] = state.empty[:, column] = own
         for name in topologies:
             self.members[name], self._domains[name] = {}, {}
             for table in self._tables():

@@ -23,6 +23,7 @@ from kant.cluster.asks import (
     is_wide,
     level_of,
     node_sets_of,
+    on_one_node,
     roles_of,
     rules_of,
 )
@@ -342,13 +343,10 @@ class Shapes:
         return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None))
 
     def alone(self, shape: Shape) -> Shape:
-        """`shape` without what it wishes of pods that may come yet: affinity and spreads; itself where it wishes none.
-
-        Pods that it would keep apart from count for nothing where nobody runs.
-        """
-        if not any(rules.affinity or rules.spread for rules in shape.ask.rules):
+        """`shape` without rules that look beyond one node: the pods and the domains that they wait for may come yet."""
+        if not shape.wide:
             return shape
-        rules = tuple(replace(own, affinity=(), spread=()) for own in shape.ask.rules)
+        rules = tuple(on_one_node(own) for own in shape.ask.rules)
         ask = shape.ask._replace(rules=rules if any(own != NO_RULES for own in rules) else ())
         return self._planned(ask)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kant.model.job import Job
-from kant.testing.reference.places import SCORES, Score, place
+from kant.testing.reference.places import SCORES, Score, may_stand, place
 from kant.testing.reference.world import Pieces, Room
 
 
@@ -43,6 +43,7 @@ class PlacesOf(OwnPlaces):
             return None
         if job.id not in self.starts:
             raise Differs(job.id)
+        assert may_stand(rooms, job, self.starts[job.id]), f"{job.id} is placed against a rule"
         for piece in self.starts[job.id]:
-            rooms[piece[0]].change(piece, -1)
+            rooms[piece[0]].change(piece, -1, job)
         return self.starts[job.id]

@@ -1,16 +1,20 @@
 """Where a gang goes, tried pod by pod on every node.
 
 The groups of a gang are placed one after the other. A group that finds no place goes first in the next attempt, and
-there is at most one attempt for each group: that is the bounded search that `placement/group_order.py` documents.
+there is at most one attempt for each group: that is the bounded search that `placement/group_order.py` documents. A
+gang with rules among pods that finds no place so is tried in every way.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 from kant.model.job import Demand, Job
+from kant.model.placement import GROUP, PODS
 from kant.model.units import GPU
 from kant.testing.naive import admits
+from kant.testing.reference.rules import NO_RULES, allows, rules_of
 from kant.testing.reference.world import Pieces, Room
 
 Score = Callable[[Room], int]
@@ -63,25 +67,95 @@ def place(rooms: list[Room], job: Job, score: Score, model: str | None = None) -
         if failed is None:
             return pieces
         for piece in pieces:
-            rooms[piece[0]].change(piece, 1)
+            rooms[piece[0]].change(piece, 1, job)
         if failed == order[0]:
-            return None
+            break
         order.remove(failed)
         order.insert(0, failed)
-    return None
+    return _place_anyhow(rooms, allowed, job) if job.rules else None
+
+
+def _place_anyhow(rooms: list[Room], allowed: list[int], job: Job) -> Pieces | None:
+    """A place for a gang with rules, with every order of its pods and every choice of nodes tried."""
+    left = [group.count for group in job.groups]
+    pieces: Pieces = []
+    failed: set[tuple[tuple[int, int], ...]] = set()
+
+    def search() -> bool:
+        if not any(left):
+            return True
+        standing = tuple(sorted((piece[0], piece[GROUP]) for piece in pieces))
+        if standing in failed:
+            return False
+        for group in range(len(left)):
+            for node in allowed if left[group] else ():
+                if fits(rooms[node], job.groups[group].demand) and may_come(rooms, node, job, group):
+                    pieces.append(_put(rooms, node, job, group))
+                    left[group] -= 1
+                    if search():
+                        return True
+                    left[group] += 1
+                    piece = pieces.pop()
+                    rooms[node].change(piece, 1, job)
+        failed.add(standing)
+        return False
+
+    return pieces if search() else None
+
+
+def may_come(rooms: list[Room], at: int, job: Job, group: int) -> bool:
+    """Whether the rules among pods let one more pod of a group come to a node."""
+    rules = rules_of(job, group)
+    if rules == NO_RULES:
+        return True
+    there = [index for index, room in enumerate(rooms) if room.there]
+    return allows([(rooms[i].node, rooms[i].counts) for i in there], there.index(at), rules, rooms[at].domains)
+
+
+def may_stand(rooms: list[Room], job: Job, pieces: Pieces) -> bool:
+    """Whether the pods of a gang can come to where these pieces say, in some order."""
+    if not job.rules:
+        return True
+    rooms, wanted = [room.copy() for room in rooms], Counter[tuple[int, int]]()
+    for piece in pieces:
+        wanted[piece[0], piece[GROUP]] += piece[PODS]
+    failed: set[tuple[tuple[tuple[int, int], int], ...]] = set()
+
+    def search() -> bool:
+        standing = tuple(sorted(wanted.items()))
+        if not any(wanted.values()) or standing in failed:
+            return not any(wanted.values())
+        for (node, group), pods in standing:
+            if pods and may_come(rooms, node, job, group):
+                wanted[node, group] -= 1
+                rooms[node].counts.add(rules_of(job, group), 1)
+                if search():
+                    return True
+                wanted[node, group] += 1
+                rooms[node].counts.add(rules_of(job, group), -1)
+        failed.add(standing)
+        return False
+
+    return search()
 
 
 def _place_group(rooms: list[Room], allowed: list[int], job: Job, group: int, score: Score, pieces: Pieces) -> bool:
     """Place the pods of one group; what they take is appended to `pieces`, also where the group does not fit."""
     demand = job.groups[group].demand
     for _ in range(job.groups[group].count):
-        able = [i for i in allowed if fits(rooms[i], demand)]
+        able = [i for i in allowed if fits(rooms[i], demand) and may_come(rooms, i, job, group)]
         if not able:
             return False
         node = max(able, key=lambda i: (score(rooms[i]), -i))
-        tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == GPU else 0
-        milli = demand.milli if demand.gpus else 0
-        piece = [node, 1, devices_for(rooms[node], demand), milli, demand.cpu, demand.memory, tag]
-        rooms[node].change(piece, -1)
-        pieces.append(piece)
+        pieces.append(_put(rooms, node, job, group))
     return True
+
+
+def _put(rooms: list[Room], node: int, job: Job, group: int) -> list[int]:
+    """Take what one pod of a group asks for from a node."""
+    demand = job.groups[group].demand
+    tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == GPU else 0
+    milli = demand.milli if demand.gpus else 0
+    piece = [node, 1, devices_for(rooms[node], demand), milli, demand.cpu, demand.memory, tag, group]
+    rooms[node].change(piece, -1, job)
+    return piece

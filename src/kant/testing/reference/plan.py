@@ -16,6 +16,7 @@ from kant.testing.reference.late_heads import serve_late_heads
 from kant.testing.reference.ledger import Amounts, Ledger
 from kant.testing.reference.order import rank
 from kant.testing.reference.rights import Rights, Victim, best, preference
+from kant.testing.reference.rules import without_wishes
 from kant.testing.reference.world import Live, Pieces, World
 
 Said = tuple[str, str, object]
@@ -71,7 +72,8 @@ class ReferencePlan:
         for live in sorted(self.world.waiting.values(), key=lambda live: live.number):
             job, empty = live.job, self.world.empty()
             possible = any(
-                self.ledger.could_ever_fit(job, self.ledger.asked(job, model)) and self.places.fits(empty, job, model)
+                self.ledger.could_ever_fit(job, self.ledger.asked(job, model))
+                and self.places.fits(empty, without_wishes(job), model)
                 for model in self.ledger.options(job)
             )
             if live.failures > job.retries or live.unwanted or not possible:
@@ -102,7 +104,7 @@ class ReferencePlan:
         by_user = any(quota.user_limit >= 0 for queue in self.world.queues.queues for quota in queue.quotas)
         fixed = self.keeps_priority and not self.rights.may_stop(live)  # held for longer than its equals
         pools = frozenset(node.pool for node in self.world.admitting(job))
-        return job.queue, job.groups, pools, job.node_set, job.preempts, fixed, job.user if by_user else ""
+        return job.queue, job.groups, pools, job.node_set, job.rules, job.preempts, fixed, job.user if by_user else ""
 
     def _walk(self) -> None:
         """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""
@@ -176,9 +178,12 @@ class ReferencePlan:
     def fits_without(self, victims: Sequence[Victim], live: Live, model: str | None, starts: bool = True) -> bool:
         """Whether the gang has a place once these have left; with `starts` false also without what the plan starts."""
         rooms = [room.copy() for room in self.rooms]
-        leaving = [who.live.pieces or [] for who in victims] + ([] if starts else [*self.started.values()])
-        for piece in (piece for pieces in leaving for piece in pieces):
-            rooms[piece[0]].change(piece, 1)
+        leaving = [(who.live.job, who.live.pieces or []) for who in victims]
+        if not starts:
+            leaving += [(self.world.waiting[name].job, pieces) for name, pieces in self.started.items()]
+        for job, pieces in leaving:
+            for piece in pieces:
+                rooms[piece[0]].change(piece, 1, job)
         return self.places.fits(rooms, live.job, model)
 
     # --- decisions ------------------------------------------------------------------------------------------------
@@ -194,7 +199,7 @@ class ReferencePlan:
         self.stopped.add(live.job.id)
         del self.ledger.held[live.job.id]
         for piece in live.pieces or ():
-            self.rooms[piece[0]].change(piece, 1)
+            self.rooms[piece[0]].change(piece, 1, live.job)
 
     def evict_for(self, newcomer: Live, victims: list[Victim], model: str | None) -> None:
         for who in victims:

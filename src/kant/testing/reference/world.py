@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from kant.model import event as ev
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node, PoolKey
-from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.testing.naive import admits
+from kant.testing.reference.rules import Counts, rules_of
 
 NOBODY = Node("", 0, cpu=0, memory=0)
 
@@ -44,7 +45,8 @@ class Live:
 class Room:
     """What is free on one node: thousandths of each device, milli-cores and MiB. A closed node takes nothing.
 
-    `node_sets` has the names of the nodes of each node set.
+    `node_sets` has the names of the nodes of each node set, `domains` the domain of each node in the topologies that
+    events have named, and `counts` who is there. Where nobody is `there` it is in no domain.
     """
 
     node: Node
@@ -53,9 +55,13 @@ class Room:
     memory: int
     open: bool = True
     node_sets: Mapping[str, Collection[str]] = field(default_factory=dict)
+    domains: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    there: bool = True
 
-    def change(self, piece: list[int], sign: int) -> None:
-        """Give a piece back (1) or take it (-1). Raises AssertionError where more is taken than there is."""
+    def change(self, piece: list[int], sign: int, job: Job) -> None:
+        """Give a piece of a job back (1) or take it (-1). Raises AssertionError where more is taken than there is."""
+        self.counts.add(rules_of(job, piece[GROUP]), -sign * piece[PODS])
         for device in range(self.node.gpus):
             if piece[MASK] >> device & 1:
                 self.devices[device] += sign * piece[MILLI]
@@ -64,7 +70,8 @@ class Room:
         assert min([*self.devices, self.cpu, self.memory]) >= 0, f"{self.node.name} has not what {piece} takes"
 
     def copy(self) -> Room:
-        return Room(self.node, self.devices.copy(), self.cpu, self.memory, self.open, self.node_sets)
+        own = self.devices.copy(), self.cpu, self.memory, self.open, self.node_sets, self.domains
+        return Room(self.node, *own, self.counts.copy(), self.there)
 
 
 @dataclass
@@ -83,6 +90,9 @@ class World:
     """A node of each pool that there has been."""
     free: list[int] = field(default_factory=list)
     """Rows whose node has left, or that nobody has had, in the order in which they came free."""
+    domains: dict[str, dict[str, str]] = field(default_factory=dict)
+    others: dict[str, Counts] = field(default_factory=dict)
+    """Pods of no job, by node."""
     named: dict[str, int] = field(default_factory=dict)
     """Queues that jobs have named, in the order in which they first did."""
 
@@ -135,6 +145,15 @@ class World:
         elif isinstance(event, ev.NodeSetChanged):
             self.node_sets.setdefault(event.node_set, set()).update(event.added)
             self.node_sets[event.node_set].difference_update(event.removed)
+        elif isinstance(event, ev.TopologyChanged):
+            own = self.domains.setdefault(event.topology, {})
+            own.update(event.domains)
+            self.domains[event.topology] = {node: domain for node, domain in own.items() if domain}
+        elif isinstance(event, ev.PodsCounted):
+            self.others[event.node] = Counts(dict(event.classes), dict(event.amounts))
+        elif isinstance(event, ev.JobRuled):
+            live = self.running.get(event.job) or self.waiting[event.job]
+            live.job = replace(live.job, rules=event.rules)
         elif isinstance(event, ev.QueuesChanged):
             self.queues = event.queue_config
         elif not isinstance(event, ev.JobProgressed):
@@ -167,6 +186,9 @@ class World:
     def _leave(self, name: str) -> None:
         self.free.append(self.rows.index(self._node(name)))
         self.closed.pop(name, None)
+        self.others.pop(name, None)
+        for own in self.domains.values():
+            own.pop(name, None)
 
     def admitting(self, job: Job) -> list[Node]:
         """A node of each pool that admits a job. A pool that has lost its last node is one still, outside of sets."""
@@ -193,19 +215,24 @@ class World:
     def rooms(self) -> list[Room]:
         """What is free on each node now, counted from what runs."""
         rooms = [
-            Room(node, [1000] * node.gpus, node.cpu, node.memory, self._opens(row), self.node_sets)
+            Room(
+                node, [1000] * node.gpus, node.cpu, node.memory, self._opens(row), self.node_sets, self.domains,
+                self.others[node.name].copy() if row not in self.free and node.name in self.others else Counts(),
+                row not in self.free,
+            )
             for row, node in enumerate(self.rows)
-        ]
+        ]  # fmt: skip
         for live in self.running.values():
             for piece in live.pieces or ():
-                rooms[piece[NODE]].change(piece, -1)
+                rooms[piece[NODE]].change(piece, -1, live.job)
         return rooms
 
     def empty(self) -> list[Room]:
         """The nodes with nothing taken and every one in service, also those that have left."""
         rows = self.rows
         return [
-            Room(node, [1000] * node.gpus, node.cpu, node.memory, node is not NOBODY, self.node_sets) for node in rows
+            Room(node, [1000] * node.gpus, node.cpu, node.memory, node is not NOBODY, self.node_sets, self.domains)
+            for node in rows
         ]
 
     def _opens(self, row: int) -> bool:

@@ -1,0 +1,97 @@
+"""Rules among pods and exact amounts as the documents say them: who counts where is counted for every question."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from kant.model.job import LEVELS, Job
+from kant.model.node import Node
+from kant.model.rules import PodRules
+
+NO_RULES = PodRules()
+
+
+@dataclass
+class Counts:
+    """Who is on one node: pods by class, and what they take of the exact amounts of it."""
+
+    classes: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+
+    def add(self, rules: PodRules, pods: int) -> None:
+        """So many pods with these rules come, or with a minus go."""
+        for name in set(rules.classes):
+            self.classes[name] = self.classes.get(name, 0) + pods
+        for name, amount in rules.amounts:
+            self.taken[name] = self.taken.get(name, 0) + pods * amount
+
+    def copy(self) -> Counts:
+        return Counts(dict(self.classes), dict(self.taken))
+
+
+def rules_of(job: Job, group: int) -> PodRules:
+    """Those of one group of a job."""
+    if not job.rules:
+        return NO_RULES
+    return job.rules[group] if len(job.rules) > 1 else job.rules[0]
+
+
+def without_wishes(job: Job) -> Job:
+    """A job that wishes nothing of pods and domains that may come yet: what is impossible without them stays so."""
+    return replace(
+        job,
+        rules=tuple(
+            PodRules(
+                own.classes, tuple(one for one in own.anti_affinity if one.topology == "node"), amounts=own.amounts
+            )
+            for own in job.rules
+        ),
+    )
+
+
+Where = tuple[Node, Counts]
+
+
+def domain_of(node: Node, topology: str, said: Mapping[str, Mapping[str, str]]) -> object:
+    """The domain of a node; None where it is in none."""
+    if topology == "node":
+        return node.name
+    if topology in LEVELS:
+        own = (node.superspine, node.spine, node.leaf, node.hbd or f"alone {node.name}")
+        return own[: len(LEVELS) - LEVELS.index(topology)]
+    return said.get(topology, {}).get(node.name)
+
+
+def allows(there: Sequence[Where], at: int, rules: PodRules, said: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether one more pod may come to the node `there[at]`, beside all the pods that are there."""
+    node, counts = there[at]
+    has = dict(node.amounts)
+    if any(counts.taken.get(name, 0) + amount > has.get(name, 0) for name, amount in rules.amounts if amount):
+        return False
+
+    def in_domains(name: str, topology: str) -> dict[object, int]:
+        found: dict[object, int] = {}
+        for other, own in there:
+            domain = domain_of(other, topology, said)
+            if domain is not None:
+                found[domain] = found.get(domain, 0) + own.classes.get(name, 0)
+        return found
+
+    for anti in rules.anti_affinity:
+        own = domain_of(node, anti.topology, said)
+        if own is not None and in_domains(anti.pod_class, anti.topology)[own] > anti.most:
+            return False
+    for near in rules.affinity:
+        pods, own = in_domains(near.pod_class, near.topology), domain_of(node, near.topology, said)
+        first = near.pod_class in rules.classes and not any(pods.values())
+        if own is None or not (pods[own] or first):
+            return False
+    for even in rules.spread:
+        pods, own = in_domains(even.pod_class, even.topology), domain_of(node, even.topology, said)
+        fewest = min(pods.values(), default=0) if len(pods) >= even.min_domains else 0
+        if own is None or pods[own] + (even.pod_class in rules.classes) - fewest > even.max_skew:
+            return False
+    return True
