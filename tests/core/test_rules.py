@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 
+import msgspec
+import numpy as np
 import pytest
 
+from kant.cluster.journal import Header, Journal, read_lines
+from kant.insight.diagnosis import Diagnosis
+from kant.insight.facts import fact_sentence
+from kant.insight.find_facts import find_facts
 from kant.model.event import JobRuled, NodesJoined, NodesLeft, PodsCounted, TopologyChanged
 from kant.model.node import ClusterSpec, Node
-from kant.model.placement import GROUP, NODE, PODS
+from kant.model.placement import GROUP, NODE, PODS, WIDTH
 from kant.model.rules import PodAffinity, PodAntiAffinity, PodRules, TopologySpread
+from kant.model.units import SECOND
+from kant.queueing.preemption.policy import Preemption
+from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile
-from kant.testing import Harness, make_cluster, make_group, make_job
+from kant.testing import Harness, make_cluster, make_group, make_job, make_profile
 
 PROFILES = ("kant", "fifo", "easy", "conservative")
 APART = PodRules(("web",), (PodAntiAffinity("web"),))
@@ -184,3 +193,96 @@ def test_nodes_that_leave_take_their_domain_with_them() -> None:
     harness.submit(make_job("last", rules=(rules,)))
     harness.cycle()
     assert nodes_of(harness, "last") == ["n4"]
+
+
+def test_why_says_the_rule_that_stands_in_the_way() -> None:
+    harness = harness_of(nodes=4)
+    for number in range(3):
+        harness.submit(make_job(f"j{number}", rules=(APART,)))
+    harness.submit(make_job("waits", 1, 2, rules=(APART,)))
+    harness.submit(make_job("last", rules=(PodRules((), (PodAntiAffinity("web"),), (PodAffinity("db", "zone"),)),)))
+    harness.cycle()
+    diagnosis = Diagnosis(harness.scheduler)
+    said = {}
+    for job in ("waits", "last"):
+        row = harness.state.rows[job]
+        said[job] = [fact_sentence(fact) for fact in find_facts(diagnosis, row, diagnosis.why(row))]
+    assert "3 nodes with room: anti-affinity with class web" in said["waits"]
+    assert "4 nodes with room: affinity to class db in one zone" in said["last"]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_journal_replays_to_the_same_counts_and_the_same_plan(profile: str) -> None:
+    harness = busy(profile)
+    lines = list[bytes]()
+    journal = Journal(lines.append)
+    journal.write(Header("1", "w", "p", 0, harness.state.spec))
+    for event in harness.events:
+        journal.write(event)
+    assert all(len(piece) < WIDTH for line in lines for piece in msgspec.json.decode(line).get("allocation", ()))
+    state = harness.profile.new_state(harness.state.spec)
+    for record in list(read_lines(iter(lines), "f"))[1:]:
+        state.apply(record)  # type: ignore[arg-type]
+    state.check()
+    assert np.array_equal(state.table, harness.state.table)
+    harness.submit(make_job("next", 1, 2, rules=(APART,)))
+    state.apply(harness.events[-1])
+    plan, fresh = harness.cycle(), Scheduler(state, harness.profile, 0).cycle(harness.now)
+    assert repr(plan.decisions) == repr(fresh.decisions) and plan.decisions
+
+
+def test_a_scheduler_that_begins_anew_decides_the_same() -> None:
+    harness = busy("kant")
+    harness.submit(make_job("next", 1, 2, rules=(APART,)))
+    fresh = Scheduler(harness.state, harness.profile, 0).cycle(harness.now)
+    assert repr(harness.cycle().decisions) == repr(fresh.decisions)
+
+
+def busy(profile: str) -> Harness:
+    """Jobs of all kinds of rules that have come and gone."""
+    harness = harness_of(profile)
+    kinds = [
+        APART,
+        PodRules(("web", "db"), (PodAntiAffinity("db", "zone", 1),)),
+        PodRules(("db",), affinity=(PodAffinity("web", "zone"),)),
+        PodRules(("db",), spread=(TopologySpread("db", "zone", 2),)),
+    ]
+    for number in range(12):
+        harness.submit(make_job(f"j{number}", rules=(kinds[number % 4],)))
+        harness.cycle()
+        if number % 5 == 4 and harness.running():
+            harness.finish(harness.running()[0])
+    harness.happen(PodsCounted(harness.now, "n3", {"web": 1}))
+    harness.cycle()
+    assert len(harness.running()) > 4
+    for job in harness.running()[:3]:
+        harness.finish(job)
+    return harness
+
+
+def test_a_promise_keeps_the_rules_of_its_node() -> None:
+    """The first pod of a class is promised the node that the running one leaves first, and nobody of it comes between."""
+    harness = harness_of("conservative", nodes=2)
+    for number, estimate in enumerate((100, 50)):
+        harness.submit(make_job(f"j{number}", 1, rules=(APART,), estimate=estimate * SECOND))
+    harness.cycle()
+    harness.submit(make_job("next", 1, rules=(APART,), estimate=100 * SECOND))
+    harness.cycle()
+    promise = harness.state.reserved[harness.state.rows["next"]]
+    assert promise.start == 50 * SECOND
+    assert [harness.state.nodes[node].name for node in promise.allocation[:, NODE]] == nodes_of(harness, "j1")
+
+
+@pytest.mark.parametrize("preempted", ["rule", "amount"])
+def test_a_victim_makes_room_under_a_rule(preempted: str) -> None:
+    """The urgent job has GPUs everywhere, and lacks only what the rule says."""
+    nodes = tuple(Node(f"n{i}", 8, amounts=(("fpga", 1),)) for i in range(2))
+    profile = make_profile("fifo", "best-effort", "best-fit", Preemption(min_run_s=0))
+    harness = Harness(ClusterSpec("test", nodes), profile)
+    rules = APART if preempted == "rule" else PodRules(amounts=(("fpga", 1),))
+    harness.submit(make_job("small", 1, rules=(rules,)), make_job("large", 2, rules=(rules,)))
+    harness.cycle()
+    harness.now += 10 * SECOND
+    harness.submit(make_job("urgent", 1, rules=(rules,), priority=9))
+    harness.cycle()
+    assert sorted(harness.running()) == ["large", "urgent"]

@@ -12,7 +12,7 @@ from kant.cluster.state_data import StateData
 from kant.model import event as ev
 from kant.model.errors import StateError
 from kant.model.job import Job
-from kant.model.placement import NODE, Reservation
+from kant.model.placement import NODE, WIDTH, Reservation
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER
 
@@ -86,7 +86,9 @@ def started(state: StateData, event: ev.JobStarted) -> None:
     shape = state.shapes.shapes[jobs.item(row, c.J_SHAPE)]
     if shape.ceiling and pods_by_group(shape, event.allocation) is None:
         raise StateError(f"job {event.job!r} started with other than its floor up to its ceiling")
-    allocation = state.shapes.counted(shape, event.allocation) if state.shapes.counts else event.allocation
+    allocation = event.allocation
+    if state.shapes.counts or allocation.shape[1] < WIDTH:
+        allocation = state.shapes.counted(shape, allocation)
     missing = c.take(state.table, state.log, state.pools, allocation, state.shapes.demands)
     if missing >= 0:
         raise not_free(event.job, allocation, missing)
@@ -249,9 +251,7 @@ def reserved(state: StateData, event: ev.JobReserved) -> None:
         raise StateError(f"job {event.job!r} was promised a place without waiting")
     if not event.time <= event.start < event.end:
         raise StateError(f"job {event.job!r} was promised a place from {event.start} to {event.end}")
-    allocation = (
-        state.shapes.counted(state.shape_of(row), event.allocation) if state.shapes.counts else event.allocation
-    )
+    allocation = state.shapes.counted(state.shape_of(row), event.allocation)
     state.reserved[row] = Reservation(event.start, event.end, allocation, event.time)
 
 

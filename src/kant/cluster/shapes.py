@@ -35,7 +35,7 @@ from kant.model.job import LEVELS, Demand, Job, PodGroup
 from kant.model.matching import Match
 from kant.model.mig import profile_on
 from kant.model.node import Node, PoolKey
-from kant.model.placement import COUNTED, GROUP, Allocation
+from kant.model.placement import COUNTED, GROUP, WIDTH, Allocation
 from kant.model.rules import PodRules
 from kant.model.units import GPU
 
@@ -420,6 +420,8 @@ class Shapes:
 
     def counted(self, shape: Shape, allocation: Allocation) -> Allocation:
         """What a job of this shape is given, with what its pods count as; itself where that is nothing new."""
+        if allocation.shape[1] < WIDTH:  # from a driver, who need not know of it
+            allocation = np.pad(allocation, ((0, 0), (0, WIDTH - allocation.shape[1])))
         if shape.ask.rules or allocation[:, COUNTED].any():
             group_of = {number: demand for number, (_, demand) in zip(shape.numbers, shape.parts, strict=True)}
             rows = [

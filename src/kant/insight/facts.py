@@ -45,6 +45,14 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
     mig: str = ""
 
 
+class ClosedByRule(_Fact, frozen=True, tag="rule"):
+    """`nodes` nodes have room for a pod of the group, but `rule` closes them, such as anti-affinity with a class."""
+
+    group: int
+    rule: str
+    nodes: int
+
+
 class Holder(_Fact, frozen=True, tag="holder"):
     """The running `jobs` of `queue` hold `held` milli-GPUs of the pools that admit the job."""
 
@@ -150,6 +158,7 @@ class VictimsTooLarge(_Fact, frozen=True, tag="too-large"):
 Fact = (
     Free
     | Fitting
+    | ClosedByRule
     | Holder
     | Ending
     | QuotaUse
@@ -169,6 +178,8 @@ def fact_sentence(found: Fact) -> str:
             return f"{free / GPU:g} of {count_gpus(capacity)} are free in all, on {on:,} of {count(nodes, 'node')}"
         case Fitting():
             return _fitting(found)
+        case ClosedByRule(rule=rule, nodes=nodes):
+            return f"{count(nodes, 'node')} with room: {rule}"
         case Holder(queue=queue, held=held, jobs=jobs):
             who = f"queue {queue}" if queue else "jobs without a queue"
             return f"{who} holds {count_gpus(held)} ({count(jobs, 'job')})"

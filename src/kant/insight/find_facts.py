@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.closing_rules import closing_rules
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import (
     Blocker,
     Borrower,
+    ClosedByRule,
     Ending,
     Fact,
     Fitting,
@@ -35,7 +37,8 @@ def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[F
     match reason:
         case NoFit(group=group):
             _, option = diagnosis.missing(row)
-            found = (*free_capacity(diagnosis, option, group), *holders(diagnosis, option))
+            free = (*free_capacity(diagnosis, option, group), *rules_in_the_way(diagnosis, option, group))
+            found = (*free, *holders(diagnosis, option))
             return (*found, *reservations(diagnosis, row, option), *next_ends(diagnosis, option))
         case OverQuota():
             return quotas(diagnosis, row, reason)
@@ -90,6 +93,18 @@ def free_capacity(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Fact,
     return (free, fitting) if shape.gpu_milli else (fitting,)
 
 
+def rules_in_the_way(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[ClosedByRule, ...]:
+    """Which rules among pods, and which exact amounts, close nodes that have room for a pod of the group."""
+    state = diagnosis.state
+    if not shape.ask.rules:
+        return ()
+    demand = state.shapes.demands[shape.parts[group][1]]
+    roomy = _open_nodes(diagnosis, shape) & (_pods_on(state.table, demand)[1] > 0)
+    closing = closing_rules(state.table, state.shapes.rules.counters, shape.ask.rules[group])
+    found = [ClosedByRule(group, rule, int((mask & roomy).sum())) for rule, mask in closing.items()]
+    return tuple(sorted((one for one in found if one.nodes), key=lambda one: (-one.nodes, one.rule)))
+
+
 def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
     """How many pods of a demand fit on each node: by its devices alone, and with CPU and memory."""
     gpus, milli = int(demand[c.D_GPUS]), int(demand[c.D_MILLI])
@@ -98,7 +113,7 @@ def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
     if gpus == 0:
         devices = np.full(len(nodes), 1 << 40, dtype=np.int64)
     elif demand[c.D_SLICES]:
-        occupied, size = nodes[:, c.slices_at(nodes) :], int(demand[c.D_SLICES])
+        occupied, size = nodes[:, c.slices_at(nodes) : c.extra_at(nodes)], int(demand[c.D_SLICES])
         starts = [start for start in range(8) if int(demand[c.D_STARTS]) >> start & 1]
         there = np.arange(slots) < nodes[:, c.GPUS, None]
         devices = sum(((occupied & ((1 << size) - 1 << start) == 0) & there).sum(axis=1) for start in starts)

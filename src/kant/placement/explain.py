@@ -142,7 +142,8 @@ def explain_placement(
     snapshot.table = table.copy()
     levels: tuple[LevelSearch, ...] = ()
     order, leaf = tie_order(policy, len(table), seed), ""
-    if shape.level >= 0 or (policy.preferred_level and not ignores_topology(policy, shape, table)):
+    by_level = policy.preferred_level and not ignores_topology(policy, shape, table)
+    if not shape.wide and (shape.level >= 0 or by_level):
         search = TriedDomains(snapshot, policy, seed, shape, place)
         levels = tuple(search.levels())
         order, leaf = search.nodes_scored()

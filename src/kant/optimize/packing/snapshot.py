@@ -96,6 +96,8 @@ def is_plain(state: ClusterState, row: int, job: Job) -> bool:
 
 def asks_for_whole_gpus(state: ClusterState, row: int, job: Job) -> bool:
     """Whether all that a job asks for are whole GPUs, CPU and memory of nodes, and one domain for all."""
+    if job.rules:
+        return False
     demands = [group.demand for group in job.groups]
     return (
         row not in state.elastic

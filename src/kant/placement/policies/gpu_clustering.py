@@ -41,7 +41,8 @@ class GpuClustering(NodePolicy, frozen=True, tag="gpu-clustering"):
     @staticmethod
     def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
         hosts = DEVICES + devices_of(table)
-        same, every = int(table[node, hosts + max(demands[d, D_TAG], 0)]), int(table[node, hosts:].sum())
+        sizes = table[node, hosts : hosts + devices_of(table) + 1]
+        same, every = int(sizes[max(demands[d, D_TAG], 0)]), int(sizes.sum())
         return {"pods of its size": same, "other pods": every - same, "free GPUs": table[node, FREE] / 1000}
 
     @property
