@@ -251,7 +251,9 @@ def reserved(state: StateData, event: ev.JobReserved) -> None:
         raise StateError(f"job {event.job!r} was promised a place without waiting")
     if not event.time <= event.start < event.end:
         raise StateError(f"job {event.job!r} was promised a place from {event.start} to {event.end}")
-    allocation = state.shapes.counted(state.shape_of(row), event.allocation)
+    allocation = event.allocation
+    if state.shapes.counts or allocation.shape[1] < WIDTH:
+        allocation = state.shapes.counted(state.shape_of(row), allocation)
     state.reserved[row] = Reservation(event.start, event.end, allocation, event.time)
 
 

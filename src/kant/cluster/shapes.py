@@ -292,7 +292,7 @@ class Shapes:
             reach=(pools, tuple(sorted(set(ask.node_sets)))),
             ceiling=tuple(group.count for group in ask.groups) if elastic else (),
             numbers=ask.numbers or tuple(range(len(groups))),
-            wide=any(is_wide(rules) for rules in ask.rules),
+            wide=bool(ask.rules) and any(is_wide(rules) for rules in ask.rules),
         )
 
     def on_model(self, shape: Shape, model: str) -> Shape:

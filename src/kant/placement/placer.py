@@ -198,7 +198,7 @@ class Placer:
                 snapshot = self.snapshot.of_empty_cluster()
                 self._empty = Placer(snapshot, self.policy, self.seed, self.policies[1:], empty=True)
             self._empty.trial.begin()
-            found = self._empty.place(self.snapshot.state.shapes.alone(shape))
+            found = self._empty.place(self.snapshot.state.shapes.alone(shape) if shape.wide else shape)
             self._empty.trial.rollback(0)
             self._never[shape.index] = (
                 NeverFits(*(getattr(found, field) for field in found.__struct_fields__))
