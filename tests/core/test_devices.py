@@ -87,7 +87,7 @@ def test_a_node_takes_as_many_pods_as_it_says_one_after_the_other_and_no_device_
         assert capacity(table, 0, demands, row) >= left
         tag = 0 if demand.milli < 1000 else demand.gpus or -1
         pieces = np.array([[0, 1, tightest(table, 0, demands, row), demand.milli if demand.gpus else 0,
-                            demand.cpu, demand.memory, tag, 0]])  # fmt: skip
+                            demand.cpu, demand.memory, tag, 0, 0]])  # fmt: skip
         assert not wrong_with(state.spec, table, job, pieces)
         c.take_piece(table, pieces[0], c.NO_DEMANDS)
     assert takes > 50 or capacity(table, 0, demands, row) == 0
@@ -237,7 +237,7 @@ def splits(close: bool, seed: int) -> int:
             c.give_piece(table, held.pop(int(draw.integers(len(held)))), c.NO_DEMANDS)
         idle = idle_devices(table, 0)
         mask = int(closest(table, 0, idle, gpus) if close else lowest(idle, gpus))
-        held.append(np.array([0, 1, mask, 1000, 0, 0, gpus], dtype=np.int64))
+        held.append(np.array([0, 1, mask, 1000, 0, 0, gpus, 0, 0], dtype=np.int64))
         c.take_piece(table, held[-1], c.NO_DEMANDS)
         split += bool(mask & 0x0F and mask & 0xF0)
     return split

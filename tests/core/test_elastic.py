@@ -377,18 +377,22 @@ def test_what_is_above_the_floor_is_what_came_last() -> None:
     )
     allocation = np.array(
         [
-            [0, 2, 15, GPU, 0, 0, 2, 0],
-            [0, 2, 0, 0, 500, 0, -1, 1],
-            [1, 1, 3, GPU, 0, 0, 2, 0],
-            [1, 1, 12, GPU, 0, 0, 2, 0],
+            [0, 2, 15, GPU, 0, 0, 2, 0, 0],
+            [0, 2, 0, 0, 500, 0, -1, 1, 0],
+            [1, 1, 3, GPU, 0, 0, 2, 0, 0],
+            [1, 1, 12, GPU, 0, 0, 2, 0, 0],
         ]
     )
     assert pods_by_group(shape, allocation) == (4, 2)
     spare = above_floor(shape, allocation)
-    assert spare.tolist() == [[1, 1, 12, GPU, 0, 0, 2, 0], [1, 1, 3, GPU, 0, 0, 2, 0], [0, 1, 0, 0, 250, 0, -1, 1]]
+    assert spare.tolist() == [
+        [1, 1, 12, GPU, 0, 0, 2, 0, 0],
+        [1, 1, 3, GPU, 0, 0, 2, 0, 0],
+        [0, 1, 0, 0, 250, 0, -1, 1, 0],
+    ]
     rest = without(allocation, spare)
     assert pods_by_group(shape, rest) == (2, 1)
-    assert rest.tolist() == [[0, 2, 15, GPU, 0, 0, 2, 0], [0, 1, 0, 0, 250, 0, -1, 1]]
+    assert rest.tolist() == [[0, 2, 15, GPU, 0, 0, 2, 0, 0], [0, 1, 0, 0, 250, 0, -1, 1, 0]]
 
 
 def test_a_floor_like_the_ceiling_is_a_rigid_gang() -> None:

@@ -261,7 +261,7 @@ def busy(profile: str) -> Harness:
 
 
 def test_a_promise_keeps_the_rules_of_its_node() -> None:
-    """The first pod of a class is promised the node that the running one leaves first, and nobody of it comes between."""
+    """The pod is promised the node that one of its class leaves first, and nobody of it comes between."""
     harness = harness_of("conservative", nodes=2)
     for number, estimate in enumerate((100, 50)):
         harness.submit(make_job(f"j{number}", 1, rules=(APART,), estimate=estimate * SECOND))

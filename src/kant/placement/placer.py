@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from kant.cluster.columns import Table, devices_of
 from kant.cluster.shapes import Shape
@@ -31,6 +31,8 @@ from kant.placement.topology.domain_capacity import DomainCapacity
 from kant.placement.topology.domain_placement import DomainPlacement
 from kant.placement.topology.domain_policy import DomainPolicy
 from kant.placement.topology.index import Topology
+
+Scored = TypeVar("Scored", ScoredPlacement, RuledPlacement)
 
 
 class Route(Protocol):
@@ -214,10 +216,8 @@ class Placer:
         policy = self.policy_of(shape)
         entangled = bool(shape.ask.rules) and not (shape.cuts or shape.has_affinity) and is_entangled(shape.ask.rules)
         if shape.wide or entangled:
-            groups = self._groups(shape)
-            ruled = RuledPlacement(self.snapshot, self.trial, shape, groups, self.seed, self._pieces)
-            self._routes[shape.index] = ruled
-            return ruled
+            self._routes[shape.index] = found = self._scored(shape, RuledPlacement)
+            return found
         free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # to lie anywhere
         prefers = policy.preferred_level and not (
             self._zone is None and ignores_topology(policy, shape, self.snapshot.table)
@@ -231,17 +231,14 @@ class Placer:
         self._routes[shape.index] = route
         return route
 
-    def _scored(self, shape: Shape) -> ScoredPlacement:
-        return ScoredPlacement(self.snapshot, self.trial, shape, self._groups(shape), self.seed, self._pieces)
-
-    def _groups(self, shape: Shape) -> list[tuple[NodeScores, bool]]:
-        """For each group who scores its nodes, and whether a node is filled before the next is chosen."""
+    def _scored(self, shape: Shape, route: type[Scored] = ScoredPlacement) -> Scored:
         policy, groups = self.policy_of(shape), len(shape.parts)
         chosen = [policy.policy_for(group, groups, pods) for group, (pods, _) in enumerate(shape.parts)]
         for own, _ in chosen:
             if own not in self._scores:
                 self._scores[own] = NodeScores(own, self._order(own)[0], self._typical_pods, self.snapshot.state.empty)
-        return [(self._scores[own], by_node) for own, by_node in chosen]
+        found = [(self._scores[own], by_node) for own, by_node in chosen]
+        return route(self.snapshot, self.trial, shape, found, self.seed, self._pieces)
 
     def _domain_placement(self, shape: Shape) -> DomainPlacement:
         """Who places jobs of this shape by domains: outside the inference zone, if they fit there, else anywhere."""
