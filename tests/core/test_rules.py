@@ -286,3 +286,25 @@ def test_a_victim_makes_room_under_a_rule(preempted: str) -> None:
     harness.submit(make_job("urgent", 1, rules=(rules,), priority=9))
     harness.cycle()
     assert sorted(harness.running()) == ["large", "urgent"]
+
+
+def test_groups_of_a_gang_that_want_each_other_stand_together() -> None:
+    harness = harness_of()
+    rules = (
+        PodRules(("a",), affinity=(PodAffinity("b", "zone"),)),
+        PodRules(("b",), affinity=(PodAffinity("a", "zone"),)),
+    )
+    harness.submit(make_job("gang", groups=(make_group(4), make_group(3)), rules=rules))
+    harness.cycle()
+    zones = zones_of(harness, "gang")
+    assert len(zones) == 1 and zones.total() == 2
+
+
+def test_the_first_of_a_class_is_free_only_where_none_of_its_terms_finds_a_pod() -> None:
+    harness = harness_of()
+    harness.happen(TopologyChanged(0, "rack", {"n0": "r0", "n2": "r1"}))
+    harness.happen(PodsCounted(0, "n1", {"web": 1}))
+    both = PodRules(("web",), affinity=(PodAffinity("web", "zone"), PodAffinity("web", "rack")))
+    harness.submit(make_job("j", rules=(both,)))
+    harness.cycle()
+    assert nodes_of(harness, "j") == [], "a pod of its class is in a zone, and in no rack"

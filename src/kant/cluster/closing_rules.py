@@ -8,34 +8,47 @@ from numpy.typing import NDArray
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.counters import Counter, Counters
-from kant.model.rules import HOST, PodRules
+from kant.model.rules import HOST, Limit, PodAffinity, PodAntiAffinity, PodRules, TopologySpread
 
 Mask = NDArray[np.bool_]
+Rule = Limit | tuple[str, int]
+"""A rule among pods, or the name of an amount and how much of it a pod takes."""
 
 
-def closing_rules(table: Table, counters: Counters, rules: PodRules) -> dict[str, Mask]:
+def closing_rules(table: Table, counters: Counters, rules: PodRules) -> list[tuple[Rule, Mask]]:
     """For each rule and amount of a pod the nodes that it alone closes, as `table` has them."""
-    found: dict[str, Mask] = {}
+    found: list[tuple[Rule, Mask]] = []
     for name, amount in rules.amounts:
-        found[f"too little {name}"] = table[:, c.extra_at(table) + counters.amounts[name]] < amount
+        found.append(((name, amount), table[:, c.extra_at(table) + counters.amounts[name]] < amount))
     for anti in rules.anti_affinity:
         there, _ = _counts(table, counters, (anti.pod_class, anti.topology, c.AT_MOST))
-        found[f"anti-affinity with class {anti.pod_class}{_in(anti.topology)}"] = there > anti.most
-    for near in rules.affinity:
-        there, first = _counts(table, counters, (near.pod_class, near.topology, c.AFFINITY))
-        is_first = near.pod_class in rules.classes and not first
-        found[f"affinity to class {near.pod_class}{_in(near.topology)}"] = (there < 0) | ((there == 0) & (not is_first))
+        found.append((anti, there > anti.most))
+    wanted = [_counts(table, counters, (one.pod_class, one.topology, c.AFFINITY)) for one in rules.affinity]
+    anywhere = any(total for _, total in wanted)
+    for near, (there, _) in zip(rules.affinity, wanted, strict=True):
+        is_first = near.pod_class in rules.classes and not anywhere
+        found.append((near, (there < 0) | ((there == 0) & (not is_first))))
     for even in rules.spread:
         there, fewest = _counts(table, counters, (even.pod_class, even.topology, c.SPREAD))
         domains = table.item(0, c.extra_at(table) + counters.topologies[even.topology] + 1)
         least = fewest if domains >= even.min_domains else 0
         too_many = there + (even.pod_class in rules.classes) - least > even.max_skew
-        found[f"spread of class {even.pod_class} over {even.topology}"] = (there < 0) | too_many
+        found.append((even, (there < 0) | too_many))
     return found
 
 
-def _in(topology: str) -> str:
-    return "" if topology == HOST else f" in one {topology}"
+def rule_words(rule: Rule) -> str:
+    """A rule or an amount as people call it."""
+    if isinstance(rule, tuple):
+        return f"too little {rule[0]}"
+    where = "" if rule.topology == HOST else f" in one {rule.topology}"
+    match rule:
+        case PodAntiAffinity(pod_class=name):
+            return f"anti-affinity with class {name}{where}"
+        case PodAffinity(pod_class=name):
+            return f"affinity to class {name}{where}"
+        case TopologySpread(pod_class=name, topology=topology):
+            return f"spread of class {name} over {topology}"
 
 
 def _counts(table: Table, counters: Counters, counter: Counter) -> tuple[Table, int]:

@@ -251,6 +251,18 @@ def count_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> No
 OWN = 0  # what only the row of the node decides
 WIDE = 1  # what other rows decide
 ALL = 2
+BUT_AFFINITY = 3
+
+
+@inlined
+def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
+    """Whether there is a pod in some domain that the affinity of a demand asks for."""
+    for entry in range(demands[d, D_ENTRIES]):
+        at = DEMAND_WIDTH + ENTRY_WIDTH * entry
+        column = extra_at(table) + demands[d, at + N_COLUMN] + 1
+        if demands[d, at + N_KIND] == AFFINITY and demands[d, at + N_LIMIT] > 0 and table[0, column] > 0:
+            return True
+    return False
 
 
 @inlined
@@ -273,7 +285,7 @@ def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int
         column = extra + demands[d, at + N_COLUMN]
         left = table[row, column]
         if kind == AFFINITY:
-            if left == 0 and (each == 0 or table[0, column + 1] > 0):
+            if left == 0 and which != BUT_AFFINITY and (each == 0 or wanted_anywhere(table, demands, d)):
                 return 0
             continue
         left += limit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.cluster.closing_rules import closing_rules
+from kant.cluster.closing_rules import closing_rules, rule_words
 from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.insight.diagnosis import Diagnosis
@@ -101,7 +101,7 @@ def rules_in_the_way(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Cl
     demand = state.shapes.demands[shape.parts[group][1]]
     roomy = _open_nodes(diagnosis, shape) & (_pods_on(state.table, demand)[1] > 0)
     closing = closing_rules(state.table, state.shapes.rules.counters, shape.ask.rules[group])
-    found = [ClosedByRule(group, rule, int((mask & roomy).sum())) for rule, mask in closing.items()]
+    found = [ClosedByRule(group, rule_words(rule), int((mask & roomy).sum())) for rule, mask in closing]
     return tuple(sorted((one for one in found if one.nodes), key=lambda one: (-one.nodes, one.rule)))
 
 

@@ -222,7 +222,7 @@ class Placer:
         prefers = policy.preferred_level and not (
             self._zone is None and ignores_topology(policy, shape, self.snapshot.table)
         )
-        route: Route = self._scored(shape) if free and not prefers else self._domain_placement(shape)
+        route: Route = self._scored(shape, ScoredPlacement) if free and not prefers else self._domain_placement(shape)
         if free and policy.spreads and not self._is_empty:
             zone = self.zone
             packed = isinstance(policy, ESpread)
@@ -231,7 +231,7 @@ class Placer:
         self._routes[shape.index] = route
         return route
 
-    def _scored(self, shape: Shape, route: type[Scored] = ScoredPlacement) -> Scored:
+    def _scored(self, shape: Shape, route: type[Scored]) -> Scored:
         policy, groups = self.policy_of(shape), len(shape.parts)
         chosen = [policy.policy_for(group, groups, pods) for group, (pods, _) in enumerate(shape.parts)]
         for own, _ in chosen:

@@ -1,9 +1,10 @@
 """The search for a gang whose own pods limit each other: pod by pod, with every choice of nodes tried.
 
-A pod goes where the rules let it while the pods before it stand, so a gang fits if its pods can come in some order. To
-place its groups greedily, one after the other, may fail where another choice would not: affinity draws all pods to the
-domain of the first, and what keeps apart takes nodes from others. Nodes with equal rows and equal domains that have no
-pod of the gang yet stand for each other, and pods of a group do; what has failed once is not tried again.
+A pod goes where the rules let it while the pods before it stand, so a gang fits if its pods can come in some order; but
+affinity to pods of another group is kept once all are there. To place its groups greedily, one after the other, may
+fail where another choice would not: affinity draws all pods to the domain of the first, and what keeps apart takes
+nodes from others. Nodes with equal rows and equal domains that have no pod of the gang yet stand for each other, and
+pods of a group do; what has failed once is not tried again.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from kant.cluster.columns import (
+    AFFINITY,
+    ALL,
     AT_MOST,
+    BUT_AFFINITY,
     D_ENTRIES,
     DEMAND_WIDTH,
     ENTRY_WIDTH,
     HBD,
     N_COLUMN,
+    N_EACH,
     N_KIND,
     N_TOPOLOGY,
     REVISION,
     SUPERSPINE,
     Table,
     admits,
+    counted_capacity,
     extra_at,
     note_piece,
 )
@@ -32,7 +38,7 @@ from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial, move
 from kant.compiled import compiled
 from kant.model.placement import GROUP
-from kant.placement.fits import capacity, tightest
+from kant.placement.fits import amounts_capacity, tightest
 from kant.placement.pieces import put
 
 LOOKS = 1 << 18
@@ -40,10 +46,14 @@ LOOKS = 1 << 18
 
 
 @compiled
-def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table) -> None:
-    """Write to `fits` how many pods of a demand each of these nodes takes."""
+def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near: Table) -> None:
+    """Write to `fits` how many pods of a demand each of these nodes takes, and to `near` how many do not count those
+    that it wants beside it."""
     for i in range(nodes.shape[0]):
-        fits[i] = capacity(table, nodes[i], demands, d)
+        near[i] = amounts_capacity(table, nodes[i], demands, d)
+        if near[i] > 0:
+            near[i] = min(near[i], counted_capacity(table, nodes[i], demands, d, BUT_AFFINITY))
+        fits[i] = min(near[i], counted_capacity(table, nodes[i], demands, d, ALL)) if near[i] > 0 else 0
 
 
 @compiled
@@ -72,7 +82,9 @@ class _Search:
         self.table, self.log, self.demands = trial.table, trial.log, trial.state.shapes.demands
         self.parts, self.numbers, self.pieces = shape.parts, shape.numbers, pieces
         self.left = [pods for pods, _ in shape.parts]
-        self.placed: list[tuple[int, int]] = []  # the group and the node of each pod so far
+        self.placed: list[tuple[int, int, bool]] = []  # group and node of each pod so far; whether it waits for another
+        self.wanted = [self._wanted(group) for group in range(len(shape.parts))]
+        self.coming = [self._wanted_of_others(group) for group in range(len(shape.parts))]
         self.looks = LOOKS
         kinds = self._kinds()
         order = np.argsort(kinds, kind="stable")
@@ -119,47 +131,97 @@ class _Search:
                     self._undo()
                 continue
             self._do(*choice)
-            if len(self.placed) == sum(pods for pods, _ in self.parts):
-                return self._in_order()
-            if self._standing() in failed:
+            if not any(self.left):
+                if all(not waits or self._has_company(group, node) for group, node, waits in self.placed):
+                    return self._in_order()
+                self._undo()
+            elif self._standing() in failed:
                 self._undo()
             else:
                 tries.append(self._choices())
         return -1
 
+    def _wanted(self, group: int) -> list[tuple[int, int, int]]:
+        """The topology and the column of each class that a group wants beside it, and whether its pods count there."""
+        demand = self.parts[group][1]
+        entries = self.demands[demand, DEMAND_WIDTH : DEMAND_WIDTH + ENTRY_WIDTH * self.demands.item(demand, D_ENTRIES)]
+        return [
+            (topology, column, each)
+            for topology, column, each, kind, limit, _ in entries.reshape(-1, ENTRY_WIDTH).tolist()
+            if kind == AFFINITY and limit > 0
+        ]
+
+    def _wanted_of_others(self, group: int) -> list[list[int]]:
+        """For each class that a group wants beside it the groups that are of it and do not want it themselves."""
+        found = []
+        for topology, column, _ in self.wanted[group]:
+            of_it = []
+            for other, (_, demand) in enumerate(self.parts):
+                wants = any(own == column for _, own, _ in self.wanted[other])
+                if other != group and not wants and self._counts(demand, topology, column):
+                    of_it.append(other)
+            found.append(of_it)
+        return found
+
+    def _counts(self, demand: int, topology: int, column: int) -> bool:
+        """Whether pods of a demand count in a column."""
+        entries = self.demands[demand, DEMAND_WIDTH : DEMAND_WIDTH + ENTRY_WIDTH * self.demands.item(demand, D_ENTRIES)]
+        return any(
+            own[:2] == [topology, column] and own[N_EACH] > 0 for own in entries.reshape(-1, ENTRY_WIDTH).tolist()
+        )
+
+    def _there(self, node: int, topology: int, column: int) -> int:
+        """The pods of a class in the domain of a node."""
+        extra = extra_at(self.table)
+        row = self.table.item(node, extra + topology)
+        return -self.table.item(row, extra + column) if row >= 0 else 0
+
+    def _may_wait(self, group: int, node: int) -> bool:
+        """Whether all that a pod wants beside it there is there, or may still come with another group."""
+        return all(
+            self._there(node, topology, column) > 0 or any(self.left[other] for other in others)
+            for (topology, column, _), others in zip(self.wanted[group], self.coming[group], strict=True)
+        )
+
+    def _has_company(self, group: int, node: int) -> bool:
+        """Whether a pod on a node has beside it, apart from itself, what it wants."""
+        return all(self._there(node, topology, column) > each for topology, column, each in self.wanted[group])
+
     def _standing(self) -> tuple[tuple[int, int, int], ...]:
         """Who stands where: what may still come depends on nothing else."""
         counts: dict[tuple[int, int], int] = {}
-        for where in self.placed:
-            counts[where] = counts.get(where, 0) + 1
+        for group, node, _ in self.placed:
+            counts[group, node] = counts.get((group, node), 0) + 1
         return tuple(sorted((*where, pods) for where, pods in counts.items()))
 
-    def _choices(self) -> Iterator[tuple[int, int]]:
+    def _choices(self) -> Iterator[tuple[int, int, bool]]:
         """A pod of which group may come next, and to which node: groups in the order of the job."""
-        taken = {node for _, node in self.placed}
+        taken = {node for _, node, _ in self.placed}
         fresh = (self._first_free(own, taken) for own in self.members)
         nodes: Table = np.array([*sorted(taken), *(node for node in fresh if node >= 0)], dtype=np.int64)
-        fits = np.zeros_like(nodes)
-        found = []
+        fits, near = np.zeros_like(nodes), np.zeros_like(nodes)
+        found, waiting = [], []
         for group, (_, demand) in enumerate(self.parts):
             if self.left[group] and self.looks > 0:
                 self.looks -= len(nodes)
-                takers(self.table, self.demands, demand, nodes, fits)
-                found += [(group, int(node)) for node in nodes[fits > 0]]
-        return iter(found)
+                takers(self.table, self.demands, demand, nodes, fits, near)
+                found += [(group, node, False) for node in nodes[fits > 0].tolist()]
+                closed = nodes[(fits == 0) & (near > 0)].tolist() if any(self.coming[group]) else []
+                waiting += [(group, node, True) for node in closed if self._may_wait(group, node)]
+        return iter(found + waiting)
 
     @staticmethod
     def _first_free(own: Sequence[int] | Table, taken: set[int]) -> int:
         return next((int(node) for node in own if int(node) not in taken), -1)
 
-    def _do(self, group: int, node: int) -> None:
+    def _do(self, group: int, node: int, waits: bool) -> None:
         demand = self.parts[group][1]
         put_alone(self.table, self.log, self.demands, demand, node, self.pieces, len(self.placed))
-        self.placed.append((group, node))
+        self.placed.append((group, node, waits))
         self.left[group] -= 1
 
     def _undo(self) -> None:
-        group, _ = self.placed.pop()
+        group, _, _ = self.placed.pop()
         self.left[group] += 1
         at = len(self.placed)
         move(self.table, self.log, self.pieces[at : at + 1], self.demands, False)
@@ -167,7 +229,7 @@ class _Search:
     def _in_order(self) -> int:
         """The pieces of the first group first, each with its GROUP."""
         used = len(self.placed)
-        groups = np.array([group for group, _ in self.placed], dtype=np.int64)
+        groups = np.array([group for group, _, _ in self.placed], dtype=np.int64)
         self.pieces[:used, GROUP] = np.array(self.numbers, dtype=np.int64)[groups]
         self.pieces[:used] = self.pieces[:used][np.argsort(groups, kind="stable")]
         return used

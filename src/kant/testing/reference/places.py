@@ -8,13 +8,15 @@ gang with rules among pods that finds no place so is tried in every way.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from itertools import product
 
 from kant.model.job import Demand, Job
 from kant.model.placement import GROUP, PODS
+from kant.model.rules import PodAffinity
 from kant.model.units import GPU
 from kant.testing.naive import admits
-from kant.testing.reference.rules import NO_RULES, allows, rules_of
+from kant.testing.reference.rules import NO_RULES, allows, company, rules_of
 from kant.testing.reference.world import Pieces, Room
 
 Score = Callable[[Room], int]
@@ -79,37 +81,64 @@ def _place_anyhow(rooms: list[Room], allowed: list[int], job: Job) -> Pieces | N
     """A place for a gang with rules, with every order of its pods and every choice of nodes tried."""
     left = [group.count for group in job.groups]
     pieces: Pieces = []
+    waiting: list[tuple[int, int]] = []
     failed: set[tuple[tuple[int, int], ...]] = set()
 
     def search() -> bool:
         if not any(left):
-            return True
+            return all(_has_company(rooms, node, job, group) for node, group in waiting)
         standing = tuple(sorted((piece[0], piece[GROUP]) for piece in pieces))
         if standing in failed:
             return False
-        for group in range(len(left)):
-            for node in allowed if left[group] else ():
-                if fits(rooms[node], job.groups[group].demand) and may_come(rooms, node, job, group):
-                    pieces.append(_put(rooms, node, job, group))
-                    left[group] -= 1
-                    if search():
-                        return True
-                    left[group] += 1
-                    piece = pieces.pop()
-                    rooms[node].change(piece, 1, job)
+        for group, node in product(range(len(left)), allowed):
+            may = left[group] and fits(rooms[node], job.groups[group].demand)
+            if not may or not may_come(rooms, node, job, group, coming(job, group, left)):
+                continue
+            waits = [] if may_come(rooms, node, job, group) else [(node, group)]
+            waiting.extend(waits)
+            pieces.append(_put(rooms, node, job, group))
+            left[group] -= 1
+            if search():
+                return True
+            left[group] += 1
+            piece = pieces.pop()
+            rooms[node].change(piece, 1, job)
+            del waiting[len(waiting) - len(waits) :]
         failed.add(standing)
         return False
 
     return pieces if search() else None
 
 
-def may_come(rooms: list[Room], at: int, job: Job, group: int) -> bool:
+def coming(job: Job, group: int, left: Sequence[int]) -> list[PodAffinity]:
+    """What the pods of a group want beside them that pods of other groups are, which do not want it and are to come."""
+    return [
+        near
+        for near in rules_of(job, group).affinity
+        if any(
+            left[other] and near.pod_class in own.classes and near not in own.affinity
+            for other, own in ((other, rules_of(job, other)) for other in range(len(left)) if other != group)
+        )
+    ]
+
+
+def may_come(rooms: list[Room], at: int, job: Job, group: int, coming: Collection[PodAffinity] = ()) -> bool:
     """Whether the rules among pods let one more pod of a group come to a node."""
     rules = rules_of(job, group)
-    if rules == NO_RULES:
-        return True
     there = [index for index, room in enumerate(rooms) if room.there]
-    return allows([(rooms[i].node, rooms[i].counts) for i in there], there.index(at), rules, rooms[at].domains)
+    where = [(rooms[i].node, rooms[i].counts) for i in there]
+    return rules == NO_RULES or allows(where, there.index(at), rules, rooms[at].domains, coming)
+
+
+def _has_company(rooms: list[Room], at: int, job: Job, group: int) -> bool:
+    """Whether a pod of a group that is on a node has beside it, apart from itself, what it wants."""
+    rules = rules_of(job, group)
+    there = [index for index, room in enumerate(rooms) if room.there]
+    where = [(rooms[i].node, rooms[i].counts) for i in there]
+    return all(
+        company(where, there.index(at), near, rooms[at].domains) > (near.pod_class in rules.classes)
+        for near in rules.affinity
+    )
 
 
 def may_stand(rooms: list[Room], job: Job, pieces: Pieces) -> bool:
@@ -119,20 +148,27 @@ def may_stand(rooms: list[Room], job: Job, pieces: Pieces) -> bool:
     rooms, wanted = [room.copy() for room in rooms], Counter[tuple[int, int]]()
     for piece in pieces:
         wanted[piece[0], piece[GROUP]] += piece[PODS]
+    waiting: list[tuple[int, int]] = []
     failed: set[tuple[tuple[tuple[int, int], int], ...]] = set()
 
     def search() -> bool:
         standing = tuple(sorted(wanted.items()))
-        if not any(wanted.values()) or standing in failed:
-            return not any(wanted.values())
+        if not any(wanted.values()):
+            return all(_has_company(rooms, node, job, group) for node, group in waiting)
+        if standing in failed:
+            return False
+        left = [sum(pods for (_, own), pods in wanted.items() if own == group) for group in range(len(job.groups))]
         for (node, group), pods in standing:
-            if pods and may_come(rooms, node, job, group):
+            if pods and may_come(rooms, node, job, group, coming(job, group, left)):
+                waits = [] if may_come(rooms, node, job, group) else [(node, group)]
+                waiting.extend(waits)
                 wanted[node, group] -= 1
                 rooms[node].counts.add(rules_of(job, group), 1)
                 if search():
                     return True
                 wanted[node, group] += 1
                 rooms[node].counts.add(rules_of(job, group), -1)
+                del waiting[len(waiting) - len(waits) :]
         failed.add(standing)
         return False
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from kant.model.job import LEVELS, Job
 from kant.model.node import Node
-from kant.model.rules import PodRules
+from kant.model.rules import PodAffinity, PodRules
 
 NO_RULES = PodRules()
 
@@ -65,8 +65,27 @@ def domain_of(node: Node, topology: str, said: Mapping[str, Mapping[str, str]]) 
     return said.get(topology, {}).get(node.name)
 
 
-def allows(there: Sequence[Where], at: int, rules: PodRules, said: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether one more pod may come to the node `there[at]`, beside all the pods that are there."""
+def company(there: Sequence[Where], at: int, near: PodAffinity, said: Mapping[str, Mapping[str, str]]) -> int:
+    """The pods of the class that an affinity wants in the domain of the node `there[at]`."""
+    own = domain_of(there[at][0], near.topology, said)
+    return sum(
+        counts.classes.get(near.pod_class, 0)
+        for node, counts in there
+        if own is not None and domain_of(node, near.topology, said) == own
+    )
+
+
+def allows(
+    there: Sequence[Where],
+    at: int,
+    rules: PodRules,
+    said: Mapping[str, Mapping[str, str]],
+    coming: Collection[PodAffinity] = (),
+) -> bool:
+    """Whether one more pod may come to the node `there[at]`, beside all the pods that are there.
+
+    What it wants beside it may be `coming`.
+    """
     node, counts = there[at]
     has = dict(node.amounts)
     if any(counts.taken.get(name, 0) + amount > has.get(name, 0) for name, amount in rules.amounts if amount):
@@ -84,10 +103,11 @@ def allows(there: Sequence[Where], at: int, rules: PodRules, said: Mapping[str, 
         own = domain_of(node, anti.topology, said)
         if own is not None and in_domains(anti.pod_class, anti.topology)[own] > anti.most:
             return False
+    nobody = not any(any(in_domains(near.pod_class, near.topology).values()) for near in rules.affinity)
     for near in rules.affinity:
-        pods, own = in_domains(near.pod_class, near.topology), domain_of(node, near.topology, said)
-        first = near.pod_class in rules.classes and not any(pods.values())
-        if own is None or not (pods[own] or first):
+        own = domain_of(node, near.topology, said)
+        first = near.pod_class in rules.classes and nobody
+        if own is None or not (company(there, at, near, said) or first or near in coming):
             return False
     for even in rules.spread:
         pods, own = in_domains(even.pod_class, even.topology), domain_of(node, even.topology, said)
