@@ -9,17 +9,31 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.core.reference_worlds import DISCIPLINES, RIGHTS, Watched
 from tests.examples import examples
 
-from kant.model.event import JobRuled, JobSubmitted, NodeSetChanged, PodsCounted, TopologyChanged
+from kant.model.event import (
+    Event,
+    JobReleased,
+    JobReserved,
+    JobRuled,
+    JobStarted,
+    JobSubmitted,
+    NodeSetChanged,
+    PodsCounted,
+    TopologyChanged,
+)
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.rules import PodAffinity, PodAntiAffinity, PodRules, TopologySpread
 from kant.model.units import FOREVER, SECOND
 from kant.queueing.requeue import Requeue
-from kant.testing import make_profile
+from kant.scheduler.profile import Profile, builtin_profile
+from kant.testing import Harness, make_profile
 from kant.testing.drawn import generator
+from kant.testing.reference.places import may_stand
+from kant.testing.reference.world import World
 
 SEEDS = st.integers(0, 10**9)
 CLASSES = ("web", "db", "!web")
@@ -98,7 +112,7 @@ def ruled_run(
     return harness
 
 
-def change(draw: np.random.Generator, harness: Watched, wide: bool) -> None:
+def change(draw: np.random.Generator, harness: Harness, wide: bool) -> None:
     """Something happens to nodes, or to what is said of pods."""
     there = list(harness.state.node_index)
     what, node = int(draw.integers(8)), str(draw.choice(there))
@@ -144,3 +158,41 @@ def test_gangs_of_several_groups_under_rules_are_placed_exactly(seed: int) -> No
 @settings(max_examples=examples(30), deadline=None)
 def test_the_victims_under_rules_of_one_node_are_those_of_the_reference(rights: str, seed: int) -> None:
     assert ruled_run(seed, rights=rights, wide=False).differences == []
+
+
+class Careful(Harness):
+    """A driver that looks at every start before it carries it out: does some order of the pods keep all rules?"""
+
+    def __init__(self, spec: ClusterSpec, profile: Profile, seed: int) -> None:
+        super().__init__(spec, profile, seed=seed, check=False)
+        self.world = World.of(spec)
+        self.broken: list[str] = []
+
+    def happen(self, event: Event) -> None:
+        if isinstance(event, JobStarted):
+            job = self.world.waiting[event.job].job
+            if not may_stand(self.world.rooms(), job, event.allocation.tolist()):
+                self.broken.append(f"{event}: {job.rules}")
+        super().happen(event)
+        if not isinstance(event, (JobReserved, JobReleased)):
+            self.world.happen(event)
+
+
+@pytest.mark.parametrize("name", ["kant", "easy", "conservative", "spread"])
+@given(seed=SEEDS)
+@settings(max_examples=examples(12), deadline=None)
+def test_no_start_of_a_shipped_profile_breaks_a_rule(name: str, seed: int) -> None:
+    """With reservations, backfilling and preemption, which the reference does not decide under such rules."""
+    draw = generator(seed)
+    spec = draw_cluster(draw)
+    harness = Careful(spec, builtin_profile(name), seed)
+    kinds = [draw_job(draw, number, 0, 2, True) for number in range(4)]
+    harness.happen(NodeSetChanged(0, "some", tuple(node.name for node in spec.nodes if draw.integers(2))))
+    for number in range(14):
+        change(draw, harness, True)
+        kind = kinds[int(draw.integers(4))]
+        job = replace(kind, id=f"j{number}", submit=harness.now, estimate=int(draw.choice([-1, 60, 300])) * SECOND)
+        runtime = int(draw.choice([40, 200, 2000])) * SECOND
+        harness.run([JobSubmitted(harness.now, job, runtime)], until=harness.now + int(draw.integers(400)) * SECOND)
+        harness.state.check()
+    assert harness.broken == []
