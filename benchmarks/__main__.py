@@ -32,6 +32,7 @@ MODULES = (
     "timeline",
     "backfill",
     "serving",
+    "prefix",
     "steps",
     "sweep",
 )

@@ -16,6 +16,7 @@ from kant.serving.columns import Table, Times
 from kant.serving.engine import FOREVER, Engine, EngineSettings
 from kant.serving.layers import interrupt
 from kant.serving.policy import Job, Policy
+from kant.serving.prefix_index import block_tokens
 from kant.serving.requests import Requests
 from kant.serving.router import RoundRobin
 from kant.serving.routing import HOLD, TICK_S, Incoming, Overtaking, Router, decide
@@ -45,6 +46,8 @@ class Fleet:
     """Prompt and predicted output of each request."""
     predicted: list[Times] = field(default_factory=list)
     """What is predicted of the requests of each engine, by its own numbers."""
+    cached: list[Table] = field(default_factory=list)
+    """How many tokens of each the router thinks were cached there."""
     observed: list[ObservedSite] = field(default_factory=list)
     held: deque[int] = field(default_factory=deque)
     """Requests that the router holds, in order."""
@@ -59,14 +62,17 @@ class Fleet:
         def predicted(k: int) -> Callable[[], Times]:
             return lambda: self.predicted[k]
 
-        return [EngineSite(engine, predicted(k), k) for k, engine in enumerate(self.engines)]
+        def cached(k: int) -> Callable[[], Table] | None:
+            return (lambda: self.cached[k]) if self.router.prefixes else None
+
+        return [EngineSite(engine, predicted(k), k, cached(k)) for k, engine in enumerate(self.engines)]
 
     def come(self, i: int, now: float, sites: Sequence[Site]) -> None:
         """Request `i` comes now: it is routed, unless it may not overtake one that is held, or the router holds it."""
         overtaking = Overtaking(self.router)
         for held in self.held:
             overtaking.held(self.sizes[held])
-        if not (overtaking.may_ask(self.sizes[i]) and self._route(i, now, sites)):
+        if not (overtaking.may_ask(self.sizes[i]) and self.route(i, now, sites)):
             self.held.append(i)
 
     def ask_again(self, now: float, sites: Sequence[Site]) -> None:
@@ -74,19 +80,21 @@ class Fleet:
         overtaking = Overtaking(self.router)
         self.asked = self.over()
         for i in list(self.held):
-            if overtaking.may_ask(self.sizes[i]) and self._route(i, now, sites):
+            if overtaking.may_ask(self.sizes[i]) and self.route(i, now, sites):
                 self.held.remove(i)
             else:
                 overtaking.held(self.sizes[i])
 
-    def _route(self, i: int, now: float, sites: Sequence[Site]) -> bool:
+    def route(self, i: int, now: float, sites: Sequence[Site]) -> bool:
         """Ask the router about a request; False where it holds it."""
-        k = 0
-        if len(sites) > 1 or self.router.holds:
-            self._observe()
-            k = decide(self.router, self.incoming(i, now), sites, self.draw)
+        if len(sites) == 1 and not self.router.holds:
+            self.add(i, now, sites[0].number)
+            return True
+        self._observe()
+        request = self.incoming(i, now)
+        k = decide(self.router, request, sites, self.draw)
         if k != HOLD:
-            self.add(i, now, k)
+            self.add(i, now, sites[k].number, self.router.sent(request, sites[k]))
         return k != HOLD
 
     def over(self) -> int:
@@ -95,8 +103,15 @@ class Fleet:
 
     def incoming(self, i: int, now: float) -> Incoming:
         """Request `i` as a router sees it."""
-        requests = self.requests
-        return Incoming(now, int(requests.prompt[i]), float(requests.predicted[i]), int(requests.program[i]))
+        requests, settings = self.requests, self.engines[0].settings
+        blocks: list[int] = []
+        per = block_tokens(settings.block_size)
+        if self.router.prefixes and settings.prefix_cache:
+            each = per // settings.block_size
+            blocks = requests.contents(i, settings.block_size)[each - 1 :: each].tolist()
+        return Incoming(
+            now, int(requests.prompt[i]), float(requests.predicted[i]), int(requests.program[i]), blocks, per
+        )
 
     def _observe(self) -> None:
         """Let the observed sites see what their engines have said so far."""
@@ -109,8 +124,8 @@ class Fleet:
                 else:
                     site.said(i, int(row[c.DONE]))
 
-    def add(self, i: int, now: float, k: int) -> None:
-        """Send request `i` to engine `k`."""
+    def add(self, i: int, now: float, k: int, cached: int = 0) -> None:
+        """Send request `i` to engine `k`, which is thought to have `cached` tokens of its prompt."""
         requests = self.requests
         prompt, predicted, program = int(requests.prompt[i]), float(requests.predicted[i]), int(requests.program[i])
         engine = self.engines[k]
@@ -122,11 +137,13 @@ class Fleet:
         self.origin[k].append(i)
         if len(self.origin[k]) > len(self.predicted[k]):
             self.predicted[k] = np.concatenate([self.predicted[k], np.zeros(len(self.predicted[k]) + 16)])
+            self.cached[k] = np.concatenate([self.cached[k], np.zeros(len(self.cached[k]) + 16, dtype=np.int64)])
         self.predicted[k][len(self.origin[k]) - 1] = predicted
+        self.cached[k][len(self.origin[k]) - 1] = cached
         self.where[i] = k
         self.number[i] = engine.add(now, prompt, int(requests.output[i]), priority, contents)
         if self.observed:
-            self.observed[k].send(i, prompt, predicted)
+            self.observed[k].send(i, prompt, predicted, cached)
         if self.policy.layers and engine.state[c.PLANNED]:
             interrupt(engine, int(self.number[i]), now, self.policy.layers)
 
@@ -184,6 +201,7 @@ def new_fleet(
         np.random.Generator(np.random.PCG64(seed)),
         (requests.prompt + requests.predicted).tolist(),
         [np.zeros(0) for _ in range(engines)],
+        [np.zeros(0, dtype=np.int64) for _ in range(engines)],
         [ObservedSite(settings, k) for k in range(engines)] if observed else [],
     )
 

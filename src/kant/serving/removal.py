@@ -103,7 +103,9 @@ class _Absence:
 
     def _send(self, i: int, now: float) -> None:
         fleet = self.fleet
-        fleet.add(i, now, self.open[decide(fleet.router, fleet.incoming(i, now), self.open, fleet.draw)].number)
+        request = fleet.incoming(i, now)
+        site = self.open[decide(fleet.router, request, self.open, fleet.draw)]
+        fleet.add(i, now, site.number, fleet.router.sent(request, site))
 
     def _close(self, now: float) -> None:
         self.open = self.open[:-1]
@@ -126,5 +128,6 @@ class _Absence:
         fleet.engines.append(Engine(fleet.engines[0].settings))
         fleet.origin.append([])
         fleet.predicted.append(np.zeros(0))
+        fleet.cached.append(np.zeros(0, dtype=np.int64))
         self.driven.append(fleet.engines[-1])
         self.open.append(fleet.sites()[-1])

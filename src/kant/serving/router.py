@@ -16,6 +16,7 @@ from kant.model.taxonomy import Tags, tagged
 from kant.serving import columns as c
 from kant.serving.impact import Impact
 from kant.serving.learned import Intelligent
+from kant.serving.prefix import PrefixAware
 from kant.serving.routing import LAST, PROGRAMS, ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Site
 
@@ -176,6 +177,7 @@ ROUTERS: dict[str, Callable[[], Router]] = {
     "program-affinity": ProgramAffinity,
     "block": Block,
     "impact": Impact,
+    "prefix": PrefixAware,
     "intelligent": Intelligent,
 }
 

@@ -36,6 +36,18 @@ class Incoming:
     prompt: int
     predicted: float
     program: int
+    blocks: Sequence[int] = ()
+    """The chain of hashes of its prompt's blocks (`kant.serving.prefix_index`), for routers that ask for it."""
+
+    block_tokens: float = 0.0
+    """Tokens of the prompt in each of these."""
+
+    adapter: bool = False
+    """Whether the first of these names an adapter of the model, which is no part of the prompt."""
+
+    def cached(self, had: int) -> int:
+        """Tokens of the prompt that an engine has which has so many of its blocks; the last is always computed."""
+        return max(0, min(int((had - self.adapter) * self.block_tokens), self.prompt - 1))
 
 
 ROUTES: Tags = {
@@ -64,9 +76,20 @@ class Router(ABC):
     overtaken: ClassVar[bool] = False
     """Whether smaller requests go before one that it holds; if not, those behind wait too."""
 
+    prefixes: ClassVar[bool] = False
+    """Whether it asks for the blocks of prompts."""
+
     @abstractmethod
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         """The place among `sites` of the engine that gets the request, or HOLD to be asked again a little later."""
+
+    def sent(self, request: Incoming, site: Site) -> int:
+        """A request goes to an engine; returns how many tokens of its prompt that is thought to have computed."""
+        return 0
+
+    def forget(self, number: int) -> None:
+        """An engine has lost what it had: it has restarted, or is gone."""
+        del number  # most routers remember nothing of engines
 
 
 @dataclass(slots=True)

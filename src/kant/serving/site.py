@@ -20,11 +20,15 @@ from kant.serving.engine import Engine, EngineSettings
 
 @dataclass(slots=True)
 class Sent:
-    """A request that an engine has: tokens of its prompt, of its output so far, and of its output as predicted."""
+    """A request that an engine has: tokens of its prompt, of its output so far, and of its output as predicted.
+
+    `cached` tokens of its prompt are thought to be in the engine's prefix cache.
+    """
 
     prompt: int
     predicted: float
     done: int = 0
+    cached: int = 0
 
     @property
     def tokens(self) -> int:
@@ -57,6 +61,10 @@ class Site(Protocol):
         """Tokens that are still to be computed before everybody decodes."""
         ...
 
+    def under_way_ms(self, now: float) -> float:
+        """Milliseconds until the step under way ends, 0 where that cannot be known; its tokens are not pending."""
+        ...
+
     def freeness(self) -> float:
         """Llumnix's load, larger for less: free KV less what waits, for each request that runs."""
         ...
@@ -72,11 +80,15 @@ class Site(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineSite:
-    """An engine of the simulator, and what is predicted of the output of each of its requests."""
+    """An engine of the simulator, and what is predicted of the output of each of its requests.
+
+    `cached` says of each how many tokens of its prompt were thought to be in the prefix cache.
+    """
 
     engine: Engine
     predicted: Callable[[], Times]
     number: int = 0
+    cached: Callable[[], Table] | None = None
 
     @property
     def settings(self) -> EngineSettings:
@@ -101,7 +113,14 @@ class EngineSite:
         left = 0
         for rows in self._rows():
             left += int((rows[:, c.PROMPT] + rows[:, c.DONE] - rows[:, c.COMPUTED]).sum())
+        if self.cached is not None:
+            engine = self.engine
+            left -= int(self.cached()[engine.waiting[: engine.state[c.WAITS]]].sum())
         return left
+
+    def under_way_ms(self, now: float) -> float:
+        engine = self.engine
+        return max(0.0, float(engine.clock[c.END]) - now) * 1e3 if engine.state[c.PLANNED] else 0.0
 
     def freeness(self) -> float:
         engine = self.engine
@@ -147,6 +166,9 @@ class ObservedSite:
     def pending_prefill(self) -> int:
         return self._unbegun
 
+    def under_way_ms(self, now: float) -> float:
+        return 0.0  # a request counts as pending here until its first token is seen
+
     def freeness(self) -> float:
         free = self.settings.tokens - self._blocks * self.settings.block_size - self._unbegun - self.other_tokens
         return free / max(1, self._begun + self.other_requests)
@@ -157,11 +179,11 @@ class ObservedSite:
         predicted = np.array([s.predicted for s in sent], dtype=np.float64)
         return np.array(prompt, dtype=np.int64), np.array(done, dtype=np.int64), predicted
 
-    def send(self, key: int, prompt: int, predicted: float) -> None:
+    def send(self, key: int, prompt: int, predicted: float, cached: int = 0) -> None:
         """A request has been sent."""
-        self.live[key] = Sent(prompt, predicted)
+        self.live[key] = Sent(prompt, predicted, cached=cached)
         self._tokens += prompt
-        self._unbegun += prompt
+        self._unbegun += prompt - cached
 
     def said(self, key: int, done: int) -> None:
         """A request has so many tokens of its output now; never fewer than before."""
@@ -169,7 +191,7 @@ class ObservedSite:
         if done <= sent.done:
             return
         if sent.done == 0:
-            self._unbegun -= sent.prompt
+            self._unbegun -= sent.prompt - sent.cached
             self._begun += 1
         else:
             self._blocks -= self._held(sent)
@@ -185,7 +207,7 @@ class ObservedSite:
             self._begun -= 1
             self._blocks -= self._held(sent)
         else:
-            self._unbegun -= sent.prompt
+            self._unbegun -= sent.prompt - sent.cached
         return sent
 
     def _held(self, sent: Sent) -> int:
