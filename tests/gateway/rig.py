@@ -70,8 +70,14 @@ def start_mocks(count: int, *flags: str) -> list[Mock]:
     return [Mock(p, p.stdout.readline().split()[0]) for p in processes if p.stdout is not None]
 
 
-def dispatcher(urls: Sequence[str], policy: str = "fcfs", router: str = "round-robin", **limits: int) -> Dispatcher:
-    return Dispatcher(list(urls), SETTINGS, policy_named(policy), router_named(router), Limits(**limits))
+def dispatcher(
+    urls: Sequence[str],
+    policy: str = "fcfs",
+    router: str = "round-robin",
+    settings: EngineSettings = SETTINGS,
+    **limits: int,
+) -> Dispatcher:
+    return Dispatcher(list(urls), settings, policy_named(policy), router_named(router), Limits(**limits))
 
 
 @asynccontextmanager
@@ -106,11 +112,12 @@ class Client:
 
 
 async def stream(
-    session: aiohttp.ClientSession, url: str, prompt: int, output: int, client: Client, **more: object
+    session: aiohttp.ClientSession, url: str, prompt: int | list[int], output: int, client: Client, **more: object
 ) -> None:
-    """Ask for so many tokens and count them as they come."""
+    """Ask for so many tokens and count them as they come; the prompt is some token ids, or so many that are equal."""
     headers = more.pop("headers", None)
-    body = {"model": "llama-3-8b", "prompt": [7] * prompt, "max_tokens": output, "stream": True, **more}
+    tokens = [7] * prompt if isinstance(prompt, int) else prompt
+    body = {"model": "llama-3-8b", "prompt": tokens, "max_tokens": output, "stream": True, **more}
     try:
         async with session.post(url + "/v1/completions", json=body, headers=headers) as answer:  # type: ignore[arg-type]
             client.status = answer.status
@@ -155,7 +162,7 @@ class Conductor:
             )
         )
 
-    async def send(self, prompt: int, output: int, **more: object) -> list[int]:
+    async def send(self, prompt: int | list[int], output: int, **more: object) -> list[int]:
         """Send a request; returns how many requests each engine has had, once one of them has it."""
         client = Client()
         self.clients.append(client)

@@ -161,7 +161,7 @@ def test_metrics_of_vllm_and_of_sglang_are_read() -> None:
     assert read_metrics(SGLANG) == Scraped(5, 1, 0.5, 0, 100, 64)
     assert read_metrics(VLLM.replace("kv_cache", "gpu_cache")) == Scraped(7, 2, 0.5, 9, 1234, 16)
     assert read_metrics("python_info 1") is None
-    assert read_models(b'{"data":[{"id":"a"},{"id":"b"}]}') == {"a", "b"}
+    assert read_models(b'{"data":[{"id":"a"},{"id":"b","parent":"a"}]}') == ({"a", "b"}, {"b"})
     assert read_models(b'{"data":3}') is None
 
 

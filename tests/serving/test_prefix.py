@@ -13,7 +13,7 @@ from kant.serving.fleet import simulate
 from kant.serving.generate import arrivals, lognormal
 from kant.serving.latency import latency_model
 from kant.serving.prefix import PrefixAware
-from kant.serving.prefix_index import BLOCK_TOKENS, BYTES, PrefixIndex, text_chain, token_chain
+from kant.serving.prefix_index import BLOCK_TOKENS, BYTES, PrefixIndex, chain
 from kant.serving.requests import Requests
 from kant.serving.router import router_named
 from kant.serving.routing import Incoming
@@ -58,8 +58,8 @@ class Plain:
         return found
 
 
-def chain(prompt: list[int]) -> list[int]:
-    return token_chain([token for token in prompt for _ in range(BLOCK_TOKENS)], "m")
+def blocks_of(prompt: list[int]) -> list[int]:
+    return chain([token for token in prompt for _ in range(BLOCK_TOKENS)], "m", BLOCK_TOKENS)
 
 
 @given(EVENTS, st.integers(1, 6), PROMPTS)
@@ -69,10 +69,10 @@ def test_the_index_is_bounded_lru_and_matches_true_prefixes_only(
     index, plain = PrefixIndex(), Plain(most)
     for what, number, prompt in events:
         if what == "add":
-            index.add(number, chain(prompt), most)
+            index.add(number, blocks_of(prompt), most)
             plain.add(number, prompt)
         elif what == "remove":
-            index.remove(number, chain(prompt)[-1:])
+            index.remove(number, blocks_of(prompt)[-1:])
             if prompt and tuple(prompt) in plain.had.get(number, []):
                 plain.had[number].remove(tuple(prompt))
         else:
@@ -80,8 +80,8 @@ def test_the_index_is_bounded_lru_and_matches_true_prefixes_only(
             plain.had.pop(number, None)
         for each in range(4):
             assert index.size(each) == len(plain.had.get(each, [])) <= most
-        assert index.match(chain(prompt)) == plain.match(prompt)
-    assert index.match(chain(asked)) == plain.match(asked)
+        assert index.match(blocks_of(prompt)) == plain.match(prompt)
+    assert index.match(blocks_of(asked)) == plain.match(asked)
     assert index.evicted == plain.evicted
 
 
@@ -89,10 +89,10 @@ def test_the_index_is_bounded_lru_and_matches_true_prefixes_only(
 def test_chains_agree_exactly_as_far_as_their_texts_do(a: str, b: str, shared: int) -> None:
     b = a[:shared] + b
     common = next((k for k, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    one, other = text_chain(a, "m"), text_chain(b, "m")
+    one, other = chain(a, "m", BYTES), chain(b, "m", BYTES)
     alike = next((k for k, (x, y) in enumerate(zip(one, other, strict=False)) if x != y), min(len(one), len(other)))
     assert alike == common // BYTES
-    assert not set(text_chain(a, "m")) & set(text_chain(a, "an adapter"))
+    assert not set(chain(a, "m", BYTES)) & set(chain(a, "an adapter", BYTES))
 
 
 def incoming(blocks: list[int], prompt: int, program: int = -1, adapter: bool = False) -> Incoming:
@@ -101,7 +101,7 @@ def incoming(blocks: list[int], prompt: int, program: int = -1, adapter: bool = 
 
 def test_a_prefix_is_followed_until_that_costs_more_than_to_compute_it_elsewhere() -> None:
     sites = [ObservedSite(SETTINGS, k) for k in (3, 5)]
-    router, blocks = PrefixAware(), token_chain(list(range(4096)), "m")
+    router, blocks = PrefixAware(), chain(range(4096), "m", BLOCK_TOKENS)
     first = router.choose(incoming(blocks, 4100), sites, DRAW)
     assert router.sent(incoming(blocks, 4100), sites[first]) == 0
     for _ in range(20):
@@ -127,7 +127,7 @@ def test_an_adapter_goes_where_it_is_loaded_and_is_no_part_of_the_prompt() -> No
 
 def test_a_program_stays_among_engines_that_have_its_beginning() -> None:
     sites = [ObservedSite(SETTINGS, k) for k in range(6)]
-    router, blocks = PrefixAware(), token_chain(list(range(128)), "m")
+    router, blocks = PrefixAware(), chain(range(128), "m", BLOCK_TOKENS)
     for site in sites:
         router.sent(incoming(blocks, 130), site)
     router.sent(incoming(blocks, 130, program=7), sites[4])

@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from kant.serving.prefix_index import BLOCK_TOKENS, BYTES, chain
+
 GENERATES = ("/v1/completions", "/v1/chat/completions")
 """Paths whose answers are generated token by token."""
 
@@ -65,6 +67,21 @@ class Ask:
     def prompt(self, bytes_per_token: float) -> int:
         """Tokens of the prompt, at least one."""
         return max(1, self.ids + round(len(self.text) / bytes_per_token))
+
+    def blocks(self, adapter: str, bytes_per_token: float) -> tuple[list[int], float]:
+        """The chain of hashes of its prompt's blocks, and how many tokens each has.
+
+        The first names the adapter, if there is one. What else engines put before a prompt or keep apart tells chains
+        apart: tools, and vLLM's `cache_salt`.
+        """
+        apart = {name: self.fields[name] for name in ("cache_salt", "tools") if self.fields.get(name)}
+        root = repr((adapter, apart)) if adapter or apart else ""
+        prompt = self.fields.get("prompt", self.fields.get("input"))
+        if self.ids and isinstance(prompt, list) and all(isinstance(token, int) for token in prompt):
+            found, tokens = chain(prompt, root, BLOCK_TOKENS), float(BLOCK_TOKENS)
+        else:
+            found, tokens = chain(self.text, root, BYTES), BYTES / bytes_per_token
+        return ([hash(adapter), *found] if adapter else found), tokens
 
     def yield_to(self, priority: int) -> None:
         """Have this priority, lower first, unless the client asks for a less urgent one; the engine is told the same.

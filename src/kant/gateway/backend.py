@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -28,6 +28,8 @@ class Backend:
     """Whether whoever runs it takes it away: it gets no new requests, and is gone when it has none."""
     gone: bool = False
     models: frozenset[str] | None = None
+    adapters: frozenset[str] = frozenset()
+    """Those of its models that are adapters of another."""
     scraped: Scraped = field(default_factory=Scraped)
     rows: dict[int, Placement] = field(default_factory=dict)
     """Its requests, by their rows."""
@@ -80,6 +82,11 @@ class Placement:
     program: int
     priority: float
     backend: Backend | None = None
+    blocks: Sequence[int] = ()
+    """The chain of hashes of its prompt, where the router asks for it."""
+    block_tokens: float = 0.0
+    adapter: bool = False
+    """Whether the first of these is its adapter."""
     without: frozenset[int] = frozenset()
     placed: asyncio.Future[None] | None = None
     over: bool = False

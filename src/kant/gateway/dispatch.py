@@ -109,7 +109,12 @@ class Dispatcher:
         self.book.requests[row, c.PROMPT] = prompt
         priority = self.policy.arrived(self.book, Job(prompt, said, ask.priority, program, self.now - self.began), row)
         self.count += 1
-        return Placement(row, self.count, ask, prompt, predicted, program, priority)
+        placed = Placement(row, self.count, ask, prompt, predicted, program, priority)
+        if self.router.prefixes and self.settings.prefix_cache:
+            placed.adapter = any(ask.model in backend.adapters for backend in self.backends)
+            adapter = ask.model if placed.adapter else ""
+            placed.blocks, placed.block_tokens = ask.blocks(adapter, self.bytes_per_token)
+        return placed
 
     def _program(self, name: str) -> int:
         """A number for a program; the one that has not called for longest is forgotten where there are too many."""
@@ -182,18 +187,30 @@ class Dispatcher:
         backends = list(self._open(placed))
         if not backends:
             return False
-        incoming = Incoming(self.now, placed.prompt, placed.predicted, placed.program)
-        k = decide(self.router, incoming, [backend.site for backend in backends], self.draw)
+        k = decide(self.router, self._incoming(placed), [backend.site for backend in backends], self.draw)
         if k == HOLD:
             return False
-        placed.backend = backend = backends[k]
-        backend.rows[placed.row] = placed
+        backend = backends[k]
+        self._send(placed, backend)
         self.sent += 1
         placed.sent = self.sent
         if backend.health.ejected:
             placed.tests = backend.health.tested = True
-        backend.site.send(placed.row, placed.prompt, placed.predicted)
         return True
+
+    def _incoming(self, placed: Placement) -> Incoming:
+        """A request as the router sees it."""
+        return Incoming(
+            self.now, placed.prompt, placed.predicted, placed.program, placed.blocks, placed.block_tokens,
+            placed.adapter,
+        )  # fmt: skip
+
+    def _send(self, placed: Placement, backend: Backend) -> None:
+        """A request goes to a backend."""
+        placed.backend = backend
+        backend.rows[placed.row] = placed
+        cached = self.router.sent(self._incoming(placed), backend.site)
+        backend.site.send(placed.row, placed.prompt, placed.predicted, cached)
 
     def ask_again(self) -> None:
         """Place who is held, in order of priority, until one of them must still wait; each model has its own queue."""
@@ -222,9 +239,7 @@ class Dispatcher:
             self._tested(placed, placed.backend)
         placed.backend.rows.pop(placed.row)
         sent = placed.backend.site.end(placed.row)
-        placed.backend = other
-        other.rows[placed.row] = placed
-        other.site.send(placed.row, placed.prompt, placed.predicted)
+        self._send(placed, other)
         other.site.said(placed.row, sent.done)
 
     def said(self, placed: Placement, done: int) -> None:
@@ -337,11 +352,14 @@ class Dispatcher:
         """Forget backends that leave, have nothing, and are not named any more."""
         for backend in self.backends:
             backend.gone = backend.leaving and not backend.rows and backend.url not in self.addresses
+            if backend.gone:
+                self.router.forget(backend.number)
         self.backends = [backend for backend in self.backends if not backend.gone]
 
     def unreachable(self, backend: Backend) -> None:
         """No connection to a backend can be opened: it gets nothing until a look finds it; what it has goes on."""
         backend.up = False
+        self.router.forget(backend.number)  # it may come back with an empty cache
         self._watch_panic()
 
     def lost(self, backend: Backend) -> None:

@@ -36,7 +36,9 @@ async def _look(backend: Backend, session: aiohttp.ClientSession) -> None:
     timeout = aiohttp.ClientTimeout(total=LOOK_S)
     if backend.models is None:
         async with session.get(backend.url + "/v1/models", timeout=timeout) as answer:
-            backend.models = read_models(await answer.content.read(1 << 20)) if answer.status == 200 else None
+            found = read_models(await answer.content.read(1 << 20)) if answer.status == 200 else None
+            if found is not None:
+                backend.models, backend.adapters = found
     before = _own(backend)
     async with session.get(backend.url + "/metrics", timeout=timeout) as answer:
         text = (await answer.content.read(8 << 20)).decode("utf-8", "replace")

@@ -21,8 +21,12 @@ from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.engine import FOREVER, Engine, EngineSettings
 from kant.serving.policy import Job, Policy
+from kant.serving.prefix_index import chain
 
 WORD = " tok"
+CONTENTS = (1 << 62) - 1
+"""Contents are numbers from 0 on."""
+
 OUTPUT = 16
 """Tokens of an answer to a request that does not say; OpenAI's default."""
 
@@ -129,12 +133,21 @@ class MockEngine:
         except InputError as error:
             raise RefusedError(400, str(error), "BadRequestError") from None
         priority = self.policy.arrived(engine, Job(prompt, float(output), ask.priority, -1, now), engine.count)
-        call = _Call(engine.add(now, prompt, output, priority), ask, prompt, output)
+        call = _Call(engine.add(now, prompt, output, priority, self._contents(ask)), ask, prompt, output)
         self.calls[call.row] = call
         self.latest = ask.fields
         self.count += 1
         self.came.set()
         return call
+
+    def _contents(self, ask: Ask) -> list[int]:
+        """A number for each full block of a prompt: the prefix cache is keyed as vLLM's, by all that comes before."""
+        size = self.engine.settings.block_size
+        tokens = ask.fields.get("prompt")
+        return [
+            block & CONTENTS
+            for block in (chain(tokens, "", size) if isinstance(tokens, list) else chain(ask.text, "", 4 * size))
+        ]
 
     def _leave(self, call: _Call) -> None:
         """The answer is whole, or its client has gone."""
@@ -224,6 +237,8 @@ class MockEngine:
             f"vllm:num_requests_waiting{label} {state[c.WAITS]}",
             f"vllm:kv_cache_usage_perc{label} {1 - state[c.FREE] / usable}",
             f"vllm:num_preemptions_total{label} {state[c.PREEMPTIONS]}",
+            f"vllm:prefix_cache_queries_total{label} {state[c.LOOKED_UP]}",
+            f"vllm:prefix_cache_hits_total{label} {state[c.HITS]}",
             f'vllm:cache_config_info{{block_size="{settings.block_size}",num_gpu_blocks="{settings.num_blocks}"}} 1',
         ]
         return web.Response(text="\n".join(lines) + "\n")

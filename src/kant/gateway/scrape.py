@@ -91,15 +91,17 @@ def _whole(text: str | None) -> int:
 
 class _Model(msgspec.Struct):
     id: str
+    parent: str | None = None
 
 
 class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-def read_models(body: bytes) -> frozenset[str] | None:
-    """The ids of `/v1/models`; None where it is not such an answer."""
+def read_models(body: bytes) -> tuple[frozenset[str], frozenset[str]] | None:
+    """The ids of `/v1/models`, and those that have a `parent`: adapters. None where it is not such an answer."""
     try:
-        return frozenset(model.id for model in msgspec.json.decode(body, type=_Models).data)
+        models = msgspec.json.decode(body, type=_Models).data
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+    return frozenset(model.id for model in models), frozenset(model.id for model in models if model.parent)

@@ -23,26 +23,17 @@ def block_tokens(block_size: int) -> int:
     return block_size * max(1, BLOCK_TOKENS // block_size)
 
 
-def text_chain(text: str, root: str) -> list[int]:
-    """The hash of each full block of a text; prompts of different roots (models, adapters) share nothing.
+def chain(content: Sequence[int] | str, root: str, size: int) -> list[int]:
+    """The hash of each `size` tokens (of a text: characters); contents of different roots share nothing.
 
     Python's keyed hash is used, so that no client can craft two prompts that are taken for one.
     """
     found: list[int] = []
     before = hash(root)
-    for end in range(BYTES, len(text) + 1, BYTES):
-        before = hash((before, text[end - BYTES : end]))
+    for end in range(size, len(content) + 1, size):
+        piece = content[end - size : end]
+        before = hash((before, piece if isinstance(piece, str) else tuple(piece)))
         found.append(before)
-    return found
-
-
-def token_chain(tokens: Sequence[int], root: str, before: int | None = None) -> list[int]:
-    """The hash of each full block of token ids; `before` is that of the block that they follow."""
-    found: list[int] = []
-    last = hash(root) if before is None else before
-    for end in range(BLOCK_TOKENS, len(tokens) + 1, BLOCK_TOKENS):
-        last = hash((last, tuple(tokens[end - BLOCK_TOKENS : end])))
-        found.append(last)
     return found
 
 
