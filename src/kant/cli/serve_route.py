@@ -29,6 +29,13 @@ EjectAfter = Annotated[
     int, Parameter(help="Failed answers in a row that eject a backend for a while. 0: never.", converter=whole)
 ]
 EjectSeconds = Annotated[float, Parameter(help="Seconds of its first ejection; each further one takes twice as long.")]
+EventsPort = Annotated[
+    int | None,
+    Parameter(
+        "--kv-events", help="Follow KV events at this port of each backend, for --router prefix.",
+        converter=whole,
+    ),
+]  # fmt: skip
 TieSeed = Annotated[
     int | None,
     Parameter(
@@ -64,6 +71,19 @@ def _ejection(after: int, seconds: float) -> Ejection:
 
     base = _seconds("--eject-s", seconds, 0.001)
     return Ejection(_count("--eject-after", after, 0, 1 << 20), base, max(base, MOST_EJECTED_S))
+
+
+def _events(port: int | None, router: str) -> int | None:
+    """The port of KV events; raises InputError where nothing could be done with them."""
+    if port is None:
+        return None
+    if router != "prefix":
+        raise InputError("--kv-events", "--router prefix, which reads them", router)
+    with needs("kv-events"):
+        import zmq
+
+        del zmq
+    return _count("--kv-events", port, 1, 65535)
 
 
 def _log() -> logging.Logger:
@@ -108,6 +128,7 @@ def route(
     eject_after: EjectAfter = 3,
     eject_s: EjectSeconds = 10.0,
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
+    kv_events: EventsPort = None,
     drain_s: Annotated[float, Parameter(help="Seconds that requests in flight have at the end.")] = 60.0,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
@@ -135,7 +156,12 @@ def route(
     proxy_options = ProxyOptions(_count("--retries", retries, 0, 100), _seconds("--hold-s", hold_s, 0.001), timeouts)
     ejection = _ejection(eject_after, eject_s)
     options = ServerOptions(
-        listen, operators, share_port, _seconds("--scrape-s", scrape_s, 0.05), _seconds("--drain-s", drain_s, 0.0)
+        listen,
+        operators,
+        share_port,
+        _seconds("--scrape-s", scrape_s, 0.05),
+        _seconds("--drain-s", drain_s, 0.0),
+        _events(kv_events, router),
     )
     address(listen, "--listen")
     chosen, choice = policy_named(policy), router_named(router)
@@ -172,6 +198,7 @@ def pick(
     eject_after: EjectAfter = 3,
     eject_s: EjectSeconds = 10.0,
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
+    kv_events: EventsPort = None,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
     seed: TieSeed = None,
@@ -193,12 +220,13 @@ def pick(
     limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
     _seconds("--hold-s", hold_s, 0.001)
     _seconds("--scrape-s", scrape_s, 0.05)
+    events = _events(kv_events, router)
     host = address(listen, "--listen")[0]
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
 
     def make() -> PickerServer:
         dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, ejection=_ejection(eject_after, eject_s))
-        return PickerServer(dispatcher, listen, hold_s, scrape_s, source)
+        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events)
 
     def ready(server: PickerServer) -> None:
         number = len(server.dispatcher.backends)

@@ -281,9 +281,16 @@ class PickerServer:
     """`async with PickerServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
 
     def __init__(
-        self, dispatcher: Dispatcher, listen: str, hold_s: float, scrape_s: float, source: Source | None = None
+        self,
+        dispatcher: Dispatcher,
+        listen: str,
+        hold_s: float,
+        scrape_s: float,
+        source: Source | None = None,
+        events_port: int | None = None,
     ) -> None:
         self.dispatcher, self.listen, self.scrape_s, self.source = dispatcher, listen, scrape_s, source
+        self.events_port = events_port
         self.picker = Picker(dispatcher, hold_s)
         self.port = 0
 
@@ -307,7 +314,7 @@ class PickerServer:
             raise InputError("--listen", "an address that is free", self.listen) from None
         await self.server.start()
         self.session = aiohttp.ClientSession()
-        self.backends = Backends(self.dispatcher, self.session, self.scrape_s, self.source)
+        self.backends = Backends(self.dispatcher, self.session, self.scrape_s, self.source, self.events_port)
         try:
             await self.backends.open()
         except BaseException:

@@ -38,6 +38,8 @@ class ServerOptions:
     share_port: bool = False
     scrape_s: float = 1.0
     drain_s: float = 60.0
+    events_port: int | None = None
+    """Where each backend publishes its KV events, on its own host."""
 
 
 def address(text: str, option: str) -> tuple[str, int]:
@@ -68,7 +70,9 @@ class RouterServer:
     async def __aenter__(self) -> RouterServer:
         self.session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
         self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters())
-        self.backends = Backends(self.dispatcher, self.session, self.options.scrape_s, self.source)
+        self.backends = Backends(
+            self.dispatcher, self.session, self.options.scrape_s, self.source, self.options.events_port
+        )
         try:
             await self.backends.open()
             shared = self.options.share_port

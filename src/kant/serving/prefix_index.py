@@ -23,13 +23,15 @@ def block_tokens(block_size: int) -> int:
     return block_size * max(1, BLOCK_TOKENS // block_size)
 
 
-def chain(content: Sequence[int] | str, root: str, size: int) -> list[int]:
+def chain(content: Sequence[int] | str, root: str, size: int, after: int | None = None) -> list[int]:
     """The hash of each `size` tokens (of a text: characters); contents of different roots share nothing.
+
+    With `after` the content follows the block of that hash.
 
     Python's keyed hash is used, so that no client can craft two prompts that are taken for one.
     """
     found: list[int] = []
-    before = hash(root)
+    before = hash(root) if after is None else after
     for end in range(size, len(content) + 1, size):
         piece = content[end - size : end]
         before = hash((before, piece if isinstance(piece, str) else tuple(piece)))

@@ -1,0 +1,148 @@
+"""What engines say of their prefix caches: the KV events of vLLM and SGLang, over ZMQ.
+
+Both publish batches of arrays in msgpack (vllm/distributed/kv_events.py, 0.32; SGLang has the same): which blocks of
+tokens were stored after which, and which were removed. The tokens are in the events, so the blocks are hashed again as
+the router hashes prompts of token ids, and the index has what the engine has. Of prompts of text the router knows no
+tokens; for those, and for adapters, which events name by a number of the engine's own, what was sent still counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from kant.live.logs import log_event
+from kant.serving.prefix_index import BLOCK_TOKENS, PrefixIndex, chain
+
+if TYPE_CHECKING:
+    from kant.gateway.backend import Backend
+
+log = logging.getLogger("kant.gateway")
+
+ON_GPU = (None, "GPU")
+"""The medium of blocks that count; what lies in host memory does not."""
+
+Name = int | bytes
+"""What an engine calls a block."""
+
+
+class BlockStored(msgspec.Struct, array_like=True, tag=True):
+    """Blocks of tokens, one after the other, behind a block that is known already."""
+
+    block_hashes: list[Name]
+    parent_block_hash: Name | None
+    token_ids: list[int]
+    block_size: int
+    lora_id: int | None = None
+    medium: str | None = None
+
+
+class BlockRemoved(msgspec.Struct, array_like=True, tag=True):
+    """Blocks that are gone."""
+
+    block_hashes: list[Name]
+    medium: str | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, array_like=True, tag=True):
+    """Nothing is left."""
+
+
+class _Batch(msgspec.Struct, array_like=True):
+    ts: float
+    events: list[BlockStored | BlockRemoved | AllBlocksCleared]
+
+
+_BATCH = msgspec.msgpack.Decoder(_Batch)
+
+
+class EngineEvents:
+    """The events of one engine, told to the index; `missed` counts batches that were lost on their way.
+
+    `most` says how many blocks of the index the engine has room for.
+    """
+
+    def __init__(self, index: PrefixIndex, number: int, most: Callable[[], int]) -> None:
+        self.index, self.number, self.most, self.missed = index, number, most, 0
+        self._next: int | None = None
+        self._ends: dict[Name, tuple[int | None, tuple[int, ...], int | None]] = {}
+        """Where each block of the engine ends: after which block of the index, which tokens follow, and the block of
+        the index that it completes."""
+
+    def take(self, number: int, payload: bytes) -> None:
+        """A batch with its number; where one was missed all that was known is forgotten. What is no batch is passed."""
+        if self._next is not None and number != self._next:
+            self.missed += max(1, number - self._next)
+            self._clear()
+        self._next = number + 1
+        try:
+            batch = _BATCH.decode(payload)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return
+        for event in batch.events:
+            match event:
+                case BlockStored():
+                    self._stored(event)
+                case BlockRemoved():
+                    self._removed(event)
+                case AllBlocksCleared():
+                    self._clear()
+
+    def _clear(self) -> None:
+        self._ends.clear()
+        self.index.forget(self.number)
+
+    def _stored(self, event: BlockStored) -> None:
+        size = event.block_size
+        if event.lora_id is not None or event.medium not in ON_GPU or size < 1:
+            return
+        parent = event.parent_block_hash
+        if parent is None:
+            before: int | None = None
+            rest: tuple[int, ...] = ()
+        elif parent in self._ends:
+            before, rest, _ = self._ends[parent]
+        else:
+            return  # of a prompt whose beginning was stored before we listened
+        found: list[int] = []
+        for k, name in enumerate(event.block_hashes):
+            rest += tuple(event.token_ids[k * size : (k + 1) * size])
+            full = chain(rest, "", BLOCK_TOKENS, before)
+            if full:
+                before, rest = full[-1], rest[len(full) * BLOCK_TOKENS :]
+                found += full
+            self._ends[name] = (before, rest, full[-1] if full else None)
+        self.index.add(self.number, found, max(self.most(), 1))
+
+    def _removed(self, event: BlockRemoved) -> None:
+        if event.medium not in ON_GPU:
+            return
+        gone = [self._ends.pop(name, (None, (), None))[2] for name in event.block_hashes]
+        self.index.remove(self.number, [block for block in gone if block is not None])
+
+
+async def follow(backend: Backend, index: PrefixIndex, port: int) -> None:
+    """Take the events that a backend publishes at a port of its host, for ever."""
+    import zmq
+    import zmq.asyncio
+
+    where = f"tcp://{urlsplit(backend.url).hostname}:{port}"
+    events = EngineEvents(index, backend.number, lambda: backend.site.settings.tokens // BLOCK_TOKENS)
+    with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as socket:
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.subscribe(b"")
+        socket.connect(where)
+        log_event(log, "follows KV events", backend=backend.number, at=where)
+        while True:
+            parts: list[Any] = await socket.recv_multipart()
+            if len(parts) == 3:
+                before = events.missed
+                events.take(int.from_bytes(parts[1], "big"), parts[2])
+                if events.missed > before:
+                    log_event(log, "missed KV events", logging.WARNING, backend=backend.number, batches=events.missed)
+            await asyncio.sleep(0)
