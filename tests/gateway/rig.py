@@ -12,6 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 from tests.patience import PATIENCE_S
@@ -75,7 +76,7 @@ def dispatcher(
     policy: str = "fcfs",
     router: str = "round-robin",
     settings: EngineSettings = SETTINGS,
-    **limits: int,
+    **limits: Any,
 ) -> Dispatcher:
     return Dispatcher(list(urls), settings, policy_named(policy), router_named(router), Limits(**limits))
 

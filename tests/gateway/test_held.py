@@ -15,7 +15,8 @@ from tests.gateway.rig import dispatcher
 from tests.gateway.test_dispatch import come
 
 from kant.gateway.backend import Placement
-from kant.gateway.held import Held, HeldBySize, HeldInOrder
+from kant.gateway.held import Held, HeldBySize, HeldInTurns
+from kant.gateway.shares import Shares
 from kant.serving.router import ROUTERS, router_named
 from kant.serving.routing import Overtaking, Router
 
@@ -44,7 +45,7 @@ def naive_place(waits: list[Placement], router: Router, room: set[int]) -> tuple
 @settings(max_examples=examples(200))
 def test_it_asks_in_the_order_that_is_defined(events: list[tuple[int, int, str, int]], kind: str) -> None:
     router = router_named("intelligent" if kind == "overtaking" else "least-tokens")
-    held: Held = HeldBySize() if kind == "overtaking" else HeldInOrder()
+    held: Held = HeldBySize() if kind == "overtaking" else HeldInTurns(Shares())
     chosen = dispatcher(["http://a"])
     waits: list[Placement] = []
     for priority, prompt, what, k in events:
@@ -138,11 +139,11 @@ def test_whoever_is_cancelled_while_room_comes_takes_none() -> None:
 
 
 def test_those_who_leave_do_not_stay_in_the_memory() -> None:
-    held = HeldInOrder()
+    held = HeldInTurns(Shares())
     chosen = dispatcher(["http://a"])
     for _ in range(5000):
         placed = come(chosen, 5)
         held.push(placed)
         held.discard(placed)
         chosen.free.append(placed.row)
-    assert len(held.heap) <= 200
+    assert len(held.turns) + sum(map(len, held.queues.values())) <= 300

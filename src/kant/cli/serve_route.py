@@ -15,6 +15,7 @@ from kant.cli.serve_engine import ENGINE, EngineOptions, engine_settings
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
+    from kant.gateway.dispatch import Limits
     from kant.gateway.outliers import Ejection
     from kant.kube.user.endpoints import ServiceEndpoints
 
@@ -29,6 +30,13 @@ EjectAfter = Annotated[
     int, Parameter(help="Failed answers in a row that eject a backend for a while. 0: never.", converter=whole)
 ]
 EjectSeconds = Annotated[float, Parameter(help="Seconds of its first ejection; each further one takes twice as long.")]
+Saturated = Annotated[
+    float,
+    Parameter(
+        help="Send no more to a backend whose KV is full or whose next first token would take longer, by the latency"
+        " model; more wait here, and tenants take turns. 0: never."
+    ),
+]
 EventsPort = Annotated[
     int | None,
     Parameter(
@@ -71,6 +79,18 @@ def _ejection(after: int, seconds: float) -> Ejection:
 
     base = _seconds("--eject-s", seconds, 0.001)
     return Ejection(_count("--eject-after", after, 0, 1 << 20), base, max(base, MOST_EJECTED_S))
+
+
+def _limits(in_flight: int, held: int, saturated_s: float) -> Limits:
+    from math import inf
+
+    from kant.gateway.dispatch import Limits
+
+    return Limits(
+        _count("--in-flight", in_flight, 1, 1 << 20),
+        _count("--held", held, 0, 16_384),
+        first_token_s=_seconds("--saturated-s", saturated_s, 0.0) or inf,
+    )
 
 
 def _events(port: int | None, router: str) -> int | None:
@@ -118,6 +138,7 @@ def route(
     ] = None,
     in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
     held: Annotated[int, Parameter(help="Requests that may wait in the router.", converter=whole)] = 10_000,
+    saturated_s: Saturated = 0.0,
     hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the router.")] = 30.0,
     retries: Annotated[int, Parameter(help="Further backends for what one has not taken.", converter=whole)] = 2,
     first_byte_s: Annotated[
@@ -137,7 +158,7 @@ def route(
     """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
     _need_aiohttp()
     from kant.cli.show import console
-    from kant.gateway.dispatch import Dispatcher, Limits
+    from kant.gateway.dispatch import Dispatcher
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.server import RouterServer, ServerOptions, address, run
     from kant.gateway.tenants import everybody, read_tenants
@@ -148,7 +169,7 @@ def route(
 
     _log()
     urls, source = _where(backends, service, port, kube)
-    limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
+    limits = _limits(in_flight, held, saturated_s)
     timeouts = Timeouts(
         _seconds("--first-byte-s", first_byte_s, 0.0), _seconds("--idle-s", idle_s, 0.0),
         _seconds("--total-s", total_s, 0.0),
@@ -194,6 +215,7 @@ def pick(
     listen: Annotated[str, Parameter(help="Where Envoy asks, HOST:PORT.")] = "127.0.0.1:9002",
     in_flight: Annotated[int, Parameter(help="Requests at once on one backend; more wait.", converter=whole)] = 100_000,
     held: Annotated[int, Parameter(help="Requests that may wait in the picker.", converter=whole)] = 10_000,
+    saturated_s: Saturated = 0.0,
     hold_s: Annotated[float, Parameter(help="Seconds for which a request may wait in the picker.")] = 30.0,
     eject_after: EjectAfter = 3,
     eject_s: EjectSeconds = 10.0,
@@ -209,7 +231,7 @@ def pick(
 
         del grpc
     from kant.cli.show import console
-    from kant.gateway.dispatch import Dispatcher, Limits
+    from kant.gateway.dispatch import Dispatcher
     from kant.gateway.picker import PickerServer
     from kant.gateway.server import address, run
     from kant.serving.policies import policy_named
@@ -217,7 +239,7 @@ def pick(
 
     _log()
     urls, source = _where(backends, service, port, kube)
-    limits = Limits(_count("--in-flight", in_flight, 1, 1 << 20), _count("--held", held, 0, 16_384))
+    limits = _limits(in_flight, held, saturated_s)
     _seconds("--hold-s", hold_s, 0.001)
     _seconds("--scrape-s", scrape_s, 0.05)
     events = _events(kv_events, router)

@@ -307,6 +307,8 @@ class Attempt:
         meters.prompt.inc(usage[0] if usage else placed.prompt)
         if output:
             meters.tokens.labels(number).inc(output)
+        if status == 200:
+            self.proxy.used(placed, usage[0] if usage else placed.prompt, output or 0)
         self.proxy.dispatcher.end(placed, output if status == 200 else None, usage[0] if usage else None)
 
     async def say_lost(self, error: BackendLostError) -> web.StreamResponse:

@@ -28,8 +28,6 @@ class Backend:
     """Whether whoever runs it takes it away: it gets no new requests, and is gone when it has none."""
     gone: bool = False
     models: frozenset[str] | None = None
-    adapters: frozenset[str] = frozenset()
-    """Those of its models that are adapters of another."""
     scraped: Scraped = field(default_factory=Scraped)
     rows: dict[int, Placement] = field(default_factory=dict)
     """Its requests, by their rows."""
@@ -82,6 +80,10 @@ class Placement:
     program: int
     priority: float
     backend: Backend | None = None
+    tenant: str = ""
+    level: int = 0
+    """How urgent its tenant's requests are, lower first."""
+    came: float = 0.0
     blocks: Sequence[int] = ()
     """The chain of hashes of its prompt, where the router asks for it."""
     block_tokens: float = 0.0

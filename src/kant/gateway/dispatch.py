@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,16 +20,21 @@ from kant.gateway.ask import PRIORITIES, Ask, RefusedError
 from kant.gateway.backend import Backend, Placement
 from kant.gateway.held import Held, held_for
 from kant.gateway.outliers import Ejection
+from kant.gateway.shares import Shares
 from kant.live.logs import log_event
 from kant.serving import columns as c
 from kant.serving.engine import Engine, EngineSettings
 from kant.serving.policy import Job, Policy
 from kant.serving.predictor import LengthRanker
+from kant.serving.prefix import first_token_ms
 from kant.serving.routing import HOLD, PROGRAMS, Incoming, Router, decide
 from kant.serving.site import ObservedSite
 
 log = logging.getLogger("kant.gateway")
 EJECTION = Ejection()
+
+MOST_AGAIN_S = 60
+"""Of what `Retry-After` says."""
 
 NOBODY = -1
 FIRST_GUESS = 256.0
@@ -43,11 +49,15 @@ RANKS, MIDDLE = 128.0, 256.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`in_flight`: requests at once on one backend; `held`: requests that wait here; `at_once`: all there are."""
+    """`in_flight`: requests at once on one backend; `held`: requests that wait here; `at_once`: all there are.
+
+    A backend on which a first token would come later than in `first_token_s`, or whose KV is full, gets no more.
+    """
 
     in_flight: int = 1 << 20
     held: int = 10_000
     at_once: int = 16_384
+    first_token_s: float = math.inf
 
 
 class Dispatcher:
@@ -78,6 +88,11 @@ class Dispatcher:
         """What waits, by model; no queue is empty."""
         self.waiting = 0
         """How many wait."""
+        self.adapters: frozenset[str] = frozenset()
+        """Models that are adapters of others, as backends have said."""
+        self.shares = Shares()
+        self.wait_s = 0.0
+        """How long the latest of these has waited."""
         self.count = self.sent = 0
         self.panics = False
         """Whether requests go to ejected backends, as no other is left."""
@@ -90,8 +105,10 @@ class Dispatcher:
 
     # --- a request --------------------------------------------------------------------------------------------------
 
-    def come(self, ask: Ask, predicted: float | None = None) -> Placement:
+    def come(self, ask: Ask, predicted: float | None = None, tenant: str = "", level: int = 0) -> Placement:
         """A request comes; it is not placed yet. `predicted` is its output, in tokens, as a header says.
+
+        `tenant` names who shares fairly with whom, and `level` how urgent its requests are, lower first.
 
         Raises RefusedError where there are too many.
         """
@@ -109,9 +126,11 @@ class Dispatcher:
         self.book.requests[row, c.PROMPT] = prompt
         priority = self.policy.arrived(self.book, Job(prompt, said, ask.priority, program, self.now - self.began), row)
         self.count += 1
-        placed = Placement(row, self.count, ask, prompt, predicted, program, priority)
+        placed = Placement(
+            row, self.count, ask, prompt, predicted, program, priority, tenant=tenant, level=level, came=self.now
+        )
         if self.router.prefixes and self.settings.prefix_cache:
-            placed.adapter = any(ask.model in backend.adapters for backend in self.backends)
+            placed.adapter = ask.model in self.adapters
             adapter = ask.model if placed.adapter else ""
             placed.blocks, placed.block_tokens = ask.blocks(adapter, self.bytes_per_token)
         return placed
@@ -148,21 +167,45 @@ class Dispatcher:
         if self.backends and not any(backend.serves(model) for backend in self.backends):
             raise RefusedError(404, f"the model {model[:100]!r} is not served here", "invalid_request_error")
         if self.waiting >= self.limits.held:
-            raise RefusedError(503, f"at most {self.limits.held} requests wait here", "overloaded", 1)
+            self._shed(placed)
+            queue = self.held.get(model)
         placed.placed = asyncio.get_running_loop().create_future()
         if queue is None:
-            queue = self.held[model] = held_for(self.router)
+            queue = self.held[model] = held_for(self.router, self.shares)
         queue.push(placed)
         self.waiting += 1
         return False
+
+    def _shed(self, placed: Placement) -> None:
+        """Too many wait: refuse whoever would go last of them and of this one, with when to come again."""
+        again = min(max(1, math.ceil(self.wait_s)), MOST_AGAIN_S)
+        refused = RefusedError(429, f"at most {self.limits.held} requests wait here", "overloaded", again)
+        mine = self.shares.begins(placed.tenant)
+        lasts = (queue.last((placed.level, mine)) for queue in self.held.values())
+        after = [last for last in lasts if last is not None]
+        victim = max(after, key=lambda last: (last.level, self.shares.of(last.tenant), last.order), default=None)
+        if victim is None or victim.placed is None:
+            raise refused
+        future = victim.placed
+        self.take_back(victim)
+        if not future.done():
+            future.set_exception(refused)
 
     def in_service(self, model: str, without: frozenset[int]) -> list[Backend]:
         """Backends that may get a request for a model, whether or not they have room.
 
         Those that are ejected are among them only where no other is left: as Envoy's panic mode has it, then all are.
         """
-        may = [b for b in self.backends if b.open and b.number not in without and b.serves(model)]
-        return [b for b in may if b.health.may_get(self.now)] or may
+        may, well = [], []
+        for b in self.backends:  # as plain as it can be: this is done for every request
+            if not b.up or b.draining or b.leaving or b.number in without:
+                continue
+            if model and b.models is not None and model not in b.models:
+                continue
+            may.append(b)
+            if not b.health.ejected or b.health.may_get(self.now):
+                well.append(b)
+        return well or may
 
     def _open(self, placed: Placement) -> Iterable[Backend]:
         """Backends that may get a request now."""
@@ -171,6 +214,17 @@ class Dispatcher:
                 if self.policy.limits and not self._admits(backend, placed):
                     continue
                 yield backend
+
+    def _unsaturated(self, backends: list[Backend], placed: Placement) -> list[Backend]:
+        """Those that can bear a request more: by their KV, and by when they would have its first token."""
+        sites = [backend.site for backend in backends]
+        first_ms = first_token_ms(sites, self.now, placed.prompt, float(placed.prompt)).tolist()
+        most_ms, prompt = 1e3 * self.limits.first_token_s, placed.prompt
+        return [
+            backend
+            for backend, ms in zip(backends, first_ms, strict=True)
+            if not backend.rows or (ms <= most_ms and backend.site.tokens() + prompt <= backend.site.settings.tokens)
+        ]
 
     def _admits(self, backend: Backend, placed: Placement) -> bool:
         """Whether the policy lets a request run with those that the backend has."""
@@ -185,6 +239,8 @@ class Dispatcher:
     def _place(self, placed: Placement) -> bool:
         """Let the router choose; False where it holds, or there is nobody to choose from."""
         backends = list(self._open(placed))
+        if backends and self.limits.first_token_s < math.inf:
+            backends = self._unsaturated(backends, placed)
         if not backends:
             return False
         k = decide(self.router, self._incoming(placed), [backend.site for backend in backends], self.draw)
@@ -211,6 +267,7 @@ class Dispatcher:
         backend.rows[placed.row] = placed
         cached = self.router.sent(self._incoming(placed), backend.site)
         backend.site.send(placed.row, placed.prompt, placed.predicted, cached)
+        self.shares.charge(placed.tenant, placed.prompt, placed.predicted)
 
     def ask_again(self) -> None:
         """Place who is held, in order of priority, until one of them must still wait; each model has its own queue."""
@@ -225,6 +282,7 @@ class Dispatcher:
         if placed.placed.cancelled():  # whoever waited has gone, and will say so
             placed.placed = None
         elif self._place(placed):
+            self.wait_s = self.now - placed.came
             placed.placed.set_result(None)
         else:
             return False
@@ -237,6 +295,7 @@ class Dispatcher:
         self.answered(placed, False)
         if placed.tests:
             self._tested(placed, placed.backend)
+        self.shares.charge(placed.tenant, -placed.prompt, -placed.predicted)  # it is sent once
         placed.backend.rows.pop(placed.row)
         sent = placed.backend.site.end(placed.row)
         self._send(placed, other)
@@ -295,6 +354,7 @@ class Dispatcher:
             placed.backend.rows.pop(placed.row, None)
             done = placed.backend.site.end(placed.row).done
             placed.backend = None
+            self._settle(placed, done)
         elif placed.placed is not None:
             queue = self.held[placed.ask.model]
             queue.discard(placed)
@@ -303,6 +363,13 @@ class Dispatcher:
                 del self.held[placed.ask.model]
         placed.placed = None
         return done
+
+    def _settle(self, placed: Placement, done: int) -> None:
+        """Count the output that a request has had in place of what was predicted."""
+        self.shares.charge(placed.tenant, 0, done - placed.predicted)
+        queue = self.held.get(placed.ask.model)
+        if queue is not None and done < placed.predicted:
+            queue.changed(placed)
 
     def end(self, placed: Placement, output: int | None, prompt: int | None = None) -> None:
         """A request is over, after `output` tokens (None: it failed); its prompt has `prompt` tokens, says the engine.

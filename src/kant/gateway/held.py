@@ -1,4 +1,4 @@
-"""Requests of one model that wait in the router, in order of priority and then of arrival."""
+"""Requests of one model that wait in the router: tenants take turns, each in order of priority and then of arrival."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from kant.gateway.backend import Placement
+from kant.gateway.shares import Shares
 from kant.serving.routing import Router
 
 Key = tuple[float, int]
 """Priority and number of arrival: no two requests have the same."""
 
+Group = tuple[int, str]
+"""A level of urgency and a tenant."""
+
 SLACK = 64
 """Entries of requests that have left which a heap may keep whatever its size."""
 
 
-def held_for(router: Router) -> Held:
-    """An empty queue in which requests overtake each other as the router allows."""
-    return HeldBySize() if router.overtaken else HeldInOrder()
+def held_for(router: Router, shares: Shares) -> Held:
+    """An empty queue in which requests overtake each other as the router and the shares of their tenants allow."""
+    return HeldBySize() if router.overtaken else HeldInTurns(shares)
 
 
 class Held(ABC):
@@ -52,39 +56,101 @@ class Held(ABC):
     def place(self, ask: Callable[[Placement], bool]) -> None:
         """Ask about those that wait, in order, until the rest must wait; who gets a place leaves."""
 
+    def changed(self, placed: Placement) -> None:
+        """What the tenant of a request has had is less than it was."""
+        del placed  # matters only where tenants take turns
 
-class HeldInOrder(Held):
-    """Nobody overtakes: a heap. One who leaves early is dropped when the heap comes to it, or when half have left."""
+    @abstractmethod
+    def last(self, turn: tuple[int, float]) -> Placement | None:
+        """The last to go, if that is after whose level is this and whose tenant has had so much."""
 
-    def __init__(self) -> None:
+
+class HeldInTurns(Held):
+    """Tenants take turns: of the most urgent level who has had the least, and of each tenant its best priority.
+
+    A heap for each tenant, and one of their turns. What is stale in a heap is dropped or put right when the heap comes
+    to it; one of requests also when half have left.
+    """
+
+    def __init__(self, shares: Shares) -> None:
         super().__init__()
-        self.heap: list[Key] = []
+        self.shares = shares
+        self.queues: dict[Group, list[Key]] = {}
+        self.turns: list[tuple[int, float, str]] = []
 
     def may_ask(self, placed: Placement) -> bool:
         first = self._first()
-        return first is None or placed < first
+        if first is None:
+            return True
+        if placed.tenant == first.tenant and placed.level == first.level:
+            return placed < first
+        return (placed.level, self.shares.begins(placed.tenant)) < (first.level, self.shares.of(first.tenant))
 
     def push(self, placed: Placement) -> None:
+        self.shares.came(placed.tenant)
         self.waiting[placed.order] = placed
-        heapq.heappush(self.heap, (placed.priority, placed.order))
+        group = (placed.level, placed.tenant)
+        if group not in self.queues:
+            self.queues[group] = []
+            self.changed(placed)
+        heapq.heappush(self.queues[group], (placed.priority, placed.order))
+
+    def changed(self, placed: Placement) -> None:
+        """The tenant of a request has had less than its turn says, or begins to wait."""
+        if (placed.level, placed.tenant) in self.queues:
+            heapq.heappush(self.turns, (placed.level, self.shares.of(placed.tenant), placed.tenant))
+            if len(self.turns) > 2 * len(self.queues) + SLACK:
+                self.turns = [self._turn(group) for group in self.queues]
+                heapq.heapify(self.turns)
 
     def discard(self, placed: Placement) -> None:
-        del self.waiting[placed.order]
-        if len(self.heap) > 2 * len(self.waiting) + SLACK:
-            self.heap = [(left.priority, left.order) for left in self.waiting.values()]
-            heapq.heapify(self.heap)
+        self._left(placed)
+        queue = self.queues.get((placed.level, placed.tenant), [])
+        if len(queue) > 2 * self.shares.waits.get(placed.tenant, 0) + SLACK:
+            queue[:] = [key for key in queue if key[1] in self.waiting]
+            heapq.heapify(queue)
 
     def place(self, ask: Callable[[Placement], bool]) -> None:
         while (first := self._first()) is not None and ask(first):
-            del self.waiting[first.order]
+            self._left(first)
 
-    def _first(self) -> Placement | None:
-        heap = self.heap
-        while heap:
-            first = self.waiting.get(heap[0][1])
+    def last(self, turn: tuple[int, float]) -> Placement | None:
+        groups = [group for group in self.queues if self._front(group)]
+        worst = max(groups, key=self._turn, default=None)
+        if worst is None or self._turn(worst)[:2] <= turn:
+            return None
+        return self.waiting[max(key for key in self.queues[worst] if key[1] in self.waiting)[1]]
+
+    def _turn(self, group: Group) -> tuple[int, float, str]:
+        return group[0], self.shares.of(group[1]), group[1]
+
+    def _left(self, placed: Placement) -> None:
+        del self.waiting[placed.order]
+        self.shares.left(placed.tenant)
+
+    def _front(self, group: Group) -> Placement | None:
+        """The first that waits of a tenant."""
+        queue = self.queues[group]
+        while queue:
+            first = self.waiting.get(queue[0][1])
             if first is not None:
                 return first
-            heapq.heappop(heap)
+            heapq.heappop(queue)
+        return None
+
+    def _first(self) -> Placement | None:
+        turns = self.turns
+        while turns:
+            level, had, tenant = turns[0]
+            group = (level, tenant)
+            first = self._front(group) if group in self.queues else None
+            if first is None:
+                heapq.heappop(turns)
+                self.queues.pop(group, None)
+            elif had != self.shares.of(tenant):
+                heapq.heapreplace(turns, self._turn(group))
+            else:
+                return first
         return None
 
 
@@ -128,6 +194,10 @@ class HeldBySize(Held):
                 self._remove(at)
             else:
                 least, at = placed.size, at + 1
+
+    def last(self, turn: tuple[int, float]) -> Placement | None:
+        last = self.waiting[self.keys[-1][1]] if self.keys else None
+        return last if last is not None and last.level > turn[0] else None
 
     def _remove(self, at: int) -> None:
         count = len(self.keys)

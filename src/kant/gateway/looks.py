@@ -22,7 +22,7 @@ async def look_at(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Cli
     missed = 0
     while not backend.gone:
         try:
-            await _look(backend, session)
+            await _look(backend, dispatcher, session)
             missed = 0
             dispatcher.found(backend)
         except (aiohttp.ClientError, OSError, TimeoutError):
@@ -32,13 +32,14 @@ async def look_at(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Cli
         await asyncio.sleep(every_s)
 
 
-async def _look(backend: Backend, session: aiohttp.ClientSession) -> None:
+async def _look(backend: Backend, dispatcher: Dispatcher, session: aiohttp.ClientSession) -> None:
     timeout = aiohttp.ClientTimeout(total=LOOK_S)
     if backend.models is None:
         async with session.get(backend.url + "/v1/models", timeout=timeout) as answer:
             found = read_models(await answer.content.read(1 << 20)) if answer.status == 200 else None
             if found is not None:
-                backend.models, backend.adapters = found
+                backend.models = found[0]
+                dispatcher.adapters |= found[1]
     before = _own(backend)
     async with session.get(backend.url + "/metrics", timeout=timeout) as answer:
         text = (await answer.content.read(8 << 20)).decode("utf-8", "replace")

@@ -48,6 +48,13 @@ class Meters:
             "kant_router_output_tokens", "Tokens of outputs, as counted from streams.", ["backend"], registry=registry
         )
         self.prompt = Counter("kant_router_prompt_tokens", "Tokens of prompts, as estimated.", registry=registry)
+        self.usage = Counter(
+            "kant_router_tenant_tokens", "Tokens that tenants have had, by model and kind: prompt or output.",
+            ["tenant", "model", "kind"], registry=registry,
+        )  # fmt: skip
+        self.shed = Counter(
+            "kant_router_shed", "Requests refused as too many waited, by tenant.", ["tenant"], registry=registry
+        )
         self.held_s = Histogram(
             "kant_router_held_seconds", "How long requests were held.", buckets=SECONDS, registry=registry
         )
@@ -60,6 +67,10 @@ class Meters:
             registry=registry,
         )  # fmt: skip
         self.held = Gauge("kant_router_held", "Requests that are held now.", registry=registry)
+        self.held_by_tenant = Gauge(
+            "kant_router_tenant_held", "Requests that are held now, by tenant.", ["tenant"], registry=registry
+        )
+        self.waiting: set[str] = set()
         self.panic = Gauge(
             "kant_router_panic", "1 where every open backend is ejected, so that all are used.", registry=registry
         )
@@ -83,6 +94,12 @@ class Meters:
     def text(self, dispatcher: Dispatcher) -> bytes:
         """All metrics now, in Prometheus' text format."""
         self.held.set(dispatcher.waiting)
+        waits = dispatcher.shares.waits
+        for tenant in self.waiting - waits.keys():
+            self.held_by_tenant.remove(tenant)
+        self.waiting = set(waits)
+        for tenant, count in waits.items():
+            self.held_by_tenant.labels(tenant).set(count)
         self.panic.set(dispatcher.panics)
         gone = self.shown - {backend.number for backend in dispatcher.backends}
         for gauge in self.backends.values():

@@ -34,6 +34,9 @@ HEALTH = ("", "liveness", "readiness", SERVICE)
 DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"
 SUBSET = "x-gateway-destination-endpoint-subset"
+FAIRNESS = "x-gateway-inference-fairness-id"
+"""Who shares fairly with whom, as the gateway says."""
+
 SUBSET_SPACE, SPACE = "envoy.lb.subset_hint", "envoy.lb"
 OVERWRITE = 2
 """HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD."""
@@ -138,7 +141,8 @@ class _Exchange:
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
         ask.yield_to(0)  # the gateway knows of no tenant that may have more
         self.dispatcher.now = time.monotonic()
-        self.placed = self.dispatcher.come(ask, predicted_tokens(self.headers.get(PREDICTED)))
+        predicted = predicted_tokens(self.headers.get(PREDICTED))
+        self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""))
         self.placed.without = frozenset(b.number for b in self.dispatcher.backends if not self._eligible(b, False))
         if not any(self._eligible(b) for b in self.dispatcher.backends):
             raise RefusedError(503, "no endpoint is ready", "overloaded")

@@ -122,8 +122,12 @@ class Proxy:
             tenant.rank(ask)
             self.dispatcher.now = began
             predicted = predicted_tokens(request.headers.get(PREDICTED)) if tenant.trusted else None
-            placed = self.dispatcher.come(ask, predicted)
+            placed = self.dispatcher.come(ask, predicted, tenant.name, tenant.priority)
             return await self._serve(request, placed, began)
+        except RefusedError as error:
+            if error.status == 429 and error.kind == "overloaded":
+                self.meters.shed.labels(tenant.name).inc()
+            raise
         except (asyncio.CancelledError, ConnectionError):
             self.meters.gone.inc()
             raise
@@ -186,6 +190,16 @@ class Proxy:
             return RefusedError(error.status, f"no backend has answered ({error})", error.kind, 1)
         said = f"backend {backend.number} has failed ({error}); what it had begun is not sent to another"
         return RefusedError(error.status, said, error.kind, 1)
+
+    def used(self, placed: Placement, prompt: int, output: int) -> None:
+        """A request has had so many tokens; models are named only where a backend has the name."""
+        model = placed.ask.model
+        served = placed.backend is not None and placed.backend.models is not None and model in placed.backend.models
+        for kind, tokens in (("prompt", prompt), ("output", output)):
+            self.meters.usage.labels(placed.tenant, model if served else "", kind).inc(tokens)
+        tenant = self.tenants.named(placed.tenant)
+        if tenant is not None:
+            tenant.spend(prompt + output)
 
     def answered(self, placed: Placement, good: bool) -> None:
         """A backend has answered well, or has failed."""

@@ -4,6 +4,7 @@
 in_flight = 64           # requests at once
 requests_per_s = 20.0    # in the mean
 burst = 40               # requests at once above the mean
+tokens_per_minute = 1e6  # of prompts and outputs, in the mean; a minute's worth at once
 priority = 10            # lower first; a client may ask for less urgency, never for more
 
 [tenants.research]
@@ -28,7 +29,7 @@ from kant.model.errors import InputError
 from kant.toml_file import parse_tree, read_text
 
 MOST = 1_000_000
-KEYS = {"key_sha256", "in_flight", "requests_per_s", "burst", "priority", "trusted"}
+KEYS = {"key_sha256", "in_flight", "requests_per_s", "burst", "tokens_per_minute", "priority", "trusted"}
 
 
 @dataclass(slots=True)
@@ -45,9 +46,13 @@ class Tenant:
     burst: float = 1.0
     priority: int = 0
     trusted: bool = False
+    tokens_per_minute: float = math.inf
     used: int = 0
     level: float = math.inf
     filled: float = 0.0
+    budget: float = math.inf
+    """Tokens that are left of the budget; less than none where requests have had more than was left."""
+    granted: float = 0.0
 
     def take(self, now: float) -> None:
         """Count one more request at `now`, seconds; raises RefusedError with 429 where it is too many."""
@@ -55,6 +60,15 @@ class Tenant:
             raise RefusedError(
                 429, f"tenant {self.name}: at most {self.in_flight} requests at once", "rate_limit_error", 1
             )
+        if self.tokens_per_minute < math.inf:
+            each_s = self.tokens_per_minute / 60
+            self.budget = min(self.tokens_per_minute, self.budget + (now - self.granted) * each_s)
+            self.granted = now
+            if self.budget <= 0:
+                raise RefusedError(
+                    429, f"tenant {self.name}: at most {self.tokens_per_minute:g} tokens a minute", "rate_limit_error",
+                    min(math.ceil(-self.budget / each_s) + 1, 3600),
+                )  # fmt: skip
         if self.requests_per_s < math.inf:
             level = min(self.burst, self.level + (now - self.filled) * self.requests_per_s)
             self.level, self.filled = level, now
@@ -72,6 +86,10 @@ class Tenant:
         if not self.trusted:
             ask.forget_program()
         ask.yield_to(self.priority)
+
+    def spend(self, tokens: int) -> None:
+        """One of its requests has had so many tokens, of its prompt and its output."""
+        self.budget -= tokens
 
     def give_back(self) -> None:
         """One of its requests is over."""
@@ -99,6 +117,11 @@ class Tenants:
         if self.default is None:
             raise _unknown()
         return self.default
+
+    def named(self, name: str) -> Tenant | None:
+        """The tenant of that name."""
+        known = (*self.by_digest.values(), *([self.default] if self.default else []))
+        return next((tenant for tenant in known if tenant.name == name), None)
 
     def read_metrics(self, authorization: str) -> None:
         """Let the metrics be read; raises RefusedError with 401 where keys are configured, and this is none of them.
@@ -175,12 +198,13 @@ def _tenant(where: str, name: str, row: dict[str, Any]) -> Tenant:
     rate = _number(where, row, "requests_per_s", math.inf, 1e-6)
     burst = _number(where, row, "burst", max(1.0, rate if rate < math.inf else 1.0), 1.0)
     in_flight = _number(where, row, "in_flight", MOST, 1.0)
+    tokens = _number(where, row, "tokens_per_minute", math.inf, 1.0)
     priority, trusted = row.get("priority", 0), row.get("trusted", False)
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) >= PRIORITIES:
         raise InputError(f"{where}.priority", "a whole number, lower for more urgent", priority)
     if not isinstance(trusted, bool):
         raise InputError(f"{where}.trusted", "true or false", trusted)
-    return Tenant(name, int(in_flight), rate, burst, priority, trusted, level=burst)
+    return Tenant(name, int(in_flight), rate, burst, priority, trusted, tokens, level=burst, budget=tokens)
 
 
 def _number(where: str, row: dict[str, Any], key: str, default: float, least: float) -> float:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
+
 from kant.model.taxonomy import Tags
+from kant.serving.columns import Times
 from kant.serving.prefix_index import PrefixIndex
 from kant.serving.routing import PROGRAMS, ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Site
@@ -19,20 +22,22 @@ STAYS = 1.05
 """A program stays with its engine where that costs at most so many times the least: its answers are cached there."""
 
 
-def first_token_ms(site: Site, now: float, prompt: int, new: float) -> float:
-    """Milliseconds until an engine has the first token of a request of whose prompt it must compute `new` tokens.
+def first_token_ms(sites: Sequence[Site], now: float, prompt: int, new: Times | float) -> Times:
+    """Milliseconds until each engine has the first token of a request of whose prompt it must compute `new` tokens.
 
-    Arithmetic on the engine's latency model: the rest of the step under way, then as many steps as what is still to
-    compute there and this prompt fill, each over the KV of who decodes beside.
+    Arithmetic on the latency model of the engines, which they share: the rest of the step under way, then as many steps
+    as what is still to compute there and this prompt fill, each over the KV of who decodes beside.
     """
-    settings = site.settings
+    settings = sites[0].settings
     latency = settings.latency
-    beside = site.requests
-    tokens = site.pending_prefill() + new
-    steps = max(1, -(-tokens // max(settings.max_num_batched_tokens - beside, 1)))
-    step = latency.overhead + latency.kv * site.tokens()
-    computing = max(latency.floor * steps, latency.slope * tokens + latency.fixed * steps)
-    return float(site.under_way_ms(now) + computing + step * steps + latency.context * new * (prompt - new / 2))
+    tokens = np.array([site.pending_prefill() for site in sites]) + new
+    beside = np.array([site.requests for site in sites])
+    steps = np.maximum(np.ceil(tokens / np.maximum(settings.max_num_batched_tokens - beside, 1)), 1.0)
+    computing = np.maximum(latency.floor * steps, latency.slope * tokens + latency.fixed * steps)
+    step = latency.overhead + latency.kv * np.array([site.tokens() for site in sites])
+    under_way = np.array([site.under_way_ms(now) for site in sites])
+    found: Times = under_way + computing + step * steps + latency.context * new * (prompt - new / 2)
+    return found
 
 
 @dataclass(slots=True)
@@ -57,7 +62,7 @@ class PrefixAware(Router):
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         had = self.index.match(request.blocks)
-        costs = [self._cost(request, site, had.get(site.number, 0)) for site in sites]
+        costs = self._costs(request, sites, had)
         best = least(costs, draw)
         home = self.homes.get(request.program)
         if home is not None and had.get(home, 0) > request.adapter:  # else nothing of it is known to be there
@@ -66,12 +71,17 @@ class PrefixAware(Router):
                     return k
         return best
 
-    def _cost(self, request: Incoming, site: Site, had: int) -> float:
-        new = request.prompt - request.cached(had)
-        ms = first_token_ms(site, request.now, request.prompt, new) + site.settings.latency.slope * new
-        if request.adapter and not had:
-            ms += ADAPTER_MS
-        return ms * (site.requests + self.few)
+    def _costs(self, request: Incoming, sites: Sequence[Site], had: dict[int, int]) -> list[float]:
+        new = np.full(len(sites), float(request.prompt))
+        lacks = np.full(len(sites), ADAPTER_MS if request.adapter else 0.0)
+        if had:
+            for k, site in enumerate(sites):
+                if site.number in had:
+                    new[k] -= request.cached(had[site.number])
+                    lacks[k] = 0.0
+        ms = first_token_ms(sites, request.now, request.prompt, new) + sites[0].settings.latency.slope * new + lacks
+        costs: list[float] = (ms * (np.array([site.requests for site in sites]) + self.few)).tolist()
+        return costs
 
     def sent(self, request: Incoming, site: Site) -> int:
         number = site.number

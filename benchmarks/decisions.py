@@ -1,0 +1,82 @@
+"""What a decision of the router costs: CPU-µs from a request's coming to its place, with 64 engines and 10,000 held.
+
+Every engine is full and 10,000 requests of 100 tenants wait. One ends, whoever's turn it is gets its place, and another
+comes and waits. Prompts are texts of 1,000 tokens, of which half are shared; the body is read already. Beside it the
+decision alone where engines have room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from benchmarks.measure import Figure
+from benchmarks.prefix import SETTINGS
+from kant.gateway.ask import Ask, read_ask
+from kant.gateway.backend import Placement
+from kant.gateway.dispatch import Dispatcher, Limits
+from kant.serving.policies import policy_named
+from kant.serving.router import router_named
+
+ENGINES, HELD, TENANTS, TURNS = 64, 10_000, 100, 3000
+
+
+def asks(count: int) -> list[Ask]:
+    """Bodies that are read: each begins as one of 50 do, and goes on by itself."""
+    texts = [f"document {k % 50} " * 140 + f"question {k} " * 140 for k in range(count)]
+    bodies = [msgspec.json.encode({"prompt": text, "max_tokens": 100}) for text in texts]
+    return [read_ask("/v1/completions", body) for body in bodies]
+
+
+def dispatcher(router: str, in_flight: int) -> Dispatcher:
+    urls = [f"http://10.0.0.{k}:8000" for k in range(ENGINES)]
+    limits = Limits(in_flight=in_flight, held=HELD + 100, first_token_s=30.0)
+    return Dispatcher(urls, SETTINGS, policy_named("fcfs"), router_named(router), limits)
+
+
+def came(chosen: Dispatcher, ask: Ask, k: int) -> Placement:
+    placed = chosen.come(ask, 100.0, f"tenant-{k % TENANTS}", k % 3)
+    chosen.offer(placed)
+    return placed
+
+
+async def full(router: str) -> float:
+    """CPU-µs of an end, the turn that follows, and a request that comes, where all is full."""
+    chosen = dispatcher(router, 16)
+    known = asks(500)
+    flying = [came(chosen, known[k % 500], k) for k in range(ENGINES * 16 + HELD)]
+    running = [placed for placed in flying if placed.backend is not None]
+    assert chosen.waiting >= HELD and len(running) <= ENGINES * 16
+    began = time.process_time()
+    for k in range(TURNS):
+        chosen.end(running[k % len(running)] if k < len(running) else flying[0], 100)
+        flying.append(came(chosen, known[k % 500], k))
+        if k + 1 == len(running):
+            running += [p for p in flying if p.backend is not None and not p.over]
+    return 1e6 * (time.process_time() - began) / TURNS
+
+
+async def free(router: str) -> float:
+    """CPU-µs of a request that comes, is placed and ends, where engines have room."""
+    chosen = dispatcher(router, 1 << 20)
+    known = asks(500)
+    for k in range(ENGINES * 8):
+        came(chosen, known[k % 500], k)
+    began = time.process_time()
+    for k in range(TURNS):
+        chosen.end(came(chosen, known[k % 500], k), 100)
+    return 1e6 * (time.process_time() - began) / TURNS
+
+
+def measure() -> Iterator[Figure]:
+    for name, decide in (("held", full), ("free", free)):
+        ours, plain = (min(asyncio.run(decide(router)) for _ in range(2)) for router in ("prefix", "least-tokens"))
+        yield Figure(f"decision-{name}", ours, "µs", plain / ours, "least-tokens", "a look at each engine")
+
+
+if __name__ == "__main__":
+    for figure in measure():
+        print(figure)

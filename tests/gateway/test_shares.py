@@ -1,0 +1,158 @@
+"""Who waits takes turns: against the virtual token counter as its paper states it, and by what tenants see."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.gateway.rig import SETTINGS, dispatcher
+
+from kant.gateway.ask import RefusedError, read_ask
+from kant.gateway.backend import Placement
+from kant.gateway.dispatch import Dispatcher
+from kant.gateway.tenants import Tenant
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("come"), st.sampled_from("abc"), st.integers(1, 60), st.integers(1, 40)),
+        st.tuples(st.just("end"), st.just(""), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+def come(chosen: Dispatcher, tenant: str, prompt: int, output: int = 5, level: int = 0) -> Placement:
+    body = {"model": "", "prompt": [1] * prompt, "max_tokens": output}
+    return chosen.come(read_ask("/v1/completions", json.dumps(body).encode()), float(output), tenant, level)
+
+
+class Textbook:
+    """Algorithm 2 of Sheng et al. (OSDI 2024) with outputs that are known (4.4), for one place: weights 1 and 2."""
+
+    def __init__(self) -> None:
+        self.c: dict[str, float] = {}
+        self.queue: list[tuple[str, int, int, int]] = []
+        self.last_left: str | None = None
+        self.runs: tuple[str, int, int, int] | None = None
+
+    def arrive(self, u: str, number: int, prompt: int, output: int) -> None:
+        if self.runs is None:  # there is room, and so nobody waits
+            self.runs = (u, number, prompt, output)
+            self.c[u] = self.c.get(u, 0.0) + prompt + 2 * output
+            return
+        if u not in [request[0] for request in self.queue]:
+            if not self.queue:
+                lift = self.c[self.last_left] if self.last_left is not None else 0.0
+            else:
+                lift = min(self.c[request[0]] for request in self.queue)
+            self.c[u] = max(self.c.get(u, 0.0), lift)
+        self.queue.append((u, number, prompt, output))
+
+    def end(self) -> None:
+        self.runs = None
+        if self.queue:
+            k = min((request[0] for request in self.queue), key=lambda u: (self.c[u], u))
+            r = next(request for request in self.queue if request[0] == k)
+            self.queue.remove(r)
+            self.c[k] += r[2] + 2 * r[3]
+            self.runs = r
+            if k not in [request[0] for request in self.queue]:
+                self.last_left = k
+
+
+@given(STEPS)
+def test_turns_are_those_of_the_textbook(steps: list[tuple[str, str, int, int]]) -> None:
+    async def run() -> None:
+        chosen, book = dispatcher(["http://a"], in_flight=1), Textbook()
+        live: dict[int, Placement] = {}
+        for what, tenant, prompt, output in steps:
+            if what == "come":
+                placed = come(chosen, tenant, prompt, output)
+                live[placed.order] = placed
+                chosen.offer(placed)
+                book.arrive(tenant, placed.order, prompt, output)
+            else:
+                runs = next((p for p in live.values() if p.backend is not None), None)
+                if runs is not None:
+                    chosen.said(runs, int(runs.predicted))
+                    del live[runs.order]
+                    chosen.end(runs, int(runs.predicted))
+                book.end()
+            running = [p.order for p in live.values() if p.backend is not None]
+            assert running == ([book.runs[1]] if book.runs else [])
+            assert {tenant: chosen.shares.of(tenant) for tenant in book.c} == pytest.approx(book.c)
+
+    asyncio.run(run())
+
+
+def test_two_behind_a_hundred_of_another_wait_as_if_alone() -> None:
+    async def run() -> list[str]:
+        chosen = dispatcher(["http://a"], in_flight=4)
+        flying = [come(chosen, "a", 100, 50) for _ in range(100)]
+        for placed in flying:
+            chosen.offer(placed)
+        flying += [come(chosen, "b", 100, 50) for _ in range(2)]
+        for placed in flying[-2:]:
+            assert not chosen.offer(placed)
+        began = []
+        for _ in range(10):
+            first = min((p for p in flying if p.backend is not None), key=lambda p: p.sent)
+            before = {p.order for p in flying if p.backend is not None}
+            flying.remove(first)
+            chosen.said(first, 50)
+            chosen.end(first, 50)
+            began += [p.tenant for p in flying if p.backend is not None and p.order not in before]
+        return began
+
+    began = asyncio.run(run())
+    assert "b" in began[:2] and began[:4].count("b") == 2 and began.count("a") == 8
+
+
+def test_the_least_urgent_is_shed_with_when_to_come_again() -> None:
+    async def run() -> None:
+        chosen = dispatcher(["http://a"], in_flight=1, held=3)
+        assert chosen.offer(come(chosen, "a", 5))
+        low = [come(chosen, "low", 5, level=9) for _ in range(2)]
+        for placed in [come(chosen, "a", 5), *low]:
+            assert not chosen.offer(placed)
+        own = come(chosen, "low", 5, level=9)
+        with pytest.raises(RefusedError) as refused:  # nobody goes later than this one
+            chosen.offer(own)
+        chosen.end(own, None)
+        assert refused.value.status == 429 and refused.value.retry_after >= 1
+        latest = low[1].placed
+        assert latest is not None
+        assert not chosen.offer(come(chosen, "b", 5)) and chosen.waiting == 3
+        with pytest.raises(RefusedError) as shed:
+            await latest
+        assert shed.value.status == 429 and shed.value.retry_after >= 1
+        chosen.end(low[1], None)
+        assert len(chosen.free) + 4 == chosen.limits.at_once and chosen.shares.waits == {"a": 1, "low": 1, "b": 1}
+
+    asyncio.run(run())
+
+
+def test_an_engine_gets_no_more_than_its_model_says_it_bears() -> None:
+    async def run() -> None:
+        chosen = dispatcher(["http://a"], in_flight=1000, first_token_s=0.2)
+        most = sum(chosen.offer(come(chosen, "a", 100)) for _ in range(60))
+        step = SETTINGS.latency.slope * 100 * most / 1e3
+        assert 2 <= most < 60 and step <= 0.2
+        full = dispatcher(["http://a"], in_flight=1000, first_token_s=1e6)
+        most = sum(full.offer(come(full, "a", 100)) for _ in range(60))
+        assert most == SETTINGS.tokens // 100
+
+    asyncio.run(run())
+
+
+def test_a_budget_of_tokens_is_spent_by_what_was_had() -> None:
+    tenant = Tenant("a", tokens_per_minute=600.0, budget=600.0)
+    tenant.take(0.0)
+    tenant.spend(650)
+    with pytest.raises(RefusedError) as refused:
+        tenant.take(1.0)
+    assert refused.value.status == 429 and refused.value.retry_after == 5
+    tenant.take(7.0)
