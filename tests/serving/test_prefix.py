@@ -21,11 +21,11 @@ from kant.serving.site import ObservedSite
 
 SETTINGS = EngineSettings(latency_model("llama-3-8b", "a100")[0], 4001, prefix_cache=True)
 DRAW = np.random.Generator(np.random.PCG64(0))
-PROMPTS = st.lists(st.integers(0, 2), max_size=8)
+PROMPTS = st.lists(st.integers(0, 1), max_size=4)
 """A prompt is a list of blocks; two of them begin alike as far as the lists do."""
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(["add", "add", "add", "remove", "forget"]), st.integers(0, 3), PROMPTS), max_size=40
+    st.tuples(st.sampled_from(["add", "add", "add", "remove", "forget"]), st.integers(0, 1), PROMPTS), max_size=30
 )
 
 
@@ -72,7 +72,7 @@ def test_the_index_is_bounded_lru_and_matches_true_prefixes_only(
             index.add(number, blocks_of(prompt), most)
             plain.add(number, prompt)
         elif what == "remove":
-            index.remove(number, blocks_of(prompt)[-1:])
+            index.remove(number, blocks_of(prompt)[-1:])  # which others may go on from
             if prompt and tuple(prompt) in plain.had.get(number, []):
                 plain.had[number].remove(tuple(prompt))
         else:
@@ -80,7 +80,8 @@ def test_the_index_is_bounded_lru_and_matches_true_prefixes_only(
             plain.had.pop(number, None)
         for each in range(4):
             assert index.size(each) == len(plain.had.get(each, [])) <= most
-        assert index.match(blocks_of(prompt)) == plain.match(prompt)
+        for _, _, any_prompt in events:
+            assert index.match(blocks_of(any_prompt)) == plain.match(any_prompt)
     assert index.match(blocks_of(asked)) == plain.match(asked)
     assert index.evicted == plain.evicted
 
