@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kant.serving.engine import EngineSettings
@@ -63,6 +63,7 @@ def blocks_of(prompt: list[int]) -> list[int]:
 
 
 @given(EVENTS, st.integers(1, 6), PROMPTS)
+@example([("add", 0, [0, 0, 0]), ("add", 1, [0, 0, 0]), ("remove", 0, [0, 0])], 6, [])  # a gap ends a match for good
 def test_the_index_is_bounded_lru_and_matches_true_prefixes_only(
     events: list[tuple[str, int, list[int]]], most: int, asked: list[int]
 ) -> None:
