@@ -1,22 +1,28 @@
-"""The Python client: what is generated is of the document of today, and jobs are asked from programs and notebooks."""
+"""The Python client: it has every route that the service has, and jobs are asked from programs and notebooks."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.local.up import Up
 
 from kant.client import AsyncKant, Kant
-from kant.client.generate import OUTPUT, document, generated
-from kant.client.generated import Api, AsyncApi, JobRow
-from kant.client.shown import MOST_ROWS, table_html
+from kant.client.kant import Api, AsyncApi
 from kant.model.errors import InputError
+from kant.service import roles
 from kant.service.roles import Role
+from kant.service.route import Request
+from kant.service.shown import MOST_ROWS, table_html
 from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key
+from kant.service.views import JobIds, JobRow
 
 STREAMS = {"attach", "shell", "events"}
 
@@ -28,12 +34,48 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         yield up
 
 
-def test_what_is_generated_is_what_stands_in_the_file() -> None:
-    """After a change of the service: `python -m kant.client.generate`."""
-    assert generated() == OUTPUT.read_text(encoding="utf-8")
-    routes = {route["operationId"] for methods in document()["paths"].values() for route in methods.values()}
+def test_every_route_of_the_document_is_a_method_that_asks_it() -> None:
+    document = json.loads((Path(roles.__file__).parent / "openapi.json").read_text())
+    routes = {
+        route["operationId"]: (method.upper(), path, route)
+        for path, methods in document["paths"].items()
+        for method, route in methods.items()
+    }
     for api in (Api, AsyncApi):
-        assert {name for name in vars(api) if not name.startswith("_")} == routes - STREAMS
+        assert {name for name in dir(api) if not name.startswith("_")} == routes.keys() - STREAMS
+    sent: list[Request] = []
+    api = Api(sent.append)
+    for name in routes.keys() - STREAMS:
+        method, path, route = routes[name]
+        call = getattr(api, name)
+        own = [each["name"] for each in route.get("parameters", []) if each["in"] == "query"]
+        places = [each["name"] for each in route.get("parameters", []) if each["in"] == "path"]
+        words = [*places, *(["body"] if "requestBody" in route else []), *own]
+        assert (list(inspect.signature(call).parameters), call.__doc__) == (words, route["summary"])
+        call(**{word: f"/{word}" for word in words})
+        body = "/body" if "requestBody" in route else None
+        asked = path.format(**{place: f"%2F{place}" for place in places})
+        assert sent[-1][:4] == (method, asked, {each: f"/{each}" for each in own}, body)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'more'"):
+            call(**dict.fromkeys([*words, "more"], "x"))
+    api.jobs(user="ann", before=None)
+    assert sent[-1].query == {"user": "ann"}, "what is not given is left to the service"
+
+
+def test_an_answer_of_a_later_service_is_read() -> None:
+    assert msgspec.json.decode(b'{"jobs": ["1"], "later": 1}', type=JobIds) == JobIds(["1"])
+
+
+def test_the_client_loads_neither_the_service_nor_the_scheduler() -> None:
+    """A program that asks a Kant is small: it has msgspec and the standard library."""
+    code = "import kant.client, sys; print(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert not loaded & {"aiohttp", "numpy", "numba", "polars", "rich", "cyclopts", "sqlite3"}
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("kant.")}
+    assert rooms == {"client", "local", "model", "service", "sim"}
+    assert not loaded & {"kant.service.http", "kant.service.server", "kant.sim.run", "kant.model.node"}
 
 
 def test_a_job_from_its_submission_to_its_end(up: Up) -> None:

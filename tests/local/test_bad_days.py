@@ -32,7 +32,7 @@ from kant.service.callers import page_token
 from kant.service.client import ServiceClient
 from kant.service.daemon import DaemonOptions, serve
 from kant.service.guard import address
-from kant.service.routes import schema
+from kant.service.schema import schema
 from kant.service.store import Store, StoreFullError
 from kant.workload.cluster_file import read_cluster
 

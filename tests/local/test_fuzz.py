@@ -38,9 +38,10 @@ from urllib3.connectionpool import HTTPConnectionPool
 
 from kant.model.errors import InputError
 from kant.model.tenant import Queue, QueueConfig, Quota
-from kant.service.whatif import Futures, Task
+from kant.service.views import Futures
+from kant.service.whatif import Task
 from kant.service.whatif_process import answer_of
-from kant.sim.whatif_request import Question
+from kant.sim.question import Question
 
 SCHEMA = schemathesis.openapi.from_path(ROOT / "src/kant/service/openapi.json")
 OPERATIONS = {

@@ -16,8 +16,9 @@ from tests.local.up import Up, asked, eventually
 from kant.model.errors import InputError
 from kant.service.low_priority import most_memory
 from kant.service.memory_left import memory_left
-from kant.service.whatif import BusyError, Desk, Futures, TooLongError
-from kant.sim.whatif_request import Question
+from kant.service.views import Futures
+from kant.service.whatif import BusyError, Desk, TooLongError
+from kant.sim.question import Question
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from kant.service.client import RefusedError, ServiceClient
 
 if TYPE_CHECKING:
     from kant.sim.past import Past
-    from kant.sim.whatif_request import Question
+    from kant.sim.question import Question
 
 BARE = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """Variables that a job gets with any `--export`: without them few programs start."""

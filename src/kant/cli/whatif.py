@@ -58,7 +58,8 @@ def whatif(
     Without a journal they begin with the Kant of this machine (`kant up`), or the one at KANT_URL, as it is now, with
     --kube with a Kubernetes cluster as it is now."""
     from kant.cli.whatif_show import show_answer
-    from kant.sim.whatif_request import Question, changes_of, end_of_futures
+    from kant.sim.question import Question
+    from kant.sim.whatif_request import changes_of, end_of_futures
 
     asked = Question(
         tuple(submit or ()), tuple(drain or ()), evict, tuple(quota or ()), tuple(nodes or ()), profile or "",

@@ -6,20 +6,28 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from msgspec import UNSET
 
-from kant.client.generated import Api, AsyncApi, JobDetail, JobOutcome, JobRow, Usage, Why
-from kant.client.shown import fields_html, table_html
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.service.client import ServiceClient, home_of
+from kant.service.route import AtOnce, Awaited, Request
+from kant.service.routes import Routes
+from kant.service.shown import fields_html, table_html
+from kant.service.views import JobDetail, JobOutcome, JobRow, Usage, Why
 
-T = TypeVar("T")
 AT_A_TIME = 30  # seconds for which one question waits
 PAGE = 1000
+
+
+class Api(Routes, AtOnce):
+    """Every route of the service as a method. Each raises `InputError` with the sentence of a refusal."""
+
+
+class AsyncApi(Routes, Awaited):
+    """Every route of the service as a method to be awaited. Each raises `InputError` with the sentence of a refusal."""
 
 
 class Jobs(list[JobRow]):
@@ -39,23 +47,20 @@ class _Asked:
             self.client.url = url
         self.client.token = token or ""
 
-    def ask(self, method: str, path: str, query: dict[str, Any], body: Any, kind: type[T]) -> T:
-        """An answer as an object of `kind`. Raises InputError."""
-        given = {
-            name: str(value).lower() if isinstance(value, bool) else value
-            for name, value in query.items()
-            if value is not UNSET
-        }
-        sent = msgspec.to_builtins(body) if body is not None else None
-        text = b"".join(self.client.parts(method, path, given, sent))
-        if kind is bytes:
-            return text  # type: ignore[return-value]
-        if kind is str:
-            return text.decode()  # type: ignore[return-value]
+    def ask(self, request: Request) -> Any:
+        """An answer as an object of its type. Raises InputError."""
+        query = request.query.items()
+        given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query}
+        sent = msgspec.to_builtins(request.body) if request.body is not None else None
+        text = b"".join(self.client.parts(request.method, request.path, given, sent))
+        if request.gives is bytes:
+            return text
+        if request.gives is str:
+            return text.decode()
         try:
-            return msgspec.json.decode(text, type=kind)
+            return msgspec.json.decode(text, type=request.gives)
         except msgspec.MsgspecError as error:
-            raise InputError(path, f"an answer as this client knows it ({error})") from None
+            raise InputError(request.path, f"an answer as this client knows it ({error})") from None
 
     def events(self) -> Iterator[JobRow]:
         """Jobs as they change, from now on, until Kant goes."""
@@ -151,13 +156,12 @@ class Kant:
 
     def jobs(self, state: str = "held,blocked,waiting,running,stopping", queue: str = "", user: str = "") -> Jobs:
         """Jobs that are not over, or those in the states that are given ("": all), the latest first."""
-        found, before = Jobs(), UNSET
+        found, before = Jobs(), None
         while True:
             page = self.api.jobs(state=state, queue=queue, user=user, limit=PAGE, before=before)
             found += page.jobs
-            if page.next is None:
+            if (before := page.next) is None:
                 return found
-            before = page.next  # type: ignore[assignment]
 
     def usage(self, by: str = "user") -> Usage:
         """What the jobs used that are over, by some of user, queue, day and job."""
@@ -209,8 +213,8 @@ class AsyncKant:
         self._asked = _Asked(home, url, token)
         self.api = AsyncApi(self._ask)
 
-    async def _ask(self, method: str, path: str, query: dict[str, Any], body: Any, kind: type[T]) -> T:
-        return await asyncio.to_thread(self._asked.ask, method, path, query, body, kind)
+    async def _ask(self, request: Request) -> Any:
+        return await asyncio.to_thread(self._asked.ask, request)
 
     async def submit(self, command: str | Sequence[str], **fields: Any) -> AsyncJob:
         """Queue a command: a list of words, or a text for the shell. `fields` are those of `Submission`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct
 
@@ -79,6 +79,26 @@ class JobSignal(Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     signal: SignalName
+
+
+Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
+
+
+class ReservationWish(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`gpus` side by side for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
+
+    They lie in one domain of the level `within`; with "" in one node if that is large enough, else anywhere along the
+    cluster, and in whole nodes but for the last. `model` "": of any one GPU model. Jobs of these `queues`, and of those
+    below them, may name it; of any where there is none.
+    """
+
+    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+    gpus: Annotated[int, Meta(ge=1, le=10_000_000)]
+    duration_s: Annotated[float, Meta(gt=0, le=1e9)]
+    start: Annotated[float, Meta(ge=0, le=1e11)] = 0.0
+    within: Level = ""
+    model: Text = ""
+    queues: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
 
 
 @dataclass(slots=True, eq=False)

@@ -8,44 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
-from msgspec import Meta, Struct, field
+from msgspec import Struct, field
 
 from kant.live.core import Core
+from kant.local.record import ReservationWish
 from kant.local.submission import indices
 from kant.model.errors import InputError
 from kant.model.event import BookingEnded, GpusBooked
 from kant.model.node import ClusterSpec
-from kant.model.submission import Text
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.optimize.calendar.choose import Choice, Held, Request, Taken, choose
 from kant.optimize.calendar.occupied import occupied
 
-Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 MOST = 1000
 """Reservations that may be there at once."""
 NAMED = 8
 """Who is in the way, by name, in one sentence."""
-
-
-class ReservationWish(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`gpus` side by side for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
-
-    They lie in one domain of the level `within`; with "" in one node if that is large enough, else anywhere along the
-    cluster, and in whole nodes but for the last. `model` "": of any one GPU model. Jobs of these `queues`, and of those
-    below them, may name it; of any where there is none.
-    """
-
-    name: Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
-    gpus: Annotated[int, Meta(ge=1, le=10_000_000)]
-    duration_s: Annotated[float, Meta(gt=0, le=1e9)]
-    start: Annotated[float, Meta(ge=0, le=1e11)] = 0.0
-    within: Level = ""
-    model: Text = ""
-    queues: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
 
 
 class Reservation(Struct):

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET
-
-from kant.client.generated import JobRow, JobUpdate, Question, ReservationWish
 from kant.client.kant import Kant
 from kant.live.sentences import public_id
+from kant.local.record import JobUpdate, ReservationWish
 from kant.model.errors import InputError
 from kant.model.event import JobStarted
 from kant.model.submission import Submission
@@ -36,7 +34,9 @@ from kant.ops.simulated import explained
 from kant.ops.view import BookedView, JobView, NodeView, QueueView, View
 from kant.ops.world import Done, Futures
 from kant.service.roles import Caller, Role
+from kant.service.views import JobRow
 from kant.sim.past import read_past
+from kant.sim.question import Question
 
 ALIVE = "held,blocked,waiting,running,stopping"
 PAGE = 1000
@@ -67,11 +67,12 @@ class RunningWorld:
     # --- questions ------------------------------------------------------------------------------------------------
 
     def _rows(self, state: str) -> Iterator[JobRow]:
-        before: Any = UNSET
-        while before is not None:
+        before = None
+        while True:
             page = self.api.jobs(state=state, limit=PAGE, before=before)
             yield from page.jobs
-            before = page.next
+            if (before := page.next) is None:
+                return
 
     def view(self) -> View:
         now = self.now()
@@ -125,7 +126,7 @@ class RunningWorld:
         return {"job": found.job, "phase": found.phase} | answer | {"sentence": found.sentence}
 
     def eta(self, job: str) -> list[dict[str, Any]]:
-        found = self.api.eta(job=job or UNSET)
+        found = self.api.eta(job=job or None)
         zero = int(found["zero_us"])
         rows = []
         for row in found["jobs"]:
@@ -209,7 +210,11 @@ class RunningWorld:
             return Futures(unknown=unknown)
         evict = any(isinstance(order, Drain) and order.evict for order in orders)
         try:
-            found = self.api.whatif(Question(submit=submit, cancel=cancel, drain=drain, quota=quota, evict=evict))
+            found = self.api.whatif(
+                Question(
+                    submit=tuple(submit), cancel=tuple(cancel), drain=tuple(drain), quota=tuple(quota), evict=evict
+                )
+            )
         except InputError as error:
             return Futures(complaint=str(error))
         answer = {"waits": found.waits, "helped": found.helped, "harmed": found.harmed, "run_times": found.run_times}

@@ -18,8 +18,16 @@ from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.live.questions import UnknownJobError
-from kant.local.record import OVER, Batch, JobPhase, JobRecord, JobSignal, JobUpdate, WorkflowSubmission
-from kant.local.reservations import ReservationWish
+from kant.local.record import (
+    OVER,
+    Batch,
+    JobPhase,
+    JobRecord,
+    JobSignal,
+    JobUpdate,
+    ReservationWish,
+    WorkflowSubmission,
+)
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.scheduler.profile import builtin_profile, builtin_texts
@@ -37,7 +45,7 @@ from kant.service.store import damaged
 from kant.service.terminals import Send, Sessions, attach, shell
 from kant.service.views import ProfileName, Profiles, Whoami
 from kant.service.whatif import BusyError, Desk, TooLongError
-from kant.sim.whatif_request import Question
+from kant.sim.question import Question
 
 log = logging.getLogger("kant.service")
 MOST_BODY = 8 << 20

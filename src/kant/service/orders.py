@@ -7,8 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from kant.local.accounts import account_of
-from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, WorkflowSubmission
-from kant.local.reservations import ReservationWish
+from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, ReservationWish, WorkflowSubmission
 from kant.local.submission import check_room, checked, counted
 from kant.model.errors import InputError
 from kant.model.submission import Submission

@@ -255,7 +255,7 @@ class LocalQuestions(Questions):
         view = msgspec.convert(
             shown(record) | {"waits": self.driver.jobs.notes.get(job, "")} | self._live_facts(job), JobRow
         )
-        runs = [self._attempt(record, number) for number in range(max(record.attempt - 99, 1), record.attempt + 1)]
+        runs = tuple(self._attempt(record, number) for number in range(max(record.attempt - 99, 1), record.attempt + 1))
         if not owns(who, self.lineage(submission.queue), record.user):
             waits = (record.after, record.after_ok, record.stopping, place)
             return JobDetail(

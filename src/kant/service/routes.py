@@ -1,20 +1,20 @@
-"""The routes under /v1: one table for the server and for the schema."""
+"""The routes under /v1: one table for the server, the schema and the client."""
+
+# mypy: disable-error-code="empty-body"
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import msgspec
+from msgspec import Meta
 
-from kant import __version__
-from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, WorkflowSubmission
-from kant.local.reservations import ReservationWish
+from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, ReservationWish, WorkflowSubmission
 from kant.model.submission import Submission
+from kant.service.route import Route, get, post
 from kant.service.views import (
     AuditLog,
     ClusterAnswer,
-    Failure,
+    Futures,
     History,
     JobDetail,
     JobIds,
@@ -30,199 +30,220 @@ from kant.service.views import (
     Whoami,
     Why,
 )
-from kant.service.whatif import Futures
-from kant.sim.whatif_request import Question
+from kant.sim.question import Question
+
+Limit = Annotated[int, Meta(ge=1, le=1000)]
+Rows = Annotated[int, Meta(ge=0, le=9999, description="Of the window; 0: as it was.")]
+Columns = Annotated[int, Meta(ge=0, le=9999, description="Likewise.")]
+States = Annotated[str, Meta(description=f"Some of {', '.join(JobPhase)}, divided by commas.")]
+Name = Annotated[str, Meta(description="Of this name; * and ? stand for others.")]
+Before = Annotated[int, Meta(ge=0, description="`next` of the page before.")]
+By = Annotated[str, Meta(description="Some of user, queue, account, day, job, divided by commas.")]
+Since = Annotated[int, Meta(ge=0, description="Microseconds of the Unix epoch.")]
+Until = Annotated[int, Meta(ge=0, description="Likewise; by default now.")]
+Wait = Annotated[int, Meta(ge=0, le=60, description="Seconds to wait until all of them are over.")]
+Offset = Annotated[int, Meta(description="Bytes from the beginning; if negative, from the end.")]
+ShownFrom = Annotated[int, Meta(description="Show output from here on; if negative, so much before the end.")]
+Follow = Annotated[bool, Meta(description="Until the job is over.")]
+Run = Annotated[int, Meta(ge=0, description="Of this run; 0: the last.")]
+Pty = Annotated[bool, Meta(description="With a terminal, not with pipes.")]
+Term = Annotated[str, Meta(max_length=64, description="The kind of terminal, as TERM says it.")]
+Cursor = Annotated[str, Meta(description="`cursor` of the answer before.")]
+Page = Annotated[
+    Literal["same", "new"],
+    Meta(description="With a token for the page of a user of this machine, over the socket."),
+]
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """`name` is the handler. `query` has the parameters, each with its schema; `takes` and `gives` are types."""
+class Routes:
+    """Every route of the service that has an answer. Each raises `InputError` with the sentence of a refusal."""
 
-    method: str
-    path: str
-    name: str
-    about: str
-    gives: Any = None
-    takes: Any = None
-    query: dict[str, dict[str, Any]] = field(default_factory=dict)
-    media: str = "application/json"
-    status: int = 200
+    @post("/v1/jobs", status=201)
+    def submit(self, body: Submission) -> JobIds:
+        """Queue a command."""
 
+    @post("/v1/workflows", status=201)
+    def workflow(self, body: WorkflowSubmission) -> JobIds:
+        """Queue all stages of a workflow, or none."""
 
-_LIMIT = {"type": "integer", "minimum": 1, "maximum": 1000, "default": 100}
-_PLACE = {"type": "integer", "default": 0}
-_SIDE = {"type": "integer", "minimum": 0, "maximum": 9999, "default": 0}
-_WINDOW = {
-    "rows": _SIDE | {"description": "Of the window; 0: as it was."},
-    "columns": _SIDE | {"description": "Likewise."},
-}
-ROUTES = (
-    Route("POST", "/v1/jobs", "submit", "Queue a command.", JobIds, Submission, status=201),
-    Route(
-        "POST", "/v1/workflows", "workflow", "Queue all stages of a workflow, or none.", JobIds, WorkflowSubmission,
-        status=201,
-    ),
-    Route("POST", "/v1/batches", "batch", "Queue many commands, or none.", JobIds, Batch, status=201),
-    Route(
-        "GET", "/v1/jobs", "jobs", "Jobs, the latest first, a page at a time.", JobPage,
-        query={
-            "state": {"type": "string", "description": f"Some of {', '.join(JobPhase)}, divided by commas."},
-            "queue": {"type": "string"}, "user": {"type": "string"},
-            "name": {"type": "string", "description": "Of this name; * and ? stand for others."},
-            "before": {"type": "integer", "minimum": 0, "description": "`next` of the page before."}, "limit": _LIMIT,
-        },
-    ),
-    Route(
-        "GET", "/v1/waiting", "waiting", "Jobs that wait, first in the queue's order first, each with its reason.",
-        WaitingPage,
-        query={
-            "queue": {"type": "string"}, "user": {"type": "string"},
-            "name": {"type": "string", "description": "Of this name; * and ? stand for others."},
-            "after": {"type": "integer", "minimum": 0, "default": 0, "description": "`next` of the page before."},
-            "limit": _LIMIT | {"maximum": 100, "default": 50},
-        },
-    ),
-    Route("GET", "/v1/jobs/{job}", "job", "One job, whole.", JobDetail),
-    Route("POST", "/v1/jobs/{job}/cancel", "cancel", "Withdraw a job or an array.", JobIds),
-    Route("POST", "/v1/jobs/{job}/hold", "hold", "Keep a waiting job from starting.", JobIds),
-    Route("POST", "/v1/jobs/{job}/release", "release", "Let a held job start.", JobIds),
-    Route("POST", "/v1/jobs/{job}/requeue", "requeue", "Stop the run of a job, which then waits again.", JobIds),
-    Route("POST", "/v1/jobs/{job}/update", "update", "Change what a waiting job asks for.", JobIds, JobUpdate),
-    Route("POST", "/v1/jobs/{job}/signal", "signal", "Send a signal to a job that runs.", JobIds, JobSignal),
-    Route(
-        "POST", "/v1/reservations", "reserve", "Book GPUs for a window of time.", ReservationMade, ReservationWish,
-        status=201,
-    ),
-    Route("GET", "/v1/reservations", "reservations", "What is booked and not over.", Reservations),
-    Route(
-        "POST", "/v1/reservations/{reservation}/cancel", "unreserve",
-        "Take a reservation back in which no job runs.", Reservations,
-    ),
-    Route(
-        "GET", "/v1/jobs/{job}/outcome", "outcome", "How a job, or those of an array, have ended.", Outcomes,
-        query={"wait": {"type": "integer", "minimum": 0, "maximum": 60, "default": 0,
-                        "description": "Seconds to wait until all of them are over."}},
-    ),
-    Route(
-        "GET", "/v1/usage", "usage", "What the jobs used that have ended, by user, queue, account, day or job.", Usage,
-        query={
-            "by": {
-                "type": "string", "default": "",
-                "description": "Some of user, queue, account, day, job, divided by commas.",
-            },
-            "since": _PLACE | {"minimum": 0, "description": "Microseconds of the Unix epoch."},
-            "until": {"type": "integer", "minimum": 0, "description": "Likewise; by default now."},
-            "user": {"type": "string"}, "queue": {"type": "string"},
-        },
-    ),
-    Route("GET", "/v1/jobs/{job}/why", "why", "Why a job waits.", Why),
-    Route(
-        "GET", "/v1/jobs/{job}/log", "log", "What a run has written, from X-Kant-Offset on.",
-        query={
-            "offset": _PLACE | {"description": "Bytes from the beginning; if negative, from the end."},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 1 << 24, "default": 1 << 20},
-            "follow": {"type": "boolean", "default": False, "description": "Until the job is over."},
-            "attempt": {"type": "integer", "minimum": 0, "default": 0, "description": "Of this run; 0: the last."},
-        },
-        media="application/octet-stream",
-    ),
-    Route(
-        "GET", "/v1/jobs/{job}/attach", "attach", "A WebSocket: the terminal of a job that waits or runs (docs/up.md).",
-        status=101, query=_WINDOW | {
-            "offset": _PLACE | {"description": "Show output from here on; if negative, so much before the end."},
-        },
-    ),
-    Route(
-        "GET", "/v1/jobs/{job}/shell", "shell", "A WebSocket: a command beside a job that runs (docs/up.md).",
-        status=101, query=_WINDOW | {
-            "pty": {"type": "boolean", "default": True, "description": "With a terminal, not with pipes."},
-            "term": {"type": "string", "maxLength": 64, "description": "The kind of terminal, as TERM says it."},
-        },
-    ),
-    Route("GET", "/v1/jobs/{job}/history", "history", "What happened to a job, and what was decided.", History),
-    Route(
-        "GET", "/v1/record", "record", "What the page shows, or what is new of it (docs/record.md).", RecordAnswer,
-        query={"since": {"type": "string", "default": "", "description": "`cursor` of the answer before."}},
-    ),
-    Route("GET", "/v1/queues", "queues", "Queues, quotas and what they use.", ClusterAnswer),
-    Route(
-        "GET", "/v1/eta", "eta", "When the waiting jobs (or one) are expected to start.", ClusterAnswer,
-        query={"job": {"type": "string"}},
-    ),
-    Route("POST", "/v1/whatif", "whatif", "What a change would do to everybody's waits.", Futures, Question),
-    Route("GET", "/v1/profiles", "profiles", "The built-in profiles.", Profiles),
-    Route("GET", "/v1/top", "top", "What pools and nodes hold, and the largest jobs.", ClusterAnswer),
-    Route(
-        "GET", "/v1/status", "status", "What the cluster has and runs, and how far that is from the best.",
-        ClusterAnswer, query={"optimality": {"type": "boolean", "default": False}},
-    ),
-    Route("GET", "/v1/events", "events", "Changes of jobs as server-sent events.", media="text/event-stream"),
-    Route("GET", "/v1/health", "health", "Whether Kant can write, and what it has.", ServiceHealth),
-    Route(
-        "GET", "/v1/whoami", "whoami", "Who asks, and with which role.", Whoami,
-        query={
-            "page": {
-                "type": "string", "enum": ["same", "new"],
-                "description": "With a token for the page of a user of this machine, over the socket.",
-            }
-        },
-    ),
-    Route(
-        "GET", "/v1/audit", "audit", "Who did what or was refused it, the latest first, a page at a time.", AuditLog,
-        query={
-            "user": {"type": "string"}, "refused": {"type": "boolean", "default": False},
-            "before": {"type": "integer", "minimum": 0, "description": "`next` of the page before."}, "limit": _LIMIT,
-        },
-    ),
-    Route("POST", "/v1/stop", "stop", "Stop Kant; what runs runs on.", ServiceHealth),
-    Route("GET", "/metrics", "metrics", "What Prometheus asks for (docs/up.md).", media="text/plain"),
-    Route("GET", "/v1/openapi.json", "schema", "This schema."),
-)  # fmt: skip
+    @post("/v1/batches", status=201)
+    def batch(self, body: Batch) -> JobIds:
+        """Queue many commands, or none."""
 
+    @get("/v1/jobs")
+    def jobs(
+        self,
+        *,
+        state: States | None = None,
+        queue: str | None = None,
+        user: str | None = None,
+        name: Name | None = None,
+        before: Before | None = None,
+        limit: Limit = 100,
+    ) -> JobPage:
+        """Jobs, the latest first, a page at a time."""
 
-def schema() -> dict[str, Any]:
-    """The OpenAPI document. `kant/service/openapi.json` is this, and a test holds them together."""
-    types = [kind for route in ROUTES for kind in (route.gives, route.takes) if kind] + [Failure]
-    unique = list({each.__name__: each for each in types}.values())
-    refs, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
-    ref = {each.__name__: found for each, found in zip(unique, refs, strict=True)}
-    paths: dict[str, Any] = {}
-    wrong = {"description": "What was wrong.", "content": {"application/json": {"schema": ref["Failure"]}}}
-    for route in ROUTES:
-        content = {route.media: {"schema": ref[route.gives.__name__]} if route.gives else {}}
-        own: dict[str, Any] = {
-            "operationId": route.name,
-            "summary": route.about,
-            "responses": {
-                str(route.status): {"description": "Done.", "content": content} | _links(route),
-                "4XX": wrong,
-                "5XX": wrong,
-            },
-        }
-        parameters: list[dict[str, Any]] = [
-            {"name": name, "in": "query", "schema": given} for name, given in route.query.items()
-        ]
-        for name in ("job", "reservation"):
-            if f"{{{name}}}" in route.path:
-                parameters.insert(0, {"name": name, "in": "path", "required": True, "schema": {"type": "string"}})
-        if parameters:
-            own["parameters"] = parameters
-        if route.takes is not None:
-            body = {"application/json": {"schema": ref[route.takes.__name__]}}
-            own["requestBody"] = {"required": True, "content": body}
-        paths.setdefault(route.path, {})[route.method.lower()] = own
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "Kant", "version": __version__},
-        "paths": paths,
-        "components": {"schemas": dict(sorted(components.items()))},
-    }
+    @get("/v1/waiting")
+    def waiting(
+        self,
+        *,
+        queue: str | None = None,
+        user: str | None = None,
+        name: Name | None = None,
+        after: Before = 0,
+        limit: Annotated[int, Meta(ge=1, le=100)] = 50,
+    ) -> WaitingPage:
+        """Jobs that wait, first in the queue's order first, each with its reason."""
+
+    @get("/v1/jobs/{job}")
+    def job(self, job: str) -> JobDetail:
+        """One job, whole."""
+
+    @post("/v1/jobs/{job}/cancel")
+    def cancel(self, job: str) -> JobIds:
+        """Withdraw a job or an array."""
+
+    @post("/v1/jobs/{job}/hold")
+    def hold(self, job: str) -> JobIds:
+        """Keep a waiting job from starting."""
+
+    @post("/v1/jobs/{job}/release")
+    def release(self, job: str) -> JobIds:
+        """Let a held job start."""
+
+    @post("/v1/jobs/{job}/requeue")
+    def requeue(self, job: str) -> JobIds:
+        """Stop the run of a job, which then waits again."""
+
+    @post("/v1/jobs/{job}/update")
+    def update(self, job: str, body: JobUpdate) -> JobIds:
+        """Change what a waiting job asks for."""
+
+    @post("/v1/jobs/{job}/signal")
+    def signal(self, job: str, body: JobSignal) -> JobIds:
+        """Send a signal to a job that runs."""
+
+    @post("/v1/reservations", status=201)
+    def reserve(self, body: ReservationWish) -> ReservationMade:
+        """Book GPUs for a window of time."""
+
+    @get("/v1/reservations")
+    def reservations(self) -> Reservations:
+        """What is booked and not over."""
+
+    @post("/v1/reservations/{reservation}/cancel")
+    def unreserve(self, reservation: str) -> Reservations:
+        """Take a reservation back in which no job runs."""
+
+    @get("/v1/jobs/{job}/outcome")
+    def outcome(self, job: str, *, wait: Wait = 0) -> Outcomes:
+        """How a job, or those of an array, have ended."""
+
+    @get("/v1/usage")
+    def usage(
+        self,
+        *,
+        by: By = "",
+        since: Since = 0,
+        until: Until | None = None,
+        user: str | None = None,
+        queue: str | None = None,
+    ) -> Usage:
+        """What the jobs used that have ended, by user, queue, account, day or job."""
+
+    @get("/v1/jobs/{job}/why")
+    def why(self, job: str) -> Why:
+        """Why a job waits."""
+
+    @get("/v1/jobs/{job}/log")
+    def log(
+        self,
+        job: str,
+        *,
+        offset: Offset = 0,
+        limit: Annotated[int, Meta(ge=1, le=1 << 24)] = 1 << 20,
+        follow: Follow = False,
+        attempt: Run = 0,
+    ) -> bytes:
+        """What a run has written, from X-Kant-Offset on."""
+
+    @get("/v1/jobs/{job}/history")
+    def history(self, job: str) -> History:
+        """What happened to a job, and what was decided."""
+
+    @get("/v1/record")
+    def record(self, *, since: Cursor = "") -> RecordAnswer:
+        """What the page shows, or what is new of it (docs/record.md)."""
+
+    @get("/v1/queues", ClusterAnswer)
+    def queues(self) -> dict[str, Any]:
+        """Queues, quotas and what they use."""
+
+    @get("/v1/eta", ClusterAnswer)
+    def eta(self, *, job: str | None = None) -> dict[str, Any]:
+        """When the waiting jobs (or one) are expected to start."""
+
+    @post("/v1/whatif")
+    def whatif(self, body: Question) -> Futures:
+        """What a change would do to everybody's waits."""
+
+    @get("/v1/profiles")
+    def profiles(self) -> Profiles:
+        """The built-in profiles."""
+
+    @get("/v1/top", ClusterAnswer)
+    def top(self) -> dict[str, Any]:
+        """What pools and nodes hold, and the largest jobs."""
+
+    @get("/v1/status", ClusterAnswer)
+    def status(self, *, optimality: bool = False) -> dict[str, Any]:
+        """What the cluster has and runs, and how far that is from the best."""
+
+    @get("/v1/health")
+    def health(self) -> ServiceHealth:
+        """Whether Kant can write, and what it has."""
+
+    @get("/v1/whoami")
+    def whoami(self, *, page: Page | None = None) -> Whoami:
+        """Who asks, and with which role."""
+
+    @get("/v1/audit")
+    def audit(
+        self, *, user: str | None = None, refused: bool = False, before: Before | None = None, limit: Limit = 100
+    ) -> AuditLog:
+        """Who did what or was refused it, the latest first, a page at a time."""
+
+    @post("/v1/stop")
+    def stop(self) -> ServiceHealth:
+        """Stop Kant; what runs runs on."""
+
+    @get("/metrics")
+    def metrics(self) -> str:
+        """What Prometheus asks for (docs/up.md)."""
+
+    @get("/v1/openapi.json")
+    def schema(self) -> dict[str, Any]:
+        """This schema."""
 
 
-def _links(route: Route) -> dict[str, Any]:
-    """What can be asked of the first job that an answer names."""
-    if route.name != "submit":
-        return {}
-    job = {"job": "$response.body#/jobs/0"}
-    ways = [each for each in ROUTES if "{job}" in each.path]
-    return {"links": {way.name: {"operationId": way.name, "parameters": job} for way in ways}}
+class Streams:
+    """The routes whose answer has no end."""
+
+    @get("/v1/jobs/{job}/attach", status=101)
+    def attach(self, job: str, *, rows: Rows = 0, columns: Columns = 0, offset: ShownFrom = 0) -> None:
+        """A WebSocket: the terminal of a job that waits or runs (docs/up.md)."""
+
+    @get("/v1/jobs/{job}/shell", status=101)
+    def shell(
+        self, job: str, *, rows: Rows = 0, columns: Columns = 0, pty: Pty = True, term: Term | None = None
+    ) -> None:
+        """A WebSocket: a command beside a job that runs (docs/up.md)."""
+
+    @get("/v1/events", media="text/event-stream")
+    def events(self) -> None:
+        """Changes of jobs as server-sent events."""
+
+
+ROUTES: tuple[Route[..., Any], ...] = tuple(
+    each for table in (Routes, Streams) for each in vars(table).values() if isinstance(each, Route)
+)

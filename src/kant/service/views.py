@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from kant.model.submission import StageOf, Terminal
+from kant.service.shown import Shown
 
 
-class JobRow(Struct, frozen=True, forbid_unknown_fields=True):
+class JobRow(Shown, frozen=True):
     """A job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
     `array` is the `seq` of the first job of its array, -1 for none. `waits` says why a job waits, where that is known.
@@ -40,7 +41,7 @@ class JobRow(Struct, frozen=True, forbid_unknown_fields=True):
     limit_us: int = -1
 
 
-class Attempt(Struct, frozen=True, forbid_unknown_fields=True):
+class Attempt(Shown, frozen=True):
     """A run of a job. `ran_us`: how long it lasted, -1 while it does, or where nobody knows.
 
     `why` is `limit`, `memory` or `stopped` where it was ended. `cpu_us` is the time of cores that it took, `rss_kib`
@@ -57,7 +58,7 @@ class Attempt(Struct, frozen=True, forbid_unknown_fields=True):
     dropped: int = 0
 
 
-class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
+class JobDetail(Shown, frozen=True):
     """A job with what was submitted (its environment by the names alone) and its place: node to GPU indices.
 
     `cpus` None: as by default. `attempts` has its runs, the last hundred of them.
@@ -81,7 +82,7 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     hidden: bool = False
     cpus: float | None = None
     memory_mib: int = 0
-    attempts: list[Attempt] = []
+    attempts: tuple[Attempt, ...] = ()
     stage: StageOf | None = None
     terminal: Terminal | None = None
     reservation: str = ""
@@ -92,21 +93,21 @@ class JobDetail(Struct, frozen=True, forbid_unknown_fields=True):
     preemptible: bool = True
 
 
-class JobPage(Struct, frozen=True, forbid_unknown_fields=True):
+class JobPage(Shown, frozen=True):
     """Jobs, the latest first. `next` is the `before` of the next page; None where this is the last."""
 
     jobs: list[JobRow]
     next: int | None
 
 
-class WaitingRow(JobRow, frozen=True, forbid_unknown_fields=True):
+class WaitingRow(JobRow, frozen=True):
     """A job that waits. `place` is its place in the order of the profile, from 1; 0 where it is not in that order:
     its place is being emptied, another job has to end first, or it is held."""
 
     place: int = 0
 
 
-class WaitingPage(Struct, frozen=True, forbid_unknown_fields=True):
+class WaitingPage(Shown, frozen=True):
     """Jobs that wait, in the order in which they are tried, then those that are blocked or held; each says why it
     waits. `total` counts all of them. `next` is the `after` of the next page; None where this is the last."""
 
@@ -115,7 +116,7 @@ class WaitingPage(Struct, frozen=True, forbid_unknown_fields=True):
     next: int | None
 
 
-class ReservationRow(Struct, frozen=True, forbid_unknown_fields=True):
+class ReservationRow(Shown, frozen=True):
     """GPUs that `user` has booked from `start` to before `end`, microseconds since the Unix epoch.
 
     `phase` is pending or active. `place` has the indices of its GPUs by node, `jobs` those that run in it. `queues`:
@@ -135,26 +136,26 @@ class ReservationRow(Struct, frozen=True, forbid_unknown_fields=True):
     jobs: list[str]
 
 
-class Reservations(Struct, frozen=True, forbid_unknown_fields=True):
+class Reservations(Shown, frozen=True):
     """Reservations that are not over, in the order of their start."""
 
     reservations: list[ReservationRow]
 
 
-class ReservationMade(Struct, frozen=True, forbid_unknown_fields=True):
+class ReservationMade(Shown, frozen=True):
     """A new reservation, and the names of those that lie on other GPUs now, to make room for it."""
 
     reservation: ReservationRow
     moved: list[str]
 
 
-class JobIds(Struct, frozen=True, forbid_unknown_fields=True):
+class JobIds(Shown, frozen=True):
     """The jobs that a request was about."""
 
     jobs: list[str]
 
 
-class JobOutcome(Struct, frozen=True, forbid_unknown_fields=True):
+class JobOutcome(Shown, frozen=True):
     """How a job has ended, or that it has not (`over`)."""
 
     id: str
@@ -165,14 +166,14 @@ class JobOutcome(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
-class Outcomes(Struct, frozen=True, forbid_unknown_fields=True):
+class Outcomes(Shown, frozen=True):
     """How the job, or those of the array, have ended. `over`: all of them."""
 
     jobs: list[JobOutcome]
     over: bool
 
 
-class UsageRow(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class UsageRow(Shown, frozen=True, omit_defaults=True):
     """What jobs used that have ended, of one user, queue, account, day or job, where it was asked for by them.
 
     Times are seconds. `gpu_s` is GPUs times the length of the last run.
@@ -193,7 +194,7 @@ class UsageRow(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     job: str | None = None
 
 
-class Usage(Struct, frozen=True, forbid_unknown_fields=True):
+class Usage(Shown, frozen=True):
     """What jobs used that ended between two times, in microseconds since the Unix epoch."""
 
     since_us: int
@@ -201,7 +202,7 @@ class Usage(Struct, frozen=True, forbid_unknown_fields=True):
     rows: list[UsageRow]
 
 
-class ServiceHealth(Struct, frozen=True, forbid_unknown_fields=True):
+class ServiceHealth(Shown, frozen=True):
     """Whether Kant can write (`trouble` says why not), what it has, its clock, and its journal ("": not written).
 
     `complaint`: why a changed file of profile or queues was not taken. `starting`: kernels still compile.
@@ -222,7 +223,7 @@ class ServiceHealth(Struct, frozen=True, forbid_unknown_fields=True):
     starting: str = ""
 
 
-class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
+class Whoami(Shown, frozen=True):
     """Who asks, as Kant sees it. `queues`: those of a tenant. `address` is where Kant listens ("": nowhere), with
     https:// before it where that is so.
 
@@ -238,7 +239,7 @@ class Whoami(Struct, frozen=True, forbid_unknown_fields=True):
     page: str = ""
 
 
-class AuditEntry(Struct, frozen=True, forbid_unknown_fields=True):
+class AuditEntry(Shown, frozen=True):
     """What somebody did, or was `refused` ("": it was done). `who` also says from where; `time` is that of the jobs."""
 
     seq: int
@@ -251,20 +252,20 @@ class AuditEntry(Struct, frozen=True, forbid_unknown_fields=True):
     refused: str
 
 
-class AuditLog(Struct, frozen=True, forbid_unknown_fields=True):
+class AuditLog(Shown, frozen=True):
     """The audit log, the latest first. `next` is the `before` of the next page; None where this is the last."""
 
     deeds: list[AuditEntry]
     next: int | None
 
 
-class Failure(Struct, frozen=True, forbid_unknown_fields=True):
+class Failure(Shown, frozen=True):
     """What was wrong, in one sentence."""
 
     error: str
 
 
-class Why(Struct, frozen=True):
+class Why(Shown, frozen=True):
     """Why a job waits, or where it stands: see docs/why.md for what an `answer` has.
 
     `waited_us` splits what it has waited: `total`, and the part of each cause. None where this is not known. `stage` is
@@ -279,7 +280,7 @@ class Why(Struct, frozen=True):
     stage: StageOf | None = None
 
 
-class Entry(Struct, frozen=True):
+class Entry(Shown, frozen=True):
     """Something that happened to a job or was decided about it; `what` is one word for its kind."""
 
     time_us: int
@@ -287,7 +288,7 @@ class Entry(Struct, frozen=True):
     sentence: str
 
 
-class History(Struct, frozen=True):
+class History(Shown, frozen=True):
     """Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
 
     Without `whole` it is only what the store keeps of a job that ended long ago, or before Kant started.
@@ -300,7 +301,7 @@ class History(Struct, frozen=True):
     whole: bool
 
 
-class RecordAnswer(Struct, frozen=True):
+class RecordAnswer(Shown, frozen=True):
     """The jobs, holdings, nodes and samples that are new since a cursor; all that are kept, where it is `complete`.
 
     docs/record.md has its columns. Times are on the clock of the run, whose zero is `zero_us` on that of the jobs.
@@ -323,14 +324,32 @@ class RecordAnswer(Struct, frozen=True):
     summary: dict[str, Any]
 
 
-class ProfileName(Struct, frozen=True, forbid_unknown_fields=True):
+class Futures(Shown, frozen=True):
+    """Both futures beside each other: see docs/whatif.md for what each key has."""
+
+    time_us: int
+    zero_us: int
+    change: list[str]
+    run_times: dict[str, int]
+    coming: int
+    submitted: list[dict[str, Any]]
+    waits: dict[str, Any]
+    curve: dict[str, list[float]]
+    helped: list[dict[str, Any]]
+    harmed: list[dict[str, Any]]
+    ratios: dict[str, Any]
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class ProfileName(Shown, frozen=True):
     """A built-in profile, in one sentence."""
 
     name: str
     about: str
 
 
-class Profiles(Struct, frozen=True, forbid_unknown_fields=True):
+class Profiles(Shown, frozen=True):
     """The built-in profiles."""
 
     profiles: list[ProfileName]
@@ -342,6 +361,3 @@ class ClusterAnswer(Struct, frozen=True):
 
     time_us: int
     zero_us: int
-
-
-Limit = Annotated[int, Meta(ge=1, le=1000)]

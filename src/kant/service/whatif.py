@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_texts
-from kant.sim.whatif_request import Question
+from kant.sim.question import Question
 
 AT_ONCE = 2
 """Futures that are simulated at the same time."""
@@ -40,24 +40,6 @@ class Task(Struct, frozen=True):
     journal: str
     now_us: int
     question: Question
-
-
-class Futures(Struct, frozen=True):
-    """Both futures beside each other: see docs/whatif.md for what each key has."""
-
-    time_us: int
-    zero_us: int
-    change: list[str]
-    run_times: dict[str, int]
-    coming: int
-    submitted: list[dict[str, Any]]
-    waits: dict[str, Any]
-    curve: dict[str, list[float]]
-    helped: list[dict[str, Any]]
-    harmed: list[dict[str, Any]]
-    ratios: dict[str, Any]
-    before: dict[str, Any]
-    after: dict[str, Any]
 
 
 class BusyError(InputError):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import date, time
-from typing import Annotated, get_args
-
-from msgspec import Meta, Struct
+from typing import get_args
 
 from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
@@ -17,41 +15,13 @@ from kant.scheduler.profile import Profile
 from kant.sim.drains import Drain, nodes_called
 from kant.sim.jobs import Gangs, arrivals
 from kant.sim.past import Past
+from kant.sim.question import Question
 from kant.sim.whatif_changes import Changes, MoreNodes, QuotaChange
 from kant.workload.job_text import parse_jobs
 from kant.workload.tenants_file import parse_amount
 
 MOST_NODES = 100_000
 EPOCH = date(1970, 1, 1).toordinal()
-
-Words = Annotated[str, Meta(min_length=1, max_length=1000)]
-Several = Annotated[tuple[Words, ...], Meta(max_length=100)]
-
-
-class Question(Struct, frozen=True, forbid_unknown_fields=True):
-    """The changes, in the words of the options of `kant whatif`; at least one.
-
-    `submit`: jobs such as `gpus=8,time=4h`. `drain`: `NAME[@FROM[..UNTIL]]`, with `evict` stopping what runs there.
-    `quota`: `QUEUE:gpu=+64`. `nodes`: `10` or `10xNAME`. `cancel`: jobs that
-    are withdrawn at once. `profile`: a built-in one, "" for none other. `until`: when
-    both futures stop, "" for never.
-    """
-
-    submit: Several = ()
-    drain: Several = ()
-    evict: bool = False
-    quota: Several = ()
-    nodes: Several = ()
-    profile: Annotated[str, Meta(max_length=100)] = ""
-    until: Annotated[str, Meta(max_length=100)] = ""
-    cancel: Several = ()
-
-    def check(self) -> None:
-        """Raise InputError where nothing is asked, or something that needs something else."""
-        if not (self.submit or self.drain or self.quota or self.nodes or self.profile or self.cancel):
-            raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes, --cancel and --profile")
-        if self.evict and not self.drain:
-            raise InputError("--evict", "a --drain beside it")
 
 
 def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:

@@ -13,7 +13,7 @@ WIDE = 120
 """Letters of a value in a table."""
 
 
-class Shown(Struct):
+class Shown(Struct, frozen=True):
     """An object of the service that shows itself as a table in a notebook."""
 
     def _repr_html_(self) -> str:
