@@ -27,7 +27,7 @@ setup: .venv/ready .venv/kernels
 
 # The stamps are newer than what decides the installation, so a second `make setup` does nothing. `make run` needs Kant alone.
 # uv installs exactly what uv.lock says; without uv, pip installs the versions that the lock names.
-LOCKED := pyproject.toml uv.lock .ci/pip-arguments.py
+LOCKED := pyproject.toml $(wildcard packages/*/pyproject.toml) uv.lock .ci/pip-arguments.py
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check
 SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=never UV_LINK_MODE=copy \
   .venv/bin/uv sync --frozen --inexact --quiet --python $(PY)
@@ -57,7 +57,8 @@ SYNC := env -u VIRTUAL_ENV UV_PROJECT_ENVIRONMENT=.venv UV_PYTHON_DOWNLOADS=neve
 	@echo "installing the tools of development"
 	@if $(SYNC) --all-extras; then :; else \
 	  $(PY) .ci/pip-arguments.py .venv/constraints.txt > .venv/requirements.txt \
-	  && $(PIP) --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable ".[kube,dra,serve,optimize,plot,ray]"; \
+	  && $(PIP) --constraint .venv/constraints.txt --requirement .venv/requirements.txt --editable ".[all,ray]" \
+	    --editable packages/kant-kube --editable packages/kant-lab; \
 	fi
 	@# uv leaves byte code to the first import: the first `kant up` would take three times as long to answer.
 	@$(PY) -c "import kant.service.daemon, kant.cli.page"

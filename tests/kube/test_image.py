@@ -45,7 +45,16 @@ def test_the_image_has_all_that_its_own_build_asks_for() -> None:
     text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE)
     there = {name for line in copied for name in line.split()}
-    assert {"pyproject.toml", "uv.lock", "hatch_build.py", "README.md", "LICENSE", "src", "deploy/sbom.py"} <= there
+    assert {
+        "pyproject.toml",
+        "uv.lock",
+        "hatch_build.py",
+        "README.md",
+        "LICENSE",
+        "src",
+        "packages",
+        "deploy/sbom.py",
+    } <= there
     assert all((ROOT / name).exists() for name in there)
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert {line[1:] for line in ignored if line.startswith("!")} == there, "all of it, and nothing else, is sent"

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
-
-from kant.cli.completion import files
-from kant.cli.man import pages
 
 pytestmark = pytest.mark.long
 
@@ -40,20 +33,3 @@ def test_the_licences_of_what_is_bundled_come_along() -> None:
     for name in ("react ", "react-dom ", "uplot "):
         assert f"{name}" in text
     assert text.count("Permission is hereby granted") == 4
-
-
-def test_the_bundle_the_manual_pages_and_the_completions_are_in_the_wheel(tmp_path: Path) -> None:
-    hatchling = pytest.importorskip("hatchling", reason="hatchling is not installed")
-    assert hatchling is not None
-    built = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
-        names = set(wheel.namelist())
-        about = [wheel.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
-        shared = {name.partition("/data/share/")[2]: wheel.read(name).decode() for name in names if "/data/" in name}
-    assert [re.findall(r"^Name: (.*)$", text, re.MULTILINE) for text in about] == [["kant-scheduler"]]
-    assert shared == {f"man/man1/{name}": text for name, text in pages().items()} | files()
-    assert {f"kant/report/page/{name}" for name in ("page.js", "page.css", "SOURCES", "LICENSES")} <= names

@@ -5,20 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import msgspec
 
 from kant.model.errors import InputError
 from kant.model.taxonomy import TAXONOMY, Tags
-from kant.optimize.catalogue import OPTIMISERS
-from kant.optimize.workflow.policies import POLICIES as WORKFLOW_RULES
 from kant.scheduler import registry
-from kant.serving.policies import POLICIES
-from kant.serving.router import ROUTERS
 
 KINDS = (*registry.KINDS, "engine", "router", "workflow", "optimiser")
-"""The kinds: three parts of a profile, policies of an engine, routers of requests, rules for workflows, planners."""
+"""The kinds: three parts of a profile; of kant-lab policies of an engine, routers of requests, rules for workflows,
+planners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +36,17 @@ def catalogue() -> list[Entry]:
     """Every policy, kind by kind. Raises InputError for a package whose policy is unusable."""
     return [
         *(_of_profile(policy) for kind in registry.KINDS for policy in registry.policies(kind).values()),
-        *(_of_object("engine", name, make()) for name, make in POLICIES.items()),
-        *(_of_object("router", name, make()) for name, make in ROUTERS.items()),
-        *(_of_object("workflow", name, rule) for name, rule in WORKFLOW_RULES.items()),
-        *(
-            Entry("optimiser", plan.name, f"{plan.about} `{plan.command}`", plan.source, plan.tags)
-            for plan in OPTIMISERS
-        ),
+        *_of_the_lab(),
     ]
+
+
+def _of_the_lab() -> list[Entry]:
+    """The policies of kant-lab, where it is installed."""
+    if find_spec("kant.api.lab_policies") is None:
+        return []
+    from kant.api.lab_policies import entries
+
+    return entries()
 
 
 def _of_profile(policy: registry.Policy) -> Entry:
@@ -56,7 +57,8 @@ def _of_profile(policy: registry.Policy) -> Entry:
     return Entry(policy.kind, policy.name, policy.about, policy.source, tags, fields, policy.package)
 
 
-def _of_object(kind: str, name: str, made: Any) -> Entry:
+def of_object(kind: str, name: str, made: Any) -> Entry:
+    """A policy that is an object with a docstring, `source` and `tags`."""
     parts = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
     fields = {part.name: getattr(made, part.name) for part in parts if part.init}
     about = " ".join((type(made).__doc__ or "").split("\n\n")[0].split())

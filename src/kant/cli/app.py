@@ -19,7 +19,7 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 HELP = Path(__file__).with_name("help.txt")
-"""What `kant --help` prints: every command in its group. It stands in a file, so that nothing needs to be loaded."""
+"""What `kant --help` prints: every command in its group. It stands in a file, so that little needs to be loaded."""
 
 
 class UsageError(Exception):
@@ -47,6 +47,13 @@ def run(arguments: list[str], app: App | None = None) -> int:
         return _say(f"{error} See `{app.name[0] if app is not None else 'kant'} --help`.")
     except InputError as error:
         return _say(str(error))
+    except ModuleNotFoundError as error:
+        from kant.cli.distributions import said
+
+        sentence = said(error.name) if error.name is not None and error.name.startswith("kant.") else None
+        if sentence is None:
+            raise
+        return _say(sentence)
     except (BrokenPipeError, SystemExit):  # whoever read our output has gone; rich leaves a broken pipe by SystemExit
         return 0
     except KeyboardInterrupt:
@@ -81,7 +88,11 @@ def _known_answer(arguments: list[str]) -> str | None:
     """The answer that needs no command line library, or None where cyclopts must make one."""
     if arguments == ["--version"]:
         return f"{__version__}\n"
-    return HELP.read_text(encoding="ascii") if arguments in ([], ["--help"], ["-h"], ["help"]) else None
+    if arguments not in ([], ["--help"], ["-h"], ["help"]):
+        return None
+    from kant.cli.distributions import first_page
+
+    return first_page(HELP.read_text(encoding="ascii"))
 
 
 def _say(sentence: str) -> int:

@@ -29,9 +29,9 @@ def completion(shell: Annotated[Shell, Parameter(help="The shell that you use.")
 
 def script(shell: Shell) -> str:
     """What completes `kant` in a shell."""
-    from kant.cli.verbs import VERBS, app_of
+    from kant.cli.verbs import app_of, installed
 
-    made = app_of(*VERBS).generate_completion(prog_name="kant", shell=shell)
+    made = app_of(*installed()).generate_completion(prog_name="kant", shell=shell)
     return made + LOADED if shell == "zsh" else made
 
 

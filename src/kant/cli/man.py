@@ -49,11 +49,11 @@ def _show(page: str) -> None:
         print(page, end="")
 
 
-def pages() -> dict[str, str]:
-    """The pages of `kant` and of each verb by the names of their files, in roff(7) of man(7)."""
-    from kant.cli.verbs import VERBS, app_of
+def pages(*verbs: str) -> dict[str, str]:
+    """The pages of `kant` and of its verbs (those given, or all) by the names of their files, in roff(7) of man(7)."""
+    from kant.cli.verbs import app_of, installed
 
-    app = app_of(*VERBS)
+    app = app_of(*(verbs or installed()))
     found: dict[str, str] = {}
     _add(app, ("kant",), found)
     return dict(sorted(found.items()))

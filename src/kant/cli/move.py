@@ -47,13 +47,13 @@ def export(
 
     with needs("serve"):
         from kant.service.export import export_home
-
-    header = export_home(home_of(home), folder)
-    found: dict[str, Any] = {"folder": str(folder), **_fields(header)}
     if image:
         with needs("kube"):
             from kant.service.export_kubernetes import KubernetesOptions, write_objects
 
+    header = export_home(home_of(home), folder)
+    found: dict[str, Any] = {"folder": str(folder), **_fields(header)}
+    if image:
         options = KubernetesOptions(image, namespace, system, gpu_resource, env, keep_workdir)
         found["kubernetes"] = _fields(write_objects(folder, options))
     return Reply(found, lambda: _show_export(found)).print(json)

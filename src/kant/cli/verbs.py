@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 
 from kant import __version__
 from kant.cli.app import UsageError
+from kant.cli.distributions import missing
 from kant.cli.other_words import answer
 
 VERBS = {
@@ -71,6 +72,12 @@ VERBS = {
 }
 
 
+def installed() -> list[str]:
+    """The verbs that this installation has."""
+    gone = {verb for verbs in missing().values() for verb in verbs}
+    return [verb for verb in VERBS if verb not in gone]
+
+
 def app_of(*verbs: str) -> App:
     """`kant` with these verbs."""
     app = App(
@@ -92,7 +99,7 @@ def call(arguments: list[str], app: App | None = None) -> Any:
         said = answer(arguments[0]) if arguments and arguments[0] not in VERBS else None
         if said is not None:
             raise UsageError(said)
-        app = app_of(arguments[0]) if arguments and arguments[0] in VERBS else app_of(*VERBS)
+        app = app_of(arguments[0]) if arguments and arguments[0] in VERBS else app_of(*installed())
     try:
         return app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:

@@ -1,0 +1,22 @@
+"""The policies of kant-lab: of the serving engine and router, of workflows, and the planners."""
+
+from __future__ import annotations
+
+from kant.api.catalogue import Entry, of_object
+from kant.optimize.catalogue import OPTIMISERS
+from kant.optimize.workflow.policies import POLICIES as WORKFLOW_RULES
+from kant.serving.policies import POLICIES
+from kant.serving.router import ROUTERS
+
+
+def entries() -> list[Entry]:
+    """Each, kind by kind."""
+    return [
+        *(of_object("engine", name, make()) for name, make in POLICIES.items()),
+        *(of_object("router", name, make()) for name, make in ROUTERS.items()),
+        *(of_object("workflow", name, rule) for name, rule in WORKFLOW_RULES.items()),
+        *(
+            Entry("optimiser", plan.name, f"{plan.about} `{plan.command}`", plan.source, plan.tags)
+            for plan in OPTIMISERS
+        ),
+    ]
