@@ -108,9 +108,9 @@ def run(
 
 
 def _profiles() -> dict[str, list[dict[str, str]]]:
-    from kant.scheduler.profile import builtin_profile, builtin_texts
+    from kant.scheduler.profile import builtin_abouts
 
-    return {"profiles": [{"name": name, "about": builtin_profile(name).about} for name in builtin_texts()]}
+    return {"profiles": [{"name": name, "about": about} for name, about in builtin_abouts().items()]}
 
 
 @kube_app.command

@@ -44,9 +44,8 @@ def export(
     `kant import` takes it in on another machine, or with --kube on Kubernetes. Nothing changes here. The folder has the
     environments of jobs: keep it to yourself."""
     from kant.cli.extras import needs
+    from kant.service.export import export_home
 
-    with needs("serve"):
-        from kant.service.export import export_home
     if image:
         with needs("kube"):
             from kant.service.export_kubernetes import KubernetesOptions, write_objects
@@ -94,10 +93,7 @@ def import_(
     there: Kube = Kube(),  # noqa: B008 - it is frozen
 ) -> int:
     """Take in what another Kant knew: on a machine on which it does not run just now, or in a Kubernetes cluster."""
-    from kant.cli.extras import needs
-
-    with needs("serve"):
-        from kant.service.export import QUEUES, import_home, read_export
+    from kant.service.export import QUEUES, import_home, read_export
 
     header = read_export(folder)
     if there and home is None:

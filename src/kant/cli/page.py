@@ -7,7 +7,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, Json, whole
 from kant.cli.output import print_json
 from kant.model.errors import InputError
@@ -66,8 +65,7 @@ def _own_url(home: Path, new: bool) -> str:
         found = client.get("/v1/whoami", page="new" if new else "same")
         address, token = found["address"], found["page"]
     else:
-        with needs("serve"):
-            from kant.service.callers import page_token
+        from kant.service.callers import page_token
 
         address = client.get("/v1/whoami")["address"]
         token = page_token(home, fresh=new) if address else ""

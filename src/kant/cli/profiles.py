@@ -19,17 +19,17 @@ def list_profiles(*, json: Json = False) -> None:
     from rich.table import Table
 
     from kant.cli.show import console
-    from kant.scheduler.profile import builtin_profile, builtin_texts
+    from kant.scheduler.profile import builtin_abouts
 
-    names = list(builtin_texts())
+    abouts = builtin_abouts()
     if json:
-        print_json({name: builtin_profile(name).about for name in names})
+        print_json(abouts)
         return
     table = Table(box=None, pad_edge=False)
     table.add_column("profile")
     table.add_column("what it is")
-    for name in names:
-        table.add_row(name, builtin_profile(name).about)
+    for name, about in abouts.items():
+        table.add_row(name, about)
     console.print(table)
 
 

@@ -54,14 +54,6 @@ TieSeed = Annotated[
 ]
 
 
-def _need_aiohttp() -> None:
-    with needs("serve"):
-        import aiohttp
-        import prometheus_client  # noqa: F401
-
-        del aiohttp
-
-
 def _seconds(option: str, value: float, least: float) -> float:
     if not least <= value <= 86400:
         raise InputError(option, f"a number of seconds from {least:g} to 86400", value)
@@ -156,7 +148,6 @@ def route(
     seed: TieSeed = None,
 ) -> None:
     """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
-    _need_aiohttp()
     from kant.cli.show import console
     from kant.gateway.dispatch import Dispatcher
     from kant.gateway.proxy import ProxyOptions
@@ -302,7 +293,6 @@ def mock(
     engine: EngineOptions = ENGINE,
 ) -> None:
     """An OpenAI-compatible engine without a GPU, which answers with the simulator's timing, until told to stop."""
-    _need_aiohttp()
     import asyncio
     import contextlib
 

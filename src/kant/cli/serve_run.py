@@ -37,7 +37,7 @@ def run(
 
     from kant.service.client import home_of
 
-    with needs("kube" if kube else "serve"):
+    with needs("kube"):
         from kant.service.follow_services import Follower, alone, follow
         from kant.service.follow_services import plan as ahead
     from kant.serving.live_services import read_live_services

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from kant.cli.extras import needs
 from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.model.errors import InputError
 
@@ -70,11 +69,10 @@ def up(
     place = home_of(home)
     if detach:
         return _detach(place)
-    with needs("serve"):
-        from kant.service.daemon import DaemonOptions, serve
-        from kant.service.notices import NONE, read_notices
     from kant.cli.page import tell
     from kant.model.tenant import QueueConfig
+    from kant.service.daemon import DaemonOptions, serve
+    from kant.service.notices import NONE, read_notices
     from kant.service.reload import Files
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
@@ -158,11 +156,12 @@ def _detach(home: Path) -> int:
             stderr=out,
             start_new_session=True,
         )
-    with needs("serve"):  # loaded while the other process starts
-        from kant.cli.page import tell
-        from kant.cli.show import console
-        from kant.service.callers import page_token
-        from kant.service.client import ServiceClient
+    # loaded while the other process starts
+    from kant.cli.page import tell
+    from kant.cli.show import console
+    from kant.service.callers import page_token
+    from kant.service.client import ServiceClient
+
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         if child.poll() is not None:

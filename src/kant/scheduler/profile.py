@@ -137,6 +137,11 @@ def builtin_texts() -> dict[str, str]:
     }
 
 
+def builtin_abouts() -> dict[str, str]:
+    """What every built-in profile says of itself, by name. No policy is loaded."""
+    return {name: str(msgspec.toml.decode(text)["about"]) for name, text in builtin_texts().items()}
+
+
 def builtin_profile(name: str) -> Profile:
     """A built-in profile. Raises InputError, with the names there are, for an unknown one."""
     texts = builtin_texts()

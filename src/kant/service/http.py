@@ -30,7 +30,7 @@ from kant.local.record import (
 )
 from kant.model.errors import InputError
 from kant.model.submission import Submission
-from kant.scheduler.profile import builtin_profile, builtin_texts
+from kant.scheduler.profile import builtin_abouts
 from kant.service.connections import Connection, TooManyError
 from kant.service.events import Events
 from kant.service.guard import Guard
@@ -267,8 +267,7 @@ class Service:
         self.guard.write()
 
     async def profiles(self, request: web.Request) -> web.Response:
-        found = [ProfileName(name, builtin_profile(name).about) for name in builtin_texts()]
-        return answer(Profiles(found))
+        return answer(Profiles([ProfileName(name, about) for name, about in builtin_abouts().items()]))
 
     async def whatif(self, request: web.Request) -> web.Response:
         question, stands = received(await body(request), Question), self.questions.health()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kant.model.submission import StageOf, Terminal
 from kant.service.shown import Shown
@@ -37,7 +37,7 @@ class JobRow(Shown, frozen=True):
     signal: int | None
     reason: str
     waits: str = ""
-    nodes: dict[str, str] = {}
+    nodes: dict[str, str] = field(default_factory=dict)
     limit_us: int = -1
 
 
