@@ -66,6 +66,7 @@ def test_each_file_is_in_one_distribution() -> None:
     assert sorted(there) == sorted(file for file in every if (ROOT / file).exists())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "beside"), [("kant-scheduler", []), ("kant-kube", ["kant-scheduler"]), ("kant-lab", ["kant-scheduler"])]
 )
@@ -86,6 +87,7 @@ NEED_MORE = {
 """Modules that need an extra."""
 
 
+@pytest.mark.long
 def test_what_a_distribution_may_find_absent_is_named_by_its_package() -> None:
     graph = grimp.build_graph("kant", cache_dir=str(ROOT / ".import_linter_cache"))
     owner = {module: name for name in FOLDERS for module in modules(name)}
@@ -99,6 +101,7 @@ def test_what_a_distribution_may_find_absent_is_named_by_its_package() -> None:
     assert {other: package_of(other) for _, other in doors} == {other: owner[other] for _, other in doors}
 
 
+@pytest.mark.long
 def test_the_wheels_have_what_they_name_and_the_pages_of_their_verbs(tmp_path: Path) -> None:
     shared: dict[str, str] = {}
     for name, folder in FOLDERS.items():
@@ -138,6 +141,7 @@ def run_alone(alone: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_alone_a_verb_of_another_package_is_answered_with_its_name(alone: Path) -> None:
     for words, package in (
         (["kube", "run"], "kant-kube"), (["jobs", "--kube"], "kant-kube"), (["plan", "capacity"], "kant-lab"),
@@ -148,6 +152,7 @@ def test_alone_a_verb_of_another_package_is_answered_with_its_name(alone: Path) 
         assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence), words
 
 
+@pytest.mark.long
 def test_alone_the_first_page_and_the_policies_have_what_is_there(alone: Path) -> None:
     page = run_alone(alone, "--help").stdout
     assert "simulate, compare" in page and "Lab" not in page and "Kant on Kubernetes" not in page
@@ -165,6 +170,7 @@ def test_with_all_of_them_the_first_page_is_the_whole_text() -> None:
     assert not missing() and first_page(text) == text
 
 
+@pytest.mark.long
 def test_a_leader_loads_no_more_lines_than_it_did() -> None:
     done = subprocess.run([sys.executable, "-c", LEADER], capture_output=True, text=True, check=True)
     lines, loaded = done.stdout.splitlines()

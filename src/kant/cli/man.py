@@ -21,7 +21,9 @@ def man(
     ] = None,
 ) -> int:
     """Show the manual page of Kant or of a verb, or write all of them for man(1)."""
-    found = pages()
+    from kant.cli.verbs import VERBS
+
+    found = pages(*verb[:1]) if verb and verb[0] in VERBS else pages()
     if to is not None:
         if verb:
             raise InputError("VERB", "none beside --to: all pages are written", " ".join(verb))
