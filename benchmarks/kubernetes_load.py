@@ -27,8 +27,8 @@ SPINE_LABEL = "network.topology.nvidia.com/spine"
 LEAF_LABEL = "network.topology.nvidia.com/leaf"
 
 
-def nodes(count: int) -> list[bytes]:
-    """Nodes of 8 GPUs, ready, with the labels of leaf and spine that topograph writes."""
+def nodes(count: int, first: int = 0) -> list[bytes]:
+    """Nodes of 8 GPUs, ready, with the labels of leaf and spine that topograph writes, from the `first` on."""
     size = {"cpu": "128", "memory": "1024Gi", "pods": "110", "nvidia.com/gpu": str(SLOTS)}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": "2026-01-01T00:00:00Z"}
     return [
@@ -39,17 +39,17 @@ def nodes(count: int) -> list[bytes]:
                 SPINE_LABEL: f"spine-{i // SPINE}", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
             },
         )
-        for i in range(count)
+        for i in range(first, first + count)
     ]  # fmt: skip
 
 
 def pod(
     name: str, scheduler: str, gpus: int = 1, node: str = "", gang: str = "", level: str = "",
-    notes: Mapping[str, str] | None = None,
+    notes: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None,
 ) -> bytes:  # fmt: skip
     """A pod of `gpus` GPUs, of the PodGroup `gang`, all of whose pods must share a value of the label `level`.
 
-    `notes` are further annotations.
+    `notes` are further annotations, `labels` those that its node must have.
     """
     asks = {"cpu": "1", "memory": "4Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     spec: dict[str, Any] = {
@@ -59,6 +59,8 @@ def pod(
     notes = dict(notes or {})
     if node:
         spec["nodeName"] = node
+    if labels:
+        spec["nodeSelector"] = dict(labels)
     if gang:
         spec["schedulingGroup"] = {"podGroupName": gang}
     if level:
@@ -87,6 +89,7 @@ class Meta(Struct, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    deletion_timestamp: str = ""
 
 
 class Spec(Struct, rename="camel"):

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.kubernetes_cases import STALL, probe
-from benchmarks.kubernetes_load import NODES, PODS, Watch, nodes, pod
+from benchmarks.kubernetes_load import NODES, PODS, SLOTS, Watch, nodes, pod
 from benchmarks.kubernetes_rig import Api, Plane
 from benchmarks.kubernetes_rivals import KANT, kant
 
@@ -34,10 +34,10 @@ class Recovery:
     bound: int
 
 
-def recover() -> Recovery:
-    """One kill, on a fresh control plane."""
+def recover(many: int = 100, held: int = 0) -> Recovery:
+    """One kill, on a fresh control plane of so many nodes, on which there are so many pods already."""
     with Plane() as plane:
-        asyncio.run(_nodes(plane))
+        asyncio.run(_fill(plane, many, held))
         kant(plane)
         asyncio.run(probe(plane, KANT))
         kant(plane, name="standby")
@@ -45,9 +45,12 @@ def recover() -> Recovery:
         return asyncio.run(_recover(plane))
 
 
-async def _nodes(plane: Plane) -> None:
+async def _fill(plane: Plane, many: int, held: int) -> None:
+    """Of each node some GPUs stay free."""
     async with Api(plane.config) as api:
-        await api.post_all(NODES, nodes(100))
+        await api.post_all(NODES, nodes(many))
+        where = ((i, f"node-{i % many:05}", int(i // many < SLOTS - 3)) for i in range(held))
+        await api.post_all(PODS, [pod(f"held-{i:05}", KANT.scheduler, gpus, node) for i, node, gpus in where])
 
 
 async def _recover(plane: Plane) -> Recovery:
@@ -75,8 +78,9 @@ async def _recover(plane: Plane) -> Recovery:
             raise RuntimeError(f"the standby bound {len(watch.bound) - before} pods, then none")
         if await _leader(api) == first:
             raise RuntimeError("the replica that was killed did not lead")
-        if watch.overfull():
-            raise RuntimeError(f"more pods than GPUs on {watch.overfull()[0]}")
+        over = [] if known else watch.overfull()
+        if over:
+            raise RuntimeError(f"more pods than GPUs on {over[0]}")
         await watch.stop()
         times = sorted(when for when, _ in watch.bound.values())
         later = [when for when in times if when > killed + LEASE_S / 2]  # before that comes what it had sent
