@@ -12,6 +12,7 @@ from tests.kube.test_node_sets import labels, taints
 from kant.cluster.columns import FREE, STATUS
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
+from kant.kube.reconcile.workload import Phase
 from kant.kube.translate.selectors import Selection
 from kant.model.event import NodeDescribed, NodesJoined, NodesLeft
 from kant.model.status import NodeStatus
@@ -117,6 +118,36 @@ def test_what_is_said_of_nodes_are_their_own_events() -> None:
     assert kinds == [NodesJoined, NodeDescribed, NodesLeft]
 
 
+def test_a_node_event_translates_that_node_alone_and_no_pod_that_runs() -> None:
+    """Joins, leaves, labels and taints: nothing is read again of the fifty pods that are on the other nodes."""
+    leader = leader_of(*(view(f"n{i}", BARE) for i in range(10)))
+    submit(leader, *(waiting(f"p{i}", PLAIN, 1) for i in range(50)), waiting("huge", PLAIN, 16))
+    assert len(leader.turn()) == 50
+    read: list[str] = []
+    job, node = leader.translation._job, leader.translation.node
+    leader.translation._job = lambda ref, pods, filters: (  # type: ignore[method-assign]
+        read.extend(pod.metadata.name for pod in pods),
+        job(ref, pods, filters),
+    )[1]
+    leader.translation.node = lambda view, now: (  # type: ignore[method-assign]
+        read.append(view.metadata.name),
+        node(view, now),
+    )[1]
+    empty = next(name for name in leader.mirror.nodes if not leader.mirror.on_node.get(name))
+    changes: list[tuple[k.Node, str]] = [
+        (view("n10", BARE), "n10"),
+        (view("n1", ({"a": "b"}, ())), "n1"),
+        (view("n2", ({}, (k.Taint("a", "b", "NoSchedule"),))), "n2"),
+    ]
+    for changed, name in changes:
+        read.clear()
+        change(leader, changed, name)
+        assert [one for one in read if one != "huge"] == [name]
+    read.clear()
+    change(leader, None, empty)
+    assert not set(read) - {"huge"}
+
+
 nodes = st.tuples(st.sampled_from(NAMES), st.sampled_from((0, 0, 4, 8)), labels, taints)
 
 
@@ -134,6 +165,13 @@ def test_a_state_that_followed_serves_what_one_that_is_built_anew_serves(
             continue
         change(leader, view(name, (own_labels, own_taints), gpus) if gpus else None, name)
         leader.turn()
+        placed = leader.workloads.by_job.values()
+        for node in NAMES:
+            assert leader.workloads.vacant_on(node) == {
+                one.key: None for one in placed if any(slot.node == node and not slot.bound for slot in one.slots)
+            }
+        unplaced = [one for one in placed if one.phase in (Phase.WAITING, Phase.REJECTED)]
+        assert set(leader.workloads.transitions.unplaced(Phase.WAITING, Phase.REJECTED)) == set(unplaced)
         if leader.fleet.stale or leader.translation.stale:
             return
     anew = Leader(leader.mirror)

@@ -68,3 +68,17 @@ def test_a_heartbeat_of_a_node_is_no_change() -> None:
     assert not mirror.node("modified", k.Node(k.Meta("n"), k.NodeSpec(), beat)) and mirror.version == version
     gone = replace(beat, conditions=(replace(READY, status="False"),))
     assert mirror.node("modified", k.Node(k.Meta("n"), k.NodeSpec(), gone)) and mirror.version > version
+
+
+def test_what_another_scheduler_tells_its_waiting_pods_is_no_news_and_what_changes_of_ours_is() -> None:
+    told = k.Condition("PodScheduled", "False", "Unschedulable", "0 of 9 nodes", "2026-01-01T00:00:00Z")
+    for scheduler, news in (("default-scheduler", False), ("kant", True)):
+        spec = replace(POD.spec, node_name="", scheduler_name=scheduler)
+        mirror, pod = (
+            Mirror(schedulers=("kant",)),
+            replace(POD, spec=spec, status=replace(POD.status, conditions=(told,))),
+        )
+        mirror.pod("added", pod)
+        again = replace(told, message="0 of 10 nodes")
+        assert mirror.pod("modified", replace(pod, status=replace(pod.status, conditions=(again,)))) is news
+        assert mirror.pod("modified", replace(pod, spec=replace(spec, node_name="n")))

@@ -98,13 +98,12 @@ def _unnamed(node: Node) -> Node:
 def place_columns(places: Sequence[Place]) -> Table:
     """The columns HBD to SUPERSPINE of all rows: domains of each level are numbered as they come."""
     domains: list[dict[tuple[object, ...], int]] = [{}, {}, {}, {}]
-    columns: Table = np.zeros((len(places), 4), dtype=np.int64)
-    for row, (superspine, spine, leaf, hbd) in enumerate(places):
-        path: tuple[tuple[object, ...], ...] = (
-            (superspine, spine, leaf, hbd) if hbd else (row,),
-            (superspine, spine, leaf),
-            (superspine, spine),
-            (superspine,),
-        )
-        columns[row] = [names.setdefault(key, len(names)) for names, key in zip(domains, path, strict=True)]
-    return columns
+    above: dict[Place, list[int]] = {}  # of the rows at a place all but the first column are the same
+    columns: list[list[int]] = []
+    for row, place in enumerate(places):
+        if place not in above:
+            wider = (place[:3], place[:2], place[:1])
+            above[place] = [names.setdefault(key, len(names)) for names, key in zip(domains[1:], wider, strict=True)]
+        own = place if place[3] else (row,)
+        columns.append([domains[0].setdefault(own, len(domains[0])), *above[place]])
+    return np.array(columns, dtype=np.int64).reshape(-1, 4)

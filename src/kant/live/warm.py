@@ -7,9 +7,19 @@ import numpy as np
 from kant.insight.domain_choice import domain_choices
 from kant.metrics.live import Occupancy
 from kant.model.decision import Start
-from kant.model.event import JobCancelled, JobFinished, JobFound, JobStarted, JobSubmitted
+from kant.model.event import (
+    DevicesChanged,
+    JobCancelled,
+    JobFinished,
+    JobFound,
+    JobStarted,
+    JobSubmitted,
+    NodeChanged,
+    NodesJoined,
+)
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
+from kant.model.status import NodeStatus
 from kant.model.units import FOREVER
 from kant.placement.cost.slowdown import Slowdowns
 from kant.queueing.preemption.one_node import HeldByNode
@@ -21,7 +31,7 @@ from kant.scheduler.profile import Profile
 def warm(profile: Profile) -> None:
     """Let a small cluster decide what a large one will have to: pods, gangs, gangs in one leaf, gangs in part.
 
-    Then some jobs end, and those that wait are laid out in time.
+    Then some jobs end, nodes close and join, and the jobs that wait are laid out in time.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
     state = profile.new_state(ClusterSpec("warm", nodes))
@@ -47,6 +57,9 @@ def warm(profile: Profile) -> None:
         slowdowns.spans(allocation)
     state.apply(JobFinished(2, "pod"))
     state.apply(JobCancelled(2, "gang"))
+    state.apply(NodeChanged(2, "n0", NodeStatus.CORDONED))
+    state.apply(DevicesChanged(2, "n0", 1 << 7))
+    state.apply(NodesJoined(2, (Node("n4", 8, leaf="l2", spine="s"),)))
     scheduler.cycle(3)
     domain_choices(scheduler, 3)
     if profile.preemption is not None:  # whom one pod would have to evict

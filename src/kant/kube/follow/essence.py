@@ -30,8 +30,8 @@ def essence_of_node(node: Node) -> tuple[object, ...]:
     return *known, node.spec, status.capacity, status.allocatable, states
 
 
-def essence_of_running_pod(pod: Pod) -> tuple[object, ...]:
-    """All of a pod on a node that anything depends on: what its conditions say in words is for people."""
+def essence_of_pod(pod: Pod) -> tuple[object, ...]:
+    """All of a pod that anything depends on: what its conditions say in words is for people."""
     meta, status = pod.metadata, pod.status
     states = [(one.type, one.status, one.reason, one.last_transition_time) for one in status.conditions]
     return replace(meta, resource_version="", generation=0), pod.spec, replace(status, conditions=()), states

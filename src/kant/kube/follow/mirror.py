@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from kant.kube.follow.csi_mirror import CsiMirror
 from kant.kube.follow.device_mirror import DeviceMirror
-from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object, essence_of_running_pod
+from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object, essence_of_pod
 from kant.kube.follow.namespaces import Namespaces
 from kant.kube.objects.device_views import DeviceClass
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
@@ -46,7 +46,8 @@ class Mirror:
     `touched` has the uids of pods that changed, with the last version of those that are gone, `resized` of those that
     ask for other amounts than before; `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace,
     name). `claims_touched` has claims of which something changed, be it of their volume or class. `namespaces` stand in
-    the affinity of pods in place of selectors by labels.
+    the affinity of pods in place of selectors by labels. `schedulers` are those whose waiting pods are told something:
+    what others tell theirs, again and again, is no news; with none, all is.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -75,6 +76,7 @@ class Mirror:
     claims_touched: dict[ClaimName, None] = field(default_factory=dict)
     devices: DeviceMirror = field(default_factory=DeviceMirror)
     csi: CsiMirror = field(default_factory=CsiMirror)
+    schedulers: tuple[str, ...] = ()
 
     # --- pods ---------------------------------------------------------------
 
@@ -88,7 +90,7 @@ class Mirror:
         if kind == "deleted":
             self.namespaces.forget(uid)
         before = self.pods.get(uid)
-        if heard and kind == "modified" and before is not None and _is_same(before, pod):
+        if heard and kind == "modified" and before is not None and self._is_same(before, pod):
             self.pods[uid] = pod
             return False
         self.version += 1
@@ -102,6 +104,13 @@ class Mirror:
         self._note_claims(pod, kind == "deleted")
         self.touched[uid] = pod
         return True
+
+    def _is_same(self, before: Pod, now: Pod) -> bool:
+        """Whether a pod is on its node as it was, or waits for another scheduler as it did, for whoever schedules."""
+        at, ours = now.spec.node_name, self.schedulers
+        if before.spec.node_name != at or not (at or (ours and now.spec.scheduler_name not in ours)):
+            return False
+        return essence_of_pod(before) == essence_of_pod(now)
 
     def _note_claims(self, pod: Pod, gone: bool = False) -> None:
         if pod.spec.resource_claims:
@@ -333,12 +342,6 @@ class Mirror:
     def named(self, plural: str, namespace: str, name: str) -> Loose | None:
         """One object; None where there is none."""
         return self.objects.get(plural, {}).get((namespace, name))
-
-
-def _is_same(before: Pod, now: Pod) -> bool:
-    """Whether a pod is on its node as it was, for whoever schedules."""
-    at = before.spec.node_name
-    return bool(at) and at == now.spec.node_name and essence_of_running_pod(before) == essence_of_running_pod(now)
 
 
 def _keep(index: dict[str, dict[str, None]], node: str, uid: str, there: bool) -> None:

@@ -83,7 +83,7 @@ class KubeDriver:
         self.used: SavedUse | None = None  # by queues, as the leader before this one told it
         self.telemetry = telemetry or KubeTelemetry()
         self.counts = Counts()
-        self.mirror = Mirror()
+        self.mirror = Mirror(schedulers=settings.shadow or (settings.scheduler_name,))
         self.translation = Translation(self.mirror, settings.scheduler_name, settings.shadow)
         self._awake = asyncio.Event()
         self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed, settings.once)

@@ -31,13 +31,8 @@ class ChangingSets:
                 self.elastic.name_sets(workload)
         again = {one.key: None for one, sets in self.nowhere.items() if not sets.isdisjoint(names)}
         useless = {change.name for change in changes if change.is_empty} | names & {EVERYWHERE}
-        for workload in list(self.transitions.by_job.values()):
-            if workload.phase is Phase.WAITING:
-                of_interest = useless
-            elif workload.phase is Phase.REJECTED:
-                of_interest = names
-            else:
-                continue
+        for workload in self.transitions.unplaced(Phase.WAITING, Phase.REJECTED):
+            of_interest = useless if workload.phase is Phase.WAITING else names
             if of_interest and not workload.slots and not _sets_of(workload).isdisjoint(of_interest):
                 self.transitions.end(workload)
                 again[workload.key] = None

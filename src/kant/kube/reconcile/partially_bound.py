@@ -54,7 +54,8 @@ class PartiallyBound:
             core.happen(JobEvicted(core.now, workload.job, "a pod of it lost its place"))
         else:
             core.happen(JobRefused(core.now, workload.job, "a pod of it could not be bound", blameless))
-        workload.members, workload.phase, workload.whole = members, Phase.WAITING, False
+        workload.members, workload.whole = members, False
+        self.transitions.waits(workload)
         bound = [slot for slot in workload.slots if slot.bound]
         give_up(workload.slots)
         workload.slots = bound

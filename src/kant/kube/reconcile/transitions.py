@@ -62,6 +62,8 @@ class Transitions:
         self.partial: dict[Workload, None] = {}
         self.unprotected: dict[Workload, None] = {}
         self.unbound: dict[Workload, None] = {}  # started, and not bound as far as we know
+        self.vacated: dict[Workload, None] = {}  # have lost pods since they were bound
+        self._unplaced: dict[Workload, None] = {}  # have waited, and may yet
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self.closed: set[str] = set()  # nodes that take no pod now
         self.nowhere: dict[Workload, str] = {}  # single pods that no node takes as things are, by uid
@@ -95,9 +97,26 @@ class Transitions:
         workload.slots = [self._slot_of(pod, self.translation.demand(pod)) for pod in bound]
         workload.mixed = mixed
 
+    def waits(self, workload: Workload) -> None:
+        """It is a job that waits from now on."""
+        workload.phase = Phase.WAITING
+        self._unplaced[workload] = None
+
+    def unplaced(self, *phases: Phase) -> list[Workload]:
+        """The jobs in these phases, WAITING and REJECTED: found without a look at those that run."""
+        self._unplaced = {one: None for one in self._unplaced if one.phase in (Phase.WAITING, Phase.REJECTED)}
+        return [one for one in self._unplaced if one.phase in phases]
+
+    def with_vacancies(self) -> list[Workload]:
+        """The placed workloads that have places where no pod is bound, and perhaps some more."""
+        placed = (one for one in self.vacated if one.phase is Phase.PLACED)
+        self.vacated = {one: None for one in placed if not all(slot.bound for slot in one.slots)}
+        return list(self.unbound | self.vacated)
+
     def came(self, workload: Workload, job: Job, members: list[Member]) -> None:
         """It is this job of the core, which waits."""
-        workload.job, workload.members, workload.phase, workload.reason = job.id, members, Phase.WAITING, ""
+        workload.job, workload.members, workload.reason = job.id, members, ""
+        self.waits(workload)
         workload.adopted = False
         self.by_job[job.id] = workload
         self.blocked.pop(workload, None)
@@ -382,7 +401,8 @@ class Transitions:
         workload.members = [*placed, *workload.members]
         give_up(workload.slots)
         self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
-        workload.phase, workload.slots, workload.after = Phase.WAITING, [], frozenset()
+        workload.slots, workload.after = [], frozenset()
+        self.waits(workload)
 
     def end(self, workload: Workload, kind: type[JobCancelled] | type[JobFinished] = JobCancelled) -> None:
         """It is no job any more."""

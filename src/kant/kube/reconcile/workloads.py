@@ -168,7 +168,7 @@ class Workloads:
 
     def try_rejected(self) -> None:
         """Those that could never run may be able to, as things are now."""
-        for workload in [one for one in self.by_job.values() if one.phase is Phase.REJECTED]:
+        for workload in self.transitions.unplaced(Phase.REJECTED):
             self.transitions.end(workload)
             self.settle(workload.key)
 
@@ -186,7 +186,7 @@ class Workloads:
             return {}
         on_node = self.mirror.on_node
         keys = self.renew(uid for node in nodes for uid in on_node.get(node, ()))
-        for workload in [one for one in self.by_job.values() if one.phase is Phase.REJECTED]:
+        for workload in self.transitions.unplaced(Phase.REJECTED):
             self.transitions.end(workload)
             keys[workload.key] = None
         return keys
@@ -268,7 +268,7 @@ class Workloads:
         """The keys of placed workloads that have a place on this node where no pod is bound."""
         return {
             workload.key: None
-            for workload in self.by_job.values()
+            for workload in self.transitions.with_vacancies()
             if any(slot.node == node and not slot.bound for slot in workload.slots)
         }
 
@@ -537,6 +537,8 @@ class Workloads:
         if workload.phase is not Phase.PLACED:
             return
         misplaced = bool([slot for slot in workload.slots if self._note_pod(slot)])
+        if not all(slot.bound for slot in workload.slots):
+            self.transitions.vacated[workload] = None
         if all(not slot.pod for slot in workload.slots):
             finished = any(slot.done for slot in workload.slots)
             self.transitions.end(workload, JobFinished if finished else JobCancelled)
