@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from tests.examples import examples
 from tests.kube.leading import Leader
 from tests.kube.test_changing_nodes import view, waiting
@@ -183,3 +184,19 @@ def test_a_state_that_followed_serves_what_one_that_is_built_anew_serves(
         if pod.spec.node_name in by_hand:
             by_hand[pod.spec.node_name] -= int(pod.spec.containers[0].resources.limits["nvidia.com/gpu"])
     assert served(leader) == {name: 1000 * free for name, free in by_hand.items()}
+
+
+def test_the_place_of_a_pod_that_is_gone_is_found_on_its_node_when_that_closes() -> None:
+    leader = leader_of(view("n0", BARE, 4), view("n1", BARE, 4))
+    notes = {"scheduling.kant.dev/pod-group": "gang", "scheduling.kant.dev/min-available": "2"}
+    pods = [waiting(f"p{number}", PLAIN, 4) for number in range(2)]
+    submit(leader, *(replace(pod, metadata=replace(pod.metadata, annotations=notes)) for pod in pods))
+    first, second = leader.turn()
+    assert not leader.workloads.vacant_on(first.node) and not leader.workloads.vacant_on(second.node)
+    leader.workloads.transitions.count_promised()
+    leader.mirror.pod("deleted", leader.mirror.pods[first.pod])
+    key = leader.workloads.members.note(first.pod, None)
+    assert key is not None
+    leader.workloads.settle(key)
+    assert list(leader.workloads.vacant_on(first.node)) == [key]
+    assert not leader.workloads.vacant_on(second.node)

@@ -237,14 +237,21 @@ class ApiClient:
         await self.call("POST", path, encoded(eviction), guard=guard, timeout=timeout)
 
     async def pages(
-        self, path: str, view: type[T], limit: int = 500, *, on_malformed: OnMalformed | None = None
+        self,
+        path: str,
+        view: type[T],
+        limit: int = 500,
+        *,
+        on_malformed: OnMalformed | None = None,
+        fields: str = "",
     ) -> AsyncIterator[tuple[list[T], str]]:
         """The list at `path`, page by page, each with the resourceVersion of the whole. May raise ExpiredError midway.
 
-        An object that does not decode is told to `on_malformed` and left out. Do not select by `metadata.namespace`:
-        the API server (1.36) then ends the list with its first page; write the namespace into the path.
+        An object that does not decode is told to `on_malformed` and left out. `fields` is a field selector,
+        not by `metadata.namespace`: the API server (1.36) then ends the list with its first page; write the namespace
+        into the path.
         """
-        params = {"limit": str(limit)}
+        params = {"limit": str(limit)} | ({"fieldSelector": fields} if fields else {})
         while True:
             raw = await self.call("GET", path, params=params, timeout=max(self.timeout, 60.0))
             page = page_of(raw, view, on_malformed)

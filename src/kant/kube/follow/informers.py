@@ -15,7 +15,18 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
-from kant.kube.objects.views import Budget, Claim, Loose, Meta, Namespace, Node, PersistentVolume, Pod, StorageClass
+from kant.kube.objects.views import (
+    Budget,
+    Claim,
+    Loose,
+    Meta,
+    Namespace,
+    Node,
+    PersistentVolume,
+    Pod,
+    StorageClass,
+    View,
+)
 from kant.kube.translate.crds import API
 from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
 from kant.kube.translate.groups import GroupRef
@@ -50,9 +61,21 @@ INSTALLED = 30.0  # seconds after which kinds that were not there are looked for
 OWN_INSTALLED = 2.0  # and where some are Kant's own; for its Queues whenever a pod comes
 ABSENT = 5.0  # seconds after which a group that was not there is looked for again
 
+BEHIND = 5.0  # seconds for which whoever begins to lead waits for the watch
+
 T = TypeVar("T")
 Trouble = Callable[[ApiError | InputError], None]
 Malformed = Callable[[str, Meta, str], None]
+
+
+class BehindError(Exception):
+    """The watch has not said in time what is known to have happened."""
+
+
+class Whose(View, frozen=True):
+    """Of an object that it is there."""
+
+    metadata: Meta = Meta()
 
 
 class Informers:
@@ -355,6 +378,25 @@ class Informers:
                 del self.groups[path]
         self.read[ref] = None
         self.wake()
+
+    async def know_of_bound(self) -> None:
+        """Wait until the mirror knows of all pods that are on a node now. Raises BehindError, and ApiError.
+
+        A watch may be behind: whoever begins to lead has to know what the leader before it has bound.
+        """
+        pages = self.client.pages("/api/v1/pods", Whose, 5_000, fields="spec.nodeName!=")
+        known, latest = self.mirror.pods, "0"
+        async for items, _ in pages:
+            for one in items:
+                pod = known.get(one.metadata.uid)
+                if pod is None or not pod.spec.node_name:
+                    latest = max(latest, one.metadata.resource_version, key=int)
+        try:
+            async with asyncio.timeout(BEHIND):
+                while not self.pods.has_seen(latest):
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise BehindError from None
 
     def stale_for(self) -> float:
         """Seconds since the API server last said anything about pods or nodes."""

@@ -91,6 +91,10 @@ class Reflector(Generic[T]):
         """Seconds since the server last said anything here. A quiet watch has a bookmark about every minute."""
         return self.clock() - self._heard
 
+    def has_seen(self, version: str) -> bool:
+        """Whether the sink has had all that happened up to a resourceVersion."""
+        return not self._changes and self._version.isdigit() and int(version) <= int(self._version)
+
     async def run(self) -> None:
         """Follow for ever. Ends only by being cancelled, or by an exception of the sink."""
         async with asyncio.TaskGroup() as tasks:

@@ -127,6 +127,7 @@ class KubeDriver:
         self._volume_version = 0
         self._journal_trouble = ""
         self._queues_gone = False
+        self._early: list[bytes] | None = None  # of the journal, while we do not lead yet
 
     def take_profile(self, profile: Profile) -> None:
         """Decide by another profile from the next state on, which is built at once."""
@@ -151,17 +152,19 @@ class KubeDriver:
         else:
             log_event(log, f"{kind} {meta.name} is not as the API has it: {sentence}", logging.WARNING)
 
-    async def run(self) -> None:
-        """Follow, decide, carry out, for as long as we lead."""
+    async def run(self, led: asyncio.Event | None = None) -> None:
+        """Follow, decide, carry out, for as long as we lead. Until `led` is set the state is only made ready."""
         synced = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.informers.run(synced))
-                tasks.create_task(self.notifier.run())
                 await synced.wait()
                 self.learned = await learned_elsewhere(self.client, self.settings.namespace)
                 if self.settings.profile.order.shares:
                     self.used = await use_on_lease(self.client, self.settings.namespace)
+                if led is not None and not led.is_set():
+                    await self._stand_by(led)
+                tasks.create_task(self.notifier.run())
                 tasks.create_task(self.binder.run())
                 if not self.settings.shadow:
                     tasks.create_task(self.statuses.run())
@@ -174,11 +177,42 @@ class KubeDriver:
             if self.rounds is not None:
                 self.rounds.close()
             self.defragmentations.close()
-            if self.core is not None:
+            if self.core is not None and self._early is None:
                 self.calibration_store.put(self.core, last=True)
                 self.core.end()
             if self.settings.journals is not None:
                 self.settings.journals.close()
+
+    async def _stand_by(self, led: asyncio.Event) -> None:
+        """Build the state before we lead, and tell nobody. It is built anew where the last leader has bound more since.
+
+        Raises BehindError.
+        """
+        self._early = []
+        self.build()
+        await led.wait()
+        await self.informers.know_of_bound()
+        early, self._early = self._early, None
+        if self.core is None:
+            return
+        if any(self._is_bound_since(uid) for uid in self.mirror.touched):
+            self.build()
+            return
+        if self.settings.journals is not None:
+            self.core.journal.sink = write = self.settings.journals.open()
+            for line in early:
+                write(line)
+        self.on_core(self.core)
+        self._say_built(self.core)
+        self.translation.queues(self.core)  # what the last leader knew of them is known now
+
+    def _is_bound_since(self, uid: str) -> bool:
+        """Whether a pod of ours is on a node, and the state does not know it."""
+        pod, members = self.mirror.pods.get(uid), self.workloads.members
+        if pod is None or not pod.spec.node_name or not self.translation.is_ours(pod):
+            return False
+        workload = members.by_key.get(members.key_of.get(uid, ""))
+        return workload is None or not any(slot.pod == uid and slot.bound for slot in workload.slots)
 
     async def _lead(self) -> None:
         while True:
@@ -308,12 +342,14 @@ class KubeDriver:
             return False
         before = self.core
         self.core = self._new_core(spec, zero)
-        self.on_core(self.core)
+        if self._early is None:
+            self.on_core(self.core)
         self._build_parts(self.core)
         self._settle_everything(self.core)
         self._unrest = -1.0
         self.counts.builds += 1
-        self._say_built(self.core)
+        if self._early is None:
+            self._say_built(self.core)
         if before is not None:
             self.core.inherit(before)
         else:
@@ -328,7 +364,9 @@ class KubeDriver:
         if self.core is not None:
             waited = self.core.waits.kept(self.core.now)
             self.core.end()
-        sink = settings.journals.open() if settings.journals is not None else None
+        sink: Callable[[bytes], object] | None = None
+        if settings.journals is not None:
+            sink = settings.journals.open() if self._early is None else self._early.append
         return Core(spec, settings.profile, sink, zero, seed=settings.seed, waited=waited)
 
     def _build_parts(self, core: Core) -> None:

@@ -17,6 +17,7 @@ from kant.cluster.state import ClusterState
 from kant.kube.connect.client import ApiClient, ApiError, require_version
 from kant.kube.connect.config import Config, load
 from kant.kube.connect.errors import advice
+from kant.kube.follow.informers import BehindError
 from kant.kube.lead.answers import LeadershipLostError
 from kant.kube.lead.calibration_store import ANNOTATION, USED
 from kant.kube.lead.driver import KubeDriver
@@ -24,6 +25,7 @@ from kant.kube.lead.lease import Lease, own_identity
 from kant.kube.lead.lease_thread import LeaseThread
 from kant.kube.lead.name_claim import NameClaim
 from kant.kube.lead.settings import DriverSettings
+from kant.kube.lead.standby import Ready, Standby
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import PROFILE, QUEUES_KNOWN, SCHEDULER, TICKET, VERSION
 from kant.kube.serve import asked
@@ -91,6 +93,14 @@ def serve(options: ReplicaOptions) -> int:
     config = load(options.kubeconfig, options.context)
     warm(options.profile)
     return asyncio.run(Replica(options, config).run())
+
+
+@dataclass(slots=True)
+class Term:
+    """The term in which we lead: its `token`, and whether it `holds`."""
+
+    token: str = ""
+    holds: Callable[[], bool] = lambda: False
 
 
 class Replica:
@@ -240,20 +250,28 @@ class Replica:
 
     async def _stand(self, client: ApiClient) -> None:
         """Stand for election, and lead while elected."""
+        term = Term()
         if not self.options.leader_election:
-            await self._lead(client, lambda: True, lambda: "")
+            term.holds = lambda: True
+            await self._lead(Ready(self._driver(client, term)))
             return
-        async with LeaseThread(self.config, self._lease, self.trouble) as candidate:
+        patience = self.options.lease[0] / 3
+        async with (
+            LeaseThread(self.config, self._lease, self.trouble) as candidate,
+            Standby(lambda: self._driver(client, term), candidate.silent, patience) as standby,
+        ):
             log_event(log, "stands for election")
-            token = await candidate.elected()
+            term.token = token = await standby.until(candidate.elected())
             if self.options.shadow:  # it binds nothing, whoever else does
                 log_event(log, "leads", token=token)
-                await self._lead(client, candidate.holds, lambda: token)
+                term.holds = candidate.holds
+                await self._lead(await standby.take())
                 return
             async with self._claim() as claim:
                 if await claim.granted(candidate.holds):
                     log_event(log, "leads", token=token)
-                    await self._lead(client, lambda: candidate.holds() and claim.holds(), lambda: token)
+                    term.holds = lambda: candidate.holds() and claim.holds()
+                    await self._lead(await standby.take())
 
     def _claim(self) -> NameClaim:
         options = self.options
@@ -314,7 +332,7 @@ class Replica:
         duration, deadline, _ = self.options.lease
         return min(4.0, (duration - deadline) * 0.8)
 
-    async def _lead(self, client: ApiClient, holds: Callable[[], bool], token: Callable[[], str]) -> None:
+    def _driver(self, client: ApiClient, term: Term) -> KubeDriver:
         options = self.options
         settings = DriverSettings(
             self.profile,
@@ -327,20 +345,34 @@ class Replica:
             solver=options.solver,
         )
         recorder = EventRecorder(client, own_identity(), on_trouble=self.trouble)
-        self.driver = KubeDriver(client, settings, recorder, holds, token, self.trouble, self.telemetry)
-        self.driver.translation.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
+        driver = KubeDriver(
+            client, settings, recorder, lambda: term.holds(), lambda: term.token, self.trouble, self.telemetry
+        )
+        driver.translation.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
         if options.page is not None:
-            self.driver.on_core = self.questions.follow
+            driver.on_core = self.questions.follow
         if options.leader_election:
-            self.driver.binder.timeout = self.driver.evictor.timeout = self._in_flight()
+            driver.binder.timeout = driver.evictor.timeout = self._in_flight()
+        return driver
+
+    async def _lead(self, ready: Ready) -> None:
+        self.driver = driver = ready.driver
+        if driver.settings.profile is not self.profile:  # it has changed since
+            driver.take_profile(self.profile)
+        ready.led.set()
         self.telemetry.leads(True)
-        informers = self.driver.informers
+        informers = driver.informers
         self.telemetry.staleness = {"pods": informers.pods.stale_for, "nodes": informers.nodes.stale_for}
         try:
-            await self.driver.run()
+            await ready.running
         except* LeadershipLostError:
             log_event(log, "the Lease is lost: it was not renewed in time, or another replica has it", logging.WARNING)
+        except* BehindError:
+            log_event(
+                log, "the watch has not said in time what the last leader bound: all is read anew", logging.WARNING
+            )
         finally:
+            await ready.drop()
             self.driver = None
             self.questions.leave()
             self.telemetry.leads(False)
