@@ -205,6 +205,14 @@ def recovery(bench: Bench) -> Iterator[Figure]:
         yield Figure("kube-recovery-kant", max(each.whole for each in runs), "s", None, "", note)
 
 
+def killed(bench: Bench) -> Iterator[Figure]:
+    """The same with 10,000 pods on 1,000 nodes: seconds until the next leader binds, the longest of all runs."""
+    if bench.has(KANT):
+        runs = [recover(FULL_NODES // 5, FULL_PODS // 5) for _ in range(bench.repeats)]
+        note = f"until the next bind; all {ALL_PODS} after {', '.join(f'{each.whole:.1f}' for each in runs)} s"
+        yield Figure("kube-killed-kant", max(each.first for each in runs), "s", None, "", note)
+
+
 def kubectl(bench: Bench) -> Iterator[Figure]:
     """One question of `kubectl kant`, a process of its own: CPU-seconds, the least of the runs, and by the clock."""
     if bench.has(KANT):
@@ -224,7 +232,7 @@ async def _post(plane: Plane, path: str, bodies: list[bytes]) -> None:
 
 CASES = {
     each.__name__: each
-    for each in (pods, gangs, submitted, large, blocked, idle, heartbeats, restart, recovery, kubectl)
+    for each in (pods, gangs, submitted, large, blocked, idle, heartbeats, restart, recovery, killed, kubectl)
 }
 
 
