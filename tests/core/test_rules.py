@@ -308,3 +308,30 @@ def test_the_first_of_a_class_is_free_only_where_none_of_its_terms_finds_a_pod()
     harness.submit(make_job("j", rules=(both,)))
     harness.cycle()
     assert nodes_of(harness, "j") == [], "a pod of its class is in a zone, and in no rack"
+
+
+def test_a_victim_on_another_node_of_the_zone_opens_it() -> None:
+    nodes = (Node("n0", 1), Node("n1", 4), Node("n2", 1))
+    harness = Harness(
+        ClusterSpec("test", nodes), make_profile("fifo", "best-effort", "best-fit", Preemption(min_run_s=0))
+    )
+    harness.happen(TopologyChanged(0, "zone", {"n0": "a", "n1": "a", "n2": "b"}))
+    rules = PodRules(("web",), (PodAntiAffinity("web", "zone"),))
+    harness.submit(make_job("small", 1, rules=(rules,)), make_job("other", 1))
+    harness.cycle()
+    harness.now += 10 * SECOND
+    harness.submit(make_job("urgent", 4, rules=(rules,), priority=9))
+    harness.cycle()
+    assert "urgent" in harness.running() and nodes_of(harness, "urgent") == ["n1"]
+
+
+def test_an_elastic_gang_grows_by_its_rules() -> None:
+    harness = harness_of(nodes=4)
+    harness.happen(PodsCounted(0, "n3", {"web": 1}))
+    harness.submit(make_job("gang", 1, 4, floor=2, rules=(APART,)))
+    harness.cycle()
+    assert nodes_of(harness, "gang") == ["n0", "n1", "n2"]
+    harness.happen(PodsCounted(harness.now, "n3"))
+    harness.now += 10_000 * SECOND
+    harness.cycle()
+    assert nodes_of(harness, "gang") == ["n0", "n1", "n2", "n3"]

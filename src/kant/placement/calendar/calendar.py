@@ -149,7 +149,7 @@ class Calendar:
             self.remove(key)
         for place, (allocation, start, end) in enumerate(booked):
             pieces: Allocation = np.zeros((len(allocation), WIDTH), dtype=np.int64)
-            pieces[:, : GROUP + 1] = allocation[:, : GROUP + 1]
+            pieces[:, :GROUP] = allocation[:, :GROUP]
             pieces[:, [CPU, MEMORY]] = 0  # of these its jobs say themselves what they take
             self._enter(first - place, pieces, start, end)
             self._held[first - place] = (pieces, start, end)

@@ -65,7 +65,9 @@ def choose(
     if lacking > cap_milli + sum([who.milli for who in candidates if who.passed]):
         return None
     ordered = sorted(candidates, key=lambda who: (who.rank, who.cost, who.milli, who.row))
-    if admits is None and not shape.has_affinity:  # a job that holds nothing on these nodes frees nothing there
+    if (
+        admits is None and not shape.has_affinity and not shape.wide
+    ):  # a job that holds nothing on these nodes frees nothing there
         ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
     few = len(ordered) <= exact
     if few and len(shape.parts) == 1:  # a job that holds more than the cap is in no set, and one group needs no other
@@ -89,7 +91,7 @@ class Search:
         self.ordered = proof.ordered
         self.lacking = lacking
         self.cap = cap_milli
-        self.monotone = len(proof.shape.parts) == 1
+        self.monotone = len(proof.shape.parts) == 1 and not proof.shape.wide
         self.limit = trials
         self.admitted = admitted
         self.milli = [who.milli for who in self.ordered]
