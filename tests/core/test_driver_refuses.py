@@ -59,7 +59,7 @@ def test_a_job_whose_start_was_refused_was_never_running() -> None:
     harness.happen(JobStarted(60 * SECOND, "refused", one))
     harness.happen(JobRefused(65 * SECOND, "refused", "the image could not be pulled"))
     both = [
-        JobStarted(100 * SECOND, name, one * [1, 1, mask, 1, 1, 1, 1, 1])
+        JobStarted(100 * SECOND, name, one * [1, 1, mask, 1, 1, 1, 1, 1, 1])
         for name, mask in (("refused", 1), ("left alone", 2))
     ]
     for event in both:

@@ -24,7 +24,7 @@ def cluster(nodes: int, per_leaf: int = 4) -> ClusterSpec:
 
 
 def piece(node: int, device: int, gpus: int) -> list[int]:
-    return [node, 1, ((1 << gpus) - 1) << device, 1000, 0, 0, gpus, 0]
+    return [node, 1, ((1 << gpus) - 1) << device, 1000, 0, 0, gpus, 0, 0]
 
 
 @given(

@@ -139,7 +139,7 @@ class BookedSpace:
             for device in range(self.state.nodes[node].gpus):
                 left = every & ~int(table[node, slices_at(table) + device])
                 if closed[node] >> device & 1 and left and table[node, DEVICES + device] > 0:
-                    found.append([node, 1, 1 << device, milli * left.bit_count(), 0, 0, -1 - left, 0])
+                    found.append([node, 1, 1 << device, milli * left.bit_count(), 0, 0, -1 - left, 0, 0])
         return np.array(found, dtype=np.int64).reshape(-1, WIDTH)
 
     def reason(self, row: int) -> Booked | None:
