@@ -142,7 +142,7 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
     )  # fmt: skip
     queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
     kinds, asked = _alike(workload, (*PODS, *WHERE, *SHAPE))
-    made: list[Groups | None] = [None] * len(asked)
+    made = [_groups(workload, gangs, row, rigid) for row in asked.tolist()]
     checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
     retries = options.retries
     for first in range(0, len(workload), CHUNK):
@@ -153,11 +153,8 @@ def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 
             name, kind, submit, queue, user, model, priority, guess, runtime, overhead, limit, due, title, base,
             preemptible, level, required, affinity, apart, apart_required, near, training,
         ) in rows:  # fmt: skip
-            groups = made[kind]
-            if groups is None:
-                groups = made[kind] = _groups(workload, gangs, asked.item(kind), rigid)
             job = Job(
-                name, submit, groups, queues[queue], users[user], priority,
+                name, submit, made[kind], queues[queue], users[user], priority,
                 models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
                 workload.ids[base] if base >= 0 else "", NAMES[level], bool(required),
                 workload.affinities[affinity], NAMES[apart], bool(apart_required), NAMES[near],
