@@ -57,7 +57,7 @@ def everything(state: ClusterState) -> dict[str, Any]:
             state.asked_anew,
         ),
         "health": (state.health.lost, state.health.drains, state.health.bad, dict(state.health.broken)),
-        "rest": (state.now, state.node_version, state.pool_versions[:], state.waiting_milli, state.arrivals),
+        "rest": (state.now, state.node_version, state.pools.tolist(), state.waiting_milli, state.arrivals),
     }
 
 

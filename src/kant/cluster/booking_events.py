@@ -50,7 +50,4 @@ def overlap(one: Booking, two: Booking) -> bool:
 def _changed(state: StateData, freed: Booking) -> None:
     state.books = state.limits_runs = True
     state.booking_version += 1
-    pools = 0
-    for pool in set(state.table[freed.allocation[:, NODE], c.POOL].tolist()):
-        pools |= 1 << pool
-    capacity_freed(state, pools)
+    capacity_freed(state, set(state.table[freed.allocation[:, NODE], c.POOL].tolist()))

@@ -66,7 +66,8 @@ P_NODES = 0  # nodes in service that have GPUs; also cordoned ones, and draining
 P_CAPACITY = 1  # milli-GPUs in service
 P_ALLOCATED = 2  # milli-GPUs allocated on nodes in service
 P_FRAGMENTED = 3  # nodes in service with some but not all of their GPUs allocated
-POOL_WIDTH = 4
+P_FREED = 4  # how often capacity came free: a verdict "does not fit" holds until it moves
+POOL_WIDTH = 5
 
 # --- jobs ------------------------------------------------------------------------------------------------------
 J_SUBMIT = 0
@@ -421,13 +422,11 @@ def take(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) 
 
 
 @compiled
-def give(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) -> int:
-    """Give a whole allocation back; returns the pools it came from, as bits."""
-    touched = 0
+def give(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) -> None:
+    """Give a whole allocation back: capacity comes free in the pools that it lies in."""
     for i in range(pieces.shape[0]):
         _move(table, log, pools, pieces[i], demands, False)
-        touched |= 1 << table[pieces[i, 0], POOL]
-    return touched
+        pools[table[pieces[i, 0], POOL], P_FREED] += 1
 
 
 @inlined

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from kant.cluster import columns as c
 from kant.cluster.elastic import Progress, held_by, pods_by_group, without
-from kant.cluster.node_events import capacity_freed
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
 from kant.model.errors import StateError
@@ -39,7 +38,8 @@ def shrunk(state: StateData, event: ev.JobShrunk) -> None:
     rest = without(held, less)
     if len(event.allocation) == 0 or pods_by_group(state.shape_of(row), rest) is None:
         raise StateError(f"job {event.job!r} shrank by other than pods above its floor")
-    capacity_freed(state, int(c.give(state.table, state.log, state.pools, less, state.shapes.demands)))
+    c.give(state.table, state.log, state.pools, less, state.shapes.demands)
+    state.capacity_version += 1
     holds_now(state, row, rest, event.cost, event.time)
     state.elastic[row].ripe = False
 

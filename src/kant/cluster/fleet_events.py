@@ -161,7 +161,6 @@ def _add_pools(state: StateData, nodes: Iterable[Node]) -> list[int]:
         return []
     state.shapes.add_pools(new)
     state.pools = np.vstack([state.pools, np.zeros((len(new), c.POOL_WIDTH), dtype=np.int64)])
-    state.pool_versions += [0] * len(new)
     state.layout += 1
     return list(state.live)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster import transitions as to
 from kant.cluster.elastic import Progress, pods_by_group
 from kant.cluster.elastic_events import not_free, resize
 from kant.cluster.node_events import blamed_for, capacity_freed
@@ -16,11 +17,7 @@ from kant.model.placement import NODE, WIDTH, Reservation
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER
 
-PENDING, RUNNING, FINISHED, REJECTED, CANCELLED = (
-    int(status) for status in (
-        JobStatus.PENDING, JobStatus.RUNNING, JobStatus.FINISHED, JobStatus.REJECTED, JobStatus.CANCELLED,
-    )
-)  # fmt: skip
+FINISHED, REJECTED, CANCELLED = int(JobStatus.FINISHED), int(JobStatus.REJECTED), int(JobStatus.CANCELLED)
 
 
 def submitted(state: StateData, event: ev.JobSubmitted) -> None:
@@ -44,11 +41,10 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
     queue = state.queues[job.queue]
     user = state.users.setdefault(job.user, len(state.users))
     kind, p50, p90 = (-1, -1, -1) if state.history is None else run_time_promises(state, job, queue, user)
-    unwanted = 0 if quotas.tree is None or quotas.accepts(queue) else 1
-    state.jobs[row] = (
-        job.submit, PENDING, queue, shape.index, job.priority, shape.gpu_milli, job.estimate,
-        job.estimate, event.time, 0, 0, -1, -1, 0, state.arrivals, 0, 0, shape.pods,
-        job.preemptible, -1, user, job.limit, job.due, job.checkpoint, 0, 0, base,
+    unwanted = quotas.tree is not None and not quotas.accepts(queue)
+    to.submitted(
+        state.jobs, row, event.time, state.arrivals, queue, user, shape.index, shape.gpu_milli, shape.pods,
+        job.submit, job.estimate, job.priority, job.preemptible, job.limit, job.due, job.checkpoint, base,
         unwanted, kind, p50, p90,
     )  # fmt: skip
     state.arrivals += 1
@@ -89,7 +85,7 @@ def started(state: StateData, event: ev.JobStarted) -> None:
     allocation = event.allocation
     if state.shapes.counts or allocation.shape[1] < WIDTH:
         allocation = state.shapes.counted(shape, allocation)
-    missing = c.take(state.table, state.log, state.pools, allocation, state.shapes.demands)
+    missing = to.started(state.table, state.log, state.pools, jobs, allocation, state.shapes.demands, row, now)
     if missing >= 0:
         raise not_free(event.job, allocation, missing)
     del state.pending[row]
@@ -101,11 +97,6 @@ def started(state: StateData, event: ev.JobStarted) -> None:
     state.running[row] = allocation
     if shape.affinity is not None and shape.affinity.group:
         state.affinity_members.setdefault(shape.affinity.group, {})[row] = None
-    jobs[row, c.J_WAITED] += now - jobs.item(row, c.J_SINCE)
-    jobs[row, c.J_SINCE] = jobs[row, c.J_STARTED] = now
-    jobs[row, c.J_STATUS] = RUNNING
-    if jobs.item(row, c.J_FIRST_START) < 0:
-        jobs[row, c.J_FIRST_START] = now
     if state.preemptible is not None:
         state.preemptible.starts(jobs, row)
     if shape.ceiling:
@@ -116,53 +107,35 @@ def started(state: StateData, event: ev.JobStarted) -> None:
 
 
 def finished(state: StateData, event: ev.JobFinished) -> None:
-    row = leave_devices(state, event.job, event.time, FINISHED, 0)
-    forget(state, row)
+    row = leave_devices(state, event.job, event.time, FINISHED)
     if state.history is not None:
         kind, ran, *promised = state.jobs[row, [c.J_KIND, c.J_ATTAINED, c.J_P50, c.J_P90]].tolist()
         state.history.finished(kind, ran, tuple(promised))
 
 
 def preempted(state: StateData, event: ev.JobPreempted) -> None:
-    row = leave_devices(state, event.job, event.time, PENDING, event.cost)
-    if not event.moved:
-        state.jobs[row, c.J_PREEMPTIONS] += 1
-    state.jobs[row, c.J_RETURNS] = 0
-    wait(state, row, event.time)
+    counted = -1 if event.moved else c.J_PREEMPTIONS
+    leave_devices(state, event.job, event.time, to.PENDING, event.cost, counted, to.ENDS)
 
 
 def evicted(state: StateData, event: ev.JobEvicted) -> None:
     blamed = blamed_for(state, event.job, event.node)
-    row = leave_devices(state, event.job, event.time, PENDING, event.cost)
+    row = leave_devices(state, event.job, event.time, to.PENDING, event.cost, c.J_EVICTIONS, to.ONE_MORE)
     if blamed is not None:
         state.health.blame(row, blamed[0])
         state.health.broken[row] = blamed[1]
-    state.jobs[row, c.J_EVICTIONS] += 1
-    state.jobs[row, c.J_RETURNS] += 1
-    wait(state, row, event.time)
 
 
 def failed(state: StateData, event: ev.JobFailed) -> None:
     blamed = blamed_for(state, event.job, event.node)
-    row = leave_devices(state, event.job, event.time, PENDING, event.cost)
+    row = leave_devices(state, event.job, event.time, to.PENDING, event.cost, c.J_FAILURES, to.ONE_MORE)
     if blamed is not None:
         state.health.blame(row, blamed[0])
-    state.jobs[row, c.J_FAILURES] += 1
-    state.jobs[row, c.J_RETURNS] += 1
-    wait(state, row, event.time)
 
 
 def refused(state: StateData, event: ev.JobRefused) -> None:
-    row = give_back(state, event.job, event.time)
-    jobs, started = state.jobs, state.jobs.item(row, c.J_STARTED)
-    jobs[row, c.J_SINCE] = started  # the wait up to here has been counted
-    jobs[row, c.J_STATUS] = PENDING
-    if jobs.item(row, c.J_FIRST_START) == started:
-        jobs[row, c.J_FIRST_START] = -1
-    if row in state.elastic:
-        state.elastic[row].rest(state.jobs, row)
-    state.jobs[row, c.J_RETURNS] += not event.blameless
-    wait(state, row, event.time)
+    returns = to.STAYS if event.blameless else to.ONE_MORE
+    leave_devices(state, event.job, event.time, to.PENDING, returns=returns, ran=False)
 
 
 def found(state: StateData, event: ev.JobFound) -> None:
@@ -182,8 +155,7 @@ def rejected(state: StateData, event: ev.JobRejected) -> None:
 def cancelled(state: StateData, event: ev.JobCancelled) -> None:
     row = state.row_of(event.job)
     if row in state.running:
-        leave_devices(state, event.job, event.time, CANCELLED, 0)
-        forget(state, row)
+        leave_devices(state, event.job, event.time, CANCELLED)
     else:
         withdraw(state, row, event.time, CANCELLED)
 
@@ -195,9 +167,7 @@ def progressed(state: StateData, event: ev.JobProgressed) -> None:
     progress = state.elastic.get(row)
     if progress is not None:
         progress.settle(state.jobs, row, event.time)
-    state.jobs[row, c.J_ATTAINED] += event.time - state.jobs[row, c.J_SINCE]
-    state.jobs[row, c.J_SINCE] = event.time
-    state.jobs[row, c.J_REMAINING] = event.remaining
+    to.progressed(state.jobs, row, event.time, event.remaining)
     if progress is not None:
         progress.left = event.remaining * progress.ceiling
         progress.turn_to(state.jobs, row, progress.pods, progress.milli)
@@ -226,7 +196,7 @@ def protected(state: StateData, event: ev.JobProtected) -> None:
         follower.job_changed(row, event.time)
     if preemptible and row in state.running:  # who waits may have what it holds
         state.node_version += 1
-        capacity_freed(state, sum(1 << pool for pool in set(state.table[state.running[row][:, NODE], c.POOL].tolist())))
+        capacity_freed(state, set(state.table[state.running[row][:, NODE], c.POOL].tolist()))
 
 
 def priced(state: StateData, event: ev.JobPriced) -> None:
@@ -262,44 +232,32 @@ def released(state: StateData, event: ev.JobReleased) -> None:
         raise StateError(f"job {event.job!r} was promised nothing")
 
 
-def wait(state: StateData, row: int, now: int) -> None:
-    """A job that ran waits again."""
-    state.pending[row] = None
-    state.waiting_milli += state.shape_of(row).gpu_milli
-    state.job_changes.add(row)
-    for follower in state.followers:
-        follower.job_changed(row, now)
+def leave_devices(
+    state: StateData, job: str, now: int, status: int, cost: int = 0,
+    counted: int = -1, returns: int = to.STAYS, ran: bool = True,
+) -> int:  # fmt: skip
+    """A running job gives everything back, to wait again with `cost` more to do, or for good; returns its row.
 
-
-def leave_devices(state: StateData, job: str, now: int, status: int, cost: int) -> int:
-    """A running job gives everything back, to wait again with `cost` more to do, or for good; returns its row."""
+    `counted` and `returns` are as `transitions.stopped` takes them. It has `ran` unless its start was refused.
+    """
     if not 0 <= cost < FOREVER:
         raise StateError(f"stopping job {job!r} costs {cost}: not a time")
-    row, jobs = give_back(state, job, now), state.jobs
+    row, jobs = state.rows.get(job, -1), state.jobs
+    pieces = state.running.pop(row, None)
+    if pieces is None:
+        raise StateError(f"job {job!r} does not run")
     progress = state.elastic.get(row)
-    if progress is not None:
+    if progress is not None and ran:
         progress.settle(jobs, row, now)
         progress.costs(cost)
-    elapsed, left = now - jobs.item(row, c.J_SINCE), jobs.item(row, c.J_REMAINING)
-    jobs[row, c.J_ATTAINED] += elapsed
-    if left >= 0:
-        jobs[row, c.J_REMAINING] = max(left - elapsed, 0) + cost
-    jobs[row, c.J_SINCE] = now
-    jobs[row, c.J_STATUS] = status
-    if status != PENDING:
-        jobs[row, c.J_END] = now
+    demands = state.shapes.demands
+    to.stopped(
+        state.table, state.log, state.pools, jobs, pieces, demands, row, now, status, cost, counted, returns, ran
+    )
+    state.capacity_version += 1
     if progress is not None:
         progress.rest(jobs, row)
-    return row
-
-
-def give_back(state: StateData, job: str, now: int) -> int:
-    """A running job holds nothing any more; returns its row."""
-    row = state.rows.get(job, -1)
-    allocation = state.running.pop(row, None)
-    if allocation is None:
-        raise StateError(f"job {job!r} does not run")
-    shape = state.shapes.shapes[state.jobs.item(row, c.J_SHAPE)]
+    shape = state.shapes.shapes[jobs.item(row, c.J_SHAPE)]
     if shape.affinity is not None and shape.affinity.group:
         members = state.affinity_members[shape.affinity.group]
         del members[row]
@@ -307,8 +265,12 @@ def give_back(state: StateData, job: str, now: int) -> int:
             del state.affinity_members[shape.affinity.group]
     state.quota_usage.stopped(row, now)
     if state.preemptible is not None:
-        state.preemptible.stops(state.jobs, row)
-    capacity_freed(state, c.give(state.table, state.log, state.pools, allocation, state.shapes.demands))
+        state.preemptible.stops(jobs, row)
+    if status == to.PENDING:
+        state.pending[row] = None
+        state.waiting_milli += shape.gpu_milli
+    else:
+        forget(state, row)
     state.job_changes.add(row)
     for follower in state.followers:
         follower.job_changed(row, now)
@@ -319,15 +281,12 @@ def withdraw(state: StateData, row: int, now: int, status: int) -> None:
     """A waiting job leaves for good."""
     if row not in state.pending:
         raise StateError(f"job {state.ids[row]!r} does not wait")
-    jobs = state.jobs
     del state.pending[row]
     state.reserved.pop(row, None)
     forget(state, row)
     state.capacity_version += 1
     state.waiting_milli -= state.shape_of(row).gpu_milli
-    jobs[row, c.J_WAITED] += now - jobs.item(row, c.J_SINCE)
-    jobs[row, c.J_SINCE] = jobs[row, c.J_END] = now
-    jobs[row, c.J_STATUS] = status
+    to.withdrawn(state.jobs, row, now, status)
     state.job_changes.add(row)
     for follower in state.followers:
         follower.job_changed(row, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def node_offers(state: StateData, node: int, now: int, more: bool) -> None:
     for follower in state.followers:
         follower.node_changed(node, now)
     if more:
-        capacity_freed(state, 1 << state.table.item(node, c.POOL))
+        capacity_freed(state, [state.table.item(node, c.POOL)])
 
 
 def blamed_for(state: StateData, job: str, name: str) -> tuple[int, Allocation] | None:
@@ -117,14 +117,10 @@ def blamed_for(state: StateData, job: str, name: str) -> tuple[int, Allocation] 
     return node, held
 
 
-def capacity_freed(state: StateData, pools: int) -> None:
-    """Capacity came free in these pools, as bits."""
-    pools = int(pools)  # a kernel that is not compiled gives an integer of NumPy
+def capacity_freed(state: StateData, pools: Collection[int]) -> None:
+    """Capacity came free in these pools, although nobody has given any back."""
     state.capacity_version += 1
-    versions = state.pool_versions
-    while pools:
-        versions[(pools & -pools).bit_length() - 1] += 1
-        pools &= pools - 1
+    state.pools[list(pools), c.P_FREED] += 1
 
 
 def queues_changed(state: StateData, event: ev.QueuesChanged) -> None:

@@ -48,7 +48,6 @@ class StateData:
     """Nodes, jobs and who holds what.
 
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
-    `pool_versions[p]` counts how often capacity came free in pool p: a verdict "does not fit" holds until it moves.
     `reserved` has what waiting jobs are promised, `bookings` what people have booked, by name (the last few may be
     over); no two of them have a GPU at the same time. `burst_replicas` has the live replicas of each base job, `health`
     what is wrong with nodes and who suffered from it, `elastic` the progress of live elastic gangs.
@@ -79,7 +78,6 @@ class StateData:
         self.log = c.make_log(len(spec.nodes))
         self.counter_tables = CounterTables(self)
         self.pools = pool_totals(self.table, len(self.shapes.pool_keys))
-        self.pool_versions = [0] * len(self.shapes.pool_keys)
         self.now = 0
 
         self.jobs: Table = np.zeros((1024, c.JOB_WIDTH), dtype=np.int64)

@@ -24,6 +24,7 @@ from kant.cluster.columns import (
     MEMORY_FREE,
     P_ALLOCATED,
     P_CAPACITY,
+    P_FREED,
     POOL,
     STATUS,
     Table,
@@ -189,7 +190,7 @@ class WaitClassifier:
         A "no" holds until something comes free.
         """
         state, shape = self.state, waiter.shape
-        freed = int(state.log[0]) if shape.order_dependent else sum(state.pool_versions[pool] for pool in shape.pools)
+        freed = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), P_FREED].sum())
         stamp, kept = waiter.tried
         if kept is None or stamp != freed:
             kept = None

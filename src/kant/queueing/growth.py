@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta, Struct
 
-from kant.cluster.columns import J_QUEUE, J_USER, POOL
+from kant.cluster.columns import J_QUEUE, J_USER, P_FREED, POOL
 from kant.cluster.elastic import pods_by_group
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
@@ -112,7 +112,7 @@ class Growth:
         """What must not change for "no room" to hold: a count of what came free, and of what quotas say."""
         state = self.state
         shape = state.shape_of(row)
-        room = int(state.log[0]) if shape.order_dependent else sum(state.pool_versions[pool] for pool in shape.pools)
+        room = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), P_FREED].sum())
         return room + state.quota_usage.quota_version
 
     def _grow(self, cycle: CyclePlan, row: int) -> None:

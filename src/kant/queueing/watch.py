@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kant.cluster.columns import P_FREED
 from kant.cluster.state import ClusterState
 from kant.queueing.bucket import NODES, QUOTA, RIGHTS
 
@@ -19,7 +20,7 @@ class Watch:
         """Changes are counted from here on."""
         state = self.state
         self._log, self._quota = int(state.log[0]), state.quota_usage.quota_version
-        self._freed = list(state.pool_versions)
+        self._capacity, self._freed = state.capacity_version, state.pools[:, P_FREED].tolist()
 
     def rights(self) -> None:
         """From now on, watch who may be evicted at all. The state must be as at the last look."""
@@ -28,8 +29,8 @@ class Watch:
     def changes(self) -> tuple[int, int]:
         """What wakes buckets (NODES, QUOTA, RIGHTS), and the pools in which capacity came free, as bits; then look."""
         state, changed, pools = self.state, 0, 0
-        if state.pool_versions != self._freed:
-            for pool, count in enumerate(state.pool_versions):
+        if state.capacity_version != self._capacity:
+            for pool, count in enumerate(state.pools[:, P_FREED].tolist()):
                 pools |= (count != self._freed[pool]) << pool
         changed |= NODES if state.log[0] != self._log else 0
         changed |= QUOTA if state.quota_usage.quota_version != self._quota else 0

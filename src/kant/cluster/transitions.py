@@ -1,0 +1,110 @@
+"""What events change in the columns: one compiled function for each kind of transition, tables and a row in.
+
+The functions for events (`job_events.py`) check what they are told, call these, and keep what only Python needs.
+"""
+
+from __future__ import annotations
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.compiled import compiled
+from kant.model.status import JobStatus
+
+PENDING, RUNNING = int(JobStatus.PENDING), int(JobStatus.RUNNING)
+
+STAYS, ONE_MORE, ENDS = 0, 1, -1
+"""What a stop makes of J_RETURNS, the number of times in a row that a job came back: nothing, one more, or none."""
+
+
+@compiled
+def submitted(
+    jobs: Table, row: int, now: int, rank: int, queue: int, user: int, shape: int, milli: int, pods: int, submit: int,
+    estimate: int, priority: int, preemptible: bool, limit: int, due: int, checkpoint: int, base: int, unwanted: bool,
+    kind: int, p50: int, p90: int,
+) -> None:  # fmt: skip
+    """A job comes, and waits."""
+    job = jobs[row]
+    job[c.J_SUBMIT] = submit
+    job[c.J_STATUS] = PENDING
+    job[c.J_QUEUE] = queue
+    job[c.J_SHAPE] = shape
+    job[c.J_PRIORITY] = priority
+    job[c.J_MILLI] = milli
+    job[c.J_ESTIMATE] = job[c.J_REMAINING] = estimate
+    job[c.J_SINCE] = now
+    job[c.J_FIRST_START] = job[c.J_END] = job[c.J_STARTED] = -1
+    job[c.J_RANK] = rank
+    job[c.J_PODS] = pods
+    job[c.J_PREEMPTIBLE] = preemptible
+    job[c.J_USER] = user
+    job[c.J_LIMIT] = limit
+    job[c.J_DUE] = due
+    job[c.J_CHECKPOINT] = checkpoint
+    job[c.J_BASE] = base
+    job[c.J_UNWANTED] = unwanted
+    job[c.J_KIND] = kind
+    job[c.J_P50] = p50
+    job[c.J_P90] = p90
+
+
+@compiled
+def started(
+    table: Table, log: Table, pools: Table, jobs: Table, pieces: Table, demands: Table, row: int, now: int
+) -> int:
+    """A waiting job takes its pieces and runs: -1, or the first piece that is not there; then nothing has changed."""
+    missing = c.take(table, log, pools, pieces, demands)
+    if missing < 0:
+        job = jobs[row]
+        job[c.J_WAITED] += now - job[c.J_SINCE]
+        job[c.J_SINCE] = job[c.J_STARTED] = now
+        job[c.J_STATUS] = RUNNING
+        if job[c.J_FIRST_START] < 0:
+            job[c.J_FIRST_START] = now
+    return int(missing)
+
+
+@compiled
+def stopped(
+    table: Table, log: Table, pools: Table, jobs: Table, pieces: Table, demands: Table, row: int, now: int, status: int,
+    cost: int, counted: int, returns: int, ran: bool,
+) -> None:  # fmt: skip
+    """A running job gives its pieces back, to wait again with `cost` more to do, or for good.
+
+    `counted` is the column that counts such stops (-1: none). Without `ran` the start did not happen: it has waited on.
+    """
+    c.give(table, log, pools, pieces, demands)
+    job = jobs[row]
+    job[c.J_STATUS] = status
+    elapsed = now - job[c.J_SINCE]
+    job[c.J_SINCE] = now
+    if ran:
+        job[c.J_ATTAINED] += elapsed
+        if job[c.J_REMAINING] >= 0:
+            job[c.J_REMAINING] = max(job[c.J_REMAINING] - elapsed, 0) + cost
+    else:
+        job[c.J_SINCE] = job[c.J_STARTED]  # the wait up to there has been counted
+        if job[c.J_FIRST_START] == job[c.J_STARTED]:
+            job[c.J_FIRST_START] = -1
+    if status != PENDING:
+        job[c.J_END] = now
+    if counted >= 0:
+        job[counted] += 1
+    job[c.J_RETURNS] = 0 if returns == ENDS else job[c.J_RETURNS] + returns
+
+
+@compiled
+def withdrawn(jobs: Table, row: int, now: int, status: int) -> None:
+    """A waiting job leaves for good."""
+    job = jobs[row]
+    job[c.J_WAITED] += now - job[c.J_SINCE]
+    job[c.J_SINCE] = job[c.J_END] = now
+    job[c.J_STATUS] = status
+
+
+@compiled
+def progressed(jobs: Table, row: int, now: int, remaining: int) -> None:
+    """A running job says how much it has left."""
+    job = jobs[row]
+    job[c.J_ATTAINED] += now - job[c.J_SINCE]
+    job[c.J_SINCE] = now
+    job[c.J_REMAINING] = remaining
