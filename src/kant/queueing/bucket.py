@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import Struct
+
 from kant.cluster.shapes import Shape
 
 BucketKey = tuple[int, ...]
@@ -29,56 +31,40 @@ RIGHTS = 16
 
 ANY_START = NODES | JOBS | LIVE
 """What changes when the plan under way starts a job."""
+ANYTHING = -1
+
+# What is known of a scheduling key.
+AWAKE = 0
+"""It may be tried."""
+ASLEEP = 1
+"""It cannot start."""
+UNPROVEN = 2
+"""It was not found to start, and is tried again in the next cycle."""
+STIRRED = 3
+"""Nothing but the capacity that has come free may let it start: it wakes if it may fit now."""
 
 
-class Bucket:
+class Bucket(Struct, eq=False):
     """Waiting jobs of which only the first may be tried: `heap` has their entries, the first one at the top."""
 
-    __slots__ = ("asleep", "heap", "key")
-
-    def __init__(self, key: BucketKey) -> None:
-        self.key = key
-        self.heap: list[Entry] = []
-        self.asleep: Unschedulable | None = None
+    key: BucketKey
+    heap: list[Entry]
 
 
-class Unschedulable:
-    """A scheduling key that cannot start, and what wakes the buckets that sleep because of it.
+class Verdict(Struct, eq=False):
+    """What is known of a scheduling key, and what may change it. While it is not AWAKE the buckets sleep whose first
+    job has the key.
 
-    `pools` are bits: capacity that comes free in one of them wakes. `wakes_on` has what else does. `until` is a time at
-    which the answer may change by itself (-1: none). `row` is the only job of which this is known (-1: all of the key).
-    `nobody`: it may evict nobody. `by_quota`: quotas keep it, not what runs. With both no capacity wakes it.
+    `row` is the only job of which this is known (-1: all of the key). `pools` are bits: capacity that comes free in one
+    of them wakes. `wakes_on` has what else does. `until` is a time at which the answer may change by itself, µs (-1:
+    none). `nobody`: it may evict nobody. `by_quota`: quotas keep it, not what runs. With both no capacity wakes it.
     """
 
-    __slots__ = ("buckets", "by_quota", "key", "nobody", "pools", "row", "shape", "until", "wakes_on")
-
-    def __init__(
-        self, key: SchedulingKey, row: int, shape: Shape, wakes_on: int, until: int, nobody: bool, by_quota: bool
-    ) -> None:
-        self.key = key
-        self.row = row
-        self.shape = shape
-        self.nobody = nobody
-        self.pools = 0 if nobody and by_quota else shape.pool_bits
-        self.wakes_on = wakes_on
-        self.until = until
-        self.by_quota = by_quota
-        self.buckets: dict[BucketKey, Bucket] = {}
-
-
-class Retries(dict[SchedulingKey, tuple[int, int]]):
-    """Scheduling keys that were tried and may start by themselves: of which row alone that is said (-1: all), and when.
-
-    Times are microseconds.
-    """
-
-    def first(self, heads: list[Entry], now: int) -> int:
-        """The first time to come of these first jobs, -1 for never. Times that are over are dropped."""
-        for key in [key for key, (_, until) in self.items() if until <= now]:
-            del self[key]
-        first = -1
-        for head in heads if self else ():
-            row, until = self.get(head[4], (-1, -1))
-            if until >= 0 and row in (-1, head[2]) and not 0 <= first <= until:
-                first = until
-        return first
+    state: int
+    row: int
+    shape: Shape
+    pools: int
+    wakes_on: int
+    until: int
+    nobody: bool
+    by_quota: bool

@@ -44,7 +44,7 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     def run(self, cycle: CyclePlan) -> None:
         """Write this cycle's decisions into `cycle.plan`. By default: try the first jobs of the buckets, best first."""
         pending = cycle.pending
-        if pending.awake or pending.brief or pending.stirred or pending.released:
+        if pending.may_try or pending.released:
             for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
                 result = cycle.nominate(row, shape)
                 if isinstance(result, np.ndarray):
@@ -53,5 +53,5 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
                 else:
                     cycle.hold(row, result)
                     pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
-        if pending.retries:
+        if pending.retry_until > cycle.now:
             cycle.wake_at(pending.wakes_at())

@@ -39,17 +39,21 @@ from kant.cluster.state import ClusterState
 from kant.model.placement import NODE, Allocation
 from kant.queueing.bucket import (
     ANY_START,
+    ANYTHING,
+    ASLEEP,
+    AWAKE,
     JOBS,
     LIVE,
     NODES,
     QUOTA,
     RIGHTS,
+    STIRRED,
+    UNPROVEN,
     Bucket,
     BucketKey,
     Entry,
-    Retries,
     SchedulingKey,
-    Unschedulable,
+    Verdict,
 )
 from kant.queueing.late_heads import LateHeads
 from kant.queueing.order import Order
@@ -104,16 +108,15 @@ class PendingQueue:
         """Rows that the plan under way rejects, or has started in place of lost nodes."""
         self.held: set[int] = set()
         """Rows whose hold has been said since they came to wait."""
-        self.awake: dict[BucketKey, Bucket] = {}
-        """Buckets whose first job may be tried."""
-        self._asleep: dict[SchedulingKey, Unschedulable] = {}
-        self.retries = Retries()
+        self.may_try = False
+        """Whether the first job of a bucket may be tried, or may be once it is asked whether it fits."""
+        self.verdicts: dict[SchedulingKey, Verdict] = {}
+        """What is known of the scheduling keys that cannot start, or could not."""
+        self._doubts = False  # whether one of them may be STIRRED or UNPROVEN
+        self.retry_until = -1
+        """The last time at which a verdict may change by itself, µs."""
         self.wakes_on = 0
         """What wakes any of the sleeping buckets, or has woken one of them since there was none."""
-        self.brief: list[Unschedulable] = []
-        """What is known for the last cycle only."""
-        self.stirred: list[Unschedulable] = []
-        """Keys that may start by nothing but the capacity that has come free: they wake if they may fit now."""
         self._place: dict[int, Bucket] = {}  # in which bucket a row is
         self._keys: dict[tuple[int, int, int], BucketKey] = {}
         self._heads: dict[bool, list[tuple[Entry, Bucket]]] = {}
@@ -152,8 +155,9 @@ class PendingQueue:
             changed = self._follow(moved)
         if self.back_offs.ends and self.back_offs.ends[0][0] <= now:
             self._push([row for row in self.back_offs.over(now) if self._base_job_runs(row)])
-        if self._asleep:
-            self._wake_by_state(changed)
+        if self.verdicts:
+            changed, pools = self._watch.changes(changed)
+            self._wake(changed, pools, stirs=True)
 
     def _turns(self, now: int) -> bool:
         """Whether reservations came, went, began or ended since the last look: then anything may be otherwise.
@@ -188,7 +192,7 @@ class PendingQueue:
                     came.append(row)
                 if row in self._place:
                     self._drop([row for row in moved if row in self._place])
-            if moved and self._asleep:
+            if moved and self.verdicts:
                 ran = len(came) < len(moved) or max([state.jobs[row, J_STARTED] for row in came]) >= 0
                 changed = LIVE | JOBS if ran else LIVE
         if came or self.arrived:
@@ -226,19 +230,6 @@ class PendingQueue:
                     self.arrived = sorted({*self.arrived, *replicas})  # they can never run
         return found
 
-    def _wake_by_state(self, changed: int) -> None:
-        """Wake what `changed`, or what has changed in the state since the last look, may let start."""
-        more, pools = self._watch.changes()
-        changed, now = changed | more, self.now
-        for one in list(self._asleep.values()):
-            if one.wakes_on & changed & ~NODES or 0 <= one.until <= now:
-                self._forget(one)
-            elif one.pools & pools or one.wakes_on & changed:
-                if one.nobody:
-                    self.stirred.append(one)
-                else:
-                    self._forget(one)
-
     # --- back-off and burst replicas -------------------------------------------------------------------------
 
     def may_be_tried(self, row: int) -> bool:
@@ -265,11 +256,8 @@ class PendingQueue:
 
     def _empty(self) -> None:
         self.buckets.clear()
-        self.awake.clear()
         self._place.clear()
         self._heads.clear()
-        for one in self._asleep.values():
-            one.buckets.clear()
 
     def _push(self, rows: list[int]) -> None:
         """Put rows in their buckets; a bucket with a new first job wakes."""
@@ -292,7 +280,7 @@ class PendingQueue:
                 bucket_key = self._told_apart(bucket_key, job[J_LIMIT], job[J_PREEMPTIBLE])
             bucket = self.buckets.get(bucket_key)
             if bucket is None:
-                bucket = self.buckets[bucket_key] = Bucket(bucket_key)
+                bucket = self.buckets[bucket_key] = Bucket(bucket_key, [])
             entry = (
                 -priority if by_priority else 0,
                 key,
@@ -304,14 +292,9 @@ class PendingQueue:
             place[row] = bucket
             if bucket.heap[0] is entry:
                 self._heads.clear()
-                if bucket.asleep is not None:
-                    del bucket.asleep.buckets[bucket_key]
-                    bucket.asleep = None
-                self.awake[bucket_key] = bucket
-                if (
-                    self.order.outgrown and entry[4] in self._asleep
-                ):  # it may be the best, and then is told that it waits
-                    self._forget(self._asleep[entry[4]])
+                self.may_try = True
+                if self.order.outgrown and entry[4] in self.verdicts:  # it may be the best: then it is told so
+                    self.verdicts[entry[4]].state = AWAKE
 
     def _bucket_key(self, queue: int, shape: int, user: int) -> BucketKey:
         """The bucket of a job. Where users are limited, what holds for one of them does not hold for another."""
@@ -348,13 +331,6 @@ class PendingQueue:
             return (-1, *bucket)
         return (shape, priority, base) if self.preempts else shape
 
-    def _rouse(self, bucket: Bucket) -> None:
-        """A bucket may be tried again."""
-        if bucket.asleep is not None:
-            del bucket.asleep.buckets[bucket.key]
-            bucket.asleep = None
-        self.awake[bucket.key] = bucket
-
     def _drop(self, rows: list[int]) -> None:
         """Take rows out of their buckets; a bucket with another first job wakes."""
         gone: dict[BucketKey, set[int]] = {}
@@ -368,14 +344,10 @@ class PendingQueue:
             bucket.heap = [entry for entry in bucket.heap if entry[2] not in rows_of]
             heapify(bucket.heap)
             if not bucket.heap or bucket.heap[0] is not first:
-                self._headless(bucket)
-
-    def _headless(self, bucket: Bucket) -> None:
-        """The first job of a bucket has gone: the next one may be tried, or the bucket goes."""
-        self._heads.clear()
-        self._rouse(bucket)
-        if not bucket.heap:
-            del self.awake[bucket.key], self.buckets[bucket.key]
+                self._heads.clear()
+                self.may_try = True
+            if not bucket.heap:
+                del self.buckets[key]
 
     def heads(self, of_pools: bool = False, large: int = 0) -> list[tuple[Entry, Bucket]]:
         """The first job of every bucket, best first; or the best one alone of those that compete for the same pools,
@@ -436,7 +408,7 @@ class PendingQueue:
             wakes_on |= RIGHTS if self.preempts else 0
         elif until >= 0 or (tree and self.preempts):
             wakes_on |= LIVE if until >= 0 or self.fair else JOBS
-        if not self._asleep:
+        if not self.verdicts:
             self._watch, self.wakes_on = Watch(self.state), 0
         if wakes_on & RIGHTS and not self._watch.sees_rights:
             self._watch.rights()
@@ -444,54 +416,71 @@ class PendingQueue:
         head = bucket.heap[0]
         key = head[4]
         alone = isinstance(key, tuple) and key[0] < 0
-        one = Unschedulable(key, head[2] if alone else -1, shape, wakes_on, until, nobody, by_quota)
-        if until >= 0:
-            self.retries[key] = one.row, until
-        elif self.retries:
-            self.retries.pop(key, None)
-        self._asleep[key] = one
+        pools = 0 if nobody and by_quota else shape.pool_bits
+        state = ASLEEP if definitive else UNPROVEN
+        self.verdicts[key] = Verdict(state, head[2] if alone else -1, shape, pools, wakes_on, until, nobody, by_quota)
+        self.retry_until = max(self.retry_until, until)
         if not definitive:
-            self.brief.append(one)
-        bucket.asleep = one
-        one.buckets[bucket.key] = bucket
-        self.awake.pop(bucket.key, None)
+            self._doubts = self.may_try = True
 
     def wake_all(self) -> None:
         """Forget what is known to be unschedulable: every bucket may be tried."""
-        for one in list(self._asleep.values()):
-            self._forget(one)
+        self._wake(ANYTHING)
 
-    def _wake(self, changed: int, pools: int = 0) -> None:
-        """Wake what one of these changes of the plan, or capacity that it frees in these pools, may let start."""
-        for one in [one for one in self._asleep.values() if one.pools & pools or one.wakes_on & changed]:
-            self._forget(one)
+    def _wake(self, changed: int, pools: int = 0, stirs: bool = False) -> None:
+        """Wake what one of these changes, or capacity that comes free in these pools, may let start.
 
-    def _forget(self, one: Unschedulable) -> None:
-        """What is known of a key may have changed. Its buckets wake; in a round, those whose turn is still to come."""
-        if self._asleep.get(one.key) is one:
-            del self._asleep[one.key]
-        ready = self._ready
-        for bucket in one.buckets.values():
-            bucket.asleep = None
-            self.awake[bucket.key] = bucket
-            if ready is not None and bucket.heap[0] > ready[0][1]:
-                heappush(ready, ((), bucket.heap[0], bucket))
-        one.buckets.clear()
+        In a round buckets have their turn if it is still to come. With `stirs` keys that only capacity may help are
+        stirred: they wake if they may fit.
+        """
+        ready, now, woke = self._ready, self.now, set[SchedulingKey]()
+        for key, one in list(self.verdicts.items()):
+            if one.state == AWAKE:
+                if one.until <= now:
+                    del self.verdicts[key]
+                continue
+            helps = one.wakes_on & changed
+            if changed == ANYTHING or helps & ~NODES or 0 <= one.until <= now:
+                one.state = AWAKE
+            elif one.pools & pools or helps:
+                one.state = STIRRED if stirs and one.nobody and one.state != UNPROVEN else AWAKE
+            else:
+                continue
+            self.may_try = True
+            if one.state:
+                self._doubts = True
+                continue
+            woke.add(key)
+            if one.until <= now:
+                del self.verdicts[key]
+        for bucket in self.buckets.values() if woke and ready else ():
+            head = bucket.heap[0]
+            if head[4] in woke and ready and head > ready[0][1]:
+                heappush(ready, ((), head, bucket))
 
     def _stir(self) -> None:
-        """Wake the stirred keys that may fit, or whose best job has not been told that it waits."""
-        for one in self.stirred:
-            if self._asleep.get(one.key) is one and not self.may_fit(one.shape):
-                heads = [bucket.heap[0] for bucket in (*one.buckets.values(), *self.awake.values())]
-                best = min([head for head in heads if head[4] == one.key], default=None)
+        """What was known for the last cycle only is tried again. Stirred keys wake that may fit, or whose best job has
+        not been told that it waits."""
+        self._doubts = False
+        for key, one in [(key, one) for key, one in self.verdicts.items() if one.state in (UNPROVEN, STIRRED)]:
+            if one.state == STIRRED and not self.may_fit(one.shape):
+                best = min([b.heap[0] for b in self.buckets.values() if b.heap[0][4] == key], default=None)
                 if best is None or (best[2] in self.held and not self.order.shares):
+                    one.state = ASLEEP
                     continue
-            self._forget(one)
-        self.stirred = []
+            one.state = AWAKE
+            if one.until <= self.now:
+                del self.verdicts[key]
 
-    def wakes_at(self) -> int:
-        """When the first bucket may start by itself what it could not start when it was tried, µs; -1 for never."""
-        return self.retries.first([bucket.heap[0] for bucket in self.buckets.values()], self.now)
+    def wakes_at(self, heads: Iterable[Entry] | None = None) -> int:
+        """When the first of these first jobs, or of all, may start by itself what it could not when it was tried, µs;
+        -1 for never."""
+        first = -1
+        for head in [bucket.heap[0] for bucket in self.buckets.values()] if heads is None else heads:
+            one = self.verdicts.get(head[4])
+            if one is not None and one.until > self.now and one.row in (-1, head[2]) and not 0 <= first <= one.until:
+                first = one.until
+        return first
 
     # --- one cycle -------------------------------------------------------------------------------------------
 
@@ -501,69 +490,60 @@ class PendingQueue:
         The caller calls `took`, `sleep` or `step_aside` before it asks for the next one. Where the plan frees capacity
         on the way, the buckets that this wakes are gone through as well, in order.
         """
-        if self.brief:
-            for one in self.brief:
-                self._forget(one)
-            self.brief = []
-        if self.stirred:
-            self._stir()
-        if not (self.awake or self.released):
+        if not (self.may_try or self.released):
             return
-        asleep, shapes = self._asleep, self.state.shapes.shapes
-        ready: list[tuple[tuple[float, ...], Entry, Bucket]]
+        if self._doubts:
+            self._stir()
+        verdicts, shapes, late = self.verdicts, self.state.shapes.shapes, 0 if share is None else ANY_START
         while True:
-            self._opened = False
+            self.may_try = self._opened = False
             self.rounds += 1
             if self.released:
                 self._push(self.take_released())
-            if share is None:
-                ready = [((), bucket.heap[0], bucket) for bucket in self.awake.values()]
-            else:
-                ready = [(share(bucket.key[0]), bucket.heap[0], bucket) for bucket in self._with_late()]
+            # The buckets that are awake; by share also those that a start may wake: they keep their turn.
+            buckets = [
+                bucket
+                for bucket in self.buckets.values()
+                if (known := verdicts.get(bucket.heap[0][4])) is None
+                or not known.state
+                or known.row not in (-1, bucket.heap[0][2])
+                or known.wakes_on & late
+            ]
+            ready: list[tuple[tuple[float, ...], Entry, Bucket]]
+            ready = [(() if share is None else share(b.key[0]), b.heap[0], b) for b in buckets]
             heapify(ready)
-            self._ready = ready if share is None else None
-            while ready and not self._opened:
-                had, head, bucket = ready[0]
-                if bucket.heap and bucket.heap[0] is head and bucket.asleep is None:
-                    known = asleep.get(head[4])
-                    if known is not None and (known.row < 0 or known.row == head[2]):
-                        bucket.asleep = known
-                        known.buckets[bucket.key] = bucket
-                        del self.awake[bucket.key]
+            self._ready, self._aside = ready if share is None else None, None
+            try:
+                while ready and not self._opened:
+                    had, head, bucket = ready[0]
+                    first = bucket.heap[0] if bucket.heap else None
+                    known = verdicts.get(head[4])
+                    if first is None:
+                        heappop(ready)
+                    elif first is not head:
+                        heapreplace(ready, (had if share is None else share(bucket.key[0]), first, bucket))
+                    elif bucket is self._aside or (known is not None and known.state and known.row in (-1, head[2])):
+                        heappop(ready)
                     elif share is not None and (has := share(bucket.key[0])) > had:  # others may come before it now
                         heapreplace(ready, (has, head, bucket))
-                        continue
                     else:
                         yield head[2], shapes[head[3]], bucket
-                if bucket is self._aside:
-                    self._aside = None
-                    heappop(ready)
-                elif bucket.heap and bucket.asleep is None:
-                    heapreplace(ready, (had if share is None else share(bucket.key[0]), bucket.heap[0], bucket))
-                else:
-                    heappop(ready)
-            self._ready = None
+            finally:
+                self._ready, self.may_try = None, self.may_try or bool(ready)
             if not self._opened:
                 return
 
-    def _with_late(self) -> list[Bucket]:
-        """The buckets that are awake, and those that a start may wake: by share these keep their turn."""
-        late = [bucket for one in self._asleep.values() if one.wakes_on & ANY_START for bucket in one.buckets.values()]
-        return [*self.awake.values(), *late]
-
     def step_aside(self, bucket: Bucket) -> None:
         """The first job of a bucket is not tried in this round. Its bucket stays awake: the next cycle asks again."""
-        self._aside = bucket
+        self._aside, self.may_try = bucket, True
 
     def took(self, bucket: Bucket) -> None:
         """The first job of a bucket starts or leaves. A driver that refuses the start brings it back by an event."""
         heap = bucket.heap
         self._heads.clear()
         del self._place[heappop(heap)[2]]
-        if bucket.asleep is not None:
-            self._rouse(bucket)
         if not heap:
-            del self.awake[bucket.key], self.buckets[bucket.key]
+            del self.buckets[bucket.key]
 
     def leave(self, row: int) -> None:
         """The plan rejects a job, or starts it in place of lost nodes: it is not tried any more."""
@@ -576,7 +556,7 @@ class PendingQueue:
     def starts(self, row: int) -> None:
         """The plan starts a job. Its burst replicas may be tried in the same cycle."""
         state = self.state
-        if self._asleep:
+        if self.verdicts:
             self._wake(ANY_START)
         if state.burst_replicas:
             if self.preempts and state.jobs[row, J_BASE] >= 0:
@@ -598,7 +578,7 @@ class PendingQueue:
     def frees(self, pieces: Allocation) -> None:
         """The plan frees these pieces: others may fit there."""
         self._opened = True
-        if self._asleep:
+        if self.verdicts:
             pools = 0
             for pool in set(self.state.table[pieces[:, NODE], POOL].tolist()):
                 pools |= 1 << pool

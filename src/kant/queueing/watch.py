@@ -26,9 +26,10 @@ class Watch:
         """From now on, watch who may be evicted at all. The state must be as at the last look."""
         self.sees_rights, self._bounds = True, self.state.eviction_bounds()
 
-    def changes(self) -> tuple[int, int]:
-        """What wakes buckets (NODES, QUOTA, RIGHTS), and the pools in which capacity came free, as bits; then look."""
-        state, changed, pools = self.state, 0, 0
+    def changes(self, changed: int) -> tuple[int, int]:
+        """`changed` and what else wakes buckets (NODES, QUOTA, RIGHTS), and the pools in which capacity came free, as
+        bits; then look."""
+        state, pools = self.state, 0
         if state.capacity_version != self._capacity:
             for pool, count in enumerate(state.pools[:, P_FREED].tolist()):
                 pools |= (count != self._freed[pool]) << pool

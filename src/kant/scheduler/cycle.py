@@ -48,7 +48,7 @@ class Scheduler:
 
     def cycle(self, now: int) -> Plan:
         """What to do at `now`, given everything that has been applied to the state."""
-        if self._may_be_idle and is_idle(self.state):
+        if self._may_be_idle and not self.state.pending and is_idle(self.state):
             return Plan(now, [])
         cycle = self.begin(now)
         run_cycle(cycle, self.profile, self.limits, self.growth)

@@ -20,11 +20,11 @@ def pending_queue(state: ClusterState, profile: Profile, placer: Placer) -> Pend
 
 
 def is_idle(state: ClusterState) -> bool:
-    """Whether a cycle could decide nothing: nobody waits, and nobody who runs may have to stop, move or grow.
+    """Whether a cycle could decide nothing where nobody waits: nobody who runs may have to stop, move or grow.
 
     That is so under a profile that does not look at running jobs (`Profile.looks_at_running`).
     """
-    if state.pending or state.limits_runs or state.elastic or state.burst_replicas:
+    if state.limits_runs or state.elastic or state.burst_replicas:
         return False
     tree, health = state.quota_usage.tree, state.health
     return not (health.drains or health.broken) and (tree is None or all(tree.runs))

@@ -83,14 +83,15 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         heads = cycle.pending.heads(not (cycle.limited or cycle.by_share), large)
         if cycle.by_share:
             heads = sorted(heads, key=lambda head: (cycle.share(head[1].key[0]), head[0]))
-        for (_, _, row, shape_index, _), bucket in heads:
+        for (_, _, row, shape_index, key), bucket in heads:
             shape = state.shapes.shapes[shape_index]
             is_large = shape.gpu_milli >= large
             lane = *shape.reach, is_large
             if lane in served:
                 continue
-            queue, known = state.jobs.item(row, J_QUEUE), bucket.asleep
-            if (queue, lane) in without or (known is not None and known.by_quota):
+            queue, known = state.jobs.item(row, J_QUEUE), cycle.pending.verdicts.get(key)
+            by_quota = known is not None and known.by_quota and known.state and known.row in (-1, row)
+            if (queue, lane) in without or by_quota:
                 continue
             if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
@@ -146,8 +147,8 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
                 pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
         free, until = holds.split([bucket.heap[0] for bucket in pending.buckets.values()])
         cycle.wake_at(until)
-        if pending.retries:
-            cycle.wake_at(pending.retries.first(free, cycle.now))
+        if pending.retry_until > cycle.now:
+            cycle.wake_at(pending.wakes_at(free))
         return holds
 
 
