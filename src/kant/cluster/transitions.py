@@ -1,4 +1,6 @@
-"""What events change in the columns: one compiled function for each kind of transition, tables and a row in.
+"""What events change in the columns: one function for each kind of transition, tables and a row in.
+
+Those that every run needs are compiled. The rare ones are for kernels to call, and plain Python where an event does.
 
 The functions for events (`job_events.py`) check what they are told, call these, and keep what only Python needs.
 """
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.compiled import compiled
+from kant.compiled import compiled, inlined
 from kant.model.status import JobStatus
 
 PENDING, RUNNING = int(JobStatus.PENDING), int(JobStatus.RUNNING)
@@ -92,7 +94,7 @@ def stopped(
     job[c.J_RETURNS] = 0 if returns == ENDS else job[c.J_RETURNS] + returns
 
 
-@compiled
+@inlined
 def withdrawn(jobs: Table, row: int, now: int, status: int) -> None:
     """A waiting job leaves for good."""
     job = jobs[row]
@@ -101,7 +103,7 @@ def withdrawn(jobs: Table, row: int, now: int, status: int) -> None:
     job[c.J_STATUS] = status
 
 
-@compiled
+@inlined
 def progressed(jobs: Table, row: int, now: int, remaining: int) -> None:
     """A running job says how much it has left."""
     job = jobs[row]
