@@ -40,7 +40,12 @@ class Rule(NamedTuple):
         meta = pod.metadata
         if not self.selector or (self.namespaces and meta.namespace not in self.namespaces):
             return False
-        return all(matches(meta.labels or {}, one) for one in _requirements(self.selector))
+        return all(matches(meta.labels or {}, one) for one in self.requirements)
+
+    @property
+    def requirements(self) -> tuple[k.Requirement, ...]:
+        """What the labels of its pods have to meet."""
+        return _requirements(self.selector)
 
 
 class Spread(NamedTuple):
@@ -108,20 +113,6 @@ def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
     if anti is None:
         return ()
     return tuple(_rule(term, pod) for term in anti.required_during_scheduling_ignored_during_execution)
-
-
-def own_kind(pod: k.Pod) -> Rule | None:
-    """The rule by which a node takes only one pod like it, which the core keeps; None where it has none."""
-    return next((rule for rule in rules_of(pod) if _is_to_its_own_kind(rule, pod)), None)
-
-
-def apart_group(pod: k.Pod) -> str:
-    """The affinity group of which the core lets a node have one pod: those like it by its rule, or by their ports."""
-    rule = own_kind(pod)
-    if rule is not None:
-        return f"{','.join(rule.namespaces)}/{rule.selector}"
-    ports = ports_of(pod.spec)
-    return f"ports {', '.join(ports)}" if ports else ""
 
 
 def ports_of(spec: k.PodSpec) -> tuple[str, ...]:
@@ -209,11 +200,6 @@ def _rule(term: k.PodTerm, pod: k.Pod) -> Rule:
     spaces = term.namespaces or (pod.metadata.namespace,)
     spaces = () if term.namespace_selector is not None else tuple(sorted(set(spaces)))
     return Rule(spaces, selector_text(term.label_selector), term.topology_key)
-
-
-def _is_to_its_own_kind(rule: Rule, pod: k.Pod) -> bool:
-    """Whether all pods that have this very rule, and that it is about, are apart: of whatever namespaces."""
-    return rule.key == HOSTNAME and rule.is_about(pod)
 
 
 @lru_cache(maxsize=1024)
