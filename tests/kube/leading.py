@@ -37,11 +37,12 @@ class Leader:
         assert spec is not None
         self.core = core = Core(spec, profile or builtin_profile("kant"), None, 0)
         self.fleet = Fleet(core, mirror, translation)
-        self.workloads = Workloads(core, mirror, translation, pod_capacity=self.fleet.pod_capacity)
+        self.workloads = Workloads(core, mirror, translation)
         self.executor = KubeExecutor(core, mirror, self.workloads, {})
         translation.queues(core, 0)
         self.settle()
         self.fleet.follow(mirror.nodes)
+        self.workloads.rule_changes.count_beside(mirror.nodes)
 
     def settle(self) -> None:
         """Take in all pods there are."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -62,36 +60,33 @@ class Told:
             own -= set(change.removed)
             assert change.is_empty == (not own) or change.name == EVERYWHERE
 
-    def of(self, sets: NodeSets, selections: Iterable[Selection]) -> set[str]:
-        name = sets.name_of(selections)
+    def of(self, sets: NodeSets, selection: Selection) -> set[str]:
+        name = sets.name_of(selection)
         self.take()
         return self.nodes[name]
 
 
-def expected(views: dict[str, k.Node], asked: list[Selection]) -> set[str]:
-    """The nodes that admit all; where there is none, those that admit one, if each has one."""
-    each = []
-    for one in asked:
-        admitted = set()
-        for name, view in views.items():
-            hard = [(t.key, t.value, t.effect) for t in view.spec.taints if t.effect != "PreferNoSchedule"]
-            facts = (view.metadata.labels or {}) | {
-                "metadata.name": name,
-                "resource:rdma/hca": str((view.status.allocatable or {})["rdma/hca"]),
-            }
-            admitted |= {name} if one.admits(facts, hard) else set()
-        each.append(admitted)
-    return (set.intersection(*each) or set.union(*each)) if all(each) else set()
+def expected(views: dict[str, k.Node], asked: Selection) -> set[str]:
+    """The nodes that admit it."""
+    admitted = set()
+    for name, view in views.items():
+        hard = [(t.key, t.value, t.effect) for t in view.spec.taints if t.effect != "PreferNoSchedule"]
+        facts = (view.metadata.labels or {}) | {
+            "metadata.name": name,
+            "resource:rdma/hca": str((view.status.allocatable or {})["rdma/hca"]),
+        }
+        admitted |= {name} if asked.admits(facts, hard) else set()
+    return admitted
 
 
 @given(
     st.lists(changes, max_size=12),
-    st.lists(st.lists(selections, min_size=1, max_size=2), min_size=1, max_size=5),
+    st.lists(selections, min_size=1, max_size=5),
     st.integers(0, 12),
 )
 @settings(max_examples=examples(300))
 def test_sets_follow_every_change_as_if_they_were_made_of_the_nodes_as_they_are(
-    changes: list[Change], asked: list[list[Selection]], late: int
+    changes: list[Change], asked: list[Selection], late: int
 ) -> None:
     """Some selections come before the nodes, the others later."""
     sets, views = NodeSets(), dict[str, k.Node]()
@@ -134,14 +129,14 @@ def test_pods_that_select_nothing_have_a_set_from_the_first_taint_on() -> None:
     plain = Selection((), None, ())
     for name in ("a", "b"):
         sets.follow(name, node(name))
-    assert sets.name_of([plain]) == EVERYWHERE and not sets.take_changes()
+    assert sets.name_of(plain) == EVERYWHERE and not sets.take_changes()
     sets.follow("a", node("a", (k.Taint("node.kubernetes.io/unschedulable", "", "NoSchedule"),)))
-    assert sets.name_of([plain]) == EVERYWHERE, "it says in which state the node is"
+    assert sets.name_of(plain) == EVERYWHERE, "it says in which state the node is"
     sets.follow("a", node("a", (k.Taint("kept", "x", "NoExecute"),)))
     assert [change.name for change in sets.take_changes()] == [EVERYWHERE]
-    assert told.of(sets, [plain]) == {"b"}
+    assert told.of(sets, plain) == {"b"}
     sets.follow("a", node("a"))
-    assert told.of(sets, [plain]) == {"a", "b"}, "it is not told apart anew with every taint"
+    assert told.of(sets, plain) == {"a", "b"}, "it is not told apart anew with every taint"
 
 
 def test_what_changes_of_a_node_is_looked_at_for_those_who_name_it() -> None:
@@ -149,7 +144,7 @@ def test_what_changes_of_a_node_is_looked_at_for_those_who_name_it() -> None:
     for i in range(100):
         sets.follow(f"n{i}", host(f"n{i}"))
     for i in range(100):
-        sets.name_of([pinned(f"n{i}")])
+        sets.name_of(pinned(f"n{i}"))
     sets.take_changes()
     once = sets._nodes_of
     sets._nodes_of = lambda selection: looked.append(selection) or once(selection)  # type: ignore[method-assign,func-returns-value]
@@ -165,7 +160,7 @@ def test_of_an_empty_set_is_said_what_may_be_another_reason_for_that() -> None:
     sets = NodeSets()
     sets.follow("a", node("a"))
     wish = selection_of(k.PodSpec(node_selector={"disk": "1", "team": "1"}))
-    name = sets.name_of([wish])
+    name = sets.name_of(wish)
     sets.take_changes()
     kept = (k.Taint("kept", "x", "NoSchedule"),)
     for view, said in (
@@ -185,17 +180,17 @@ def test_sets_that_nobody_uses_are_forgotten_and_their_names_are_given_again() -
     told = Told(sets)
     for name in ("a", "b"):
         sets.follow(name, host(name, team=name))
-    kept = sets.name_of([pinned("a")])
+    kept = sets.name_of(pinned("a"))
     names = {kept}
     for i in range(20 * LEAST_SETS):
-        names.add(sets.name_of([Selection((k.Requirement("team", "NotIn", ("a", f"gone-{i}")),), None, ())]))
+        names.add(sets.name_of(Selection((k.Requirement("team", "NotIn", ("a", f"gone-{i}")),), None, ())))
         told.take()
         if sets.are_many:
             sets.keep({kept})
     assert len(names) <= LEAST_SETS + 1 and len(sets._naming) <= LEAST_SETS + 4
-    assert told.of(sets, [pinned("a")]) == {"a"}
+    assert told.of(sets, pinned("a")) == {"a"}
     for name in ("a", "b"):
-        assert told.of(sets, [selection_of(k.PodSpec(node_selector={"team": name}))]) == {name}
+        assert told.of(sets, selection_of(k.PodSpec(node_selector={"team": name}))) == {name}
 
 
 def test_devices_besides_gpus_are_asked_for_like_labels() -> None:
@@ -204,7 +199,7 @@ def test_devices_besides_gpus_are_asked_for_like_labels() -> None:
     pod = selection_of(k.PodSpec(), devices=(("rdma/hca", 4),))
     for name, amount in (("a", "4"), ("b", "3"), ("c", "0")):
         sets.follow(name, node(name, devices=amount))
-    assert told.of(sets, [pod]) == {"a"}
+    assert told.of(sets, pod) == {"a"}
     sets.follow("a", node("a", devices="2"))
     sets.follow("b", node("b", devices="12"))
-    assert told.of(sets, [pod]) == {"b"}
+    assert told.of(sets, pod) == {"b"}

@@ -1,4 +1,4 @@
-"""Nodes that may run so many pods and no more, which the core does not count."""
+"""Nodes that may run so many pods and no more: the core counts them, so each decision is final."""
 
 from __future__ import annotations
 
@@ -28,19 +28,25 @@ def mirror_of(limits: list[int], pods: int) -> Mirror:
     return mirror
 
 
-@given(limits=st.lists(st.integers(0, 4), min_size=1, max_size=5), pods=st.integers(0, 14))
-def test_pods_that_ask_for_nothing_fill_all_nodes_without_waiting_between(limits: list[int], pods: int) -> None:
-    """The core puts them all onto one node, which takes a few: the others are tried at once, and not in 10 s."""
-    mirror = mirror_of(limits, pods)
+def there(mirror: Mirror, node: str, name: str) -> None:
+    """A pod of somebody else that asks for nothing: it is no job of the core."""
+    mirror.pod("added", k.Pod(k.Meta(name, "ml", name, creation_timestamp=WHEN), k.PodSpec(node_name=node)))
+
+
+@given(
+    limits=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 2)), min_size=1, max_size=5), pods=st.integers(0, 14)
+)
+def test_pods_that_ask_for_nothing_fill_all_nodes_in_one_decision(limits: list[tuple[int, int]], pods: int) -> None:
+    mirror = mirror_of([limit for limit, _ in limits], pods)
+    for i, (_, others) in enumerate(limits):
+        for number in range(others):
+            there(mirror, f"n{i}", f"other-{i}-{number}")
     leader = Leader(mirror)
-    for _ in range(2 * len(limits) + 2):
-        leader.fleet.count_pods(mirror.nodes)
-        leader.workloads.transitions.count_promised()
-        leader.turn()
-    counts = Counter(pod.spec.node_name for pod in mirror.pods.values() if pod.spec.node_name)
-    assert counts.total() == min(pods, sum(limits))
-    assert all(counts[f"n{i}"] <= limit for i, limit in enumerate(limits))
-    assert not leader.workloads.messages.unsent  # the node was full; nobody is told so who is tried elsewhere at once
+    counts = Counter(slot.node for slot in leader.turn())
+    left = [max(limit - others, 0) for limit, others in limits]
+    assert counts.total() == min(pods, sum(left))
+    assert all(counts[f"n{i}"] <= own for i, own in enumerate(left))
+    assert not leader.workloads.messages.unsent
 
 
 @settings(max_examples=examples(20))
@@ -51,12 +57,6 @@ def test_a_gang_goes_to_as_many_nodes_as_its_pods_need(limits: list[int], size: 
     notes = {"scheduling.kant.dev/pod-group": "g", "scheduling.kant.dev/min-available": f"{size}"}
     for pod in list(mirror.pods.values()):
         mirror.pod("modified", replace(pod, metadata=replace(pod.metadata, labels=notes)))
-    leader = Leader(mirror)
-    for _ in range(2):
-        leader.fleet.count_pods(mirror.nodes)
-        leader.turn()
-    counts = Counter(pod.spec.node_name for pod in mirror.pods.values() if pod.spec.node_name)
+    counts = Counter(slot.node for slot in Leader(mirror).turn())
     assert counts.total() == (size if sum(limits) >= size else 0)
     assert all(counts[f"n{i}"] <= limit for i, limit in enumerate(limits))
-    told = f"no free places are enough for all pods of its gang: the nodes may have {sum(limits)} more pods"
-    assert (told in str(leader.workloads.messages.unsent)) == (0 < sum(limits) < size)

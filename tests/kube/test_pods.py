@@ -115,26 +115,6 @@ def test_slices_of_kueue_are_segments() -> None:
     assert (group.count, group.within, group.segment) == (2, "leaf", 2)
 
 
-def anti(key: str = "kubernetes.io/hostname", **labels: str) -> k.Affinity:
-    term = k.PodTerm(k.LabelSelector(labels), key)
-    return k.Affinity(pod_anti_affinity=k.PodAffinity((term,)))
-
-
-def test_anti_affinity_to_its_own_kind_keeps_pods_on_nodes_of_their_own() -> None:
-    found = job(pod(labels={"app": "web"}, affinity=anti(app="web"))).job
-    assert (found.apart, found.apart_required, found.affinity_group) == ("node", True, 'ml/[["app","In",["web"]]]')
-
-
-def test_anti_affinity_to_its_own_kind_in_several_namespaces_keeps_all_of_them_apart() -> None:
-    terms = [k.PodTerm(k.LabelSelector({"app": "web"}), "kubernetes.io/hostname", spaces) for spaces in SPACES]
-    rules = [k.Affinity(pod_anti_affinity=k.PodAffinity((term,))) for term in terms]
-    groups = [
-        job(pod(labels={"app": label}, affinity=rule)).job.affinity_group for rule in rules for label in ("web", "db")
-    ]
-    assert groups == ['dev,ml/[["app","In",["web"]]]', "", 'dev,ml/[["app","In",["web"]]]', "", "", ""]
-
-
-SPACES = (("ml", "dev"), ("dev", "ml"), ("dev",))
 OF_TEAM = k.PodTerm(k.LabelSelector({"a": "b"}), "rack", (), k.LabelSelector({"team": "x"}))
 WITH = k.PodAffinity((OF_TEAM,))
 FAR = k.Affinity(pod_anti_affinity=k.PodAffinity((OF_TEAM,)))
@@ -180,22 +160,6 @@ def on(name: str, key: str, *values: str, gpus: int = 8) -> k.Pod:
     return pod(name, gpus, affinity=k.Affinity(k.NodeAffinity(k.NodeSelector((term,)))))
 
 
-def test_a_gang_goes_where_all_of_its_pods_may_go() -> None:
-    views = [k.Node(k.Meta(name=disk, labels={"disk": disk})) for disk in ("ssd", "nvme", "hdd")]
-    sets = NodeSets()
-    given_ = setting(*views, sets=sets)
-    for pods, nodes in (
-        ((on("a", "disk", "ssd", "nvme"), on("b", "disk", "nvme", "hdd")), {"nvme"}),
-        ((on("a", "disk", "ssd"), on("b", "disk", "hdd")), {"ssd", "hdd"}),  # each has its own then
-        ((on("a", "disk", "ssd"), pod("b")), {"ssd"}),
-        ((on("a", "disk", "tape"),), set()),
-        ((on("a", "disk", "tape"), on("b", "disk", "hdd")), set()),
-    ):
-        found = job_of("ml/g", pods, given_)
-        assert isinstance(found, GangJob) and nodes_of(sets) == {found.job.node_set: nodes}
-        assert sets.is_nowhere(found.job) == (not nodes)
-
-
 def test_unlike_pods_of_a_gang_have_nodes_of_their_own() -> None:
     views = [k.Node(k.Meta(name=pool, labels={"pool": pool})) for pool in ("cpu", "gpu", "any")]
     sets = NodeSets()
@@ -207,8 +171,9 @@ def test_unlike_pods_of_a_gang_have_nodes_of_their_own() -> None:
     )
     found = job_of("ml/g", pods, given_)
     assert isinstance(found, GangJob) and found.pods == ("head", "worker-0", "worker-1")
-    (head, workers), nodes = found.job.roles, nodes_of(sets)
-    assert (nodes[head.node_set], nodes[workers.node_set]) == ({"cpu", "any"}, {"gpu"}) and not found.job.node_set
+    nodes = nodes_of(sets)
+    assert [nodes[role.node_set] for role in found.job.roles] == [{"cpu", "any"}, {"gpu"}, {"gpu", "any"}]
+    assert not found.job.node_set and [group.count for group in found.job.groups] == [1, 1, 1]
     found = job_of("ml/g", (pods[0], on("worker-0", "pool", "tape", gpus=4)), given_)
     assert isinstance(found, GangJob) and sets.is_nowhere(found.job)
 

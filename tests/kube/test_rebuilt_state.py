@@ -198,7 +198,7 @@ def test_a_pod_of_which_a_new_state_has_said_nothing_is_told_by_what_stands_on_i
     workloads = [Workload(pod.metadata.name, foreign=pod.metadata.name == "other") for pod in pods]
     members = SimpleNamespace(pods_of={pod.metadata.name: [pod.metadata.name] for pod in pods})
     driver: Any = SimpleNamespace(
-        workloads=SimpleNamespace(members=members, ruled_out=dict),
+        workloads=SimpleNamespace(members=members),
         mirror=SimpleNamespace(pods={pod.metadata.name: pod for pod in pods}),
     )
     jobs, complaints = _names(driver, workloads)

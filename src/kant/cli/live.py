@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kant import __version__
 from kant.cli.output import Reply
 from kant.model.errors import InputError
-from kant.model.units import GPU, show_duration
+from kant.model.units import show_duration
 
 if TYPE_CHECKING:
     from kant.cli.leader import LeaderWords
@@ -24,24 +24,19 @@ if TYPE_CHECKING:
     from kant.insight.calibration import Calibration
     from kant.insight.expected_start import StartForecast
     from kant.kube.connect.config import Config
-    from kant.kube.reconcile.workload import RuledOut
     from kant.kube.serve.asked import Question
     from kant.kube.user.overview import Overview
     from kant.kube.user.rebuilt_state import RebuiltState
     from kant.scheduler.cycle import Scheduler
 
 SYSTEM = "kant-system"
-RULES = "rules"
-"""The word for why a gang waits for whose rules there is no place."""
-CHANGE = "it waits until pods or nodes change"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
     """A scheduler before the state of a cluster. `jobs` has the job of each pod, as (namespace, name).
 
-    `complaints` has what is wrong with a pod in one sentence, where it could not be read; `ruled_out` the gangs for
-    whose rules there is no place, with these rules: they are no jobs of the state. `calibration` is what the
+    `complaints` has what is wrong with a pod in one sentence, where it could not be read; `calibration` is what the
     Kant that runs there has learned about expected starts. `remarks` are about nodes that take no more; `unread` says
     what of the cluster Kant cannot understand, or may not read. `namespace` is meant where none is named. `made` is a
     forecast that there is already. `queues_gone` says that no Queue is left where there were some; else "".
@@ -51,7 +46,6 @@ class Live:
     now: int
     jobs: Mapping[tuple[str, str], str]
     complaints: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    ruled_out: Mapping[str, tuple[RuledOut, str]] = field(default_factory=dict)
     calibration: Calibration | None = None
     remarks: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -69,7 +63,7 @@ class Live:
         if (namespace, pod) in self.complaints:
             raise InputError(f"pod {namespace}/{pod}", f"a pod that can be read: {self.complaints[namespace, pod]}")
         for name in (self.jobs.get((namespace, pod)), pod, f"{namespace}/{pod}"):
-            if name is not None and (name in self.ruled_out or name in self.state.rows):
+            if name is not None and name in self.state.rows:
                 return name
         raise InputError("POD", f"a pod of namespace {namespace} with schedulerName kant", pod)
 
@@ -83,7 +77,7 @@ class Live:
 
     def is_pending(self, job: str) -> bool:
         """Whether a job of the state waits."""
-        return job not in self.ruled_out and self.state.rows[job] in self.state.pending
+        return self.state.rows[job] in self.state.pending
 
     def having(self, made: StartForecast | None) -> Live:
         """The same, with a forecast that there is already."""
@@ -121,17 +115,12 @@ class Live:
                 lambda: _show_untried(f"{namespace}/{pod}", wrong),
             )
         job = self.job(namespace, pod)
-        if job in self.ruled_out:
-            asked, sentence = self.ruled_out[job]
-            answer = _unforeseen(asked, sentence)
-            said = {"status": "pending", "time_us": self.now, "reason": {"why": RULES}}
-            return Reply(answer | said, lambda: _show_ruled_out(answer, self.now))
         answer = facts(self, job)
         if answer["status"] != "pending":
             return Reply(answer, lambda: _show_place(answer["job"], answer, self.now))
         forecast = self.forecast(job)
         found = known(explain(self.scheduler, job, self.now, forecast.jobs.get(job), forecast.now))
-        remarks = list(self.remarks) if isinstance(found.reason, NoFit) else []
+        remarks = self._remarks(job) if isinstance(found.reason, NoFit) else []
         gone = [self.queues_gone] if self.queues_gone and isinstance(found.reason, Closed) else []
         unforeseen = [] if job in forecast.jobs else ["when it may start is being forecast: ask again"]
 
@@ -143,29 +132,25 @@ class Live:
 
         return Reply(answer | as_json(found) | {"remarks": remarks + gone}, show)
 
+    def _remarks(self, job: str) -> list[str]:
+        """What the rules among pods and the nodes have to do with a job that finds no place."""
+        from kant.kube.reconcile.rule_words import rule_words
+
+        return [*rule_words(self.state, self.state.rows[job]), *self.remarks]
+
     def eta(self, namespace: str, pod: str | None) -> Reply:
         """When the waiting jobs are expected to start."""
         from kant.live.answers import expectations
         from kant.live.sentences import public_id, public_sentence
 
         job = self.job(namespace, pod) if pod is not None else None
-        if job is not None and job not in self.ruled_out and not self.is_pending(job):
+        if job is not None and not self.is_pending(job):
             raise InputError("POD", "a pod that waits (see `kubectl kant why`)", pod)
-        barred = [_unforeseen(*one) for name, one in sorted(self.ruled_out.items()) if job in (None, name)]
-        rows, as_of = list[dict[str, Any]](), self.now
-        if job not in self.ruled_out:
-            forecast = self.forecast(job or "")
-            meant = [row for row in expectations(forecast, public_sentence) if job in (None, row["job"])]
-            rows = [row | {"job": public_id(row["job"])} for row in meant if self.is_pending(row["job"])]
-            as_of = forecast.now
-
-        def show() -> None:
-            from kant.cli.show import section
-
-            _show().show_expectations(rows + barred, self.now)
-            section(RULES, [f"{row['job']}: {row['sentence']}" for row in barred])
-
-        return Reply({"time_us": self.now, "as_of_us": as_of, "jobs": rows + barred}, show)
+        forecast = self.forecast(job or "")
+        meant = [row for row in expectations(forecast, public_sentence) if job in (None, row["job"])]
+        rows = [row | {"job": public_id(row["job"])} for row in meant if self.is_pending(row["job"])]
+        answer = {"time_us": self.now, "as_of_us": forecast.now, "jobs": rows}
+        return Reply(answer, lambda: _show().show_expectations(rows, self.now))
 
     def forecast(self, job: str = "") -> StartForecast:
         """When the waiting jobs start, or `job` alone."""
@@ -182,16 +167,9 @@ class Live:
 
     def queues(self, namespace: str = "") -> Reply:
         """What each queue may use, uses, borrows, lends and waits for, of all namespaces."""
-        from kant.live.answers import blank_queue_row, queue_rows
+        from kant.live.answers import queue_rows
 
         rows = queue_rows(self.state)
-        for asked, _ in self.ruled_out.values():
-            if not any(row["queue"] == asked.queue for row in rows):
-                rows.append(blank_queue_row(asked.queue))
-            for row in rows:
-                if row["queue"] == asked.queue:
-                    row["waiting"] += 1
-                    row["waiting_gpus"] += asked.milli / GPU
 
         def show() -> None:
             from kant.cli.show import section
@@ -241,24 +219,6 @@ def _show() -> Any:
     from kant.cli import show_answers
 
     return show_answers
-
-
-def _unforeseen(asked: RuledOut, sentence: str) -> dict[str, Any]:
-    """The row of a gang of which nobody knows when its rules leave it a place."""
-    return {
-        "job": asked.job, "queue": asked.queue, "gpus": asked.milli / GPU, "since_us": asked.since, "place": None,
-        "of": None, "why": RULES, "sentence": f"{sentence}: {CHANGE}", "wait_or_place": None,
-        "expected_us": {"p50": None, "p90": None, "never": False}, "rests_on": None, "earlier": None,
-    }  # fmt: skip
-
-
-def _show_ruled_out(answer: dict[str, Any], now: int) -> None:
-    """Why a gang has no place, for the terminal."""
-    from kant.cli.show import console
-
-    console.print(f"{answer['job']}: {answer['sentence']}", style="bold", soft_wrap=True)
-    waited = show_duration(max(now - answer["since_us"], 0))
-    console.print(f"it has waited {waited} for {answer['gpus']:g} GPUs in queue {answer['queue']}", style="dim")
 
 
 def _show_untried(pod: str, sentence: str) -> None:
@@ -362,7 +322,6 @@ def live_of(found: RebuiltState, namespace: str, made: StartForecast | None = No
         now=found.now,
         jobs=found.jobs,
         complaints=found.complaints,
-        ruled_out=found.ruled_out,
         calibration=found.calibration,
         remarks=found.remarks,
         unread=found.unread,

@@ -162,15 +162,6 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
     return found + [line(name, "", None) for name in sorted(counts) if name not in known]
 
 
-def blank_queue_row(name: str) -> dict[str, Any]:
-    """The row of a queue of which nothing is in the state."""
-    return {
-        "queue": name, "parent": "", "model": "",
-        "nominal_gpus": None, "used_gpus": None, "borrowed_gpus": None, "lent_gpus": None,
-        "running": 0, "waiting": 0, "waiting_gpus": 0.0,
-    }  # fmt: skip
-
-
 def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
     """GPUs in service, allocated and on wholly idle nodes, with GAR and GFR, of each pool that has GPUs."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -21,11 +21,9 @@ from kant.model.decision import Plan
 from kant.model.errors import StateError
 from kant.model.event import Event, JobCancelled, JobSubmitted, PlanProposed
 from kant.model.node import ClusterSpec
-from kant.model.placement import Allocation
 from kant.model.status import JobStatus
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.node_preemption import InTheWay, WillDo, preempt_by_node
-from kant.scheduler.open_space import OpenSpace, open_space
 from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
 from kant.scheduler.proposals import carry_out_proposal
@@ -166,12 +164,6 @@ class Core:
         """Take in what a solver proposes, and decide about it now."""
         self.happen(msgspec.structs.replace(proposal, time=self.now))
         return self._decided(carry_out_proposal(self.scheduler, self.now))
-
-    def open_space(
-        self, row: int, freed: Iterable[Allocation] = (), taken: Iterable[Allocation] = ()
-    ) -> Iterator[OpenSpace]:
-        """What a waiting job may have of each node now, once for each GPU model (`kant.scheduler.open_space`)."""
-        return open_space(self.scheduler, self.now, row, freed, taken)
 
     def preempt_by_node(self, row: int, in_the_way: InTheWay, will_do: WillDo) -> Plan | None:
         """Whom a waiting job of one pod stops where only the driver knows what is in its way; None where it may not.

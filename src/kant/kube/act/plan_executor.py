@@ -7,7 +7,6 @@ from collections import deque
 from kant.kube.act.evictor import Eviction
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.gang_places import has_rules
 from kant.kube.reconcile.messages import UNSCHEDULABLE
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
@@ -39,7 +38,6 @@ class KubeExecutor(PlanExecutor):
         self.evictions: list[Eviction] = []
         self.held: deque[tuple[Workload, Hold | Reject]] = deque()
         self._by: dict[str, Eviction] = {}  # of the plan that is being executed, by the job that gets the place
-        self._later: list[Start] = []  # of that plan, of gangs that may get other places: after all others
 
     @property
     def now(self) -> int:  # type: ignore[override]
@@ -52,29 +50,10 @@ class KubeExecutor(PlanExecutor):
         return public_sentence(reason)
 
     def execute(self, plan: Plan) -> None:
-        self._by, self._later = {}, []
+        self._by = {}
         for decision in self._feasible(plan.decisions):
-            if isinstance(decision, Start) and self._may_go_elsewhere(decision.job):
-                self._later.append(decision)
-            else:
-                self.apply(decision)
-        while self._later:
-            self.apply(self._later.pop(0))
+            self.apply(decision)
         self.evictions += self._by.values()
-
-    def _may_go_elsewhere(self, job: str) -> bool:
-        """Whether the pods of a job may get other places, for rules or for what the core does not count of them."""
-        workload = self.workloads.by_job.get(job)
-        if workload is not None and workload.mixed:
-            return True
-        pods = self._pods(job)
-        return has_rules(pods) or self.workloads.transitions.filters.limit_nodes(pods)
-
-    def _pods(self, job: str) -> list[Pod]:
-        """The pods of a gang that wait; none where it is a single pod."""
-        workload = self.workloads.by_job.get(job)
-        members = workload.members if workload is not None else []
-        return [member.pod for member in members] if len(members) > 1 else []
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
         """The decisions without those for which somebody would be stopped in vain: it could not start even then.
@@ -97,14 +76,9 @@ class KubeExecutor(PlanExecutor):
         vain = set[str]()
         for start in decisions if victims else ():
             if isinstance(start, Start) and start.job in victims and start.job in self.workloads.by_job:
-                why = self.workloads.transitions.why_not(
-                    start.job, start.allocation, victims[start.job], freed.get(start.job, ())
-                )
+                why = self.workloads.transitions.why_not(start.job, start.allocation, victims[start.job])
                 if why:
-                    if self._may_go_elsewhere(start.job):
-                        self.workloads.transitions.block(known[start.job], why)
-                    else:
-                        self.workloads.messages.say(known[start.job], why, UNSCHEDULABLE)
+                    self.workloads.messages.say(known[start.job], why, UNSCHEDULABLE)
                     vain.add(start.job)
         return self._without(decisions, vain, staying, freed) if vain else decisions
 
@@ -143,8 +117,7 @@ class KubeExecutor(PlanExecutor):
             super().apply(decision)
 
     def on_start(self, start: Start) -> None:
-        taken = [later.allocation for later in self._later]
-        self.workloads.transitions.start(self.workloads.by_job[start.job], start.allocation, taken=taken)
+        self.workloads.transitions.start(self.workloads.by_job[start.job], start.allocation)
 
     def on_hold(self, hold: Hold) -> None:
         workload = self.workloads.by_job[hold.job]

@@ -18,8 +18,6 @@ from kant.kube.follow.namespaces import Namespaces
 from kant.kube.objects.device_views import DeviceClass
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.device_taints import TAINT_RULES
-from kant.kube.translate.levels import HOSTNAME
-from kant.kube.translate.neighbours import rules_of
 from kant.kube.translate.resizing import as_counted, is_resized
 from kant.kube.translate.volumes import SELECTED_NODE, ClaimName, Storage, claims_of
 
@@ -34,7 +32,7 @@ def is_over(pod: Pod) -> bool:
 @dataclass(slots=True)
 class Mirror:
     """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a
-    node's pods, `ruled` those with required anti-affinity, and `wide` those with such beyond their node. `version`
+    node's pods. `version`
     counts changes of pods and nodes that say something new, `volume_version` those of volumes.
 
     `bound_here` has the node of pods that we have bound, until the watch says so, and `notes_here` the annotations that
@@ -63,8 +61,6 @@ class Mirror:
     volume_version: int = 0
     version: int = 0
     on_node: dict[str, dict[str, None]] = field(default_factory=dict)
-    ruled: dict[str, dict[str, None]] = field(default_factory=dict)
-    wide: dict[str, None] = field(default_factory=dict)
     touched: dict[str, Pod] = field(default_factory=dict)
     resized: dict[str, None] = field(default_factory=dict)
     bound_here: dict[str, str] = field(default_factory=dict)
@@ -152,14 +148,7 @@ class Mirror:
     def _count(self, pod: Pod | None, by: int) -> None:
         if pod is None or not pod.spec.node_name or is_over(pod):
             return
-        rules = rules_of(pod)
-        kept = [(self.on_node, True), (self.ruled, bool(rules))]
-        for index in (own for own, counts in kept if counts):
-            _keep(index, pod.spec.node_name, pod.metadata.uid, by > 0)
-        if any(rule.key != HOSTNAME for rule in rules):
-            self.wide[pod.metadata.uid] = None
-            if by < 0:
-                del self.wide[pod.metadata.uid]
+        _keep(self.on_node, pod.spec.node_name, pod.metadata.uid, by > 0)
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """All pods there are."""
@@ -179,8 +168,7 @@ class Mirror:
             if uid not in self.pods:
                 self.touched[uid] = pod
         self.pods = fresh
-        for index in (self.on_node, self.ruled, self.wide):
-            index.clear()
+        self.on_node.clear()
         self.users.clear()
         self.devices.users.clear()
         for pod in fresh.values():

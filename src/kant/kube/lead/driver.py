@@ -37,8 +37,8 @@ from kant.kube.notify.status import Statuses
 from kant.kube.objects.views import Meta, Pod
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import Budgets, Protection
+from kant.kube.reconcile.device_lanes import REDRAW
 from kant.kube.reconcile.fleet import Fleet, cluster_of
-from kant.kube.reconcile.lots import REDRAW
 from kant.kube.reconcile.saved_work import SavedWork
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
@@ -110,7 +110,6 @@ class KubeDriver:
         )
         self.defragmentations = Defragmentations(self.mirror, settings.solver, self._awake.set)
         self.statuses.rounds = self.defragmentations.statuses
-        self.statuses.ruled_out = lambda: [one.queue for one in self.workloads.ruled_out().values()]
         self.workloads: Workloads
         self.fleet: Fleet
         self.executor: KubeExecutor
@@ -121,8 +120,6 @@ class KubeDriver:
         self._unrest = self._calm_since = -1.0
         self._change_at = 0
         self._built_at = self._build_s = self._look_at = 0.0
-        self._blocked_at = (-1, -1)
-        self._try_blocked_at = 0.0
         self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
         self._volume_version = 0
         self._journal_trouble = ""
@@ -316,7 +313,7 @@ class KubeDriver:
             self.translation.stale = True
 
     def _is_stale(self) -> bool:
-        waited, patience = self.translation.filters.waited(), max(REDRAW, LEAST_WORK * self._build_s)
+        waited, patience = self.translation.filters.lanes.waited(), max(REDRAW, LEAST_WORK * self._build_s)
         due = waited > patience or self._change_at <= self.core.now  # type: ignore[union-attr]
         return self.fleet.stale or self.translation.stale or due
 
@@ -376,16 +373,14 @@ class KubeDriver:
         binder.leaving.clear()
         self.fleet = Fleet(core, mirror, self.translation)
         self.bookings = Bookings(core, self.translation)
-        self.workloads = Workloads(
-            core, mirror, self.translation, binder.leaving, self.fleet.pod_capacity, binder.in_flight
-        )
+        self.workloads = Workloads(core, mirror, self.translation, binder.leaving, binder.in_flight)
         self.workloads.recall, self.workloads.recount = binder.recall, self.fleet.follow
         binder.closed, binder.short = self.fleet.closed, set()
         budgets = Budgets(mirror)
         self.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
         self.saved_work = SavedWork(self.workloads)
-        self.translation.filters.neighbours.leaving = binder.leaving
+        self.translation.filters.promises.leaving = binder.leaving
         executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, mirror, self.workloads, binder.leaving)
         self.answers = Answers(
@@ -403,7 +398,7 @@ class KubeDriver:
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
-        self.fleet.count_pods(mirror.nodes)
+        workloads.rule_changes.count_beside(mirror.nodes)
         workloads.out_of_service = workloads.transitions.closed = self.fleet.closed
         self.protection.follow((), mirror.budgets)
         self.saved_work.follow(mirror.pods)
@@ -429,6 +424,7 @@ class KubeDriver:
         pods, mirror.touched = mirror.touched, {}
         keys = self._take_pods(pods)
         self.informers.look_for_queues(pods.values())
+        workloads.rule_changes.touch(pods)
         self._take_overrun()
         for name in nodes:
             if name in self.fleet.closed:
@@ -555,17 +551,6 @@ class KubeDriver:
         wait = max(FAILING, LEAST_WORK * self._build_s)
         self._change_at = min(self._change_at, self.core.now + int(wait * 1e6))
 
-    def _look_at_blocked(self) -> None:
-        """Try gangs again for whose rules there was no place, where pods or nodes have changed, but not too often."""
-        assert self.core is not None
-        transitions, began = self.workloads.transitions, time.monotonic()
-        seen = self.mirror.version, self.core.state.capacity_version
-        if not transitions.blocked or seen == self._blocked_at or began < self._try_blocked_at:
-            return
-        self._blocked_at = seen
-        self._try_blocked_at = began + max(FAILING, LEAST_WORK * transitions.gang_places.take_seconds())
-        self.workloads.try_blocked()
-
     def _take_overrun(self) -> None:
         """Nodes have lost GPUs that somebody holds."""
         overrun = self.fleet.take_overrun()
@@ -578,7 +563,6 @@ class KubeDriver:
         """What is due though nothing has changed."""
         workloads = self.workloads
         workloads.look_at_protected()
-        self._look_at_blocked()
         due = workloads.elastic.due()
         if due:
             workloads.settle_all(due)
@@ -588,12 +572,12 @@ class KubeDriver:
             self.counts.released += 1
 
     def _count_pods(self) -> None:
-        """Count the pods of nodes where some came or went: a full node takes no more."""
+        """Count what no job says on nodes where pods came or went."""
         transitions = self.workloads.transitions
         crowded, transitions.crowded = transitions.crowded, {}
         if crowded:
             transitions.count_promised()
-        self.fleet.count_pods(name for name in crowded if name in self.mirror.nodes)
+        self.workloads.rule_changes.count_beside(crowded)
 
     def _look_up(self) -> None:
         awaited, self.workloads.awaited = self.workloads.awaited, {}
@@ -615,7 +599,7 @@ class KubeDriver:
         self.claim_binder.take_back()
         while self.executor.held:
             workload, decision = self.executor.held.popleft()
-            told = "; ".join(self.reasons.remarks(decision.reason))
+            told = "; ".join(self.reasons.remarks(workload, decision.reason))
             self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason, told)
         self.workloads.elastic.tell_waiting()
         unsent = self.workloads.messages.unsent

@@ -12,7 +12,8 @@ from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import fact_sentence
 from kant.insight.protected_victims import protected_victims
 from kant.kube.notify.notifier import Notifier
-from kant.kube.reconcile.pod_capacity import out_of_service
+from kant.kube.reconcile.node_remarks import node_remarks
+from kant.kube.reconcile.rule_words import rule_words
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
@@ -70,18 +71,23 @@ class Reasons:
                 self._asked[kind] = now
                 self._answer(diagnosis, kinds[kind])
 
-    def remarks(self, reason: Reason | None) -> list[str]:
+    def remarks(self, workload: Workload, reason: Reason | None) -> list[str]:
         """What there is to say beside a reason that the core does not know of."""
-        workloads = self.workloads
+        workloads, state = self.workloads, self.core.state
         if isinstance(reason, Closed) and (gone := workloads.translation.presence.gone):
             return [gone]
-        if not isinstance(reason, NoFit):
+        if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
-        said = (
-            workloads.transitions.pod_capacity.remark(),
-            out_of_service(workloads.out_of_service, workloads.mirror.nodes),
-        )
-        return [one for one in said if one]
+        rules = rule_words(state, state.rows[workload.job], self._example)
+        return [*rules, *node_remarks(workloads.out_of_service, workloads.mirror)]
+
+    def _example(self, name: str, rows: list[int]) -> str:
+        """The name of a pod of a class on one of these nodes."""
+        mirror, names = self.workloads.mirror, self.core.state.node_rows.names
+        book = self.workloads.translation.rule_book
+        pods = (mirror.pods[uid] for row in rows for uid in mirror.on_node.get(names[row], ()))
+        found = next((pod.metadata for pod in pods if name in book.classes(pod)), None)
+        return f"{found.namespace}/{found.name}" if found is not None else ""
 
     def _answer(self, diagnosis: Diagnosis, alike: list[Workload]) -> None:
         row = diagnosis.row(alike[0].job)
@@ -91,7 +97,7 @@ class Reasons:
             if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
                 reason = diagnosis.why(head)
         facts = protected_victims(diagnosis, row, reason)
-        told = "; ".join([*self.remarks(reason), *(fact_sentence(fact) for fact in facts)])
+        told = "; ".join([*self.remarks(alike[0], reason), *(fact_sentence(fact) for fact in facts)])
         for workload in alike:
             pods = self.workloads.members.pods_of.get(workload.key, ())
             if reason is not None:

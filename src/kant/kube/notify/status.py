@@ -32,8 +32,8 @@ Status = dict[str, Any]
 
 class Statuses:
     """Writes them. `core` gives the core of the state, None while there is none, and `bookings` what is booked in it;
-    `rounds` has of each round of defragmentation its name, status, and what is wrong or good, and `ruled_out` the
-    queue of each gang that waits for its rules. `holds` guards every request."""
+    `rounds` has of each round of defragmentation its name, status, and what is wrong or good. `holds` guards
+    every request."""
 
     def __init__(
         self,
@@ -44,7 +44,6 @@ class Statuses:
         holds: Callable[[], bool],
         bookings: Callable[[], Bookings],
         rounds: Callable[[], Iterable[tuple[str, Status, str, str]]] = lambda: (),
-        ruled_out: Callable[[], Iterable[str]] = lambda: (),
     ) -> None:
         self.client = client
         self.mirror = mirror
@@ -53,7 +52,6 @@ class Statuses:
         self.holds = holds
         self.bookings = bookings
         self.rounds = rounds
-        self.ruled_out = ruled_out
         self.written = 0
         self._sent: dict[str, tuple[Status, float]] = {}
 
@@ -85,7 +83,7 @@ class Statuses:
     def wanted(self, core: Core) -> Iterable[tuple[str, Loose, Status]]:
         """The path of each of our objects, the object, and its status without the times of conditions."""
         translation, objects = self.translation, self.mirror.objects
-        queues = queue_statuses(core, self.ruled_out()) if objects.get("queues") else {}
+        queues = queue_statuses(core) if objects.get("queues") else {}
         labels = [view.metadata.labels or {} for view in self.mirror.nodes.values()]
         reserved = {one.name: one for one in translation.reserved}
         booked = {one.name: one for one in translation.booked}
@@ -127,17 +125,13 @@ def _ready(item: Loose, wrong: str, good: str) -> Status:
     }
 
 
-def queue_statuses(core: Core, more: Iterable[str] = ()) -> dict[str, Status]:
-    """Of each queue: how many jobs of it and of those below it wait and run, and what these hold.
-
-    `more` has the queue of each gang that waits and is no job of the core.
-    """
+def queue_statuses(core: Core) -> dict[str, Status]:
+    """Of each queue: how many jobs of it and of those below it wait and run, and what these hold."""
     state = core.state
     tree, quota_usage = state.quota_usage.tree, state.quota_usage
     if tree is None:
         return {}
     waiting, running = _count(core, state.pending), _count(core, state.running)
-    waiting.update(more)
     own: list[Counter[tuple[str, str]]] = []  # by (resource, model)
     for node, queue in enumerate(tree.queues):
         index = state.queues.get(queue.name, -1)

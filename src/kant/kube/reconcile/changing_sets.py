@@ -59,4 +59,4 @@ class ChangingSets:
 
 
 def _sets_of(workload: Workload) -> set[str]:
-    return {role.node_set for role in workload.roles.values()}
+    return {kind.role.node_set for kind in workload.kinds if kind.role is not None}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects import views as k
-from kant.kube.reconcile.neighbours import Neighbours, Placed
+from kant.kube.reconcile.promises import Placed, Promises
 from kant.kube.translate.local_volumes import chosen_claims, key_of, match
 from kant.kube.translate.volumes import ClaimName, is_bound
 
@@ -16,9 +16,9 @@ from kant.kube.translate.volumes import ClaimName, is_bound
 class ChosenVolumes:
     """`chosen` has the volume of each claim for which one has been chosen."""
 
-    def __init__(self, neighbours: Neighbours) -> None:
-        self.neighbours = neighbours
-        self.mirror = neighbours.mirror
+    def __init__(self, promises: Promises) -> None:
+        self.promises = promises
+        self.mirror = promises.mirror
         self.chosen: dict[ClaimName, str] = {}
 
     def match(self, placed: Placed) -> dict[ClaimName, str] | None:
@@ -56,5 +56,5 @@ class ChosenVolumes:
                 continue
             if pod.spec.node_name:
                 found.append(pod.spec.node_name)
-            found += [node for node, uids in self.neighbours.promised.items() if uid in uids]
+            found += [node for node, uids in self.promises.promised.items() if uid in uids]
         return found

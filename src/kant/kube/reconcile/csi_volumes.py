@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.neighbours import NOBODY, Neighbours, Placed
+from kant.kube.reconcile.promises import NOBODY, Placed, Promises
 from kant.kube.translate.csi import Attached, CapacityName, Wish, attached_by, handle_of, wished_by, wishes_of
 from kant.kube.translate.volumes import claims_of, selected_node
 
@@ -22,9 +22,9 @@ MANY = 1 << 30
 class CsiVolumes:
     """`short` has, by driver, how many volumes pods wanted that were too many for some node."""
 
-    def __init__(self, neighbours: Neighbours) -> None:
-        self.neighbours = neighbours
-        self.mirror = neighbours.mirror
+    def __init__(self, promises: Promises) -> None:
+        self.promises = promises
+        self.mirror = promises.mirror
         self.short: dict[str, set[int]] = {}
         self._overdrawn: dict[str, tuple[CapacityName, ...]] = {}  # by uid of pod
         self._known_at = (-1, -1)
@@ -54,7 +54,7 @@ class CsiVolumes:
             return
         own = {pod.metadata.uid for pod in pods}
         there = set(self._attached(node, going))
-        for other in self.neighbours.on(node, {*own, *going}):
+        for other in self.promises.on(node, {*own, *going}):
             there.update(attached_by(other, self.mirror.storage) if other.spec.volumes else ())
         taken, more = Counter(driver for driver, _ in there), Counter(driver for driver, _ in wanted - there)
         for driver, number in sorted(more.items()):
@@ -65,7 +65,7 @@ class CsiVolumes:
         """How many more volumes of a driver a node may attach."""
         limit = self.mirror.csi.limits.get(node, {}).get(driver, MANY)
         there = set(self._attached(node, going))
-        for other in self.neighbours.on(node, going):
+        for other in self.promises.on(node, going):
             there.update(attached_by(other, self.mirror.storage) if other.spec.volumes else ())
         return limit - sum(own == driver for own, _ in there)
 
@@ -133,7 +133,7 @@ class CsiVolumes:
     def _granted(self, but_for: Collection[tuple[str, str]]) -> list[Wish]:
         """The volumes that are to be made for pods that have places, and those that are being made."""
         mirror, pods = self.mirror, self.mirror.pods
-        placed = [(node, pods[uid]) for node, uids in self.neighbours.promised.items() for uid in uids if uid in pods]
+        placed = [(node, pods[uid]) for node, uids in self.promises.promised.items() for uid in uids if uid in pods]
         found = self.wishes(placed)
         for claim in (mirror.claims[name] for name in mirror.selected):
             node = mirror.nodes.get(selected_node(claim, mirror.storage))

@@ -14,7 +14,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.views import Pod, Toleration
 from kant.kube.reconcile.device_requests import DeviceRequests
-from kant.kube.reconcile.neighbours import NOBODY, Placed
+from kant.kube.reconcile.promises import NOBODY, Placed
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.device_allocator import Free, Grant, Task, TooHardError, allocate
 from kant.kube.translate.device_claims import Asked, identity, is_ours, key_of, known_names, reach_terms

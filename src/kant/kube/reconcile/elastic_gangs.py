@@ -16,16 +16,16 @@ import numpy as np
 
 from kant.cluster.elastic import pod_by_pod
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic, role_of, sized
+from kant.kube.reconcile.elastic_jobs import identity, kinds_of, may_be_elastic, sized
 from kant.kube.reconcile.messages import QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.refusals import MalformedError
-from kant.kube.reconcile.slots import Member, Slot, group_of
+from kant.kube.reconcile.slots import Member, Slot
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload, waits
 from kant.live.sentences import size_sentence
 from kant.model.event import JobGrown, JobScaled, JobShrunk
-from kant.model.job import Demand, Job, Role
+from kant.model.job import Job, Role
 from kant.model.placement import GROUP, MASK, NODE, Allocation
 
 HELD = 3.0  # seconds for which a place is kept for the same pod anew, while others of its gang wait
@@ -59,7 +59,7 @@ class ElasticGangs:
 
     def applies(self, workload: Workload) -> bool:
         """Whether its job is such that it may have more pods or fewer while it runs."""
-        return not workload.mixed and may_be_elastic(self.job(workload))
+        return may_be_elastic(self.job(workload))
 
     def follow(
         self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks = (), together: bool = False
@@ -133,25 +133,25 @@ class ElasticGangs:
             own = self.translation.joining_job(self.core, workload.group, pod)
         except MalformedError:
             return None  # it says so, on its own
-        demand, role = own.groups[0].demand, role_of(own)
-        same = own.queue == job.queue and own.reservation == job.reservation
-        if not same or all(group.demand != demand for group in job.groups):
+        if own.queue != job.queue or own.reservation != job.reservation:
             return None
-        if workload.roles.setdefault(demand, role) != role:
-            return None
-        return Member(pod, demand)
+        (kind,) = kinds_of(own)
+        for at, known in enumerate(workload.kinds):
+            if known in (kind, kind._replace(role=None)):
+                workload.kinds[at] = kind
+                return Member(pod, kind.demand, at)
+        return None
 
     def name_sets(self, workload: Workload) -> None:
         """Say anew on which nodes pods may stand that join a gang, where that was said to be all of them."""
-        state, pods = self.core.state, [member.pod for member in workload.members]
-        if state.rows[workload.job] not in state.elastic or not workload.roles:
+        state, pods = self.core.state, [(member.group, member.pod) for member in workload.members]
+        if state.rows[workload.job] not in state.elastic or not workload.kinds:
             return
-        pods += [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
-        for pod in pods:
+        pods += [(slot.group, self.mirror.pods[slot.pod]) for slot in workload.slots if slot.pod in self.mirror.pods]
+        for group, pod in pods:
             with suppress(MalformedError):
-                demand, role = self.translation.role(self.core, workload.group, pod)
-                if demand in workload.roles:
-                    workload.roles[demand] = role
+                role = self.translation.role(self.core, workload.group, pod)
+                workload.kinds[group] = workload.kinds[group]._replace(role=role)
         self._scale(workload, self.job(workload), always=True)
 
     def _refill(self, workload: Workload, waiting: list[Member], floor: int) -> list[Member]:
@@ -163,7 +163,7 @@ class ElasticGangs:
         vacant = [slot for slot in workload.slots if slot.vacant]
         left, filled = list(waiting), 0
         for slot in vacant if left else ():
-            alike = [member for member in left if member.demand == slot.demand]
+            alike = [member for member in left if member.group == slot.group]
             same = [member for member in alike if identity(member.pod) == slot.was]
             for member in same[:1] or (alike[:1] if filled < lacking else []):
                 if self._takes(slot, member.pod):
@@ -198,37 +198,37 @@ class ElasticGangs:
             self.held[workload] = None
         return kept
 
-    def _floors(self, kept: Sequence[Slot], tasks: Tasks, floor: int) -> Counter[Demand]:
-        """How many pods of each kind are the floor, at least one of each."""
-        pods, demand_of = self.mirror.pods, {slot.pod: slot.demand for slot in kept if slot.pod}
+    def _floors(self, kept: Sequence[Slot], tasks: Tasks, floor: int) -> Counter[int]:
+        """How many pods of each group are the floor, at least one of each."""
+        pods, group_of = self.mirror.pods, {slot.pod: slot.group for slot in kept if slot.pod}
         there = [pods[slot.pod] for slot in kept if slot.pod in pods]
         chosen = starting_pods(tasks, (), there, min(floor, len(there)))
-        floors = Counter(demand_of[pod.metadata.uid] for pod in chosen)
-        floors.update(slot.demand for slot in kept if not slot.pod)
+        floors = Counter(group_of[pod.metadata.uid] for pod in chosen)
+        floors.update(slot.group for slot in kept if not slot.pod)
         for slot in kept:
-            floors[slot.demand] = max(floors[slot.demand], 1)
+            floors[slot.group] = max(floors[slot.group], 1)
         return floors
 
     def _tell(
-        self, workload: Workload, job: Job, kept: list[Slot], waiting: list[Member], floors: Counter[Demand]
+        self, workload: Workload, job: Job, kept: list[Slot], waiting: list[Member], floors: Counter[int]
     ) -> None:
         """Tell the core what has changed. Raises AnewError where there is no pod left of some group."""
-        holds, waits = Counter(slot.demand for slot in kept), Counter(member.demand for member in waiting)
-        demands = [group.demand for group in job.groups]
-        if any(not holds[demand] for demand in demands):
+        holds, waits = Counter(slot.group for slot in kept), Counter(member.group for member in waiting)
+        groups = range(len(job.groups))
+        if any(not holds[group] for group in groups):
             raise AnewError
-        now = sized(job, [(holds[demand] + waits[demand], demand) for demand in demands], floors)
+        now = sized(job, [holds[group] + waits[group] for group in groups], floors)
         given = [slot for slot in workload.slots if slot not in kept]
         if given:
-            had = Counter(slot.demand for slot in workload.slots)
-            self._scale(workload, sized(job, [(had[demand], demand) for demand in demands], floors))
+            had = Counter(slot.group for slot in workload.slots)
+            self._scale(workload, sized(job, [had[group] for group in groups], floors))
             self._give_back(workload, given)
         self._scale(workload, now)
 
     def _scale(self, workload: Workload, job: Job, always: bool = False) -> None:
         if not always and job.groups == self.job(workload).groups:
             return
-        roles = tuple(workload.roles.get(group.demand, Role()) for group in job.groups)
+        roles = tuple(kind.role or Role() for kind in workload.kinds)
         alike = roles[0] if len(set(roles)) == 1 else Role()
         unlike = roles if len(set(roles)) > 1 else ()
         self.core.happen(
@@ -244,12 +244,10 @@ class ElasticGangs:
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
         """The pieces of these places in what the job holds. Raises AnewError where it does not hold them."""
         state, found = self.core.state, list[Allocation]()
-        job = state.live[state.rows[workload.job]]
         rows = list(pod_by_pod(state.running[state.rows[workload.job]]))
         for slot in reversed(slots):
             node = state.node_index.get(slot.node, -1)
-            group = group_of(job, slot.demand)
-            fitting = [at for at, row in enumerate(rows) if row[NODE] == node and row[GROUP] == group]
+            fitting = [at for at, row in enumerate(rows) if row[NODE] == node and row[GROUP] == slot.group]
             if not fitting:
                 raise AnewError
             found.append(rows.pop(max(fitting, key=lambda at: (rows[at][MASK] == slot.devices, at))))
@@ -265,10 +263,7 @@ class ElasticGangs:
             slots = transitions.slots_of(workload, allocation)
         except ValueError:
             slots = []
-        wanted = Counter(slot.node for slot in slots)
-        short = transitions.pod_capacity.short(wanted)
-        why = f"node {short} takes no more pods" if short else transitions.check(workload, slots)
-        if not slots or why:
+        if not slots or transitions.check(workload, slots):
             core.happen(JobShrunk(core.now, workload.job, allocation))
             self._again[workload] = core.clock() + AGAIN
             return
@@ -279,11 +274,9 @@ class ElasticGangs:
 
     def going(self, workload: Workload, allocation: Allocation) -> list[Slot]:
         """The places that it gives back with these pieces: the last that it got on those nodes."""
-        left, found, state = list(workload.slots), list[Slot](), self.core.state
-        names, job = self.transitions.node_names, state.live[state.rows[workload.job]]
+        left, found, names = list(workload.slots), list[Slot](), self.transitions.node_names
         for row in pod_by_pod(allocation):
-            demand = job.groups[row[GROUP]].demand
-            there = [slot for slot in left if slot.node == names[row[NODE]] and slot.demand == demand]
+            there = [slot for slot in left if slot.node == names[row[NODE]] and slot.group == row[GROUP]]
             slot = max(reversed(there), key=lambda one: (one.devices == row[MASK] != 0, not one.bound))
             left.remove(slot)
             found.append(slot)
@@ -300,7 +293,7 @@ class ElasticGangs:
                 self.transitions.existing_pods.leaving.setdefault(slot.node, {})[slot.pod] = None
                 evicted.append(pod)
             elif pod is not None:
-                workload.members.append(Member(pod, slot.demand))
+                workload.members.append(Member(pod, slot.demand, slot.group))
                 self.joining[workload] = None
             slot.pod = ""
         workload.slots = [slot for slot in workload.slots if slot not in slots]

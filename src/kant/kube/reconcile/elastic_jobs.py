@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kant.kube.objects.views import Pod
 from kant.kube.translate.groups import INDEX, GroupRef
 from kant.model.job import Demand, Job, PodGroup, Role
+from kant.model.rules import PodRules
+
+
+class Kind(NamedTuple):
+    """What tells the pods of one group of a job from those of the others.
+
+    `role` is None where it is not known what they accept: they were there before us.
+    """
+
+    demand: Demand
+    role: Role | None
+    rules: PodRules
 
 
 def may_be_elastic(job: Job) -> bool:
@@ -21,15 +34,16 @@ def may_be_elastic(job: Job) -> bool:
     return plain and not any(one.within or one.demand.profile for one in job.groups)
 
 
-def with_floors(job: Job, floors: Counter[Demand]) -> Job:
+def with_floors(job: Job, floors: Counter[int]) -> Job:
     """The job with so many pods of each group as its floor; all of them where nothing is said."""
-    return sized(job, [(group.count, group.demand) for group in job.groups], floors)
+    return sized(job, [group.count for group in job.groups], floors)
 
 
-def sized(job: Job, counts: Sequence[tuple[int, Demand]], floors: Counter[Demand]) -> Job:
+def sized(job: Job, counts: Sequence[int], floors: Counter[int]) -> Job:
     """The job with groups of so many pods, and these floors."""
     groups = (
-        PodGroup(count, demand, floor=floors[demand] if 0 < floors[demand] < count else 0) for count, demand in counts
+        PodGroup(count, group.demand, floor=floors[at] if 0 < floors[at] < count else 0)
+        for at, (count, group) in enumerate(zip(counts, job.groups, strict=True))
     )
     return replace(job, groups=tuple(groups))
 
@@ -39,10 +53,12 @@ def role_of(job: Job) -> Role:
     return Role(job.models, node_set=job.node_set)
 
 
-def roles_of(job: Job) -> dict[Demand, Role]:
-    """What the pods of a job accept, by what they ask for."""
+def kinds_of(job: Job) -> list[Kind]:
+    """The kinds of pods of a job, by its groups."""
     roles = job.roles or (role_of(job),) * len(job.groups)
-    return {group.demand: role for group, role in zip(job.groups, roles, strict=True)}
+    rules = job.rules or (PodRules(),) * len(job.groups)
+    each = zip(job.groups, roles, rules, strict=True)
+    return [Kind(group.demand, role, own) for group, role, own in each]
 
 
 def identity(pod: Pod) -> str:

@@ -12,14 +12,15 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.elastic_jobs import may_be_elastic, with_floors
-from kant.kube.reconcile.slots import FreeCapacity, Slot, demand_of_piece, group_of, table_of
+from kant.kube.reconcile.elastic_jobs import Kind, may_be_elastic, with_floors
+from kant.kube.reconcile.slots import FreeCapacity, Slot, demand_of_piece, table_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.live.core import Core
 from kant.model.event import JobStarted, JobSubmitted
-from kant.model.job import Demand, Job, PodGroup
+from kant.model.job import Job, PodGroup
 from kant.model.placement import GROUP, Allocation
+from kant.model.rules import PodRules
 
 
 class ExistingPods:
@@ -58,41 +59,44 @@ class ExistingPods:
             return False
         here = [pod for pod in bound if pod.spec.node_name in index]
         pieces: list[list[int]] = []
-        held: list[Demand] = []
+        kinds: list[Kind] = []  # of each piece
         free, slots = self._free or FreeCapacity(core.state.table), []
         for pod in here:
-            node, holdings = pod.spec.node_name, self.translation.holdings(pod)
+            node, holdings, at = pod.spec.node_name, self.translation.holdings(pod), len(kinds)
             for demand, devices in holdings:
                 own = free.take_parts(index[node], demand, devices)
                 each = [demand_of_piece(piece, demand) for piece in own]
                 pieces += own
-                held += each
+                kinds += [Kind(one, None, PodRules()) for one in each]
                 if replace(each[0], gpus=sum(one.gpus for one in each)) != demand:
                     self.short.setdefault(node, {})[workload.key] = None
                     self.overrun[node] = None
-            slots.append(Slot(node, holdings[0][0], pod.metadata.uid, True, devices=holdings[0][1]))
+            kinds[at] = kinds[at]._replace(rules=self.translation.rules_there(pod, workload.foreign))
+            slots.append(Slot(node, holdings[0][0], pod.metadata.uid, True, devices=holdings[0][1], group=at))
         if not pieces or (workload.foreign and not any(piece[2] or piece[4] or piece[5] for piece in pieces)):
             return False
         job = self.translation.existing_job(core, workload.group, here, workload.foreign)
         if not may_be_stopped:
             job = replace(job, preemptible=False)
-        floors = Counter(slot.demand for slot in slots[:floor])
-        whole = held == [slot.demand for slot in slots]
-        if not (whole and len(here) == len(bound) > floor and set(floors) == {slot.demand for slot in slots}):
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        for slot in slots:
+            slot.group = numbers[kinds[slot.group]]
+        for piece, kind in zip(pieces, kinds, strict=True):
+            piece[GROUP] = numbers[kind]
+        floors = Counter(slot.group for slot in slots[:floor])
+        whole = [kind.demand for kind in kinds] == [slot.demand for slot in slots]
+        if not (whole and len(here) == len(bound) > floor and set(floors) == {slot.group for slot in slots}):
             floors.clear()
-        self._start(job, pieces, held, self.translation.bound_at(here), floors)
-        workload.floor = floor if floors else 0
+        self._start(job, pieces, kinds, self.translation.bound_at(here), floors)
+        workload.floor, workload.kinds = floor if floors else 0, list(numbers)
         workload.job, workload.slots, workload.phase, workload.whole = job.id, slots, Phase.PLACED, True
         return True
 
-    def _start(
-        self, job: Job, pieces: list[list[int]], held: list[Demand], started: int, floors: Counter[Demand]
-    ) -> None:
-        counts = Counter(held)
-        job = replace(job, groups=tuple(PodGroup(count, demand) for demand, count in counts.items()))
-        numbers = {demand: number for number, demand in enumerate(counts)}
-        for piece, demand in zip(pieces, held, strict=True):
-            piece[GROUP] = numbers[demand]
+    def _start(self, job: Job, pieces: list[list[int]], kinds: list[Kind], started: int, floors: Counter[int]) -> None:
+        counts = Counter(kinds)
+        rules = tuple(kind.rules for kind in counts)
+        groups = tuple(PodGroup(count, kind.demand) for kind, count in counts.items())
+        job = replace(job, groups=groups, rules=() if set(rules) == {PodRules()} else rules)
         came = self.came(job)
         self.core.happen(JobSubmitted(came, with_floors(job, floors) if floors and may_be_elastic(job) else job))
         since = self.core.now if self.core.is_settled else max(came, started)
@@ -104,14 +108,14 @@ class ExistingPods:
         They are taken of `free`, if others are to have other ones.
         """
         state = self.core.state
-        free, index, job = free or FreeCapacity(state.table), state.node_index, state.live[state.rows[workload.job]]
+        free, index = free or FreeCapacity(state.table), state.node_index
         pieces = []
         for slot in workload.slots:
             if slot.node not in index:
                 return None
             named = self.translation.shares.names_devices(slot.node)
             devices = slot.devices if named else 0
-            piece = free.take(index[slot.node], slot.demand, devices, group_of(job, slot.demand))
+            piece = free.take(index[slot.node], slot.demand, devices, slot.group)
             if demand_of_piece(piece, slot.demand) != slot.demand:
                 return None
             pieces.append(piece)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 
 from kant.cluster import columns as c
 from kant.kube.follow.mirror import Mirror
-from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.hami import registered
 from kant.live.core import Core
@@ -37,7 +36,6 @@ class Fleet:
         self.core = core
         self.mirror = mirror
         self.translation = translation
-        self.pod_capacity = PodCapacity(mirror)
         self.closed: set[str] = set()
         self.overrun: dict[str, None] = {}  # nodes that have lost GPUs which somebody holds
         self.stale = False
@@ -67,7 +65,6 @@ class Fleet:
             self._serve(index, name, NodeStatus.CORDONED, -1)
             return
         (_, status, until, lost), view = seen, self.mirror.nodes[name]
-        self.pod_capacity.limit(name, (view.status.allocatable or {}).get("pods"))
         sick = registered(view).unhealthy
         closed = status == NodeStatus.IN_SERVICE and self._is_held_in_part(index, sick)
         self._serve(index, name, NodeStatus.CORDONED if closed else status, until)
@@ -108,7 +105,6 @@ class Fleet:
         for name in leaving:
             del self._gone[name]
             self.closed.discard(name)
-            self.pod_capacity.limits.pop(name, None)
             self.translation.leaves(name)
 
     def take_others(self) -> list[str]:
@@ -121,15 +117,9 @@ class Fleet:
         found, self.overrun = list(self.overrun), {}
         return found
 
-    def count_pods(self, names: Iterable[str]) -> None:
-        """Close nodes that have as many pods as they may, and open them again."""
-        self.follow(self.pod_capacity.changed(names, self.core.clock()))
-
     def _serve(self, index: int, name: str, status: NodeStatus, until: int) -> None:
-        full = status == NodeStatus.IN_SERVICE and name in self.pod_capacity.full
-        shown = NodeStatus.CORDONED if full else status
-        if self.core.state.table[index, c.STATUS] != shown:
-            self.core.happen(NodeChanged(self.core.now, name, shown, until))
+        if self.core.state.table[index, c.STATUS] != status:
+            self.core.happen(NodeChanged(self.core.now, name, status, until))
         (self.closed.discard if status == NodeStatus.IN_SERVICE else self.closed.add)(name)
 
     def _is_held_in_part(self, index: int, devices: int) -> bool:

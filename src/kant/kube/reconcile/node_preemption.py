@@ -1,6 +1,6 @@
 """Preemption by node for single pods that the core would place, and what it does not count keeps from every node.
 
-That is a port, an adapter, a MIG device, anti-affinity or spreading. The core says whom such a pod may stop
+Those are devices of claims, and volumes. The core says whom such a pod may stop
 (`kant.scheduler.node_preemption`); here it is said who is in the way where, and whether a node would do without them.
 What is stopped is stopped for a place that the pod gets in the same transaction.
 """
@@ -17,8 +17,6 @@ from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload, waits
-from kant.kube.translate.levels import HOSTNAME
-from kant.kube.translate.neighbours import Rule, domain_of, rules_of, spreads_of
 from kant.model.decision import Plan
 from kant.model.event import JobCancelled, JobSubmitted
 from kant.model.job import Job
@@ -84,7 +82,7 @@ class NodePreemption:
             job = self.translation.job_but_for_filters(core, workload.group, pod)
         except MalformedError:
             return None
-        ways = _Ways(self, pod, self._stoppable(job))
+        ways = _Ways(self, self._stoppable(job))
 
         def will_do(node: str, gone: Collection[str]) -> bool:
             going = {uid for one in gone for uid in ways.pods.get(one, ())}
@@ -128,38 +126,18 @@ def _may_stop_others(pod: Pod) -> bool:
 
 
 class _Ways:
-    """Which jobs may be in the way of a pod at which node: those there, and those that a rule beyond nodes is about."""
+    """Which jobs may be in the way of a pod at which node: those that are there."""
 
-    def __init__(self, search: NodePreemption, pod: Pod, jobs: dict[str, Workload]) -> None:
-        self.nodes = search.mirror.nodes
+    def __init__(self, search: NodePreemption, jobs: dict[str, Workload]) -> None:
         self.pods: dict[str, list[str]] = {}
         self._on: dict[str, set[str]] = {}
-        self._inside: dict[tuple[str, str], set[str]] = {}  # by label and domain
-        own = [rule for rule in (*rules_of(pod), *(one.like for one in spreads_of(pod))) if rule.key != HOSTNAME]
         for job, workload in jobs.items():
             self.pods[job] = [slot.pod for slot in workload.slots if slot.pod]
             for slot in workload.slots:
                 other = search.mirror.pods.get(slot.pod)
-                if other is None or is_over(other):
-                    continue
-                self._on.setdefault(slot.node, set()).add(job)
-                theirs = [rule for rule in rules_of(other) if rule.key != HOSTNAME and rule.is_about(pod)]
-                for rule in (*(rule for rule in own if rule.is_about(other)), *theirs):
-                    self._note(rule, slot.node, job)
-
-    def _note(self, rule: Rule, node: str, job: str) -> None:
-        domain = self._domain(rule.key, node)
-        if domain is not None:
-            self._inside.setdefault((rule.key, domain), set()).add(job)
-
-    def _domain(self, key: str, node: str) -> str | None:
-        view = self.nodes.get(node)
-        return domain_of(view.metadata.labels, node, key) if view is not None else None
+                if other is not None and not is_over(other):
+                    self._on.setdefault(slot.node, set()).add(job)
 
     def at(self, node: str) -> set[str]:
         """The jobs that may be in the way at a node."""
-        found = set(self._on.get(node, ()))
-        for (key, domain), jobs in self._inside.items():
-            if self._domain(key, node) == domain:
-                found |= jobs
-        return found
+        return self._on.get(node, set())

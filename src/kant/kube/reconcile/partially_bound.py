@@ -43,7 +43,7 @@ class PartiallyBound:
         for slot in workload.slots:
             pod = self.mirror.pods.get(slot.pod) or slot.expects
             if pod is not None:
-                members.append(Member(pod, slot.demand))
+                members.append(Member(pod, slot.demand, slot.group))
                 slot.node = pod.spec.node_name or slot.node
         if not any(slot.bound for slot in workload.slots):
             self.transitions.end(workload)
@@ -77,10 +77,7 @@ class PartiallyBound:
         starts = {d.job: d for d in core.complete_partial_gangs().decisions if isinstance(d, Start)} if held else {}
         for gang in found:
             if gang.job in starts:
-                allocation = starts.pop(gang.job).allocation
-                others = [one for one in held if one is not gang and one.phase is Phase.WAITING]
-                taken = [starts[one.job].allocation if one.job in starts else held[one] for one in others]
-                self.transitions.start(gang, allocation, held[gang], taken)
+                self.transitions.start(gang, starts[gang.job].allocation, held[gang])
         for gang in found:
             if gang.phase is Phase.WAITING:  # there is no place for the rest, or it may not have it
                 self._keep_in_part(gang)

@@ -24,7 +24,8 @@ class Slot:
     `done`: its pod has ended well, and nobody comes after it. `devices` are the GPUs that the core means it to have, as
     bits; where they cannot be named the node gives it others. `was` says which pod has filled it (see
     `elastic_jobs.identity`), and `since` when (seconds) it came to be vacant, -1 while it is not. `expects` is who
-    stands in for a pod that is yet to be made (`translate.parts`), until one has been bound.
+    stands in for a pod that is yet to be made (`translate.parts`), until one has been bound. `group` is that of its
+    job.
     """
 
     node: str
@@ -36,6 +37,7 @@ class Slot:
     was: str = ""
     since: float = -1.0
     expects: Pod | None = None
+    group: int = 0
 
     @property
     def settled(self) -> bool:
@@ -49,10 +51,11 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod that waits, and what it asks for."""
+    """A pod that waits, what it asks for, and the group of the job to which it belongs."""
 
     pod: Pod
     demand: Demand
+    group: int = 0
 
 
 def slots_of(
@@ -62,16 +65,16 @@ def slots_of(
 
     Raises ValueError where the allocation of the `job` was made for other members.
     """
-    waiting: dict[Demand, deque[int]] = {}
+    waiting: dict[int, deque[int]] = {}
     for at, member in enumerate(members):
-        waiting.setdefault(member.demand, deque()).append(at)
+        waiting.setdefault(member.group, deque()).append(at)
     found: dict[int, Slot] = {}
     for piece in allocation.tolist():
         left, demand = piece[MASK], job.groups[piece[GROUP]].demand
         for _ in range(piece[PODS]):
-            if not waiting.get(demand):
+            if not waiting.get(piece[GROUP]):
                 raise ValueError(f"a piece whose pods are among those that wait: {piece}")
-            at = waiting[demand].popleft()
+            at = waiting[piece[GROUP]].popleft()
             own, left = _first_bits(left, demand.gpus)
             found[at] = slot_for(names[piece[NODE]], members[at], own)
     if len(found) < len(members) and not partly:
@@ -82,8 +85,8 @@ def slots_of(
 def slot_for(node: str, member: Member, devices: int) -> Slot:
     """A place for a pod that waits, or is yet to be made."""
     if stands_in(member.pod):
-        return Slot(node, member.demand, devices=devices, expects=member.pod)
-    return Slot(node, member.demand, member.pod.metadata.uid, devices=devices)
+        return Slot(node, member.demand, devices=devices, expects=member.pod, group=member.group)
+    return Slot(node, member.demand, member.pod.metadata.uid, devices=devices, group=member.group)
 
 
 def _first_bits(mask: int, count: int) -> tuple[int, int]:
@@ -151,9 +154,4 @@ def table_of(pieces: list[list[int]]) -> Allocation:
     return np.array(pieces, dtype=np.int64).reshape(-1, WIDTH)
 
 
-def group_of(job: Job, demand: Demand) -> int:
-    """The group of a job whose pods ask for this. Raises ValueError where none does."""
-    return [group.demand for group in job.groups].index(demand)
-
-
-__all__ = ["TAG", "FreeCapacity", "Member", "Slot", "demand_of_piece", "group_of", "slot_for", "slots_of", "table_of"]
+__all__ = ["TAG", "FreeCapacity", "Member", "Slot", "demand_of_piece", "slot_for", "slots_of", "table_of"]

@@ -7,27 +7,25 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
-from kant.cluster.columns import J_MILLI, J_QUEUE
 from kant.kube.follow.mirror import Mirror
-from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.elastic_jobs import identity, may_be_elastic, roles_of, with_floors
+from kant.kube.reconcile.elastic_jobs import identity, kinds_of, may_be_elastic, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
-from kant.kube.reconcile.gang_places import GangPlaces, Places, are_kept_by_core, are_mixed, are_unlike, has_rules
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
 from kant.kube.reconcile.node_filters import NodeFilters
-from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
-from kant.kube.reconcile.workload import Phase, RuledOut, Workload, give_up
+from kant.kube.reconcile.workload import Phase, Workload, give_up
 from kant.kube.translate.parts import stands_in
+from kant.kube.translate.pods import GangJob
 from kant.live.core import Core
 from kant.live.sentences import public_id
 from kant.model.event import JobCancelled, JobFinished, JobRefused, JobStarted, JobSubmitted
-from kant.model.job import Demand, Job
+from kant.model.job import Job
 from kant.model.placement import Allocation
 
 
@@ -45,14 +43,12 @@ class Transitions:
         mirror: Mirror,
         translation: Translation,
         existing_pods: ExistingPods,
-        pod_capacity: PodCapacity,
         in_flight: set[str],
     ) -> None:
         self.core = core
         self.mirror = mirror
         self.translation = translation
         self.existing_pods = existing_pods
-        self.pod_capacity = pod_capacity
         self.in_flight = in_flight  # pods whose binding has not been answered
         self.messages = Messages(core.clock)
         self.by_job: dict[str, Workload] = {}
@@ -67,9 +63,7 @@ class Transitions:
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self.closed: set[str] = set()  # nodes that take no pod now
         self.nowhere: dict[Workload, str] = {}  # single pods that no node takes as things are, by uid
-        self.blocked: dict[Workload, RuledOut] = {}  # gangs for whose rules there is no place until something changes
         self.node_names = core.state.node_rows.names  # of each row, also while nodes join
-        self.gang_places = GangPlaces(core, translation, pod_capacity, self.node_names)
 
     def is_in_flight(self, workload: Workload) -> bool:
         """Whether a binding of it has not been answered: until then its places are given to nobody else."""
@@ -81,21 +75,30 @@ class Transitions:
         """It comes to the queue; bound pods keep their places. With `more` as an elastic gang, whose floor are those
         that are `waiting`. Raises MalformedError."""
         core = self.core
-        members = [Member(pod, self.translation.demand(pod)) for pod in (*bound, *waiting, *(more or ()))]
-        job = self.translation.job(core, workload.group, [member.pod for member in members])
-        mixed = len(members) > 1 and are_mixed(members, self.translation.selects)
+        more = more or []
+        found = self.translation.job(core, workload.group, [*bound, *waiting, *more])
+        members = self._members(found, [*bound, *waiting, *more])
         if more:
-            floors = Counter(member.demand for member in members[: len(waiting)])
-            plain = not mixed and may_be_elastic(job) and are_kept_by_core(job, [member.pod for member in members])
-            if not plain or any(not floors[group.demand] for group in job.groups):
+            floors = Counter(member.group for member in members[: len(waiting)])
+            if not may_be_elastic(found.job):
                 raise MalformedError("it is no elastic gang")
-            job = with_floors(job, floors)
-        workload.floor, workload.roles = len(waiting) if more else 0, roles_of(job)
+            if any(not floors[group] for group in range(len(found.job.groups))):
+                alike = [one.pod for one in members[len(waiting) :] if floors[one.group]]
+                self.submit(workload, bound, waiting, alike)
+                return
+            found = found._replace(job=with_floors(found.job, floors))
+        job = found.job
+        workload.floor, workload.kinds = len(waiting) if more else 0, kinds_of(job)
         workload.least = len(bound) + len(waiting)
         core.happen(JobSubmitted(self.existing_pods.came(job), job))
         self.came(workload, job, members)
-        workload.slots = [self._slot_of(pod, self.translation.demand(pod)) for pod in bound]
-        workload.mixed = mixed
+        workload.slots = [self._slot_of(member) for member in members[: len(bound)]]
+
+    def _members(self, found: GangJob, pods: Sequence[Pod]) -> list[Member]:
+        """The pods, each with the group of the job that it belongs to."""
+        groups = [at for at, group in enumerate(found.job.groups) for _ in range(group.count)]
+        group_of = dict(zip(found.pods, groups, strict=True))
+        return [Member(pod, found.job.groups[at].demand, at) for pod in pods for at in (group_of[pod.metadata.name],)]
 
     def waits(self, workload: Workload) -> None:
         """It is a job that waits from now on."""
@@ -119,7 +122,6 @@ class Transitions:
         self.waits(workload)
         workload.adopted = False
         self.by_job[job.id] = workload
-        self.blocked.pop(workload, None)
 
     def withhold(self, workload: Workload, waiting: list[Pod]) -> str:
         """It comes and is withdrawn at once, so that the record knows it; by what name. Raises as `submit`."""
@@ -128,10 +130,10 @@ class Transitions:
         self.end(workload)
         return public_id(job)
 
-    def _slot_of(self, pod: Pod, demand: Demand) -> Slot:
+    def _slot_of(self, member: Member) -> Slot:
         """The place of a pod that is bound."""
-        devices = self.translation.holdings(pod)[0][1]
-        return Slot(pod.spec.node_name, demand, pod.metadata.uid, True, devices=devices)
+        pod, devices = member.pod, self.translation.holdings(member.pod)[0][1]
+        return Slot(pod.spec.node_name, member.demand, pod.metadata.uid, True, devices=devices, group=member.group)
 
     def adopt(
         self, workload: Workload, bound: list[Pod], floor: int = 0, tasks: Tasks = (), known: bool = True
@@ -147,25 +149,13 @@ class Transitions:
         if self.existing_pods.adopt(workload, bound, len(first), known):
             workload.least = len(first)
             workload.adopted = True
-            there = {pod.metadata.uid: pod for pod in bound} if len(bound) > 1 else {}
-            members = [Member(there[slot.pod], slot.demand) for slot in workload.slots if slot.pod in there]
-            workload.mixed = are_mixed(members, self.translation.says)
             self.by_job[workload.job] = workload
             self.unprotected[workload] = None
 
     # --- it starts ------------------------------------------------------------------------------------------------
 
-    def start(
-        self,
-        workload: Workload,
-        allocation: Allocation,
-        held: Allocation | None = None,
-        taken: Sequence[Allocation] = (),
-    ) -> None:
-        """The core has started it: its pods get their places, or others where these break rules among them.
-
-        `held` is what it had before, and what is `taken` is to be others'.
-        """
+    def start(self, workload: Workload, allocation: Allocation, held: Allocation | None = None) -> None:
+        """The core has started it: its pods get their places. `held` is what it had before."""
         core = self.core
         kept = workload.slots if held is not None else []
         rest = allocation if held is None else _without(allocation, held)
@@ -174,21 +164,8 @@ class Transitions:
         row = core.state.rows[workload.job]
         elastic = bool(core.state.shape_of(row).ceiling)
         slots = [*kept, *slots_of(rest, members, self.node_names, core.state.live[row], elastic)]
-        other = self._other_places(workload, slots, taken=taken, held=[held] if held is not None else [])
-        if isinstance(other, str) and held is None:
-            self.block(workload, other)
-            return
-        if isinstance(other, Places):
-            allocation, slots = other.allocation, [*kept, *other.slots]
         core.happen(JobStarted(core.now, workload.job, allocation))
         workload.reason = ""
-        short = self.pod_capacity.short(Counter(slot.node for slot in slots if not slot.bound))
-        if short and held is None:  # of a single pod
-            why = f"node {short} has as many pods as it may ({self.pod_capacity.limits[short]})"
-            core.happen(JobRefused(core.now, workload.job, why, True))  # the node closes: another one at once
-            self.pod_capacity.spare(short, core.clock())
-            self.crowded[short] = None
-            return
         why = self.check(workload, slots)
         if why:
             elsewhere = self.translation.filters.is_told_apart(self._to_bind(slots))
@@ -206,10 +183,9 @@ class Transitions:
     def placed(self, workload: Workload, slots: list[Slot]) -> None:
         """These places of a workload are to be bound."""
         pods = self.mirror.pods
-        self.pod_capacity.promised.update(slot.node for slot in slots if not slot.bound)
         for slot in slots:
             if not slot.bound:
-                self.translation.filters.neighbours.promise(slot.node, slot.pod)
+                self.translation.filters.promises.promise(slot.node, slot.pod)
                 self.crowded[slot.node] = None
                 if workload.group is not None and slot.pod in pods:
                     slot.was, slot.since = identity(pods[slot.pod]), -1.0  # it may go before it is seen to be bound
@@ -224,7 +200,7 @@ class Transitions:
         claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
             self.translation.devices.expect(workload)
-            leaving = self.translation.filters.neighbours.leaving
+            leaving = self.translation.filters.promises.leaving
             self.translation.devices.promise(claiming, {uid for node, _ in claiming for uid in leaving.get(node, ())})
 
     @property
@@ -232,29 +208,11 @@ class Transitions:
         """What the core does not count."""
         return self.translation.filters
 
-    def block(self, workload: Workload, why: str) -> None:
-        """It breaks rules among its pods wherever it might start: it is no job until something changes."""
-        state, made = self.core.state, [member.pod.metadata.creation_timestamp for member in workload.members]
-        own = state.jobs[state.rows[workload.job]]
-        since = microseconds(min(made), workload.key) - self.core.zero
-        asked = RuledOut(public_id(workload.job), list(state.queues)[own[J_QUEUE]], int(own[J_MILLI]), max(since, 0))
-        self.end(workload)
-        self.blocked[workload] = asked
-        self.messages.say(workload, why, UNSCHEDULABLE)
-
     def slots_of(self, workload: Workload, allocation: Allocation) -> list[Slot]:
         """The places of those of its pods that wait, the first ones, on the nodes of an allocation of its job."""
         state = self.core.state
         job = state.live[state.rows[workload.job]]
         return slots_of(allocation, workload.members, self.node_names, job, partly=True)
-
-    def rules_out(self, job: str, allocation: Allocation) -> str:
-        """Why a gang that would start has no places that keep the rules among its pods; "" where it has."""
-        workload = self.by_job[job]
-        if not has_rules([member.pod for member in workload.members]):
-            return ""
-        other = self._other_places(workload, self.slots_of(workload, allocation))
-        return other if isinstance(other, str) else ""
 
     def fits_nowhere(self, workload: Workload) -> None:
         """Note a single pod that the core cannot place, if it might were it not for what the core does not count."""
@@ -270,59 +228,13 @@ class Transitions:
         if len(workload.members) != 1:
             return ""
         pod, filters = workload.members[0].pod, self.filters
-        able = [node for node in filters.failing if filters.amounts.holds(node, pod)]
+        able = [node for node in filters.failing if filters.holds(node, pod)]
         return filters.why_nowhere(pod, self.translation.accepting(pod, able))
 
-    def _other_places(
-        self,
-        workload: Workload,
-        slots: Sequence[Slot],
-        going: Collection[str] = (),
-        freed: Sequence[Allocation] = (),
-        taken: Sequence[Allocation] = (),
-        held: Sequence[Allocation] = (),
-    ) -> Places | str | None:
-        """Other places for the pods of a gang where these break a rule, are too many for a node that takes each of them
-        alone, are more pods than a node may have, or are not for whom of those that the core cannot tell apart; why
-        there are none; None where these will do, or nothing of that kind is asked."""
-        pods = self.mirror.pods
-        meant = ((slot, pods.get(slot.pod) or slot.expects) for slot in slots if not slot.bound)
-        new = [(slot, pod) for slot, pod in meant if pod is not None]
-        placed = [(slot.node, pod) for slot, pod in new]
-        own, filters = [pod for _, pod in placed], self.translation.filters
-        if len(slots) < 2:
-            return None
-        crowded = not going and bool(self.pod_capacity.short(Counter(node for node, _ in placed)))
-        if not (crowded or workload.mixed or has_rules(own) or filters.limit_nodes(own)):
-            return None
-        strays = crowded or bool(self._stray(workload, placed))
-        if not strays and not filters.check(placed, going):
-            return None
-        members = [Member(pod, slot.demand) for slot, pod in new]
-        apart = strays or has_rules(own) or are_unlike(members)
-        if not apart and not filters.among_themselves(placed):
-            return None
-        liked = {node for node, _ in placed}
-        return self.gang_places.find(workload.job, members, liked, going, freed, taken, held)
-
-    def _stray(self, workload: Workload, placed: Sequence[tuple[str, Pod]]) -> str:
-        """Which pod of a mixed gang does not accept the node that is meant for it, in one sentence; "" for none."""
-        admits = self.translation.admits
-        found = ((node, pod) for node, pod in placed if workload.mixed and not admits(pod, node))
-        node, pod = next(found, ("", None))
-        return f"node {node} has not the labels and volumes that pod {pod.metadata.name} asks for" if pod else ""
-
-    def why_not(
-        self, job: str, allocation: Allocation, victims: Sequence[Slot], freed: Sequence[Allocation] = ()
-    ) -> str:
-        """Why a job could not start though pods of others were gone, which have `freed` that; "" where it could."""
+    def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
+        """Why a job could not start though pods of others were gone; "" where it could."""
         workload = self.by_job[job]
-        slots = self.slots_of(workload, allocation)
-        gone = {slot.pod for slot in victims}
-        other = self._other_places(workload, slots, gone, freed)
-        if other is not None:
-            return other if isinstance(other, str) else ""
-        return self.check(workload, slots, gone)
+        return self.check(workload, self.slots_of(workload, allocation), {slot.pod for slot in victims})
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
         """Why its pods may not have these places, which the core does not know; "" where they may."""
@@ -333,14 +245,11 @@ class Transitions:
                 *((slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod),
             ],
         )
-        why = self._stray(workload, placed)
-        if why:
-            return why
         why = filters.check(placed, going)
         if why:
             self.translation.stale = True
-            if filters.among_themselves(placed) and not has_rules([pod for _, pod in placed]):
-                filters.spread.add(workload.key)
+            if filters.among_themselves(placed):
+                filters.apart.add(workload.key)
         return why
 
     def _to_bind(self, slots: list[Slot]) -> list[tuple[str, Pod]]:
@@ -351,7 +260,7 @@ class Transitions:
         """Note a start by somebody else, who has bound all of its pods as they were to be. False: nobody has."""
         pods = [self.mirror.pods.get(member.pod.metadata.uid) for member in workload.members]
         workload.slots = [
-            self._slot_of(pod, member.demand)
+            self._slot_of(replace(member, pod=pod))
             for pod, member in zip(pods, workload.members, strict=True)
             if pod is not None and pod.spec.node_name
         ]
@@ -377,18 +286,16 @@ class Transitions:
 
     def count_promised(self) -> None:
         """Count the pods that are to be bound to each node, and of which the watch has not said that they are."""
-        neighbours = self.translation.filters.neighbours
-        self.pod_capacity.promised.clear()
-        neighbours.forget_promises()
+        promises = self.translation.filters.promises
+        promises.forget()
         unheard = self.mirror.bound_here
         for workload in list(self.unbound):
             nodes = [s.node for s in workload.slots if not s.done and (not s.bound or s.pod in unheard)]
             if workload.phase is not Phase.PLACED or not nodes:
                 del self.unbound[workload]
-            self.pod_capacity.promised.update(nodes)
             for slot in workload.slots if nodes else ():
                 if slot.pod and not slot.done:
-                    neighbours.promise(slot.node, slot.pod)
+                    promises.promise(slot.node, slot.pod)
 
     # --- it waits again, or ends ----------------------------------------------------------------------------------
 
@@ -397,7 +304,7 @@ class Transitions:
         pods = self.mirror.pods
         self.core.happen(JobRefused(self.core.now, workload.job, why, blameless))
         meant = ((slot, pods.get(slot.pod) or slot.expects) for slot in workload.slots)
-        placed = [Member(pod, slot.demand) for slot, pod in meant if pod is not None]
+        placed = [Member(pod, slot.demand, slot.group) for slot, pod in meant if pod is not None]
         workload.members = [*placed, *workload.members]
         give_up(workload.slots)
         self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
@@ -407,11 +314,12 @@ class Transitions:
     def end(self, workload: Workload, kind: type[JobCancelled] | type[JobFinished] = JobCancelled) -> None:
         """It is no job any more."""
         self.existing_pods.freed(slot.node for slot in workload.slots)
+        self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
         if workload.job and workload.phase is not Phase.REJECTED:
             self.core.happen(kind(self.core.now, workload.job))
         self.forget(workload)
         workload.partial, workload.whole, workload.lacking, workload.refused = -1.0, False, 0, ""
-        workload.floor, workload.ended, workload.roles, workload.mixed = 0, 0, {}, False
+        workload.floor, workload.ended, workload.kinds = 0, 0, []
         workload.after, workload.unread = frozenset(), False
 
     def forget(self, workload: Workload) -> None:

@@ -9,7 +9,8 @@ Long: it keeps what the rules share, and asks each of them in one place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -25,23 +26,27 @@ from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.queue_presence import NONE_LEFT, QueuePresence
 from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, check_reservation
 from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError
+from kant.kube.reconcile.topologies import Topologies
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import COMPOSITE, GroupRef, group_of
 from kant.kube.translate.levels import Levels, levels_seen
-from kant.kube.translate.neighbours import wanted_beside
 from kant.kube.translate.node_facts import why_nowhere
 from kant.kube.translate.node_sets import NodeSets, SetChange, names_in
 from kant.kube.translate.nodes import about, contradictions, model_of, node_of
 from kant.kube.translate.orders import is_held
+from kant.kube.translate.pod_rules import NO_LIMIT, RuleBook, amounts_at, apart_from
 from kant.kube.translate.pods import (
     Filters,
+    GangJob,
+    Rules,
     Setting,
     everywhere,
     job_of,
     model_asked,
     natural,
     no_filters,
+    no_rules,
     selection,
 )
 from kant.kube.translate.queue_namespaces import QueueNamespaces
@@ -55,6 +60,7 @@ from kant.model.errors import InputError
 from kant.model.event import NodeSetChanged, QueuesChanged
 from kant.model.job import Demand, Job, Role
 from kant.model.node import MAX_POOLS, Node
+from kant.model.rules import PodRules
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
@@ -76,6 +82,8 @@ class Translation:
         self.shadow = shadow
         self.node_sets = NodeSets()
         self._set_changes: list[SetChange] = []
+        self.rule_book = RuleBook()
+        self.topologies = Topologies(self.rule_book, mirror)
         self.levels = Levels()
         self.devices = DeviceAllocations(mirror, scheduler)
         self.filters = NodeFilters(mirror, scheduler, self.devices)
@@ -106,10 +114,11 @@ class Translation:
         mirror = self.mirror
         self.stale, self.epoch, self.complaints = False, zero, {}
         self.node_sets, self._set_changes = NodeSets(), []
+        self._begin_rules()
         self.devices.begin()
         waiting = [pod for pod in mirror.pods.values() if not pod.spec.node_name and self.is_ours(pod)]
         self.shares.begin(tuple(mirror.nodes.values()))
-        self.filters.begin(waiting, self._gangs(waiting))
+        self.filters.begin(waiting)
         found, wrong = levels_of(
             item for kind, items in mirror.objects.items() if kind.startswith("topologies") for item in items.values()
         )
@@ -128,26 +137,25 @@ class Translation:
             else:
                 self.reserved.append(reserved)
 
-    def _gangs(self, waiting: Iterable[Pod]) -> list[list[Pod]]:
-        """Those of these pods that start together, as far as their groups are known."""
-        found: dict[GroupRef, list[Pod]] = {}
-        for pod in waiting:
-            if wanted_beside(pod) or pod.spec.topology_spread_constraints:
-                try:
-                    ref = self.group_of(pod)
-                    spec = self.group_spec(ref) if ref is not None else None
-                except MalformedError:
-                    continue
-                if ref is not None and spec is not None and spec.least > 1:
-                    found[ref] = []
-        for pod in waiting if found else ():
-            try:
-                ref = self.group_of(pod)
-            except MalformedError:
+    def _begin_rules(self) -> None:
+        """Learn of which classes the rules of pods speak before any pod is counted."""
+        self.rule_book = RuleBook()
+        self.topologies = Topologies(self.rule_book, self.mirror)
+        for pod in self.mirror.pods.values():
+            if pod.spec.affinity is None and not pod.spec.topology_spread_constraints:
                 continue
-            if ref in found:
-                found[ref].append(pod)
-        return list(found.values())
+            if pod.spec.node_name:
+                self.rule_book.note(pod)
+            elif self.is_ours(pod):
+                with suppress(InputError):
+                    self.rule_book.rules(pod)
+        self.rule_book.begun()
+
+    def _amounts(self, view: View) -> tuple[tuple[str, int], ...]:
+        """The exact amounts of a node. What it gives out by claims is bounded by the devices, which are a filter."""
+        amounts = dict(amounts_at(view))
+        amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}
+        return tuple(sorted(amounts.items()))
 
     def queues(self, core: Core, at: int | None = None) -> None:
         """The queues as the objects say, if that is not what the state has."""
@@ -182,7 +190,7 @@ class Translation:
             return None
         self.stale = self.stale or self.shares.is_new(view)
         self.mended(about(view), self._split.get(about(view), ""))
-        node, status, until = seen.node, seen.status, -1
+        node, status, until = replace(seen.node, amounts=self._amounts(view)), seen.status, -1
         for reserved in self.reserved:
             if reserved.start <= now < reserved.end and matches(reserved, view.metadata.labels or {}):
                 if reserved.queues:
@@ -204,6 +212,7 @@ class Translation:
     def leaves(self, name: str) -> None:
         """Forget a node that is not there any more."""
         self.shares.forget(name)
+        self.topologies.leave(name)
         self._left_out.discard(name)
 
     def _look_for_contradictions(self) -> None:
@@ -239,9 +248,11 @@ class Translation:
     def follow_facts(self, name: str) -> None:
         """A node of the state has other labels, taints, devices or conditions, or may have."""
         self.node_sets.follow(name, self.mirror.nodes.get(name), self.filters.failing.get(name, ()))
+        self.topologies.follow(name)
 
     def tell_sets(self, core: Core) -> None:
-        """Say as events which nodes the sets have that jobs name, as far as that is other than was said."""
+        """Say as events which nodes the sets and the domains have that jobs name, where that is other than was said."""
+        self.topologies.tell(core)
         for name in self.filters.take_failed():
             if name in core.state.node_index:
                 self.follow_facts(name)
@@ -327,15 +338,39 @@ class Translation:
         (demand, devices), *more = self.shares.holdings(pod)
         return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
 
-    def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> Job:
+    def rules(self, pod: Pod, apart: str = "") -> PodRules:
+        """What a pod counts as and demands of the pods around it. Raises MalformedError.
+
+        `apart` is a class of which a node takes one pod, besides.
+        """
+        try:
+            return apart_from(self.rule_book.rules(pod), apart)
+        except InputError as error:
+            raise MalformedError(str(error)) from None
+
+    def rules_there(self, pod: Pod, foreign: bool) -> PodRules:
+        """The same of a pod that stands where it is, whatever is wrong with it."""
+        with suppress(MalformedError):
+            if not foreign:
+                return self.rules(pod)
+        return self.rule_book.counted(pod)
+
+    def apart(self, key: str, pods: Sequence[Pod]) -> str:
+        """The class of these pods, all of a workload that waits, of which a node takes one; "" for none."""
+        if key in self.filters.apart:
+            return f"gang {key}"
+        return self.filters.lane(pods[0]) if len(pods) == 1 else ""
+
+    def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> GangJob:
         """The job of pods that wait. Raises MalformedError.
 
         `filters`: what they demand of nodes beside what they say, if it is not all that is short now.
         """
-        self.filters.learn_gang(pods)
         check_claims_of(pods, self.devices, self.filters)
         check_provisioning(pods, self.mirror)
-        job = self._job(ref, pods, filters or self._requirements)
+        apart = self.apart(self._key(ref, pods), pods)
+        found = self._job(ref, pods, filters or self._requirements, lambda pod: self.rules(pod, apart))
+        job = found.job
         self._check_namespace(job, pods)
         try:
             for pod in pods:
@@ -346,20 +381,16 @@ class Translation:
                 check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queue_config)
         except InputError as error:
             raise MalformedError(str(error)) from None
-        if self.filters.spread and not job.apart and self._key(ref, pods) in self.filters.spread:
-            job = replace(job, affinity_group=f"gang {job.id}", apart="node", apart_required=True)
-        if len(pods) == 1 and not job.apart and not job.affinity_group and (lane := self.filters.lane(pods[0])):
-            job = replace(job, affinity_group=lane, apart="node", apart_required=True)
         if self.devices.requests.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
             check_reservation(job, self.booked, core)
         self._check_sets(core, job, pods)
-        return replace(job, id=core.fresh_id(job.id))
+        return found._replace(job=replace(job, id=core.fresh_id(job.id)))
 
     def job_but_for_filters(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
         """The job of a pod as if nothing were short that the core does not count. Raises as `job` does."""
-        return self.job(core, ref, [pod], self.shares.requirements)
+        return self.job(core, ref, [pod], self.shares.requirements).job
 
     def accepting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
         """The nodes among these that a pod accepts by what it says itself, whatever is short there."""
@@ -373,16 +404,16 @@ class Translation:
     def joining_job(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
         """A pod that may join a gang that runs, as a job of its own. Raises as `job` does."""
         check_claims_of([pod], self.devices, self.filters)
-        job = self._job(ref, [pod], self._requirements)
+        job = self._job(ref, [pod], self._requirements, self.rules).job
         self._check_namespace(job, [pod])
         self._check_sets(core, job, [pod])
         return job
 
-    def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> tuple[Demand, Role]:
-        """What a pod asks for and accepts, though no node may be so. Raises MalformedError."""
-        job = self._job(ref, [pod], self._requirements)
+    def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> Role:
+        """What a pod accepts, though no node may be so. Raises MalformedError."""
+        role = role_of(self._job(ref, [pod], self._requirements, no_rules).job)
         self.tell_sets(core)
-        return job.groups[0].demand, role_of(job)
+        return role
 
     def _check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
         """Say which nodes the sets of a job have. Raises NoMatchingNodeError where one of them has none."""
@@ -452,7 +483,7 @@ class Translation:
                 return f"no node that would do reaches its volumes: {said}"
         return why_nowhere([selection(pod, storage) for pod in pods], list(map(self.node_sets.said, nodes)))
 
-    def _job(self, ref: GroupRef | None, pods: list[Pod], filters: Filters) -> Job:
+    def _job(self, ref: GroupRef | None, pods: list[Pod], filters: Filters, rules: Rules) -> GangJob:
         meta = pods[0].metadata
         name = f"{meta.namespace}/{ref.name if ref is not None else meta.name}"
         spec = self.group_spec(ref) if ref is not None else None
@@ -463,21 +494,22 @@ class Translation:
             storage=self._storage,
             filters=filters,
             demand=self._demand,
+            rules=rules,
         )
         found = job_of(name, pods, setting, spec)
         if isinstance(found, InvalidObject):
             raise MalformedError(found.sentence)
         if spec is not None and spec.created:
-            return replace(found.job, submit=microseconds(spec.created, name) - self.epoch)
-        return found.job
+            return found._replace(job=replace(found.job, submit=microseconds(spec.created, name) - self.epoch))
+        return found
 
     def existing_job(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
         """The job of pods that are bound already, whatever they say: which nodes they select matters no more."""
         if not foreign:
             try:
-                job = self._job(ref, [_anywhere(pod) for pod in pods], no_filters)
+                job = self._job(ref, [_anywhere(pod) for pod in pods], no_filters, no_rules).job
                 name = core.fresh_id(job.id)
-                return replace(job, id=name, models=(), roles=(), within="", within_required=False, apart="")
+                return replace(job, id=name, models=(), roles=(), within="", within_required=False)
             except MalformedError:
                 pass
         meta = pods[0].metadata

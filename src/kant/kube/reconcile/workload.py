@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
 
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.elastic_jobs import Kind
 from kant.kube.reconcile.slots import Member, Slot
 from kant.kube.translate.groups import GroupRef
-from kant.model.job import Demand, Role
 
 
 class Phase(Enum):
@@ -23,27 +22,15 @@ class Phase(Enum):
     REJECTED = "rejected"  # it can never run as things are
 
 
-class RuledOut(NamedTuple):
-    """A gang for whose rules there is no place, as it would be a job: its name and queue, the thousandths of GPUs that
-    it asks for, and when the first of its pods was made (microseconds on the clock of the run)."""
-
-    job: str
-    queue: str
-    milli: int
-    since: int
-
-
 @dataclass(slots=True, eq=False)
 class Workload:
     """One gang or pod. `job` is its id in the state, "" while it is none there.
 
     `slots` are the places of a placed one, `members` the pods of one that waits, and of one that runs those that may
     join it. `least` is the smallest minimum that its group has had since it started. `floor` pods of an elastic gang
-    have to run (0: all): so many, but for those that have `ended` well. `roles` has what its pods accept, by what they
-    ask for, as far as that is known. `partial` is when (seconds) it came to
-    be bound in part, -1 while it is not. `reason` is what was said last about why it waits. A `mixed` one has pods that
-    ask for the same amounts and accept other nodes than each other. A `foreign` one belongs to
-    another scheduler: it is counted and never touched.
+    have to run (0: all): so many, but for those that have `ended` well. `kinds` tells the pods of the groups of its
+    job apart. `partial` is when (seconds) it came to be bound in part, -1 while it is not. `reason` is what was said
+    last about why it waits. A `foreign` one belongs to another scheduler: it is counted and never touched.
     """
 
     key: str
@@ -63,7 +50,6 @@ class Workload:
     unread: bool = False  # it was adopted before it was known what its group says
     lacking: int = 0  # pods of a gang in part for which there is no place yet
     partial: float = -1.0
-    mixed: bool = False
     after: frozenset[str] = frozenset()  # pods that have to be gone before its own are bound, wherever they are
     whole: bool = False  # every pod has been bound at once, at some time
     protected_until: float = -1.0  # (seconds) nobody may stop it so long, because its eviction was refused
@@ -71,7 +57,7 @@ class Workload:
     least: int = 0
     floor: int = 0
     ended: int = 0
-    roles: dict[Demand, Role] = field(default_factory=dict)
+    kinds: list[Kind] = field(default_factory=list)
     asked: frozenset[str] = frozenset()  # the pods that it had when its group was looked up last
 
     @property

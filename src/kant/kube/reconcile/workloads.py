@@ -27,13 +27,13 @@ from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.node_preemption import NodePreemption
 from kant.kube.reconcile.partially_bound import PartiallyBound
-from kant.kube.reconcile.pod_capacity import PodCapacity
 from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError
+from kant.kube.reconcile.rule_changes import RuleChanges
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.tasks import Tasks, lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import Translation
-from kant.kube.reconcile.workload import Phase, RuledOut, Workload, maker, waits
+from kant.kube.reconcile.workload import Phase, Workload, maker, waits
 from kant.kube.translate.annotations import names_reservation
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import COMPOSITE, ORDERED, GroupRef, composite_of, part_of
@@ -60,7 +60,6 @@ class Workloads:
         mirror: Mirror,
         translation: Translation,
         leaving: dict[str, dict[str, None]] | None = None,
-        pod_capacity: PodCapacity | None = None,
         in_flight: set[str] | None = None,
     ) -> None:
         self.core = core
@@ -73,7 +72,6 @@ class Workloads:
             mirror,
             translation,
             self.existing_pods,
-            pod_capacity or PodCapacity(mirror),
             in_flight if in_flight is not None else set(),
         )
         self.messages = self.transitions.messages
@@ -82,6 +80,7 @@ class Workloads:
         self.elastic = ElasticGangs(self.transitions)
         self.changing_sets = ChangingSets(self.transitions, self.elastic, self.members)
         self.node_preemption = NodePreemption(self.transitions)
+        self.rule_changes = RuleChanges(self.transitions, self.members)
         self.out_of_service: set[str] = set()
         self.awaited: dict[GroupRef, None] = {}
         self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
@@ -122,6 +121,8 @@ class Workloads:
             unsized, self._unsized = self._unsized, {}
             for key in unsized:
                 self.settle(key)
+        for key in self.rule_changes.take():
+            self.settle(key)
         self.partially_bound.complete_all()
 
     def movable(self) -> frozenset[str]:
@@ -135,10 +136,8 @@ class Workloads:
         )
 
     def outside(self) -> dict[str, tuple[str, str]]:
-        """The jobs that wait and are none of the core's, each with its phase and why: somebody holds it, or there is no
-        place for its rules."""
-        held = {workload.held: ("held", HELD) for workload in self.members.by_key.values() if workload.held}
-        return held | {asked.job: ("waiting", workload.reason) for workload, asked in self.ruled_out().items()}
+        """The jobs that wait and are none of the core's, each with its phase and why: somebody holds it."""
+        return {workload.held: ("held", HELD) for workload in self.members.by_key.values() if workload.held}
 
     def has_more(self, nodes: Iterable[str]) -> None:
         """These nodes may have more to give to the pods that are there."""
@@ -223,11 +222,6 @@ class Workloads:
             self.transitions.end(workload)
         return ours
 
-    def try_blocked(self) -> None:
-        """Settle the gangs for whose rules there was no place: there may be one, as things are now."""
-        ruled_out, self.transitions.blocked = self.ruled_out(), {}
-        self.settle_all({workload.key: None for workload in ruled_out})
-
     def answered(self) -> dict[str, None]:
         """The keys of the gangs that changed while bindings of them were under way, and of which none is any more."""
         in_flight, workloads = self.transitions.is_in_flight, self.members.by_key
@@ -235,14 +229,6 @@ class Workloads:
         for key in keys:
             del self.unanswered[key]
         return keys
-
-    def ruled_out(self) -> dict[Workload, RuledOut]:
-        """The gangs for whose rules there is no place; `reason` of each says which rules."""
-        return {
-            workload: asked
-            for workload, asked in self.transitions.blocked.items()
-            if workload.phase is Phase.INCOMPLETE and self.members.pods_of.get(workload.key)
-        }
 
     def naming_reservations(self) -> dict[str, None]:
         """The keys of the workloads that name a reservation."""
@@ -390,8 +376,6 @@ class Workloads:
         more = list(others) if grows and not bound else []
         if more:
             try:
-                kinds = {self.translation.demand(pod) for pod in first}
-                more = [pod for pod in more if self.translation.demand(pod) in kinds]
                 self.transitions.submit(workload, [], first, more)
                 return
             except MalformedError:
@@ -625,12 +609,8 @@ class Workloads:
         if workload.lacking or (workload.adopted and any(slot.vacant for slot in workload.slots)):
             return False  # they may be those that are waited for
         for pod in newcomers:
-            try:
-                demand = self.translation.demand(pod)
-            except MalformedError:
-                demand = None
-            vacant = [slot for slot in workload.slots if slot.vacant and slot.demand == demand]
-            slot = next((s for s in vacant if workload.mixed and s.was == identity(pod)), vacant[0] if vacant else None)
+            vacant = self._alike(workload, pod)
+            slot = next((s for s in vacant if s.was == identity(pod)), vacant[0] if vacant else None)
             if slot is not None:
                 slot.pod, slot.was = pod.metadata.uid, identity(pod)
                 lost = lost or slot.node in self.out_of_service
@@ -645,6 +625,16 @@ class Workloads:
             elif workload.whole or workload.lacking:
                 workload.whole, workload.lacking = False, workload.lacking + 1
         return lost
+
+    def _alike(self, workload: Workload, pod: Pod) -> list[Slot]:
+        """The vacant places of pods that asked for the same as this one, and had the same rules."""
+        try:
+            kind = self.translation.demand(pod), self.translation.rules_there(pod, workload.foreign)
+        except MalformedError:
+            return []
+        kinds = workload.kinds
+        vacant = [slot for slot in workload.slots if slot.vacant and slot.demand == kind[0]]
+        return [slot for slot in vacant if kinds[slot.group].rules == kind[1]]
 
     def refused(self, workload: Workload, why: str, blameless: bool = False) -> None:
         """A pod of a placed workload could not be bound, for good: all of it waits again, or goes.

@@ -48,8 +48,7 @@ class LeaderQuestions(Questions):
     """Follows the core of a leader, from one that was built to the next.
 
     `reason` says why a job waits, "" if unknown. `journal` is the file that is written to, "" for none. `outside` has
-    the jobs that wait though they have left the core: those that somebody holds, and gangs for whose rules there is no
-    place.
+    the jobs that wait though they have left the core: those that somebody holds.
     """
 
     kind = "kubernetes"

@@ -1,13 +1,13 @@
 """Node sets: on which nodes pods may stand by what they select and tolerate, followed as nodes change.
 
-A set stands for the selections of the pods of one group (`kant.model.job.Role`), and equal ones are one set. Which
-nodes have a label, a device or a taint is kept as the bits of an integer for each value. So a new selection costs a few
+A set stands for the selection of the pods of one group (`kant.model.job.Role`), and equal ones are one set. Which nodes
+have a label, a device or a taint is kept as the bits of an integer for each value. So a new selection costs a few
 operations on integers, and where a node changes only those selections are looked at that name what changed of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import and_, or_
 from typing import NamedTuple
@@ -37,39 +37,23 @@ class SetChange(NamedTuple):
     is_empty: bool = False
 
 
-class _Choice:
-    """A selection and its nodes, as bits; `sets` are those that it is part of."""
-
-    __slots__ = ("nodes", "selection", "sets")
-
-    def __init__(self, selection: Selection) -> None:
-        self.selection, self.nodes = selection, 0
-        self.sets: dict[_Set, None] = {}
-
-
 class _Set:
-    """`nodes` are its nodes as the core was told, as bits."""
+    """A selection and its nodes, as bits; `told` are those that the core was told."""
 
-    __slots__ = ("choices", "is_new", "name", "nodes")
+    __slots__ = ("is_new", "name", "nodes", "selection", "told")
 
-    def __init__(self, name: str, nodes: int, choices: list[_Choice]) -> None:
-        self.name, self.nodes, self.choices, self.is_new = name, nodes, choices, True
-
-    def now(self) -> int:
-        """The nodes that all of its selections admit. Where there is none: those that any of them does, and who goes
-        where is found when its pods get their places; but none where one of them has none."""
-        each = [choice.nodes for choice in self.choices]
-        return (reduce(and_, each) or reduce(or_, each)) if all(each) else 0
+    def __init__(self, name: str, told: int, selection: Selection) -> None:
+        self.name, self.told, self.selection, self.nodes, self.is_new = name, told, selection, 0, True
 
 
 class _Tolerant:
-    """The nodes with no taint but such as some tolerations tolerate, as bits; `choices` have these tolerations."""
+    """The nodes with no taint but such as some tolerations tolerate, as bits; `sets` have these tolerations."""
 
-    __slots__ = ("choices", "nodes")
+    __slots__ = ("nodes", "sets")
 
     def __init__(self, nodes: int) -> None:
         self.nodes = nodes
-        self.choices: dict[_Choice, None] = {}
+        self.sets: dict[_Set, None] = {}
 
 
 class NodeSets:
@@ -89,10 +73,9 @@ class NodeSets:
         self._said: dict[str, tuple[k.Node, dict[str, str], tuple[Taint, ...]]] = {}
         self._having: dict[str, dict[str, int]] = {}  # nodes by key and value
         self._tainted_with: dict[tuple[Taint, ...], int] = {}
-        self._choices: dict[Selection, _Choice] = {}
-        self._naming: dict[tuple[str, str | None], dict[_Choice, None]] = {}  # by key and value; None: any value
+        self._naming: dict[tuple[str, str | None], dict[_Set, None]] = {}  # by key and value; None: any value
         self._tolerant: dict[tuple[k.Toleration, ...], _Tolerant] = {}
-        self._sets: dict[frozenset[Selection], _Set] = {}
+        self._sets: dict[Selection, _Set] = {}
         self._by_name: dict[str, _Set] = {}
         self._spare: list[tuple[str, int]] = []  # names that are free again, each with the nodes last told
         self._changed: dict[_Set, None] = {}
@@ -116,8 +99,8 @@ class NodeSets:
         if bit.bit_length() > len(self._names):
             self._names.append(name)
         was, before = name in self._taints, self._facts.get(name, {})
-        naming = self._choices_of(before, facts) if was and view is not None else dict.fromkeys(self._choices.values())
-        tolerant: dict[_Choice, None] = {}
+        naming = self._sets_naming(before, facts) if was and view is not None else dict.fromkeys(self._sets.values())
+        tolerant: dict[_Set, None] = {}
         self._note_facts(bit, before, facts)
         if not was or view is None or taints != self._taints[name]:
             tolerant = self._note_taints(bit, was, self._taints.get(name, ()), taints if view is not None else None)
@@ -126,11 +109,11 @@ class NodeSets:
         elif was:
             del self._facts[name], self._taints[name]
         self.tainted = self.tainted or bool(taints)
-        for choice in naming | tolerant:
-            had, choice.nodes = choice.nodes, self._nodes_of(choice.selection)
-            otherwise = not choice.nodes and (choice in naming or choice.selection.admits(facts, ()))
-            if choice.nodes != had or otherwise:  # no node will do, and now perhaps for another reason
-                self._changed.update(choice.sets)
+        for one in naming | tolerant:
+            had, one.nodes = one.nodes, self._nodes_of(one.selection)
+            otherwise = not one.nodes and (one in naming or one.selection.admits(facts, ()))
+            if one.nodes != had or otherwise:  # no node will do, and now perhaps for another reason
+                self._changed[one] = None
 
     def said(self, view: k.Node) -> tuple[dict[str, str], tuple[Taint, ...]]:
         """Facts and taints of a node, remembered for as long as it is as in this view."""
@@ -139,9 +122,9 @@ class NodeSets:
             known = self._said[view.metadata.name] = view, facts_of(view), taints_of(view)
         return known[1], known[2]
 
-    def _choices_of(self, before: Mapping[str, str], facts: Mapping[str, str]) -> dict[_Choice, None]:
-        """The selections that name something of what is other now."""
-        found: dict[_Choice, None] = {}
+    def _sets_naming(self, before: Mapping[str, str], facts: Mapping[str, str]) -> dict[_Set, None]:
+        """The sets that name something of what is other now."""
+        found: dict[_Set, None] = {}
         for key in before.keys() | facts.keys():
             old, new = before.get(key), facts.get(key)
             if old != new:
@@ -166,56 +149,52 @@ class NodeSets:
 
     def _note_taints(
         self, bit: int, was: bool, before: tuple[Taint, ...], taints: tuple[Taint, ...] | None
-    ) -> dict[_Choice, None]:
-        """A node has other taints, or has come or gone (None). Returns the selections that tolerate it now or did."""
+    ) -> dict[_Set, None]:
+        """A node has other taints, or has come or gone (None). Returns the sets that tolerate it now or did."""
         if was:
             self._tainted_with[before] ^= bit
             if not self._tainted_with[before]:
                 del self._tainted_with[before]
         if taints is not None:
             self._tainted_with[taints] = self._tainted_with.get(taints, 0) | bit
-        found: dict[_Choice, None] = {}
+        found: dict[_Set, None] = {}
         for tolerations, tolerant in self._tolerant.items():
             now = bit if taints is not None and _tolerated(tolerations, taints) else 0
             if now != tolerant.nodes & bit:
                 tolerant.nodes ^= bit
-                found |= tolerant.choices
+                found |= tolerant.sets
         return found
 
     # --- selections -------------------------------------------------------------------------------------------------
 
-    def name_of(self, selections: Iterable[Selection]) -> str:
-        """The set of the nodes on which pods with these selections may stand."""
-        asked = frozenset(map(lasting, selections))
-        if not self.tainted and all(not one.always and one.terms is None for one in asked):
+    def name_of(self, selection: Selection) -> str:
+        """The set of the nodes on which pods with this selection may stand."""
+        asked = lasting(selection)
+        if not self.tainted and not asked.always and asked.terms is None:
             return EVERYWHERE
         found = self._sets.get(asked)
         if found is None:
             name, told = self._spare.pop() if self._spare else (f"set-{len(self._by_name) + 1}", 0)
-            found = self._sets[asked] = self._by_name[name] = _Set(name, told, [self._choice(one) for one in asked])
-            for choice in found.choices:
-                choice.sets[found] = None
+            found = self._sets[asked] = self._by_name[name] = _Set(name, told, asked)
+            self._begin(found)
             self._changed[found] = None
         return found.name
 
     def is_nowhere(self, job: Job) -> bool:
         """Whether some pod of a job has no node on which it may stand, be all of them free."""
         sets = (self._by_name[name] for name in names_in(job) if name)
-        return any(not one.now() for one in sets)
+        return any(not one.nodes for one in sets)
 
-    def _choice(self, selection: Selection) -> _Choice:
-        found = self._choices.get(selection)
-        if found is None:
-            found = self._choices[selection] = _Choice(selection)
-            tolerant = self._tolerant.get(selection.tolerations)
-            if tolerant is None:
-                able = (own for taints, own in self._tainted_with.items() if _tolerated(selection.tolerations, taints))
-                tolerant = self._tolerant[selection.tolerations] = _Tolerant(reduce(or_, able, 0))
-            tolerant.choices[found] = None
-            for named in _named(selection):
-                self._naming.setdefault(named, {})[found] = None
-            found.nodes = self._nodes_of(selection)
-        return found
+    def _begin(self, one: _Set) -> None:
+        tolerations = one.selection.tolerations
+        tolerant = self._tolerant.get(tolerations)
+        if tolerant is None:
+            able = (own for taints, own in self._tainted_with.items() if _tolerated(tolerations, taints))
+            tolerant = self._tolerant[tolerations] = _Tolerant(reduce(or_, able, 0))
+        tolerant.sets[one] = None
+        for named in _named(one.selection):
+            self._naming.setdefault(named, {})[one] = None
+        one.nodes = self._nodes_of(one.selection)
 
     def _nodes_of(self, selection: Selection) -> int:
         """As `Selection.admits` for each node."""
@@ -244,11 +223,10 @@ class NodeSets:
         self._told_tainted = self._told_tainted or bool(found)
         changed, self._changed = self._changed, {}
         for one in changed:
-            now = one.now()
-            added, removed = self._names_of(now & ~one.nodes), self._names_of(one.nodes & ~now)
-            if added or removed or not now:
-                found.append(SetChange(one.name, added, removed, one.is_new, not now))
-            one.nodes, one.is_new = now, False
+            added, removed = self._names_of(one.nodes & ~one.told), self._names_of(one.told & ~one.nodes)
+            if added or removed or not one.nodes:
+                found.append(SetChange(one.name, added, removed, one.is_new, not one.nodes))
+            one.told, one.is_new = one.nodes, False
         return found
 
     def _names_of(self, nodes: int) -> tuple[str, ...]:
@@ -270,22 +248,18 @@ class NodeSets:
                 continue
             del self._sets[asked], self._by_name[one.name]
             self._changed.pop(one, None)
-            self._spare.append((one.name, one.nodes))
-            for choice in one.choices:
-                del choice.sets[one]
-                if not choice.sets:
-                    self._forget(choice)
+            self._spare.append((one.name, one.told))
+            self._forget(one)
         self._most = max(LEAST_SETS, 2 * len(self._sets))
 
-    def _forget(self, choice: _Choice) -> None:
-        selection = choice.selection
-        del self._choices[selection]
-        tolerant = self._tolerant[selection.tolerations]
-        del tolerant.choices[choice]
-        if not tolerant.choices:
-            del self._tolerant[selection.tolerations]
-        for named in _named(selection):
-            del self._naming[named][choice]
+    def _forget(self, one: _Set) -> None:
+        tolerations = one.selection.tolerations
+        tolerant = self._tolerant[tolerations]
+        del tolerant.sets[one]
+        if not tolerant.sets:
+            del self._tolerant[tolerations]
+        for named in _named(one.selection):
+            del self._naming[named][one]
             if not self._naming[named]:
                 del self._naming[named]
 

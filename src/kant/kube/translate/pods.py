@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-from msgspec.structs import replace
 
 from kant.kube.objects import views as k
 from kant.kube.objects.times import microseconds
@@ -15,7 +13,7 @@ from kant.kube.translate.annotations import Annotations, annotations_of
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import NODE_POOL
 from kant.kube.translate.levels import Levels
-from kant.kube.translate.neighbours import apart_group, wanted_beside
+from kant.kube.translate.neighbours import wanted_beside
 from kant.kube.translate.node_sets import EVERYWHERE
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.orders import ordered, priority_of
@@ -24,6 +22,7 @@ from kant.kube.translate.selectors import Selection, check_neighbours, selection
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
 from kant.model.errors import InputError
 from kant.model.job import LEVELS, Demand, Job, Level, PodGroup, Role
+from kant.model.rules import PodRules
 
 _DIGITS = re.compile(r"([0-9]+)")
 _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
@@ -39,11 +38,11 @@ def no_filters(pod: k.Pod) -> tuple[k.Requirement, ...]:
     return ()
 
 
-Sets = Callable[[Iterable[Selection]], str]
-"""The set of the nodes on which pods with these selections may stand."""
+Sets = Callable[[Selection], str]
+"""The set of the nodes on which pods with this selection may stand."""
 
 
-def everywhere(selections: Iterable[Selection]) -> str:
+def everywhere(selection: Selection) -> str:
     """All nodes, whatever they select."""
     return EVERYWHERE
 
@@ -57,6 +56,15 @@ def whole_gpus(pod: k.Pod, where: str) -> Demand:
     return requests_of(pod.spec, where).demand
 
 
+Rules = Callable[[k.Pod], PodRules]
+"""What a pod counts as, and what it demands of the pods around it. Raises InputError."""
+
+
+def no_rules(pod: k.Pod) -> PodRules:
+    """Nothing."""
+    return PodRules()
+
+
 class Setting(NamedTuple):
     """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970."""
 
@@ -67,6 +75,7 @@ class Setting(NamedTuple):
     storage: Storage = NO_STORAGE
     filters: Filters = no_filters
     demand: Demands = whole_gpus
+    rules: Rules = no_rules
 
 
 class GangJob(NamedTuple):
@@ -80,10 +89,14 @@ class _Read(NamedTuple):
     """One pod, read."""
 
     demand: Demand
-    models: tuple[str, ...]
-    select: Selection
-    apart: str
+    role: Role
+    rules: PodRules
     annotations: Annotations
+
+    @property
+    def kind(self) -> tuple[Demand, Role, PodRules]:
+        """Equal for pods that nothing tells apart: they are one group of the job."""
+        return self.demand, self.role, self.rules
 
 
 def about(pod: k.Pod) -> str:
@@ -142,20 +155,17 @@ def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
 
 
 def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None) -> GangJob:
-    groups: dict[Demand, list[str]] = {}
+    groups: dict[tuple[Demand, Role, PodRules], list[str]] = {}
     read = [_read(pod, setting, spec) for pod in pods]
     first, one = pods[0], read[0]
     for pod, other in zip(pods, read, strict=True):
-        groups.setdefault(other.demand, []).append(pod.metadata.name)
+        groups.setdefault(other.kind, []).append(pod.metadata.name)
         for field, own, common in zip(Annotations._fields, other.annotations, one.annotations, strict=True):
             if own != common:
                 raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
     annotations = one.annotations
-    apart = one.apart if all(other.apart == one.apart for other in read) else ""
-    if any(other.apart for other in read) and annotations.cut:
-        raise InputError(f"{about(first)}, spec.affinity.podAntiAffinity", "no anti-affinity beside slices of a gang")
     within = _together(pods, setting.levels, annotations)
-    roles = tuple(_role([other for other in read if other.demand == demand], setting) for demand in groups)
+    roles, rules = tuple(role for _, role, _ in groups), tuple(own for _, _, own in groups)
     alike = roles[0] if len(set(roles)) == 1 else Role()
     own = max(priority_of(pod, about(pod)) for pod in pods)
     named = spec.priority if spec is not None and not any(ordered(pod)[1] for pod in pods) else None
@@ -163,7 +173,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         id=name,
         submit=min(moment(pod, setting.epoch) for pod in pods),
         groups=tuple(
-            PodGroup(len(own), demand, annotations.cut, annotations.segment) for demand, own in groups.items()
+            PodGroup(len(own), demand, annotations.cut, annotations.segment) for (demand, _, _), own in groups.items()
         ),
         queue=annotations.queue,
         user=first.metadata.namespace,
@@ -181,9 +191,8 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         checkpoint=annotations.checkpoint,
         preempts=(spec is None or spec.preempts) and all(pod.spec.preemption_policy != "Never" for pod in pods),
         roles=roles if len(set(roles)) > 1 else (),
+        rules=() if set(rules) == {PodRules()} else rules,
     )
-    if apart:
-        job = replace(job, affinity_group=apart, apart="node", apart_required=True)
     return GangJob(job, tuple(pod for own in groups.values() for pod in own))
 
 
@@ -198,9 +207,8 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     product = model_asked(pod)
     return _Read(
         demand,
-        (product,) if product else (),
-        select,
-        apart_group(pod),
+        Role((product,) if product else (), node_set=setting.node_sets(select)),
+        setting.rules(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
     )
 
@@ -225,24 +233,6 @@ def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -
             asked = True
             found.append(level)
     return min(found, key=LEVELS.index) if asked else ""
-
-
-def _role(alike: list[_Read], setting: Setting) -> Role:
-    """The nodes for the pods of one group: those that ask for the very same."""
-    return Role(_models(one.models for one in alike), node_set=setting.node_sets(one.select for one in alike))
-
-
-def _models(lists: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """The GPU models that all pods of a group accept; an empty list accepts anything.
-
-    Where that is none: those that any of them accepts, and who goes where is found when they get their places.
-    """
-    each = list(dict.fromkeys(lists))
-    narrow = [one for one in each if one]
-    common = tuple(name for name in narrow[0] if all(name in one for one in narrow)) if narrow else ()
-    if common or () in each:
-        return common
-    return tuple(dict.fromkeys(name for one in narrow for name in one))
 
 
 def moment(pod: k.Pod, epoch: int) -> int:

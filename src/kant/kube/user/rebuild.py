@@ -16,15 +16,11 @@ from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.names import QUEUES_KNOWN
-from kant.kube.reconcile.gang_places import has_rules
 from kant.kube.user.rebuilt_state import RebuiltState, rebuilt_state
 from kant.live.journals import Journals
-from kant.model.decision import Start
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile
 
-MOST_RULED_OUT = 20
-"""Times that it is looked who would start in place of those whose rules leave them no place."""
 LOOKING = 5.0  # seconds for the objects of groups to be read
 
 
@@ -42,7 +38,6 @@ async def rebuilt(
     async with _read(
         config, DriverSettings(profile, None, scheduler_name, namespace=namespace, once=True), within
     ) as driver:
-        _try_rules(driver)
         return replace(
             rebuilt_state(driver), calibration=await calibration_of_leader(driver.notifier.client, namespace, profile)
         )
@@ -98,22 +93,6 @@ async def _read(config: Config, settings: DriverSettings, within: float) -> Asyn
             informers.cancel()
             with suppress(asyncio.CancelledError):
                 await informers
-
-
-def _try_rules(driver: KubeDriver) -> None:
-    """Hold back gangs for whose rules there is no place, as a leader does with each that it would start."""
-    core, workloads = driver.core, driver.workloads
-    assert core is not None
-    for _ in range(MOST_RULED_OUT):
-        if not any(has_rules([one.pod for one in workload.members]) for workload in workloads.by_job.values()):
-            return
-        starts = [one for one in core.cycle().decisions if isinstance(one, Start) and one.job in workloads.by_job]
-        found = {start.job: workloads.transitions.rules_out(start.job, start.allocation) for start in starts}
-        for job, why in found.items():
-            if why:
-                workloads.transitions.block(workloads.by_job[job], why)
-        if not any(found.values()):
-            return
 
 
 async def _read_groups(driver: KubeDriver) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kant.insight.calibration import Calibration
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.pod_capacity import out_of_service
-from kant.kube.reconcile.workload import Phase, RuledOut, Workload
+from kant.kube.reconcile.node_remarks import node_remarks
+from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.groups import INDEX
 from kant.kube.user.targets import gang_of
 from kant.scheduler.cycle import Scheduler
@@ -25,8 +25,7 @@ Name = tuple[str, str]
 class RebuiltState:
     """A scheduler before the state at `now`; the job of each pod (namespace, name), and what is wrong with others.
 
-    `ruled_out` has, by their names, gangs for whose rules there is no place, each with which rules these are; `jobs`
-    has the names of those, too. `calibration` is what the leader has learned about expected starts. `remarks` are about
+    `calibration` is what the leader has learned about expected starts. `remarks` are about
     nodes that take no more; `unread` says what of the cluster cannot be understood, or may not be read. `queues_gone`
     says that no Queue is left where there were some, and what to do; "" where that is not so.
     """
@@ -36,7 +35,6 @@ class RebuiltState:
     zero: int
     jobs: dict[Name, str]
     complaints: dict[Name, str]
-    ruled_out: dict[str, tuple[RuledOut, str]] = field(default_factory=dict)
     calibration: Calibration | None = None
     remarks: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -54,7 +52,6 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         workloads = [one for key, one in members.by_key.items() if key in named] if named else []
     jobs, complaints = _names(driver, workloads)
     core = driver.core
-    said = driver.fleet.pod_capacity.remark(), out_of_service(driver.fleet.closed, driver.mirror.nodes)
     unread = [*driver.informers.forbidden, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
     return RebuiltState(
         core.scheduler,
@@ -62,8 +59,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         core.zero,
         jobs,
         complaints,
-        {one.job: (one, workload.reason) for workload, one in driver.workloads.ruled_out().items()},
-        remarks=tuple(filter(None, said)),
+        remarks=tuple(node_remarks(driver.fleet.closed, driver.mirror)),
         unread=tuple(unread),
         queues_gone=driver.translation.presence.advice(driver.settings.namespace),
     )
@@ -74,14 +70,13 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
     jobs: dict[Name, str] = {}
     complaints: dict[Name, str] = {}
     owned: dict[Name, str] = {}
-    ruled_out = driver.workloads.ruled_out()
     waiting: set[Name] = set()  # owners of which a pod that waits is known: the first stands for all
     for workload in workloads:
         for uid in driver.workloads.members.pods_of.get(workload.key, ()):
             pod = driver.mirror.pods.get(uid)
-            job = ruled_out[workload].job if workload in ruled_out else workload.job
+            job = workload.job
             if pod is not None and job:
-                space, waits = pod.metadata.namespace, workload in ruled_out or workload.phase is Phase.WAITING
+                space, waits = pod.metadata.namespace, workload.phase is Phase.WAITING
                 jobs[space, pod.metadata.name] = job
                 for name in _owner_names(pod):
                     if (space, name) not in jobs or (waits and (space, name) not in waiting):

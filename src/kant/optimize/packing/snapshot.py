@@ -95,8 +95,11 @@ def is_plain(state: ClusterState, row: int, job: Job) -> bool:
 
 
 def asks_for_whole_gpus(state: ClusterState, row: int, job: Job) -> bool:
-    """Whether all that a job asks for are whole GPUs, CPU and memory of nodes, and one domain for all."""
-    if job.rules:
+    """Whether all that a job asks for are whole GPUs, CPU and memory of nodes, and one domain for all.
+
+    Exact amounts are left to whoever carries it out: the core gives no node more pods than it may have.
+    """
+    if any(one.classes or one.anti_affinity or one.affinity or one.spread for one in job.rules):
         return False
     demands = [group.demand for group in job.groups]
     return (

@@ -1,0 +1,36 @@
+"""Promises: which pods are to be bound where, beside those that are there already."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.objects.views import Pod
+
+NOBODY: Collection[str] = frozenset()
+Placed = Sequence[tuple[str, Pod]]
+"""Pods, and the nodes that they are to have."""
+
+
+class Promises:
+    """`promised` has, by node, the uids of pods that are to be bound there; `leaving` those that will be gone then."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self.mirror = mirror
+        self.promised: dict[str, dict[str, None]] = {}
+        self.leaving: Mapping[str, Mapping[str, None]] = {}
+
+    def promise(self, node: str, pod: str) -> None:
+        """A pod is to be bound to a node."""
+        self.promised.setdefault(node, {})[pod] = None
+
+    def forget(self) -> None:
+        """Nobody is to be bound any more."""
+        self.promised.clear()
+
+    def on(self, node: str, ignored: Collection[str] = NOBODY) -> list[Pod]:
+        """The pods that are on a node or are to be, but for those that will be gone."""
+        pods, gone = self.mirror.pods, self.leaving.get(node, {})
+        uids = dict.fromkeys((*self.mirror.on_node.get(node, ()), *self.promised.get(node, ())))
+        found = (pods.get(uid) for uid in uids if uid not in gone and uid not in ignored)
+        return [pod for pod in found if pod is not None and not is_over(pod)]

@@ -1,0 +1,117 @@
+"""What pods count as, followed as pods come, go and change: a new rule may be about pods that run already.
+
+A job says it for the pods of each group, as far as all of them count alike. What is left stands beside the jobs by node
+(`PodsCounted`): pods that count as more than the others of their group, and pods that are no job.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.membership import Membership
+from kant.kube.reconcile.refusals import MalformedError
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.workload import Phase, Workload
+from kant.kube.translate.pod_rules import amounts_of
+from kant.model.event import JobRuled, PodsCounted
+from kant.model.rules import PodRules
+
+
+class RuleChanges:
+    """Says as events what pods count as and demand, where that is other than was said."""
+
+    def __init__(self, transitions: Transitions, members: Membership) -> None:
+        self.transitions = transitions
+        self.core = transitions.core
+        self.mirror = transitions.mirror
+        self.translation = transitions.translation
+        self.members = members
+        self._touched: dict[str, None] = {}
+        self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # what was said beside the jobs, by node
+
+    def touch(self, pods: Iterable[str]) -> None:
+        """These pods are there, and may have other labels than before, or be ending."""
+        self._touched.update(dict.fromkeys(pods))
+
+    def take(self) -> dict[str, None]:
+        """Say what running jobs count as. Returns the keys of those that come anew, as their groups are others."""
+        new, again = self.translation.rule_book.take_new(), dict[str, None]()
+        self.translation.stale |= self.translation.rule_book.is_overgrown
+        touched, self._touched = self._touched, {}
+        if new:
+            about = (uid for uid, pod in self.mirror.pods.items() if any(rule.is_about(pod) for rule in new))
+            touched.update(dict.fromkeys(about))
+        for key in dict.fromkeys(key for uid in touched if (key := self.members.key_of.get(uid)) is not None):
+            workload = self.members.by_key.get(key)
+            if workload is None:
+                continue
+            if workload.job and not self._rule(workload):
+                again[key] = None
+            pods = (self.mirror.pods.get(uid) for uid in self.members.pods_of.get(key, ()))
+            self.transitions.crowded.update((pod.spec.node_name, None) for pod in pods if pod and pod.spec.node_name)
+        self.translation.topologies.tell(self.core)
+        return again
+
+    def _rule(self, workload: Workload) -> bool:
+        """Say the rules of a job, if they are others now. False for one that waits and has other groups."""
+        groups = [list[PodRules]() for _ in workload.kinds]
+        waits = workload.phase is not Phase.PLACED
+        pods, apart = self.mirror.pods, ""
+        if waits:
+            apart = self.translation.apart(workload.key, [member.pod for member in workload.members])
+        placed = [(slot.group, slot.pod, slot.expects) for slot in workload.slots]
+        for group, uid, pod in (*placed, *((one.group, one.pod.metadata.uid, one.pod) for one in workload.members)):
+            found = pods.get(uid) or pod
+            if found is not None and group < len(groups):
+                groups[group].append(self._rules(workload, found, apart))
+        if waits and any(set(own) - {own[0]} for own in groups if own):
+            self.transitions.end(workload)
+            return False
+        now = [
+            kind._replace(rules=_common(own)) if own else kind for kind, own in zip(workload.kinds, groups, strict=True)
+        ]
+        if now != workload.kinds:
+            workload.kinds = now
+            self.core.happen(JobRuled(self.core.now, workload.job, tuple(kind.rules for kind in now)))
+        return True
+
+    def _rules(self, workload: Workload, pod: Pod, apart: str) -> PodRules:
+        try:
+            return self.translation.rules(pod, apart)
+        except MalformedError:
+            return self.translation.rules_there(pod, foreign=True)
+
+    def count_beside(self, nodes: Iterable[str]) -> None:
+        """Say what pods on these nodes count as that no job says."""
+        for node in nodes:
+            if node not in self.core.state.node_index:
+                self._beside.pop(node, None)
+                continue
+            classes, amounts = Counter[str](), Counter[str]()
+            for pod in self.translation.filters.promises.on(node):
+                said = self._said(pod)
+                if said is None:
+                    amounts.update(dict(amounts_of(pod)))
+                own = self.translation.rule_book.classes(pod)
+                classes.update(name for name in own if said is None or name not in said.classes)
+            if (dict(classes), dict(amounts)) != self._beside.get(node, ({}, {})):
+                self._beside[node] = dict(classes), dict(amounts)
+                self.core.happen(PodsCounted(self.core.now, node, dict(classes), dict(amounts)))
+
+    def _said(self, pod: Pod) -> PodRules | None:
+        """What the job of a pod says that it counts as; None where it is in none."""
+        uid = pod.metadata.uid
+        workload = self.members.by_key.get(self.members.key_of.get(uid, ""))
+        if workload is None or not workload.job or workload.phase is not Phase.PLACED:
+            return None
+        group = next((slot.group for slot in workload.slots if slot.pod == uid), -1)
+        return workload.kinds[group].rules if 0 <= group < len(workload.kinds) else None
+
+
+def _common(rules: list[PodRules]) -> PodRules:
+    """The rules of pods of one group that runs: they count as what all of them count as."""
+    first = rules[0]
+    classes = [name for name in first.classes if all(name in one.classes for one in rules)]
+    return PodRules(tuple(classes), first.anti_affinity, first.affinity, first.spread, first.amounts)

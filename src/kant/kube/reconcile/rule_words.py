@@ -1,0 +1,99 @@
+"""Which rules among pods, and which exact amounts, keep pods from every node that would do else, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from kant.cluster import columns as c
+from kant.cluster.closing_rules import Mask, Rule, closing_rules
+from kant.cluster.columns import Table
+from kant.cluster.state import ClusterState
+from kant.kube.translate.pod_rules import PODS, named_class, named_topology
+from kant.kube.translate.resources import is_bytes
+from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules, TopologySpread
+from kant.model.status import NodeStatus
+
+Example = Callable[[str, list[int]], str]
+"""The name of a pod of a class on one of these rows of nodes; "" for none."""
+
+
+def no_example(name: str, rows: list[int]) -> str:
+    """None is known."""
+    return ""
+
+
+def rule_words(state: ClusterState, job: int, example: Example = no_example) -> list[str]:
+    """What keeps the pods of a job that waits from each node that has room for one of them, or had if it were empty.
+
+    That is of the first group with no other node; of a gang else what its pods ask for besides GPUs, CPU and memory.
+    """
+    shape = state.shape_of(job)
+    for rules, (_, demand) in zip(shape.ask.rules, shape.parts, strict=False):
+        able = _able(state, state.table, demand)
+        able = able if able.any() else _able(state, state.empty, demand)
+        masks = closing_rules(state.table, state.shapes.rules.counters, rules)
+        closed = [(rule, mask & able) for rule, mask in masks if (mask & able).any()]
+        if able.any() and not (able & ~np.logical_or.reduce([mask for _, mask in closed] or [~able])).any():
+            told = (one for one in closed if not (isinstance(one[0], tuple) and one[0][0] == PODS))  # of these nodes do
+            return list(dict.fromkeys(_words(state, rule, mask, example) for rule, mask in told))
+    kinds = dict.fromkeys(word for rules in shape.ask.rules for word in _kinds(rules)) if shape.pods > 1 else {}
+    return [f"each of its pods asks for {', '.join(kinds)}"] if kinds else []
+
+
+def _able(state: ClusterState, table: Table, demand: int) -> Mask:
+    """The nodes that have the GPUs, CPU and memory for one pod in a table, and that it may go to."""
+    demands = state.shapes.demands
+    asked = demands[demand]
+    fits: Mask = (table[:, c.CPU_FREE] >= asked[c.D_CPU]) & (table[:, c.MEMORY_FREE] >= asked[c.D_MEMORY])
+    fits &= table[:, c.FREE] >= asked[c.D_GPUS] * asked[c.D_MILLI]
+    fits &= table[:, c.STATUS] == NodeStatus.IN_SERVICE
+    for row in np.flatnonzero(fits).tolist():
+        fits[row] = c.admits(demands, demand, table.item(row, c.POOL), row)
+    return fits
+
+
+def _words(
+    state: ClusterState,
+    rule: Rule,
+    closed: Mask,
+    example: Example,
+) -> str:
+    match rule:
+        case PodAntiAffinity():
+            return _apart_words(state, rule, closed, example)
+        case PodAffinity():
+            return "no pod beside which it has to run is where it would fit (podAffinity)"
+        case TopologySpread():
+            key = named_topology(rule.topology)
+            return f"where it would fit there are too many like it already (topologySpreadConstraints by {key})"
+    name, amount = rule
+    return f"no node that would do has {amount}{' MiB' if is_bytes(name) else ''} of {name} left"
+
+
+def _apart_words(state: ClusterState, anti: PodAntiAffinity, closed: Mask, example: Example) -> str:
+    what = named_class(anti.pod_class)
+    if what:
+        return f"{what} is taken on the nodes that would do"
+    tables, rows = state.counter_tables, np.flatnonzero(closed).tolist()
+    if anti.topology != HOST:
+        domains = {tables.domain(anti.topology, row) for row in rows}
+        rows = [row for row in range(len(state.table)) if tables.domain(anti.topology, row) in domains]
+    other = example(anti.pod_class, rows)
+    such = f", such as pod {other}" if other else ""
+    return f"on the nodes that would do are pods beside which it must not run{such}"
+
+
+def _kinds(rules: PodRules) -> Iterator[str]:
+    """The rules of a pod, in the words of its spec, and its exact amounts."""
+    for name, amount in rules.amounts:
+        if name != PODS:
+            yield f"{amount}{' MiB' if is_bytes(name) else ''} of {name}"
+    for anti in rules.anti_affinity:
+        if not named_class(anti.pod_class):
+            yield f"podAntiAffinity by {named_topology(anti.topology)}"
+    for near in rules.affinity:
+        yield f"podAffinity by {named_topology(near.topology)}"
+    for even in rules.spread:
+        yield f"topologySpreadConstraints by {named_topology(even.topology)}"

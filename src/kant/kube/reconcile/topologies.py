@@ -1,0 +1,40 @@
+"""Topologies: in which domain of each label that a rule names a node is, said to the core as nodes change."""
+
+from __future__ import annotations
+
+from kant.kube.follow.mirror import Mirror
+from kant.kube.translate.pod_rules import RuleBook
+from kant.live.core import Core
+from kant.model.event import TopologyChanged
+
+
+class Topologies:
+    """Those of one state that the rules in its book speak of."""
+
+    def __init__(self, book: RuleBook, mirror: Mirror) -> None:
+        self.book = book
+        self.mirror = mirror
+        self._told: dict[str, dict[str, str]] = {}  # the domain of each node that is in one, by topology
+        self._changed: dict[str, None] = {}
+
+    def follow(self, node: str) -> None:
+        """A node has joined, or may have other labels or taints."""
+        self._changed[node] = None
+
+    def leave(self, node: str) -> None:
+        """A node is gone."""
+        for told in self._told.values():
+            told.pop(node, None)
+
+    def tell(self, core: Core) -> None:
+        """Say as events what nobody has been told yet."""
+        index, changed, self._changed = core.state.node_index, self._changed, {}
+        for topology, eligible in self.book.topologies.items():
+            among = changed if topology in self._told else index
+            told = self._told.setdefault(topology, {})
+            views = self.mirror.nodes
+            now = {name: eligible.domain(views[name]) if name in views else "" for name in among if name in index}
+            other = {name: domain for name, domain in now.items() if domain != told.get(name, "")}
+            if other:
+                told |= other
+                core.happen(TopologyChanged(core.now, topology, other))
