@@ -208,7 +208,7 @@ def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) 
     state = diagnosis.state
     free = sum(
         int(capacity - allocated)
-        for pool, (_, capacity, allocated, _) in enumerate(state.pools.tolist())
+        for pool, (_, capacity, allocated, _) in enumerate(state.pools[:, :4].tolist())
         if shape.pool_bits >> pool & 1
     )
     missing, price = shape.gpu_milli - free, 0

@@ -173,7 +173,7 @@ def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
         for pool in state.shape_of(row).pools:
             waits[pool] += int(state.jobs[row, c.J_MILLI])
     rows = []
-    for pool, (nodes, capacity, allocated, fragmented) in enumerate(state.pools.tolist()):
+    for pool, (nodes, capacity, allocated, fragmented) in enumerate(state.pools[:, :4].tolist()):
         if capacity or waits[pool]:
             rows.append(
                 {

@@ -170,7 +170,7 @@ def _gangs(scheduler: Scheduler, now: int) -> tuple[Gang, ...]:
     gangs = []
     table = state.table
     idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.FREE] == table[:, c.GPUS] * GPU)
-    for pool, (_, capacity, _, _) in enumerate(state.pools.tolist()):
+    for pool, (_, capacity, _, _) in enumerate(state.pools[:, :4].tolist()):
         if capacity:
             gpus = int(table[idle & (table[:, c.POOL] == pool), c.GPUS].sum())
             more, moves = emptied.get(pool, (0, 0))
