@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -13,8 +14,10 @@ from kant.model.errors import StateError
 from kant.model.event import Event, JobProgressed, JobProtected, JobRefused, JobSubmitted, NodeSetChanged, QueuesChanged
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
+from kant.model.preference import LikedNodes, Preferences
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import FOREVER, GPU, SECOND
+from kant.placement.preference_scores import PreferenceWeights
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
 from kant.scheduler.profile import Profile
@@ -107,9 +110,15 @@ def draw_gang(draw: np.random.Generator, groups: int) -> tuple[PodGroup, ...]:
 
 
 def draw_coming(
-    draw: np.random.Generator, queues: tuple[str, ...], jobs: int, groups: int, gap: int, sets: bool = False
+    draw: np.random.Generator,
+    queues: tuple[str, ...],
+    jobs: int,
+    groups: int,
+    gap: int,
+    sets: bool = False,
+    prefer: bool = False,
 ) -> list[JobSubmitted]:
-    """Submissions in bursts, of few kinds, so that equal jobs wait behind each other."""
+    """Submissions in bursts, of few kinds, so that equal jobs wait behind each other; with `prefer` most like nodes."""
     kinds = [draw_gang(draw, groups) for _ in range(int(draw.integers(2, 7)))]
     priorities = [0, 0, 1, 5] if draw.integers(2) else [0]
     coming, now = [], 0
@@ -132,8 +141,19 @@ def draw_coming(
             checkpoint=int(draw.choice([-1, 60])) * SECOND,
             node_set=str(draw.choice(["", "", *NODE_SETS])) if sets else "",
         )
+        if prefer:
+            job = msgspec.structs.replace(job, preferences=draw_preferences(draw, len(job.groups)))
         coming.append(JobSubmitted(now, job, run))
     return coming
+
+
+def draw_preferences(draw: np.random.Generator, groups: int) -> tuple[Preferences, ...]:
+    """What the pods of a job like: none of them anything, all the same, or each group something of its own."""
+    found = []
+    for _ in range(int(draw.choice([0, 1, 1, groups]))):
+        liked = [LikedNodes(name, int(draw.integers(1, 101))) for name in NODE_SETS if draw.integers(2)]
+        found.append(Preferences(tuple(liked), tuple(name for name in NODE_SETS if draw.integers(3) == 0)))
+    return tuple(found)
 
 
 def watched_run(
@@ -143,10 +163,12 @@ def watched_run(
     groups: int = 3,
     jobs: int = 25,
     profile: Profile | None = None,
+    prefer: bool = False,
 ) -> Watched:
     """One random world. Queues and nodes change, jobs are protected, and starts are refused at once or later.
 
-    With a `profile` nodes do not fail: a gang would get another node in place of the lost one.
+    With `prefer` most jobs like some nodes, and the weights of the profile are drawn. With a `profile` nodes do not
+    fail: a gang would get another node in place of the lost one.
     """
     draw = generator(seed)
     spec = draw_nodes(draw)
@@ -157,15 +179,18 @@ def watched_run(
     shipped = profile is not None
     if profile is None:
         profile = make_profile(order, DISCIPLINES[discipline], placement, RIGHTS[rights], requeue)
+        if prefer:
+            weights = PreferenceWeights(*(int(draw.integers(4)) for _ in range(5)))
+            profile = dataclasses.replace(profile, preferences=weights)
     refuse = at_random(0.15, seed) if draw.integers(4) == 0 else never
     harness = Watched(spec, profile, not shipped, seed=seed, refuse=refuse)
     queues = draw_queues(draw, spec)
     if limited:
         harness.happen(QueuesChanged(0, QueueConfig(tuple(queues))))
     names = tuple(queue.name for queue in queues) if limited else QUEUES
-    sets = bool(draw.integers(2)) and not shipped
+    sets = prefer or (bool(draw.integers(2)) and not shipped)
     fleet = seed % 3 == 0 and not shipped
-    for event in draw_coming(draw, names, jobs, groups, int(draw.choice([10, 40])), sets):
+    for event in draw_coming(draw, names, jobs, groups, int(draw.choice([10, 40])), sets, prefer):
         harness.run(until=event.time)
         harness.now = event.time
         if sets and draw.integers(5) == 0:

@@ -56,6 +56,14 @@ def test_every_plan_is_that_of_the_reference(discipline: str, rights: str, seed:
     hold(watched_run(seed, discipline, rights))
 
 
+@pytest.mark.parametrize("rights", RIGHTS)
+@given(seed=SEEDS)
+@settings(max_examples=examples(12), deadline=None)
+def test_pods_go_where_the_reference_says_they_like_it_best(rights: str, seed: int) -> None:
+    """Node sets that are liked or avoided, with drawn weights; sets and the fleet change under way."""
+    hold(watched_run(seed, "best-effort", rights, prefer=True))
+
+
 @pytest.mark.parametrize("discipline", DISCIPLINES)
 @given(seed=SEEDS)
 @settings(max_examples=examples(6), deadline=None)

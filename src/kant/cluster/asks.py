@@ -7,6 +7,7 @@ from typing import NamedTuple
 from kant.model.errors import StateError
 from kant.model.job import LEVELS, Job, PodGroup
 from kant.model.mig import PROFILES
+from kant.model.preference import Preferences
 from kant.model.rules import HOST, Limit, PodAffinity, PodAntiAffinity, PodRules
 from kant.model.training import Training
 from kant.model.units import GPU
@@ -30,8 +31,8 @@ class Ask(NamedTuple):
     whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
     group, where the groups are unlike; `pools` are then those of all together. `reservation`: on whose GPUs it runs.
     `node_sets` has the set of nodes of each group, "" for one that may go anywhere; empty where all may. `numbers` has
-    the group of the job that each group is, where that is not their order. `rules` has those of each group; empty where
-    none has any.
+    the group of the job that each group is, where that is not their order. `rules` and `preferences` have those of each
+    group; empty where none has any.
     """
 
     groups: tuple[PodGroup, ...]
@@ -47,6 +48,7 @@ class Ask(NamedTuple):
     node_sets: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
     rules: tuple[PodRules, ...] = ()
+    preferences: tuple[Preferences, ...] = ()
 
     @property
     def gpu_roles(self) -> tuple[int, ...]:
@@ -152,6 +154,30 @@ def on_one_node(rules: PodRules) -> PodRules:
     return PodRules(
         rules.classes, tuple(one for one in rules.anti_affinity if one.topology == HOST), amounts=rules.amounts
     )
+
+
+MAX_WEIGHT = 1 << 20
+"""Of one preference: a score of many pods is far from the end of 64 bits."""
+
+
+def preferences_of(job: Job) -> tuple[Preferences, ...]:
+    """As `Ask.preferences`."""
+    own = job.preferences
+    if len(own) not in (0, 1, len(job.groups)):
+        raise StateError(
+            f"job {job.id!r} has {len(own)} preferences for {len(job.groups)} groups; expected one for each"
+        )
+    for each in own:
+        likes, pulls = [one.weight for one in each.nodes], [one.weight for one in each.pods]
+        skews = [one.max_skew for one in each.spread]
+        names = [*each.avoided, *(one.node_set for one in each.nodes)]
+        names += [name for pull in each.pods for name in (pull.pod_class, pull.topology)]
+        names += [name for even in each.spread for name in (even.pod_class, even.topology)]
+        if not all(names) or not all(1 <= weight <= MAX_WEIGHT for weight in (*likes, *skews, *map(abs, pulls))):
+            raise StateError(f"job {job.id!r} prefers {each}; expected names, and weights from 1 to {MAX_WEIGHT}")
+    if all(each == Preferences() for each in own):
+        return ()
+    return own if len(own) == len(job.groups) else own * len(job.groups)
 
 
 def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...], str]]:

@@ -12,7 +12,7 @@ whoever asked for it, and for each of its own rules and amounts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 
 from kant.cluster.columns import AFFINITY, AT_MOST, NO_LIMIT, SPREAD
 from kant.model.rules import HOST, PodRules
@@ -38,15 +38,32 @@ class Counters:
 
     def column(self, pod_class: str, topology: str = HOST) -> int:
         """The column that counts a class in the domains of a topology, where one is allotted; -1 for none."""
-        known = (self.counters.get((pod_class, topology, kind), -1) for kind in (AT_MOST, AFFINITY, SPREAD))
-        return next((column for column in known if column >= 0), -1)
+        known = self._known(pod_class, topology)
+        return self.counters[known] if known is not None else -1
+
+    def place(self, pod_class: str, topology: str) -> tuple[int, int]:
+        """Of a class in a topology, where it is counted: its column, and that of the topology, -1 for hosts."""
+        counter = self._known(pod_class, topology)
+        assert counter is not None
+        return self.counters[counter], self.topology_of(counter)
+
+    def _known(self, pod_class: str, topology: str) -> Counter | None:
+        each = ((pod_class, topology, kind) for kind in (AT_MOST, AFFINITY, SPREAD))
+        return next((one for one in each if one in self.counters), None)
+
+    def watch(self, pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[Counter]]:
+        """Allot the columns of classes in topologies that somebody wants counted. Returns the new ones, as `allot`."""
+        _, topologies, counters = self._allot((), [(*one, AT_MOST) for one in pairs if self._known(*one) is None])
+        return topologies, counters
 
     def allot(self, rules: PodRules) -> tuple[list[str], list[str], list[Counter]]:
         """Allot the columns that rules ask for. Returns the new amounts, topologies and counters."""
         wanted = [(one.pod_class, one.topology, AT_MOST) for one in rules.anti_affinity]
         wanted += [(one.pod_class, one.topology, AFFINITY) for one in rules.affinity]
         wanted += [(one.pod_class, one.topology, SPREAD) for one in rules.spread]
-        amounts = [name for name, _ in rules.amounts if name not in self.amounts]
+        return self._allot([name for name, _ in rules.amounts if name not in self.amounts], wanted)
+
+    def _allot(self, amounts: Sequence[str], wanted: Iterable[Counter]) -> tuple[list[str], list[str], list[Counter]]:
         counters = [one for one in dict.fromkeys(wanted) if one not in self.counters]
         named = dict.fromkeys(topology for _, topology, kind in counters if topology != HOST or kind != AT_MOST)
         topologies = [name for name in named if name not in self.topologies]
@@ -57,7 +74,7 @@ class Counters:
         for one in counters:
             self.counters[one] = self._next(1 if one[2] == AT_MOST else 2)
             self.of_class.setdefault(one[0], []).append(one)
-        return amounts, topologies, counters
+        return list(amounts), topologies, counters
 
     def _next(self, columns: int) -> int:
         self.width += columns

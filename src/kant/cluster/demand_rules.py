@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from kant.cluster.asks import is_wide
 from kant.cluster.columns import D_COUNTED, D_ENTRIES, D_WIDE, DEMAND_WIDTH, ENTRY_WIDTH
-from kant.cluster.counters import Counters
+from kant.cluster.counters import Counter, Counters
+from kant.model.preference import Preferences
 from kant.model.rules import PodRules
 
 if TYPE_CHECKING:
@@ -29,10 +30,26 @@ class DemandRules:
         self._rows.setdefault(rules, []).append(row)
         for name in () if known else rules.classes:
             self._of_class.setdefault(name, {})[rules] = None
-        amounts, topologies, counters = self.counters.allot(rules)
+        self._take_in(shapes, [rules], *self.counters.allot(rules))
+
+    def watch(self, shapes: Shapes, preferences: Preferences) -> None:
+        """Count the pods that somebody likes or dislikes beside his own."""
+        pairs = [(one.pod_class, one.topology) for one in preferences.pods]
+        new = self.counters.watch([*pairs, *((one.pod_class, one.topology) for one in preferences.spread)])
+        if new[1]:
+            self._take_in(shapes, [], [], *new)
+
+    def _take_in(
+        self,
+        shapes: Shapes,
+        own: list[PodRules],
+        amounts: list[str],
+        topologies: list[str],
+        counters: list[Counter],
+    ) -> None:
         counting = [one for name, _, _ in counters for one in self._of_class.get(name, ())]
-        for own in dict.fromkeys((rules, *counting)):
-            self._write(shapes, own)
+        for rules in dict.fromkeys((*own, *counting)):
+            self._write(shapes, rules)
         if self.counters.on_new is not None and (amounts or counters):
             self.counters.on_new(amounts, topologies, counters)
 

@@ -24,6 +24,7 @@ from kant.cluster.asks import (
     level_of,
     node_sets_of,
     on_one_node,
+    preferences_of,
     roles_of,
     rules_of,
 )
@@ -155,6 +156,7 @@ class Shapes:
         request = (
             job.groups, job.queue, job.models, job.flavors, job.within, job.within_required, job.preempts,
             job.training, job.roles, job.reservation, job.node_set, job.rules,
+            job.preferences,
         )  # fmt: skip
         shape = self._by_request.get(request)
         if shape is None:
@@ -184,6 +186,7 @@ class Shapes:
             job.reservation,
             node_sets_of(job) if job.node_set or job.roles else (),
             rules=rules_of(job) if job.rules else (),
+            preferences=preferences_of(job) if job.preferences else (),
         )
         return self._by_ask.get(ask) or self._make(job, ask)
 
@@ -257,6 +260,8 @@ class Shapes:
         return shape
 
     def _make_shape(self, ask: Ask, index: int) -> Shape:
+        for preferences in ask.preferences:
+            self.rules.watch(self, preferences)
         pools = ask.pools
         elastic = any(group.floor for group in ask.groups)
         groups = tuple(PodGroup(group.least, group.demand) for group in ask.groups) if elastic else ask.groups
@@ -312,8 +317,11 @@ class Shapes:
         roles = tuple(shape.ask.roles[group] for group in pods) if shape.ask.roles else ()
         node_sets = tuple(shape.ask.node_sets[group] for group in pods) if shape.ask.node_sets else ()
         rules = tuple(shape.ask.rules[group] for group in pods) if shape.ask.rules else ()
-        pool_bits = reduce(or_, roles) if roles else shape.pool_bits
-        ask = Ask(groups, pool_bits, roles=roles, node_sets=node_sets, numbers=_numbers(pods), rules=rules)
+        likes = tuple(shape.ask.preferences[group] for group in pods) if shape.ask.preferences else ()
+        pool_bits, numbers = reduce(or_, roles) if roles else shape.pool_bits, _numbers(pods)
+        ask = Ask(
+            groups, pool_bits, roles=roles, node_sets=node_sets, numbers=numbers, rules=rules, preferences=likes
+        )  # fmt: skip
         return self._by_ask.get(ask) or self._intern(ask)
 
     def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
@@ -327,9 +335,12 @@ class Shapes:
         roles = tuple(pools for count, pools in zip(counts, shape.ask.roles, strict=False) if count)
         node_sets = tuple(name for count, name in zip(counts, shape.ask.node_sets, strict=False) if count)
         rules = tuple(own for count, own in zip(counts, shape.ask.rules, strict=False) if count)
+        likes = tuple(own for count, own in zip(counts, shape.ask.preferences, strict=False) if count)
         numbers = _numbers(number for number, count in enumerate(counts) if count)
         return self._planned(
-            shape.ask._replace(groups=groups, roles=roles, node_sets=node_sets, numbers=numbers, rules=rules)
+            shape.ask._replace(
+                groups=groups, roles=roles, node_sets=node_sets, numbers=numbers, rules=rules, preferences=likes
+            )
         )
 
     def anywhere(self, shape: Shape) -> Shape:

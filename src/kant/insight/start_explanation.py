@@ -23,7 +23,8 @@ from kant.placement.calendar.calendar import Calendar
 from kant.placement.cost.slowdown import COLUMNS, T_LEAVES, T_NODES, Slowdowns
 from kant.placement.cost.wait_or_place import Choice
 from kant.placement.draft import Draft
-from kant.placement.explain import PlacementExplanation, explain_placement
+from kant.placement.explain import PlacementExplanation
+from kant.placement.explain_preferences import explain_beside_preferences
 from kant.placement.node_replacement import ReplacedGang
 from kant.placement.placer import Placer
 from kant.scheduler.cycle import Scheduler, run_cycle
@@ -152,7 +153,9 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
     how = "plan" if chosen is None else "clear" if tracing.moved else "wish" if wishes else "policy"
     return StartExplanation(
         job=job, now=now, place=place, agrees=agrees, how=how,
-        account=explain_placement(state, before, policy, seed, chosen[1], row, place)
+        account=explain_beside_preferences(
+            state, before, policy, seed, chosen[1], row, place, profile.preferences
+        )
         if chosen is not None and agrees and how == "policy" else None,
         effect=effect(slowdowns, before, _at_its_size(state, shape, place), place), choice=either,
         within=LEVELS[shape.level] if shape.level >= 0 else "", required=shape.required,

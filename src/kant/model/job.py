@@ -6,6 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from kant.model.preference import Preferences
 from kant.model.rules import PodRules
 from kant.model.training import Training
 from kant.model.units import GPU
@@ -96,7 +97,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     stopped for it. `training` says what it trains: how much slower it runs where it lies follows from that. With a
     `reservation` it runs on the GPUs that this has booked, while it has them, and nowhere else. With a `node_set` it
     runs on nodes of that set alone. `rules` say what the pods of each group count as and what they demand of the pods
-    around them; one alone is that of all groups.
+    around them, `preferences` what they like of their nodes without insisting on it; one alone is that of all groups.
     """
 
     id: str
@@ -127,6 +128,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     reservation: str = ""
     node_set: str = ""
     rules: tuple[PodRules, ...] = ()
+    preferences: tuple[Preferences, ...] = ()
 
     @property
     def gpu_milli(self) -> int:

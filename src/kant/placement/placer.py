@@ -1,7 +1,8 @@
 """The Placer: one shape in, one placement out, on the trial of the current cycle.
 
 How jobs of a shape are placed is decided once, when the shape comes first: by the scores of its policy on all nodes
-(`scored.py`), in a domain of the topology (`topology/`), or spread (`spreading/`). That route is kept.
+(`scored.py`), beside what its pods prefer (`preferred.py`), in a domain of the topology (`topology/`), or spread
+(`spreading/`). That route is kept.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from kant.placement.node_replacement import ReplacedGang, replace_nodes
 from kant.placement.pieces import PieceBuffer
 from kant.placement.policies.e_spread import ESpread
 from kant.placement.policy import NodePolicy
+from kant.placement.preference_scores import PreferenceWeights
+from kant.placement.preferred import PreferredPlacement, Preferring
 from kant.placement.ruled import RuledPlacement, is_entangled
 from kant.placement.scored import ScoredPlacement
 from kant.placement.spreading.inference_zone import InferenceZone
@@ -59,8 +62,9 @@ def ignores_topology(policy: NodePolicy, shape: Shape, table: Table) -> bool:
 class Placer:
     """Places gangs on a snapshot. What it places stays taken until the trial is rolled back.
 
-    `policy` places whatever no workload of the profile matches, `strategies` the jobs of each workload. With `empty`
-    the snapshot is that of the empty cluster, on which nobody runs and nothing is spread.
+    `policy` places whatever no workload of the profile matches, `strategies` the jobs of each workload; `preferences`
+    says what counts of what pods prefer. With `empty` the snapshot is that of the empty cluster, on which nobody runs
+    and nothing is spread or preferred.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class Placer:
         seed: int,
         strategies: tuple[NodePolicy, ...] = (),
         empty: bool = False,
+        preferences: PreferenceWeights | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.policy = policy
@@ -89,6 +94,7 @@ class Placer:
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
+        self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self._scores_of)
         self._empty: Placer | None = None
         self._never: dict[int, NeverFits | None] = {}
         self._known = (
@@ -132,7 +138,7 @@ class Placer:
         The trial is as before the gang was placed.
         """
         route = self._routes[shape.index]
-        if not isinstance(route, ScoredPlacement | DomainPlacement):
+        if shape.ask.preferences or not isinstance(route, ScoredPlacement | DomainPlacement):
             return allocation
         anywhere = isinstance(route, ScoredPlacement)
         return clear_of_bookings(self.trial.table, allocation, booked, anywhere, without)
@@ -217,6 +223,8 @@ class Placer:
         entangled = bool(shape.ask.rules) and not (shape.cuts or shape.has_affinity) and is_entangled(shape.ask.rules)
         if shape.wide or entangled:
             self._routes[shape.index] = found = self._scored(shape, RuledPlacement)
+            if shape.ask.preferences:
+                found.greedy = self._preferred(shape, found.greedy)
             return found
         free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # to lie anywhere
         prefers = policy.preferred_level and not (
@@ -228,17 +236,31 @@ class Placer:
             packed = isinstance(policy, ESpread)
             if not packed or (zone is not None and zone.admits(shape)):
                 route = SpreadPlacement(self._spread_placer(policy), shape, packed, self._pieces, route)
+        if free and shape.ask.preferences:
+            route = self._preferred(shape, route)
         self._routes[shape.index] = route
         return route
 
     def _scored(self, shape: Shape, route: type[Scored]) -> Scored:
         policy, groups = self.policy_of(shape), len(shape.parts)
         chosen = [policy.policy_for(group, groups, pods) for group, (pods, _) in enumerate(shape.parts)]
-        for own, _ in chosen:
-            if own not in self._scores:
-                self._scores[own] = NodeScores(own, self._order(own)[0], self._typical_pods, self.snapshot.state.empty)
-        found = [(self._scores[own], by_node) for own, by_node in chosen]
+        known = self._scores
+        found = [(known[own] if own in known else self._scores_of(own), by_node) for own, by_node in chosen]
         return route(self.snapshot, self.trial, shape, found, self.seed, self._pieces)
+
+    def _preferred(self, shape: Shape, otherwise: Route) -> Route:
+        """Who places jobs of a shape that prefers something; where there is an inference zone, who would otherwise."""
+        groups = self._preferring.groups(shape, self.policy_of(shape))
+        if groups is None or self._is_empty or self._zone is not None:
+            return otherwise
+        return PreferredPlacement(self.snapshot, self.trial, shape, groups, self.seed, self._pieces, otherwise)
+
+    def _scores_of(self, policy: NodePolicy) -> NodeScores:
+        """What each node is worth under a policy, to the demands that have been asked for."""
+        if policy not in self._scores:
+            order = self._order(policy)[0]
+            self._scores[policy] = NodeScores(policy, order, self._typical_pods, self.snapshot.state.empty)
+        return self._scores[policy]
 
     def _domain_placement(self, shape: Shape) -> DomainPlacement:
         """Who places jobs of this shape by domains: outside the inference zone, if they fit there, else anywhere."""
@@ -297,8 +319,9 @@ class Placer:
             if (policy.ties, outside) not in self._capacities:
                 self._capacities[policy.ties, outside] = DomainCapacity(topology)
             capacity = self._capacities[policy.ties, outside]
+            preferring = None if self._is_empty else self._preferring
             self._domains[policy, outside] = DomainPolicy(
-                self.snapshot, policy, topology, capacity, self.seed, self._typical_pods
+                self.snapshot, policy, topology, capacity, self.seed, self._typical_pods, preferring
             )
         return self._domains[policy, outside]
 

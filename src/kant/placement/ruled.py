@@ -8,6 +8,7 @@ exact for one group with one such rule; other gangs that find no place so are lo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -41,6 +42,14 @@ def is_entangled(rules: tuple[PodRules, ...]) -> bool:
     return False
 
 
+class Greedy(Protocol):
+    """Who takes the best nodes, one after the other."""
+
+    def place(self, job_row: int) -> Allocation | NoFit: ...
+
+    def may_fit(self) -> bool: ...
+
+
 class RuledPlacement:
     """Places jobs of one shape where the rules among pods let them."""
 
@@ -54,7 +63,7 @@ class RuledPlacement:
         pieces: PieceBuffer,
     ) -> None:
         self.trial, self.shape, self.pieces = trial, shape, pieces
-        self._greedy = ScoredPlacement(snapshot, trial, shape, groups, seed, pieces)
+        self.greedy: Greedy = ScoredPlacement(snapshot, trial, shape, groups, seed, pieces)
         self._searches = needs_search(shape.ask.rules)
 
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
@@ -90,7 +99,7 @@ class RuledPlacement:
             yield np.flatnonzero(domains == domain).tolist()
 
     def _place(self, job_row: int) -> Allocation | NoFit:
-        result = self._greedy.place(job_row)
+        result = self.greedy.place(job_row)
         if not isinstance(result, NoFit) or not self._searches:
             return result
         used = search_places(self.trial, self.shape, self.pieces.rows)
@@ -102,7 +111,7 @@ class RuledPlacement:
 
     def may_fit(self) -> bool:
         """Whether each group alone finds as many free places as it has pods, were there no rule beyond one node."""
-        return self._greedy.may_fit()
+        return self.greedy.may_fit()
 
     def missing(self) -> None:
         """Only placing tells."""

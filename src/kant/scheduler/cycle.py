@@ -38,7 +38,9 @@ class Scheduler:
         state, profile, seed = self.state, self.profile, self.seed
         self._layout = state.layout
         self.snapshot = Snapshot(state)
-        self.placer = Placer(self.snapshot, profile.placement, seed, profile.placements)
+        self.placer = Placer(
+            self.snapshot, profile.placement, seed, profile.placements, preferences=profile.preferences
+        )
         self.pending = pending_queue(state, profile, self.placer)
         self.limits = Limits(state)
         self.growth = Growth(state, profile.elastic)

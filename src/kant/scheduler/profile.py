@@ -14,6 +14,7 @@ from kant.model.errors import InputError
 from kant.model.matching import Match
 from kant.model.node import ClusterSpec
 from kant.placement.policy import NodePolicy
+from kant.placement.preference_scores import PreferenceWeights
 from kant.queueing.cycle_plan import Evictor
 from kant.queueing.discipline import Discipline
 from kant.queueing.estimates import Estimates
@@ -27,7 +28,7 @@ from kant.scheduler.strategies import Strategy, parse_strategies
 
 SETTINGS: dict[str, type] = {
     "preemption": Preemption, "requeue": Requeue, "estimates": Estimates, "elastic": Elastic,
-    "fallback": Fallback, "defragment": Defragment,
+    "fallback": Fallback, "defragment": Defragment, "preferences": PreferenceWeights,
 }  # fmt: skip
 """Optional tables of a profile that are the configuration of one thing, not a choice among policies."""
 
@@ -41,6 +42,7 @@ class Profile:
     The first of `strategies` that matches a job places it instead of `placement`.
     Without `preemption` only the discipline itself may stop jobs. `requeue` says when a job that came back is tried,
     `estimates` what disciplines that plan ahead take for its run time, `elastic` when running gangs change their size.
+    `preferences` says how much it counts what pods like of their nodes.
     `fallback` and `defragment` say when a solver is asked for what would be better (`scheduler/solvers.py`).
     `simulation` is for the simulator alone: how jobs run, and what an experiment does that a cluster does not.
     `text` is the TOML that the profile was read from.
@@ -58,6 +60,7 @@ class Profile:
     elastic: Elastic = field(default_factory=Elastic)
     fallback: Fallback | None = None
     defragment: Defragment | None = None
+    preferences: PreferenceWeights = field(default_factory=PreferenceWeights)
     simulation: dict[str, Any] = field(default_factory=dict)
     text: str = ""
 

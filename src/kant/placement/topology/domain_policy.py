@@ -12,6 +12,7 @@ from kant.cluster.snapshot import Snapshot
 from kant.model.job import LEVELS
 from kant.placement.kernels import Kernel, slice_kernel
 from kant.placement.policy import NodePolicy
+from kant.placement.preferred import Preferring
 from kant.placement.topology.domain_capacity import DomainCapacity
 from kant.placement.topology.index import CLUSTER, LEAF_LEVEL, Topology
 
@@ -36,6 +37,7 @@ class DomainPolicy:
         capacity: DomainCapacity,
         seed: int,
         typical_pods: Table,
+        preferring: Preferring | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.policy = policy
@@ -43,6 +45,7 @@ class DomainPolicy:
         self.capacity = capacity
         self.seed = seed
         self.typical_pods = typical_pods
+        self.preferring = preferring
         self._kernels: dict[tuple[int, int, int], GroupKernel] = {}
         self._params: dict[NodePolicy, Table] = {}
 

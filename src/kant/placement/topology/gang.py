@@ -26,6 +26,7 @@ from kant.model.placement import GROUP, NODE, PODS, Allocation
 from kant.placement.fits import mixed
 from kant.placement.group_order import PLACED, place_groups
 from kant.placement.pieces import PieceBuffer
+from kant.placement.preferred import PreferringGroup
 from kant.placement.topology.domain_capacity import FITTING_PODS, FREE_MILLI, best_domain, follow, largest_domain
 from kant.placement.topology.domain_policy import DomainPolicy
 from kant.placement.topology.index import CLUSTER, HBD_LEVEL
@@ -60,6 +61,9 @@ class GangPlacement:
         self._kernels = [
             policy.kernel(group, len(shape.parts), count) for group, count in enumerate(self.counts.tolist())
         ]
+        self._preferring: list[PreferringGroup] | None = None
+        if shape.ask.preferences and policy.preferring is not None:
+            self._preferring = policy.preferring.groups(shape, policy.policy)
         self.occupied = self.topology.no_domain
         """1 for the domains in which the gang has pods."""
         self._plain = not shape.cuts
@@ -339,6 +343,8 @@ class GangPlacement:
 
     def _put(self, group: int, nodes: Table, count: int, used: int) -> int:
         """So many pods of a group on these nodes, as the policy says."""
+        if self._preferring is not None:
+            return self._preferring[group].put(nodes, count, self.pieces, used, self._job_row)
         kernel = self._kernels[group]
         drawn = mixed(self.seed, self._job_row) if kernel.fresh else 0
         return kernel.run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kant.model.job import Job
+from kant.placement.preference_scores import PreferenceWeights
 from kant.testing.reference.places import SCORES, Score, may_stand, place
 from kant.testing.reference.world import Pieces, Room
 
@@ -14,18 +15,19 @@ class Differs(Exception):  # noqa: N818
 
 
 class OwnPlaces:
-    """Places by the score of a placement that the reference knows."""
+    """Places by the score of a placement that the reference knows, and by what pods prefer as `weights` say."""
 
-    def __init__(self, score: Score) -> None:
-        self.score = score
+    def __init__(self, score: Score, weights: PreferenceWeights | None = None) -> None:
+        self.score, self.weights = score, weights
 
-    def fits(self, rooms: Sequence[Room], job: Job, model: str | None) -> bool:
-        """Whether the whole gang has a place; takes nothing."""
-        return place([room.copy() for room in rooms], job, self.score, model) is not None
+    def fits(self, rooms: Sequence[Room], job: Job, model: str | None, prefers: bool = True) -> bool:
+        """Whether the whole gang has a place; takes nothing. Without `prefers` by the placement alone."""
+        weights = self.weights if prefers else None
+        return place([room.copy() for room in rooms], job, self.score, model, weights) is not None
 
     def place(self, rooms: list[Room], job: Job, model: str | None) -> Pieces | None:
         """The place of the whole gang, taken from `rooms`."""
-        return place(rooms, job, self.score, model)
+        return place(rooms, job, self.score, model, self.weights)
 
 
 class PlacesOf(OwnPlaces):

@@ -2,7 +2,8 @@
 
 The groups of a gang are placed one after the other. A group that finds no place goes first in the next attempt, and
 there is at most one attempt for each group: that is the bounded search that `placement/group_order.py` documents. A
-gang with rules among pods that finds no place so is tried in every way.
+gang with rules among pods that finds no place so is tried in every way. One that
+prefers something and finds no place so is tried without that.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from itertools import product
 
 from kant.model.job import Demand, Job
 from kant.model.placement import GROUP, PODS
+from kant.model.preference import Preferences
 from kant.model.rules import PodAffinity
 from kant.model.units import GPU
+from kant.placement.preference_scores import PreferenceWeights
 from kant.testing.naive import admits
+from kant.testing.reference.preferences import best
 from kant.testing.reference.rules import NO_RULES, allows, company, rules_of
 from kant.testing.reference.world import Pieces, Room
 
@@ -52,11 +56,22 @@ def devices_for(room: Room, demand: Demand) -> int:
     return sum(1 << device for device in able[: demand.gpus])
 
 
-def place(rooms: list[Room], job: Job, score: Score, model: str | None = None) -> Pieces | None:
+def place(
+    rooms: list[Room], job: Job, score: Score, model: str | None = None, weights: PreferenceWeights | None = None
+) -> Pieces | None:
     """A place for the whole gang, one piece for each pod, taken from `rooms`. None where it has none.
 
-    Then nothing is taken. With `model` only on nodes of that GPU model.
+    Then nothing is taken. With `model` only on nodes of that GPU model. With `weights` what its pods prefer counts.
     """
+    if weights is not None and not any((weights.node_affinity, weights.taints, weights.pod_affinity, weights.spread)):
+        weights = None
+    found = _place(rooms, job, score, model, weights if any(one != Preferences() for one in job.preferences) else None)
+    return _place(rooms, job, score, model, None) if found is None else found
+
+
+def _place(
+    rooms: list[Room], job: Job, score: Score, model: str | None, weights: PreferenceWeights | None
+) -> Pieces | None:
     allowed = [
         i
         for i, room in enumerate(rooms)
@@ -65,7 +80,9 @@ def place(rooms: list[Room], job: Job, score: Score, model: str | None = None) -
     order = list(range(len(job.groups)))
     for _ in range(len(order)):
         pieces: Pieces = []
-        failed = next((group for group in order if not _place_group(rooms, allowed, job, group, score, pieces)), None)
+        failed = next(
+            (group for group in order if not _place_group(rooms, allowed, job, group, score, pieces, weights)), None
+        )
         if failed is None:
             return pieces
         for piece in pieces:
@@ -74,7 +91,7 @@ def place(rooms: list[Room], job: Job, score: Score, model: str | None = None) -
             break
         order.remove(failed)
         order.insert(0, failed)
-    return _place_anyhow(rooms, allowed, job) if job.rules else None
+    return _place_anyhow(rooms, allowed, job) if job.rules and weights is None else None
 
 
 def _place_anyhow(rooms: list[Room], allowed: list[int], job: Job) -> Pieces | None:
@@ -175,14 +192,26 @@ def may_stand(rooms: list[Room], job: Job, pieces: Pieces) -> bool:
     return search()
 
 
-def _place_group(rooms: list[Room], allowed: list[int], job: Job, group: int, score: Score, pieces: Pieces) -> bool:
+def _place_group(
+    rooms: list[Room],
+    allowed: list[int],
+    job: Job,
+    group: int,
+    score: Score,
+    pieces: Pieces,
+    weights: PreferenceWeights | None,
+) -> bool:
     """Place the pods of one group; what they take is appended to `pieces`, also where the group does not fit."""
-    demand = job.groups[group].demand
+    demand, last = job.groups[group].demand, None
+    likes = job.preferences[group if len(job.preferences) > 1 else 0] if weights is not None else None
     for _ in range(job.groups[group].count):
         able = [i for i in allowed if fits(rooms[i], demand) and may_come(rooms, i, job, group)]
         if not able:
             return False
-        node = max(able, key=lambda i: (score(rooms[i]), -i))
+        if likes is not None and weights is not None:
+            node = last = best(rooms, able, likes, weights, score, last)
+        else:
+            node = max(able, key=lambda i: (score(rooms[i]), -i))
         pieces.append(_put(rooms, node, job, group))
     return True
 

@@ -73,7 +73,7 @@ class ReferencePlan:
             job, empty = live.job, self.world.empty()
             possible = any(
                 self.ledger.could_ever_fit(job, self.ledger.asked(job, model))
-                and self.places.fits(empty, without_wishes(job), model)
+                and self.places.fits(empty, without_wishes(job), model, prefers=False)
                 for model in self.ledger.options(job)
             )
             if live.failures > job.retries or live.unwanted or not possible:
@@ -104,7 +104,8 @@ class ReferencePlan:
         by_user = any(quota.user_limit >= 0 for queue in self.world.queues.queues for quota in queue.quotas)
         fixed = self.keeps_priority and not self.rights.may_stop(live)  # held for longer than its equals
         pools = frozenset(node.pool for node in self.world.admitting(job))
-        return job.queue, job.groups, pools, job.node_set, job.rules, job.preempts, fixed, job.user if by_user else ""
+        says = job.node_set, job.rules, job.preferences
+        return job.queue, job.groups, pools, says, job.preempts, fixed, job.user if by_user else ""
 
     def _walk(self) -> None:
         """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""

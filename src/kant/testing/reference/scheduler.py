@@ -45,7 +45,7 @@ class Reference:
         profile's placement does, which is one of `SCORES`.
         """
         tag = str(type(self.profile.placement).__struct_config__.tag)
-        places = OwnPlaces(SCORES[tag]) if starts is None else PlacesOf(starts)
+        places = OwnPlaces(SCORES[tag], self.profile.preferences) if starts is None else PlacesOf(starts)
         plan = ReferencePlan(self.world, self.profile, now, places)
         try:
             plan.make()

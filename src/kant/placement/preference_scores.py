@@ -1,0 +1,184 @@
+"""Preference scores: what nodes are worth to a pod by what it likes, beside what the policy says of them.
+
+Each of five scores is brought to 0 to 100 over the nodes on which the pod fits, and the sum of them, each times its
+weight, decides. Of equal nodes those come first that are near the pod placed before, then that which the policy scores
+higher, then the first in tie order.
+
+Source: kube-scheduler's plugins NodeAffinity, TaintToleration, InterPodAffinity and PodTopologySpread, their
+normalisation and their default weights. That the score of a policy is brought to the same scale is ours.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from msgspec import Meta, Struct
+
+from kant.cluster.columns import D_WIDE, HBD, SUPERSPINE, WIDE, Table, counted_capacity
+from kant.compiled import compiled, inlined
+from kant.placement.kernels import FITTING, PLACE_OF, SCORE
+
+Weight = Annotated[int, Meta(ge=0, le=100)]
+
+# --- rows of `scores` and of `weights` ----------------------------------------------------------------------------
+TOTAL = 0
+POLICY = 1
+NODES = 2
+AVOIDED = 3
+PODS = 4
+SPREAD = 5
+KINDS = 6
+
+MOST = 100
+"""The highest score of each kind."""
+
+# --- columns of `terms`, which read the counts of pods ------------------------------------------------------------
+T_KIND = 0  # PODS or SPREAD
+T_COUNT = 1  # column of the count in the row of the node that has it
+T_DOMAIN = 2  # column of the node that has the counts of the domain; -1: each node has its own
+T_WEIGHT = 3  # of PODS the weight, of SPREAD the skew that makes no difference
+TERM_WIDTH = 4
+
+
+class PreferenceWeights(Struct, frozen=True, forbid_unknown_fields=True):
+    """How much what pods prefer counts beside the score of the placement policy: all are brought to 0 to 100 first.
+
+    `node_affinity` is for the nodes that they like, `taints` for those that they avoid, `pod_affinity` for the pods
+    that they like or avoid beside them, `spread` for how evenly they lie. The defaults are those of kube-scheduler,
+    where `policy` is that of its packing. With the four at 0 preferences count for nothing.
+    """
+
+    policy: Weight = 1
+    node_affinity: Weight = 2
+    taints: Weight = 3
+    pod_affinity: Weight = 2
+    spread: Weight = 2
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """As `weights` of the kernel."""
+        return 0, self.policy, self.node_affinity, self.taints, self.pod_affinity, self.spread
+
+
+@inlined
+def log_milli(number: int) -> int:
+    """The natural logarithm of a number from 1 on, in thousandths; the same on every machine."""
+    whole, x = 0, number << 30
+    while x >= 1 << 31:
+        x >>= 1
+        whole += 1
+    part = 0
+    for _ in range(16):
+        x = (x * x) >> 30
+        part <<= 1
+        if x >= 1 << 31:
+            x >>= 1
+            part += 1
+    return int((((whole << 16) + part) * 693_147 // 1000 + (1 << 15)) >> 16)
+
+
+@inlined
+def holder(table: Table, node: int, terms: Table, t: int) -> int:
+    """The node whose row has the counts of the domain of a node; -1 where it is in none."""
+    column = terms[t, T_DOMAIN]
+    return int(table[node, column]) if column >= 0 else node
+
+
+@inlined
+def _domains(table: Table, nodes: Table, scores: Table, terms: Table, t: int, seen: Table) -> int:
+    """How many domains of a term have a node that takes the pod."""
+    for node in range(table.shape[0]):
+        seen[node] = 0
+    found = 0
+    for i in range(nodes.shape[0]):
+        if scores[TOTAL, i] >= 0 and scores[SPREAD, i] >= 0:
+            at = holder(table, nodes[i], terms, t)
+            found += 1 - seen[at]
+            seen[at] = 1
+    return found
+
+
+@inlined
+def _count(table: Table, nodes: Table, scores: Table, terms: Table, seen: Table) -> None:
+    """Add what the pods in their domains make nodes worth, before it is brought to a scale; SPREAD -1: no domain."""
+    for t in range(terms.shape[0]):
+        for i in range(nodes.shape[0]):
+            at = holder(table, nodes[i], terms, t)
+            if terms[t, T_KIND] == SPREAD and at < 0:
+                scores[SPREAD, i] = -1
+            elif terms[t, T_KIND] == PODS and at >= 0:
+                scores[PODS, i] -= table[at, terms[t, T_COUNT]] * terms[t, T_WEIGHT]
+    for t in range(terms.shape[0]):
+        if terms[t, T_KIND] == SPREAD:
+            times = log_milli(_domains(table, nodes, scores, terms, t, seen) + 2)
+            for i in range(nodes.shape[0]):
+                if scores[SPREAD, i] >= 0:
+                    at = holder(table, nodes[i], terms, t)
+                    scores[SPREAD, i] += 1000 * (terms[t, T_WEIGHT] - 1) - table[at, terms[t, T_COUNT]] * times
+
+
+@inlined
+def _scale(scores: Table, kind: int) -> None:
+    """Bring one kind to 0 to 100 over the nodes that take the pod, as its plugin does."""
+    least, most = 1 << 62, -(1 << 62)
+    for i in range(scores.shape[1]):
+        if scores[TOTAL, i] >= 0 and not (kind == SPREAD and scores[kind, i] < 0):
+            if kind == SPREAD:
+                scores[kind, i] = (scores[kind, i] + 500) // 1000
+            least, most = min(least, scores[kind, i]), max(most, scores[kind, i])
+    for i in range(scores.shape[1]):
+        own, scaled = scores[kind, i], 0
+        if scores[TOTAL, i] < 0:
+            continue
+        if kind == NODES:
+            scaled = MOST * own // most if most > 0 else own
+        elif kind == AVOIDED:
+            scaled = MOST - (MOST * own // most if most > 0 else 0)
+        elif kind == SPREAD:
+            if own >= 0:
+                scaled = MOST * (most + least - own) // most if most > 0 else MOST
+        elif most > least:
+            scaled = MOST * (own - least) // (most - least)
+        scores[kind, i] = scaled
+
+
+@compiled
+def best_node(
+    table: Table, demands: Table, d: int, index: Table, slot: int, order: Table, nodes: Table, likes: Table,
+    terms: Table, weights: Table, last: int, scores: Table,
+) -> int:  # fmt: skip
+    """The place in `nodes` of the one that is worth most; -1 where none takes the pod.
+
+    `index`, `slot` and `order` are what is kept of the demand, brought up to date (`kernels.py`). `likes` has for each
+    node of the cluster the weight of the sets that it is in, and how many that are avoided. `last` is the node of the
+    pod before, -1 for none. `scores` gets what each node is worth by kind, -1 as TOTAL where the pod does not fit.
+    """
+    count = nodes.shape[0]
+    for i in range(count):
+        leaf = order[PLACE_OF, nodes[i]]
+        scores[TOTAL, i] = 0 if index[slot, FITTING, leaf] > 0 else -1
+        if demands[d, D_WIDE] == 1 and counted_capacity(table, nodes[i], demands, d, WIDE) == 0:
+            scores[TOTAL, i] = -1
+        scores[POLICY, i] = index[slot, SCORE, leaf]
+        scores[NODES, i] = likes[0, nodes[i]]
+        scores[AVOIDED, i] = likes[1, nodes[i]]
+        scores[PODS, i], scores[SPREAD, i] = 0, 0
+    if terms.shape[0] > 0:
+        _count(table, nodes, scores, terms, np.zeros(table.shape[0], dtype=np.int64))
+    for kind in range(POLICY, KINDS):
+        if weights[kind] > 0:
+            _scale(scores, kind)
+    best, first = -1, (-1, -1, -1)
+    for i in range(count):
+        if scores[TOTAL, i] < 0:
+            continue
+        for kind in range(POLICY, KINDS):
+            scores[TOTAL, i] += weights[kind] * scores[kind, i]
+        near = 0
+        for column in range(HBD, SUPERSPINE + 1):
+            near += int(last >= 0 and table[nodes[i], column] == table[last, column])
+        worth = (int(scores[TOTAL, i]), near, int(index[slot, SCORE, order[PLACE_OF, nodes[i]]]))
+        if best < 0 or worth > first:
+            best, first = i, worth
+    return best
