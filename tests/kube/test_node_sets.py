@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from kant.kube.objects import views as k
-from kant.kube.translate.node_sets import EVERYWHERE, LEAST_SETS, NodeSets
+from kant.kube.translate.node_sets import EVERYWHERE, LEAST_SETS, NEW_TAINT, NodeSets
 from kant.kube.translate.selectors import Selection, Term, selection_of
 
 KEYS = ("team", "disk", "size")
@@ -58,7 +58,7 @@ class Told:
             assert own.isdisjoint(change.added) and own.issuperset(change.removed)
             own |= set(change.added)
             own -= set(change.removed)
-            assert change.is_empty == (not own) or change.name == EVERYWHERE
+            assert change.is_empty == (not own) or change.name in (EVERYWHERE, NEW_TAINT)
 
     def of(self, sets: NodeSets, selection: Selection) -> set[str]:
         name = sets.name_of(selection)

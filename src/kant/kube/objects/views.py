@@ -75,8 +75,14 @@ class NodeSelector(View, frozen=True):
     node_selector_terms: tuple[SelectorTerm, ...] = ()
 
 
+class PreferredTerm(View, frozen=True):
+    weight: int = 0
+    preference: SelectorTerm = SelectorTerm()
+
+
 class NodeAffinity(View, frozen=True):
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
 
 
 class LabelSelector(View, frozen=True):
@@ -93,8 +99,14 @@ class PodTerm(View, frozen=True):
     mismatch_label_keys: tuple[str, ...] = ()
 
 
+class WeightedPodTerm(View, frozen=True):
+    weight: int = 0
+    pod_affinity_term: PodTerm = PodTerm()
+
+
 class PodAffinity(View, frozen=True):
     required_during_scheduling_ignored_during_execution: tuple[PodTerm, ...] = ()
+    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodTerm, ...] = ()
 
 
 class Affinity(View, frozen=True):

@@ -6,7 +6,7 @@ from kant.kube.reconcile.elastic_gangs import ElasticGangs
 from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload
-from kant.kube.translate.node_sets import EVERYWHERE, names_in
+from kant.kube.translate.node_sets import EVERYWHERE, NEW_TAINT, names_in, preferred_in
 
 
 class ChangingSets:
@@ -31,9 +31,11 @@ class ChangingSets:
                 self.elastic.name_sets(workload)
         again = {one.key: None for one, sets in self.nowhere.items() if not sets.isdisjoint(names)}
         useless = {change.name for change in changes if change.is_empty} | names & {EVERYWHERE}
+        everybody = NEW_TAINT in names  # who waits may prefer other nodes from now on
         for workload in self.transitions.unplaced(Phase.WAITING, Phase.REJECTED):
-            of_interest = useless if workload.phase is Phase.WAITING else names
-            if of_interest and not workload.slots and not _sets_of(workload).isdisjoint(of_interest):
+            waits = workload.phase is Phase.WAITING
+            concerned = not _sets_of(workload).isdisjoint(useless if waits else names)
+            if (concerned or (waits and everybody)) and not workload.slots:
                 self.transitions.end(workload)
                 again[workload.key] = None
         return again
@@ -55,7 +57,8 @@ class ChangingSets:
         here = self.members.by_key
         self.nowhere = {one: sets for one, sets in self.nowhere.items() if here.get(one.key) is one}
         used = set().union(*self.nowhere.values(), *map(_sets_of, self.transitions.by_job.values()))
-        return used.union(*map(names_in, self.transitions.core.state.live.values()))
+        live = self.transitions.core.state.live.values()
+        return used.union(*map(names_in, live), *(preferred_in(job) for job in live if job.preferences))
 
 
 def _sets_of(workload: Workload) -> set[str]:

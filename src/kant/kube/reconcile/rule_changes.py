@@ -16,6 +16,7 @@ from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.pod_rules import amounts_of
 from kant.model.event import JobRuled, PodsCounted
+from kant.model.preference import Preferences
 from kant.model.rules import PodRules
 
 
@@ -66,7 +67,7 @@ class RuleChanges:
             found = pods.get(uid) or pod
             if found is not None and group < len(groups):
                 groups[group].append(self._rules(workload, found, apart))
-        if waits and any(set(own) - {own[0]} for own in groups if own):
+        if waits and (any(set(own) - {own[0]} for own in groups if own) or self._likes_others(workload)):
             self.transitions.end(workload)
             return False
         now = [
@@ -76,6 +77,13 @@ class RuleChanges:
             workload.kinds = now
             self.core.happen(JobRuled(self.core.now, workload.job, tuple(kind.rules for kind in now)))
         return True
+
+    def _likes_others(self, workload: Workload) -> bool:
+        """Whether a pod that waits likes other pods beside it than its job says, or is liked by others."""
+        state = self.core.state
+        said = state.live[state.rows[workload.job]].preferences or (Preferences(),) * len(workload.kinds)
+        pulls = self.translation.rule_book.pulls
+        return any(pulls(one.pod) != said[one.group].pods for one in workload.members if one.group < len(said))
 
     def _rules(self, workload: Workload, pod: Pod, apart: str) -> PodRules:
         try:

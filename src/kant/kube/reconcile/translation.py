@@ -49,6 +49,7 @@ from kant.kube.translate.pods import (
     no_rules,
     selection,
 )
+from kant.kube.translate.preferences import no_preferences, preferences_of
 from kant.kube.translate.queue_namespaces import QueueNamespaces
 from kant.kube.translate.resources import check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
@@ -60,6 +61,7 @@ from kant.model.errors import InputError
 from kant.model.event import NodeSetChanged, QueuesChanged
 from kant.model.job import Demand, Job, Role
 from kant.model.node import MAX_POOLS, Node
+from kant.model.preference import Preferences
 from kant.model.rules import PodRules
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
@@ -463,6 +465,11 @@ class Translation:
     def _requirements(self, pod: Pod) -> tuple[Requirement, ...]:
         return (*self.filters.requirements(pod), *self.shares.requirements(pod))
 
+    def _preferences(self, pod: Pod) -> Preferences:
+        where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
+        of_nodes = preferences_of(pod, self.node_sets.soft_taints, self.node_sets.name_of, where)
+        return replace(of_nodes, pods=self.rule_book.pulls(pod), spread=self.rule_book.evenly(pod))
+
     @property
     def _storage(self) -> Storage:
         return self.mirror.storage._replace(devices=self.devices.requests.demands)
@@ -494,6 +501,7 @@ class Translation:
             storage=self._storage,
             filters=filters,
             demand=self._demand,
+            preferences=self._preferences if filters is not no_filters else no_preferences,
             rules=rules,
         )
         found = job_of(name, pods, setting, spec)

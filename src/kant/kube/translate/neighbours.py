@@ -88,12 +88,14 @@ def _both(rules: Sequence[Rule], key: str) -> Rule:
     return Rule(tuple(sorted(common)) if common or not spaces else NO_NAMESPACE, selector, key)
 
 
-def spreads_of(pod: k.Pod) -> tuple[Spread, ...]:
-    """The topology spread constraints of a pod that must hold (DoNotSchedule)."""
+def spreads_of(pod: k.Pod, must: bool = True) -> tuple[Spread, ...]:
+    """The topology spread constraints of a pod that must hold (DoNotSchedule), or those that need not."""
     labels, found = pod.metadata.labels or {}, []
-    hard = [one for one in pod.spec.topology_spread_constraints if one.when_unsatisfiable != "ScheduleAnyway"]
-    keys = tuple(sorted({one.topology_key for one in hard}))
-    for one in hard:
+    asked = [
+        one for one in pod.spec.topology_spread_constraints if (one.when_unsatisfiable != "ScheduleAnyway") == must
+    ]
+    keys = tuple(sorted({one.topology_key for one in asked}))
+    for one in asked:
         selector = one.label_selector
         own = tuple(k.Requirement(key, "In", (labels[key],)) for key in one.match_label_keys if key in labels)
         if selector is not None and own:
@@ -113,6 +115,22 @@ def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
     if anti is None:
         return ()
     return tuple(_rule(term, pod) for term in anti.required_during_scheduling_ignored_during_execution)
+
+
+def pulls_of(pod: k.Pod) -> tuple[tuple[Rule, int], ...]:
+    """The preferred affinity of a pod to others with its weights, those of anti-affinity below 0.
+
+    A term about namespaces that it selects by labels, which Kant may not list, is left out.
+    """
+    affinity = pod.spec.affinity
+    if affinity is None:
+        return ()
+    return tuple(
+        (_rule(one.pod_affinity_term, pod), sign * one.weight)
+        for part, sign in ((affinity.pod_affinity, 1), (affinity.pod_anti_affinity, -1))
+        for one in (part.preferred_during_scheduling_ignored_during_execution if part is not None else ())
+        if one.weight and one.pod_affinity_term.label_selector and not _has_labels(one.pod_affinity_term)
+    )
 
 
 def ports_of(spec: k.PodSpec) -> tuple[str, ...]:
@@ -152,12 +170,12 @@ def selector_text(selector: k.LabelSelector | None) -> str:
 
 
 def selects_namespaces(affinity: k.Affinity | None) -> bool:
-    """Whether a required term is about pods of namespaces that it selects by their labels."""
+    """Whether a term is about pods of namespaces that it selects by their labels."""
     return affinity is not None and any(map(_has_labels, _terms(affinity)))
 
 
 def in_namespaces(affinity: k.Affinity, namespaces: Mapping[str, Mapping[str, str] | None]) -> k.Affinity:
-    """The same affinity with the names of the namespaces that its required terms select by labels, as they are now.
+    """The same affinity with the names of the namespaces that its terms select by labels, as they are now.
 
     `namespaces` has the labels of each. A selector stands beside the names that the term lists itself.
     """
@@ -168,6 +186,10 @@ def in_namespaces(affinity: k.Affinity, namespaces: Mapping[str, Mapping[str, st
             required_during_scheduling_ignored_during_execution=tuple(
                 _named(term, namespaces) for term in part.required_during_scheduling_ignored_during_execution
             ),
+            preferred_during_scheduling_ignored_during_execution=tuple(
+                replace(one, pod_affinity_term=_named(one.pod_affinity_term, namespaces))
+                for one in part.preferred_during_scheduling_ignored_during_execution
+            ),
         )
         for part in (affinity.pod_affinity, affinity.pod_anti_affinity)
     )
@@ -175,8 +197,10 @@ def in_namespaces(affinity: k.Affinity, namespaces: Mapping[str, Mapping[str, st
 
 
 def _terms(affinity: k.Affinity) -> tuple[k.PodTerm, ...]:
-    parts = (affinity.pod_affinity, affinity.pod_anti_affinity)
-    return tuple(term for part in parts if part for term in part.required_during_scheduling_ignored_during_execution)
+    parts = [part for part in (affinity.pod_affinity, affinity.pod_anti_affinity) if part]
+    liked = (one for part in parts for one in part.preferred_during_scheduling_ignored_during_execution)
+    asked = (term for part in parts for term in part.required_during_scheduling_ignored_during_execution)
+    return (*asked, *(one.pod_affinity_term for one in liked))
 
 
 def _has_labels(term: k.PodTerm) -> bool:

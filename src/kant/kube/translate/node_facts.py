@@ -1,6 +1,7 @@
 """Node facts: what decides besides amounts whether a pod may stand on a node, and why no node will do.
 
-These are its labels, its name, the devices that it has and how it shares its GPUs, under one key each; and its taints.
+These are its labels, its name, the devices that it has, how it shares its GPUs and the taints that only ask pods to
+stay away, under one key each; and its taints.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from kant.kube.translate.sharing import KIND, LEAST_MEMORY, SHARING, kind_of, sh
 from kant.model.errors import InputError
 
 _EFFECTS = ("NoSchedule", "NoExecute")
+
+SoftTaint = tuple[str, str]
+"""Key and value of a taint that only asks pods to stay away (PreferNoSchedule)."""
+
+SOFTLY_TAINTED = "taint:"
+"""Before key and value of such a taint, which stands beside the labels of a node."""
 
 
 def admits(selection: Selection, view: k.Node) -> bool:
@@ -73,10 +80,16 @@ def taints_of(view: k.Node) -> tuple[Taint, ...]:
     return tuple(sorted(set(found)))
 
 
+def soft_taints_of(view: k.Node) -> list[SoftTaint]:
+    """The taints that only ask pods to stay away."""
+    return [(taint.key, taint.value) for taint in view.spec.taints if taint.effect == "PreferNoSchedule"]
+
+
 def facts_of(view: k.Node) -> dict[str, str]:
-    """Labels, name and devices of a node under the keys that selections have for them."""
+    """Labels, name, devices and soft taints of a node under the keys that selections have for them."""
     facts = dict(view.metadata.labels or {})
     facts[NAME] = view.metadata.name
+    facts |= {f"{SOFTLY_TAINTED}{key}={value}": "yes" for key, value in soft_taints_of(view)}
     if kind := kind_of(view):
         facts[KIND] = kind
     with suppress(InputError):  # then nothing is placed there

@@ -13,12 +13,15 @@ from operator import and_, or_
 from typing import NamedTuple
 
 from kant.kube.objects import views as k
-from kant.kube.translate.node_facts import facts_of, lasting, taints_of
+from kant.kube.translate.node_facts import SoftTaint, facts_of, lasting, soft_taints_of, taints_of
 from kant.kube.translate.selectors import Selection, Taint, matches, tolerates
 from kant.model.job import Job
 
 EVERYWHERE = ""
 """The set of pods that select nothing, as long as no node has a taint: they have none."""
+
+NEW_TAINT = "taints"
+"""The change that says that some node is the first with a taint that only asks pods to stay away."""
 
 LEAST_SETS = 64
 """Sets below which none are forgotten."""
@@ -27,7 +30,8 @@ LEAST_SETS = 64
 class SetChange(NamedTuple):
     """What has become of a set. `is_new`: nobody has been told of it. `is_empty`: no node is in it now.
 
-    Of `EVERYWHERE` there is one such change, when the first node has a taint: pods that select nothing need sets.
+    Of `EVERYWHERE` there is one such change, when the first node has a taint: pods that select nothing need sets. Of
+    `NEW_TAINT` there is one whenever pods may prefer something that they did not know of.
     """
 
     name: str
@@ -79,7 +83,8 @@ class NodeSets:
         self._by_name: dict[str, _Set] = {}
         self._spare: list[tuple[str, int]] = []  # names that are free again, each with the nodes last told
         self._changed: dict[_Set, None] = {}
-        self._told_tainted = False
+        self._told_tainted = self._told_soft = False
+        self.soft_taints: dict[SoftTaint, None] = {}  # that nodes have or had, and that only ask pods to stay away
         self._most = LEAST_SETS
 
     # --- nodes ------------------------------------------------------------------------------------------------------
@@ -109,6 +114,10 @@ class NodeSets:
         elif was:
             del self._facts[name], self._taints[name]
         self.tainted = self.tainted or bool(taints)
+        new = [one for one in soft_taints_of(view) if one not in self.soft_taints] if view is not None else ()
+        if new:
+            self.soft_taints |= dict.fromkeys(new)
+            self._told_soft = False
         for one in naming | tolerant:
             had, one.nodes = one.nodes, self._nodes_of(one.selection)
             otherwise = not one.nodes and (one in naming or one.selection.admits(facts, ()))
@@ -221,6 +230,9 @@ class NodeSets:
         """What nobody has been told yet. An empty set whose selections name what changed is among it."""
         found = [SetChange(EVERYWHERE)] if self.tainted and not self._told_tainted else []
         self._told_tainted = self._told_tainted or bool(found)
+        if self.soft_taints and not self._told_soft:
+            found.append(SetChange(NEW_TAINT))
+            self._told_soft = True
         changed, self._changed = self._changed, {}
         for one in changed:
             added, removed = self._names_of(one.nodes & ~one.told), self._names_of(one.told & ~one.nodes)
@@ -267,6 +279,12 @@ class NodeSets:
 def names_in(job: Job) -> set[str]:
     """The sets that a job names, `EVERYWHERE` where some pods of it have none."""
     return {role.node_set or job.node_set for role in job.roles} or {job.node_set}
+
+
+def preferred_in(job: Job) -> set[str]:
+    """The sets of which a job likes the nodes, or avoids them."""
+    each = job.preferences
+    return {name for one in each for name in (*one.avoided, *(liked.node_set for liked in one.nodes))}
 
 
 def _named(selection: Selection) -> set[tuple[str, str | None]]:

@@ -23,6 +23,7 @@ from kant.kube.translate.neighbours import (
     domain_of,
     port_words,
     ports_of,
+    pulls_of,
     rules_of,
     spreads_of,
     wanted_beside,
@@ -32,6 +33,7 @@ from kant.kube.translate.pods import whole_selection
 from kant.kube.translate.resources import GPU_RESOURCES, amount_of, others_of
 from kant.kube.translate.selectors import Selection
 from kant.model.errors import InputError
+from kant.model.preference import LikedPods, LikedSpread
 from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules, TopologySpread
 
 PODS = "pods"
@@ -40,6 +42,12 @@ PODS = "pods"
 NO_LIMIT = 1 << 30
 LEAST = 512
 """Classes up to which a book is never overgrown."""
+
+REQUIRED_WEIGHT = 1
+"""What required affinity of a pod that is there counts for pods that come: hardPodAffinityWeight of kube-scheduler."""
+
+PULLING = "pulling "
+"""Before the names of classes that prefer others."""
 
 LABEL, CARRIERS, LIVING, ELIGIBLE = "label ", "carriers ", "living ", "eligible "
 """Before the names of topologies that are labels, of classes that carry a rule, of those without pods that are ending,
@@ -101,17 +109,23 @@ class RuleBook:
         self.topologies: dict[str, Eligible] = {}  # those that no event has named have no domains
         self._classes = _Classes()
         self._kept_away = _Classes()  # by the name of the class that carries a rule: the pods that it is about
+        self._pulled = _Classes()  # by the name of the class that prefers a rule: the pods that it is about
+        self._weights: dict[str, int] = {}  # of these classes
         self._new: dict[Rule, None] = {}
         self._most = LEAST
 
     @property
     def is_overgrown(self) -> bool:
         """Whether it pays to begin another one, of the pods that there are: nothing is forgotten here."""
-        return len(self._classes.names) + len(self._kept_away.names) > self._most
+        return self._size > self._most
 
     def begun(self) -> None:
         """All pods there are have been noted."""
-        self._new, self._most = {}, max(LEAST, 4 * (len(self._classes.names) + len(self._kept_away.names)))
+        self._new, self._most = {}, max(LEAST, 4 * self._size)
+
+    @property
+    def _size(self) -> int:
+        return len(self._classes.names) + len(self._kept_away.names) + len(self._pulled.names)
 
     def take_new(self) -> list[Rule]:
         """The rules that were not known when somebody asked last: pods that they are about count otherwise now."""
@@ -123,6 +137,7 @@ class RuleBook:
         self.note(pod)
         near = [PodAffinity(self._class(rule), self._label(rule.key)) for rule in wanted_beside(pod)]
         even = [self._spread(one, whole_selection(pod)) for one in spreads_of(pod)]
+        self.evenly(pod)  # it may count in what it would have spread
         return PodRules(
             self.classes(pod),
             tuple(dict.fromkeys(self._anti_affinity(pod))),
@@ -145,12 +160,35 @@ class RuleBook:
                 self._kept_away.add(name, PodClass(rule))
                 self._class(rule)
                 self._label(rule.key)
+        for rule, weight in _pulls(pod) if pod.spec.affinity is not None else ():
+            name = pulling(rule, weight)
+            if name not in self._pulled.names:
+                self._new[rule] = None
+                self._pulled.add(name, PodClass(rule))
+                self._weights[name] = weight
+                self._class(rule)
+                self._label(rule.key)
+
+    def pulls(self, pod: k.Pod) -> tuple[LikedPods, ...]:
+        """The pods that a pod likes or avoids beside it, and those that like or avoid it."""
+        self.note(pod)
+        own = pulls_of(pod) if pod.spec.affinity is not None else ()
+        found = [LikedPods(self._class(rule), weight, topology_of(rule.key)) for rule, weight in own]
+        found += [LikedPods(name, self._weights[name], topology_of(one.rule.key)) for name, one in self._pulled.of(pod)]
+        return tuple(sorted(found, key=lambda one: (one.pod_class, one.topology, one.weight)))
+
+    def evenly(self, pod: k.Pod) -> tuple[LikedSpread, ...]:
+        """What a pod would have spread evenly. Raises InputError."""
+        asked = spreads_of(pod, must=False) if pod.spec.topology_spread_constraints else ()
+        even = [self._spread(one, whole_selection(pod)) for one in asked]
+        return tuple(LikedSpread(one.pod_class, one.topology, one.max_skew) for one in even)
 
     def classes(self, pod: k.Pod) -> tuple[str, ...]:
         """The classes that a pod counts in, in order."""
         found = {name for name, _ in self._classes.of(pod)} | {*ports_of(pod.spec)}
         if pod.spec.affinity is not None:
             found.update(carriers_of(rule) for rule in rules_of(pod) if rule.selector)
+            found.update(pulling(rule, weight) for rule, weight in _pulls(pod))
         return tuple(sorted(found))
 
     def _anti_affinity(self, pod: k.Pod) -> Iterator[PodAntiAffinity]:
@@ -249,6 +287,17 @@ def named_topology(name: str) -> str:
 def carriers_of(rule: Rule) -> str:
     """The class of the pods that carry a rule of anti-affinity."""
     return f"{CARRIERS}{rule.key} {PodClass(rule).name}"
+
+
+def pulling(rule: Rule, weight: int) -> str:
+    """The class of the pods that prefer others so much by a rule."""
+    return f"{PULLING}{weight} {rule.key} {PodClass(rule).name}"
+
+
+def _pulls(pod: k.Pod) -> list[tuple[Rule, int]]:
+    """What a pod that is there prefers of those that come; whom it requires beside it, as kube-scheduler has it."""
+    asked = [(rule, weight) for rule, weight in pulls_of(pod) if rule.selector]
+    return list(dict.fromkeys([*asked, *((rule, REQUIRED_WEIGHT) for rule in wanted_beside(pod) if rule.selector)]))
 
 
 def _names_one(one: k.Requirement) -> bool:

@@ -17,11 +17,13 @@ from kant.kube.translate.neighbours import wanted_beside
 from kant.kube.translate.node_sets import EVERYWHERE
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.orders import ordered, priority_of
+from kant.kube.translate.preferences import Preferring, no_preferences
 from kant.kube.translate.resources import GPU_RESOURCES, requests_of
 from kant.kube.translate.selectors import Selection, check_neighbours, selection_of
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
 from kant.model.errors import InputError
 from kant.model.job import LEVELS, Demand, Job, Level, PodGroup, Role
+from kant.model.preference import Preferences
 from kant.model.rules import PodRules
 
 _DIGITS = re.compile(r"([0-9]+)")
@@ -75,6 +77,7 @@ class Setting(NamedTuple):
     storage: Storage = NO_STORAGE
     filters: Filters = no_filters
     demand: Demands = whole_gpus
+    preferences: Preferring = no_preferences
     rules: Rules = no_rules
 
 
@@ -92,11 +95,12 @@ class _Read(NamedTuple):
     role: Role
     rules: PodRules
     annotations: Annotations
+    preferences: Preferences
 
     @property
-    def kind(self) -> tuple[Demand, Role, PodRules]:
+    def kind(self) -> tuple[Demand, Role, PodRules, Preferences]:
         """Equal for pods that nothing tells apart: they are one group of the job."""
-        return self.demand, self.role, self.rules
+        return self.demand, self.role, self.rules, self.preferences
 
 
 def about(pod: k.Pod) -> str:
@@ -155,7 +159,7 @@ def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
 
 
 def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None) -> GangJob:
-    groups: dict[tuple[Demand, Role, PodRules], list[str]] = {}
+    groups: dict[tuple[Demand, Role, PodRules, Preferences], list[str]] = {}
     read = [_read(pod, setting, spec) for pod in pods]
     first, one = pods[0], read[0]
     for pod, other in zip(pods, read, strict=True):
@@ -165,7 +169,8 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
                 raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
     annotations = one.annotations
     within = _together(pods, setting.levels, annotations)
-    roles, rules = tuple(role for _, role, _ in groups), tuple(own for _, _, own in groups)
+    roles, rules = tuple(role for _, role, _, _ in groups), tuple(own for _, _, own, _ in groups)
+    likes = tuple(own for _, _, _, own in groups)
     alike = roles[0] if len(set(roles)) == 1 else Role()
     own = max(priority_of(pod, about(pod)) for pod in pods)
     named = spec.priority if spec is not None and not any(ordered(pod)[1] for pod in pods) else None
@@ -173,7 +178,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         id=name,
         submit=min(moment(pod, setting.epoch) for pod in pods),
         groups=tuple(
-            PodGroup(len(own), demand, annotations.cut, annotations.segment) for (demand, _, _), own in groups.items()
+            PodGroup(len(own), demand, annotations.cut, annotations.segment) for (demand, *_), own in groups.items()
         ),
         queue=annotations.queue,
         user=first.metadata.namespace,
@@ -191,6 +196,7 @@ def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | 
         checkpoint=annotations.checkpoint,
         preempts=(spec is None or spec.preempts) and all(pod.spec.preemption_policy != "Never" for pod in pods),
         roles=roles if len(set(roles)) > 1 else (),
+        preferences=likes if any(own != Preferences() for own in likes) else (),
         rules=() if set(rules) == {PodRules()} else rules,
     )
     return GangJob(job, tuple(pod for own in groups.values() for pod in own))
@@ -210,6 +216,7 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
         Role((product,) if product else (), node_set=setting.node_sets(select)),
         setting.rules(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
+        setting.preferences(pod),
     )
 
 

@@ -69,13 +69,14 @@ def selection_of(
 
 def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
     """The terms of which a node has to meet one. Raises InputError."""
-    terms = tuple(_term(term, where) for term in required.node_selector_terms)
+    terms = tuple(checked_term(term, where) for term in required.node_selector_terms)
     if not terms:
         raise InputError(where, "at least one of nodeSelectorTerms")
     return terms
 
 
-def _term(term: k.SelectorTerm, where: str) -> Term:
+def checked_term(term: k.SelectorTerm, where: str) -> Term:
+    """What a term demands of a node. Raises InputError."""
     for field in term.match_fields:
         if field.key != NAME or field.operator not in ("In", "NotIn"):
             raise InputError(f"{where}.matchFields", f"{NAME} In or NotIn", f"{field.key} {field.operator}")
