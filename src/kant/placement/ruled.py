@@ -49,6 +49,8 @@ class Greedy(Protocol):
 
     def may_fit(self) -> bool: ...
 
+    def missing(self) -> int | None: ...
+
 
 class RuledPlacement:
     """Places jobs of one shape where the rules among pods let them."""

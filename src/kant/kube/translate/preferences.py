@@ -14,8 +14,8 @@ from kant.model.preference import LikedNodes, Preferences
 
 ANY_TAINT = (k.Toleration(operator="Exists"),)
 
-Sets = Callable[[Iterable[Selection]], str]
-"""The set of the nodes on which pods with these selections may stand."""
+Sets = Callable[[Selection], str]
+"""The set of the nodes on which pods with this selection may stand."""
 
 Preferring = Callable[[k.Pod], Preferences]
 """What a pod prefers of its node. Raises InputError."""
@@ -37,11 +37,11 @@ def preferences_of(pod: k.Pod, taints: Iterable[SoftTaint], node_sets: Sets, whe
     for one in asked.preferred_during_scheduling_ignored_during_execution if asked is not None else ():
         term = checked_term(one.preference, f"{where}.affinity.nodeAffinity")
         if one.weight and term.requirements:  # an empty one says nothing
-            name = node_sets([Selection(term.requirements, None, ANY_TAINT)])
+            name = node_sets(Selection(term.requirements, None, ANY_TAINT))
             liked[name] = liked.get(name, 0) + one.weight
     return Preferences(
         tuple(LikedNodes(name, weight) for name, weight in liked.items()),
-        tuple(node_sets([_nodes_with(taint)]) for taint in taints if not _stands(pod, taint)),
+        tuple(node_sets(_nodes_with(taint)) for taint in taints if not _stands(pod, taint)),
     )
 
 
