@@ -133,7 +133,7 @@ class Preferring:
         self.snapshot, self.weights, self.seed, self.scores = snapshot, weights, seed, scores
 
     def groups(self, shape: Shape, policy: NodePolicy) -> list[PreferringGroup] | None:
-        """The groups of a shape; None where it prefers nothing, or the profile does not heed it."""
+        """The groups of a shape; None where it prefers nothing, or the profile does not use it."""
         if not shape.ask.preferences or not any(self.weights.rows[2:]):
             return None
         chosen = (policy.policy_for(i, len(shape.parts), pods)[0] for i, (pods, _) in enumerate(shape.parts))
