@@ -12,6 +12,7 @@ from kant.cluster.journal import Header, Journal, read_lines
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import fact_sentence
 from kant.insight.find_facts import find_facts
+from kant.insight.find_suggestions import ends
 from kant.model.event import JobRuled, NodesJoined, NodesLeft, PodsCounted, TopologyChanged
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import GROUP, NODE, PODS, WIDTH
@@ -335,3 +336,16 @@ def test_an_elastic_gang_grows_by_its_rules() -> None:
     harness.now += 10_000 * SECOND
     harness.cycle()
     assert nodes_of(harness, "gang") == ["n0", "n1", "n2", "n3"]
+
+
+def test_an_answer_before_any_cycle_reads_the_nodes_with_their_new_columns() -> None:
+    """A first class widens the rows of nodes, and an answer then looks at these and not at those of the scheduler."""
+    harness = harness_of(nodes=2, gpus=4)
+    harness.submit(make_job("runs", 4))
+    harness.cycle()
+    harness.submit(make_job("waits", 4, 2, rules=(APART,)))
+    diagnosis = Diagnosis(harness.scheduler)
+    assert diagnosis.placer is harness.scheduler.placer
+    assert diagnosis.placer.trial.table.shape == harness.state.table.shape
+    (found,) = ends(diagnosis, harness.state.rows["waits"], harness.state.shape_of(harness.state.rows["waits"]))
+    assert found.jobs == ("runs",)

@@ -40,8 +40,8 @@ class Diagnosis:
         self.state = scheduler.state
         self.now = self.state.now if now is None else max(now, self.state.now)
         self.profile = scheduler.profile
+        self.cycle = scheduler.begin(self.now)  # which makes the placer anew where nodes have other rows
         self.placer = scheduler.placer
-        self.cycle = scheduler.begin(self.now)
         self.cycle.evictor = None  # nobody is evicted for an answer
         self.admission = self.cycle.admission
         self.uses_quotas = self.profile.discipline.quotas
