@@ -114,8 +114,8 @@ class Watched(Cluster):
             assert record.jobs.table[row, 7] == state.jobs[own, c.J_STATUS]
         assert record.jobs.used <= len(state.live) + 2 * record.most[0] + 1
         assert record.recorder.used <= record.recorder.most + 1
-        assert len(record.telling._told) <= record.jobs.used
-        assert all(len(told) <= KEPT for told in record.telling._told.values())
+        assert len(record.telling._sentences) <= record.jobs.used
+        assert all(len(told) <= KEPT for told in record.telling._sentences.values())
 
 
 TestWatched = Watched.TestCase

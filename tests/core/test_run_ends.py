@@ -82,7 +82,7 @@ def drawn_faults(draw: np.random.Generator, nodes: int) -> list[NodeHealth]:
 def booked(node: int, devices: int, start: int, end: int) -> GpusBooked:
     """All GPUs of a node, from `start` to `end`."""
     row = np.zeros((1, WIDTH), dtype=np.int64)
-    row[0, :] = node, 1, (1 << devices) - 1, GPU, 0, 0, 1, 0
+    row[0, :7] = node, 1, (1 << devices) - 1, GPU, 0, 0, 1
     return GpusBooked(0, f"booking{node}", start, end, row)
 
 

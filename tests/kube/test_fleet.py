@@ -126,9 +126,9 @@ def test_a_node_event_translates_that_node_alone_and_no_pod_that_runs() -> None:
     assert len(leader.turn()) == 50
     read: list[str] = []
     job, node = leader.translation._job, leader.translation.node
-    leader.translation._job = lambda ref, pods, filters: (  # type: ignore[method-assign]
+    leader.translation._job = lambda ref, pods, filters, rules: (  # type: ignore[method-assign]
         read.extend(pod.metadata.name for pod in pods),
-        job(ref, pods, filters),
+        job(ref, pods, filters, rules),
     )[1]
     leader.translation.node = lambda view, now: (  # type: ignore[method-assign]
         read.append(view.metadata.name),

@@ -38,7 +38,8 @@ def _rows(kant: Up, *options: str) -> list[dict[str, Any]]:
     return list(verb("jobs", *options, "--json", "--home", kant.home).json()["jobs"])
 
 
-def test_a_list_says_where_a_job_runs_and_what_is_left_of_its_limit(kant: Up) -> None:
+def test_a_list_says_where_a_job_runs_and_what_is_left_of_its_limit(kant: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
     (row,) = _rows(kant, "--state", "running")
     (node,) = row["nodes"]
     assert row["nodes"] == kant.client.get(kant.client.job(str(row["id"])))["place"]

@@ -72,7 +72,7 @@ def test_a_profile_that_heeds_no_quotas_is_refused_with_queues(tmp_path: Path) -
     queues = tmp_path / "queues.toml"
     queues.write_text(TEAM.format(gpus=2))
     plain = next(p for p in map(builtin_profile, builtin_texts()) if not p.discipline.quotas)
-    with pytest.raises(InputError, match="one that heeds the quotas of queues"):
+    with pytest.raises(InputError, match="one that honours the quotas of queues"):
         serve(
             DaemonOptions(
                 home=tmp_path / "home", profile=plain, cluster=read_cluster("1x1"), queue_config=read_tenants(queues)
