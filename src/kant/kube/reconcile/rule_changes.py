@@ -81,7 +81,10 @@ class RuleChanges:
     def _likes_others(self, workload: Workload) -> bool:
         """Whether a pod that waits likes other pods beside it than its job says, or is liked by others."""
         state = self.core.state
-        said = state.live[state.rows[workload.job]].preferences or (Preferences(),) * len(workload.kinds)
+        job = state.live.get(state.rows[workload.job])
+        if job is None:  # it is over, and the workload has not been told yet
+            return False
+        said = job.preferences or (Preferences(),) * len(workload.kinds)
         pulls = self.translation.rule_book.pulls
         return any(pulls(one.pod) != said[one.group].pods for one in workload.members if one.group < len(said))
 
