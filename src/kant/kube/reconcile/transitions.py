@@ -26,7 +26,7 @@ from kant.live.core import Core
 from kant.live.sentences import public_id
 from kant.model.event import JobCancelled, JobFinished, JobRefused, JobStarted, JobSubmitted
 from kant.model.job import Job
-from kant.model.placement import Allocation
+from kant.model.placement import COUNTED, Allocation
 
 
 class Transitions:
@@ -330,6 +330,6 @@ class Transitions:
 
 def _without(allocation: Allocation, held: Allocation) -> Allocation:
     left = allocation.tolist()
-    for piece in held.tolist():
-        left.remove(piece)
+    for piece in held[:, :COUNTED].tolist():  # what the pods count as stands in those of the core alone
+        left.remove(next(one for one in left if one[:COUNTED] == piece))
     return table_of(left)
