@@ -13,9 +13,10 @@ from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import fact_sentence
 from kant.insight.find_facts import find_facts
 from kant.insight.find_suggestions import ends
+from kant.insight.start_explanation import explain_start
 from kant.model.event import JobRuled, NodesJoined, NodesLeft, PodsCounted, TopologyChanged
 from kant.model.node import ClusterSpec, Node
-from kant.model.placement import GROUP, NODE, PODS, WIDTH
+from kant.model.placement import COUNTED, GROUP, NODE, PODS, WIDTH
 from kant.model.rules import PodAffinity, PodAntiAffinity, PodRules, TopologySpread
 from kant.model.units import SECOND
 from kant.queueing.preemption.policy import Preemption
@@ -349,3 +350,15 @@ def test_an_answer_before_any_cycle_reads_the_nodes_with_their_new_columns() -> 
     assert diagnosis.placer.trial.table.shape == harness.state.table.shape
     (found,) = ends(diagnosis, harness.state.rows["waits"], harness.state.shape_of(harness.state.rows["waits"]))
     assert found.jobs == ("runs",)
+
+
+def test_a_start_is_explained_by_the_place_that_a_journal_says() -> None:
+    """What pods count as is in no journal, and makes no other place of it."""
+    harness = harness_of(nodes=2)
+    harness.submit(make_job("j", rules=(APART,)))
+    place = harness.scheduler.cycle(harness.state.now).decisions[0].allocation  # type: ignore[union-attr]
+    assert place[0, COUNTED] > 0
+    said = place.copy()
+    said[:, COUNTED] = 0
+    fresh = Scheduler(harness.state, builtin_profile("kant"))
+    assert explain_start(fresh, "j", harness.state.now, said).agrees

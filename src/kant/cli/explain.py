@@ -62,11 +62,12 @@ def explain(
 def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
     """Whether the proposal is carried out with this place again."""
     from kant.model.decision import Start
+    from kant.model.placement import COUNTED
     from kant.scheduler.proposals import carry_out_proposal
 
     plan = carry_out_proposal(scheduler, decided.time)
     starts = [one.allocation for one in plan.decisions if isinstance(one, Start) and one.job == decided.job]
-    return [place.tolist() for place in starts] == [decided.place.tolist()]
+    return [place[:, :COUNTED].tolist() for place in starts] == [decided.place[:, :COUNTED].tolist()]
 
 
 def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]]:

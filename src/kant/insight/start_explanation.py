@@ -18,7 +18,7 @@ from kant.insight.domain_choice import domain_choice
 from kant.insight.start_plan import StartPlan
 from kant.model.decision import NeverFits, NoFit, Preempt, Start
 from kant.model.job import LEVELS
-from kant.model.placement import NODE, Allocation
+from kant.model.placement import COUNTED, NODE, Allocation
 from kant.placement.calendar.calendar import Calendar
 from kant.placement.cost.slowdown import COLUMNS, T_LEAVES, T_NODES, Slowdowns
 from kant.placement.cost.wait_or_place import Choice
@@ -145,8 +145,8 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
     cycle.placer = tracing = TracingPlacer(scheduler.placer, row)
     run_cycle(cycle, profile, scheduler.limits, scheduler.growth)
     starts = {decision.job: decision for decision in cycle.plan.decisions if isinstance(decision, Start)}
-    agrees = job in starts and np.array_equal(starts[job].allocation, place)
-    chosen = tracing.seen if tracing.seen is not None and np.array_equal(tracing.seen[2], place) else None
+    agrees = job in starts and _is_same(starts[job].allocation, place)
+    chosen = tracing.seen if tracing.seen is not None and _is_same(tracing.seen[2], place) else None
     before = chosen[0] if chosen is not None else state.table
     policy, seed = scheduler.placer.policy_of(shape), scheduler.placer.seed
     wishes = policy.spreads or bool(shape.cuts) or shape.has_affinity
@@ -161,6 +161,11 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
         within=LEVELS[shape.level] if shape.level >= 0 else "", required=shape.required,
         stopped=tuple(d.job for d in cycle.plan.decisions if isinstance(d, Preempt) and d.by == job) if agrees else (),
     )  # fmt: skip
+
+
+def _is_same(place: Allocation, said: Allocation) -> bool:
+    """Whether two places are the same; what their pods count as is in no journal."""
+    return np.array_equal(place[:, :COUNTED], said[:, :COUNTED])
 
 
 def _at_its_size(state: ClusterState, shape: Shape, place: Allocation) -> Shape:
