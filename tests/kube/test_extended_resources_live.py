@@ -127,7 +127,7 @@ def test_a_resource_that_a_class_serves_comes_from_device_plugins_and_from_claim
                 devices.append(result["device"])
             assert sorted(devices) == [f"card-{at}" for at in range(3)]
             await api.create(asking("late", {CARD: 1}))
-            await until(api, lambda pods: says(pods, "late", f"claims ask for ({CARD}) are taken"))
+            await until(api, lambda pods: says(pods, "late", f"no node that would do has 1 of {CARD} left"))
             left = sorted(claims)[0]
             await gone(api, left)
             pods = await until(api, lambda pods: "late" in bound(pods))

@@ -47,7 +47,7 @@ class NodeFilters:
         self.chosen_volumes = ChosenVolumes(self.promises)
         self.csi_volumes = CsiVolumes(self.promises)
         self.failing: dict[str, frozenset[str]] = {}
-        self.pods: dict[str, Pod] = {}  # one for each filter in use
+        self.pods: dict[str, dict[str, Pod]] = {}  # those that have asked for each filter, by uid, in that order
         self.apart: set[str] = set()
         self._clean: set[str] = set()  # filters that no node failed when they were looked at
         self._failed: set[str] = set()  # and those that some did
@@ -70,9 +70,10 @@ class NodeFilters:
         self.pods, self._clean, self.failing = {}, set(), {}
         for pod in waiting:
             for name in self._names(pod):
-                self.pods.setdefault(name, pod)
-        for node in self.mirror.nodes if self.pods else ():
-            names = frozenset(name for name, pod in self.pods.items() if self._fails(name, node, pod))
+                self.pods.setdefault(name, {})[pod.metadata.uid] = pod
+        first = {name: next(iter(pods.values())) for name, pods in self.pods.items()}
+        for node in self.mirror.nodes if first else ():
+            names = frozenset(name for name, pod in first.items() if self._fails(name, node, pod))
             if names:
                 self.failing[node] = names
         told = {name for names in self.failing.values() for name in names}
@@ -85,13 +86,13 @@ class NodeFilters:
         """The filters that some node fails for a pod: its own must fail none of them."""
         names = self._names(pod)
         for name in names:
+            self.pods.setdefault(name, {})[pod.metadata.uid] = pod
             if name not in self._clean and name not in self._failed:  # nobody has asked for this before
                 self._look(name, pod)
         return tuple(Requirement(name, "DoesNotExist") for name in names if name in self._failed)
 
     def _look(self, name: str, pod: Pod) -> None:
         """Find out which nodes fail a filter."""
-        self.pods[name] = pod
         found = [node for node in self.mirror.nodes if self._fails(name, node, pod)]
         (self._failed if found else self._clean).add(name)
         for node in found:
@@ -186,8 +187,19 @@ class NodeFilters:
 
     def improved(self, nodes: Iterable[str]) -> bool:
         """Whether one of these nodes fails a filter no more."""
-        seen = [node for node in nodes if node in self.failing]
-        return any(not self._fails(name, node, self.pods[name]) for node in seen for name in self.failing[node])
+        seen = [(node, name) for node in nodes for name in self.failing.get(node, ())]
+        waiting = {name: pod for name in {name for _, name in seen} if (pod := self._waiting(name)) is not None}
+        return any(not self._fails(name, node, waiting[name]) for node, name in seen if name in waiting)
+
+    def _waiting(self, name: str) -> Pod | None:
+        """A pod that has asked for a filter and waits; None where none does. One that has its place holds devices."""
+        asked = self.pods[name]
+        while asked:
+            pod = self.mirror.pods.get(uid := next(iter(asked)))
+            if pod is not None and not pod.spec.node_name:
+                return pod
+            del asked[uid]
+        return None
 
     # --- whether pods may have their places -----------------------------------------------------------------------
 
