@@ -52,11 +52,10 @@ ALL = {
     "kant.cli.output", "kant.cli.place", "kant.cli.places", "kant.cli.quick", "kant.model", "kant.model.errors",
     "kant.model.job_request", "kant.model.units", "kant.service", "kant.service.client", "kant.service.socket_http",
 }  # fmt: skip
-SHOWN = {"kant.cli.plain", "kant.cli.show_everyday"}
 LOADED = {
     ("submit", "--gpus", "1", "--", "true"): ALL | {"kant.cli.scripts"},
-    ("jobs",): ALL | SHOWN,
-    ("why", "1"): ALL | SHOWN | {"kant.insight", "kant.insight.track_record"},
+    ("jobs",): ALL | {"kant.cli.plain", "kant.cli.job_table"},
+    ("why", "1"): ALL | {"kant.cli.plain", "kant.cli.show_everyday", "kant.insight", "kant.insight.track_record"},
 }
 SLOW = {"argparse", "asyncio", "ctypes", "dataclasses", "datetime", "email", "http", "inspect", "logging", "ssl"}
 """Modules of the standard library that take as long to load as such a verb to run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import Any
 
 from kant.cli.place import LIVE
@@ -99,6 +98,8 @@ def _exit(row: Row) -> str:
 
 
 def _clock(micros: int) -> str:
+    from datetime import datetime  # takes longer to load than the list to be printed
+
     return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
 
 
