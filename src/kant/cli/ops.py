@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.ops_options import Where
+from kant.cli.ops_runbooks import runbooks_app
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kant.ops.desk import Desk
 
 ops_app = App(name="ops", help="Plan a change of a cluster, see its effects, apply it, undo it.")
+ops_app.command(runbooks_app)
 HERE = Where()
 REFUSED = 1
 Several = list[str] | None
@@ -88,7 +90,7 @@ def apply(
 
     def agreed() -> str:
         question = own.question(plan_id)
-        return own.who.user if question and (yes or _asked(question)) else ""
+        return own.who.user if question and (yes or asked(question)) else ""
 
     return _carried_out(lambda: own.apply(plan_id, reason, agreed()), json)
 
@@ -164,7 +166,7 @@ def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
     return Reply(found, lambda: show_transaction(found)).print(json)
 
 
-def _asked(question: str) -> bool:
+def asked(question: str) -> bool:
     """Ask whoever sits here; nobody does where standard input is no terminal."""
     import sys
 

@@ -1,7 +1,7 @@
 """Replay: a task is done by its runbook as far as that goes; wherever it says nothing, the model is asked.
 
-What must hold is looked at anew before every step. Where somebody else has changed something, and nothing was applied
-yet, the task begins again: its looks are made anew, and the runbook has a branch for what is now or has none.
+What must hold is looked at anew before every step. Where somebody else has changed what the task is about, and nothing
+was applied yet, the task begins again: its looks are made anew, and the runbook has a branch for what is now or none.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from kant.ops.memory.traces import (
     Tools,
     Trace,
     facts_of,
-    names_in,
     read_traces,
+    scope_of,
     write_trace,
 )
 
 Model = Callable[[Trace], Call | None]
 """Chooses the next call of a task, or None where there is nobody to choose. Its calls are what replay saves."""
+NOT_ITS_FAULT = ("stale", "person", "rate", "budget")
+"""Refusals that say nothing about the step that was refused."""
 MOST_STEPS = 50
 MOST_TIMES = 3
 """How often a task begins again at the most."""
@@ -71,7 +73,7 @@ class Run:
             return False
         view = self.tools.view()
         before = trace.steps[-1] if trace.steps else None
-        changed = before is not None and before.call.tool not in ACTS and before.version != view.version
+        changed = before is not None and before.call.tool not in ACTS and before.scope != scope_of(view, trace.names())
         if (changed or trace.last.get("refused") == "stale") and not self.acted and self.times < MOST_TIMES:
             self.before += trace.steps
             self._begin(None)
@@ -91,9 +93,8 @@ class Run:
             self.asked += 1
         if call.tool == "submit":
             call = Call(call.tool, {"key": f"{trace.id}-{len(trace.steps)}"} | call.args)
-        names = [str(value) for value in trace.slots.values()]
-        names += [name for each in (*(s.call for s in trace.steps), call) for name in names_in(each.args)]
-        own = Step(call, facts_of(view, names), None, view.version, "runbook" if by_book else "model")
+        names = trace.names(call)
+        own = Step(call, facts_of(view, names), None, scope_of(view, names), "runbook" if by_book else "model")
         trace.steps.append(own)
         self._write()
         self._call(own)
@@ -125,7 +126,7 @@ class Run:
         self.acted = self.acted or (step.call.tool in ACTS and not answer.get("refused"))
         if self.at is not None:
             self.path.append(self.at)
-            if step.by == "runbook" and refused and refused != "stale":
+            if step.by == "runbook" and refused and refused not in NOT_ITS_FAULT:
                 self.books.doubt(self.trace, self.at, f"it was refused: {refused}")
 
     def run(self) -> Run:

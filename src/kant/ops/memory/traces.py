@@ -6,8 +6,9 @@ no answer is made again.
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -37,13 +38,13 @@ class Call(Struct, frozen=True):
 class Step(Struct, omit_defaults=True):
     """A call of a task, the facts before it of what is named by then, and its answer (None: it is not known).
 
-    `version` is that of the state before it. `by` says who chose it: the model, or a runbook.
+    `scope` is a digest of all that the task was about before it. `by` says who chose it: the model, or a runbook.
     """
 
     call: Call
     facts: dict[str, str] = field(default_factory=dict)
     answer: Answer | None = None
-    version: str = ""
+    scope: str = ""
     by: Literal["model", "runbook"] = "model"
 
 
@@ -58,6 +59,11 @@ class Trace(Struct):
     @property
     def ended(self) -> bool:
         return bool(self.steps) and self.steps[-1].call.tool == DONE and self.steps[-1].answer is not None
+
+    def names(self, call: Call | None = None) -> list[str]:
+        """What its words and its calls name, and this call."""
+        calls = [step.call for step in self.steps] + ([call] if call is not None else [])
+        return [*map(str, self.slots.values()), *(name for each in calls for name in names_in(each.args))]
 
     @property
     def last(self) -> Answer:
@@ -78,10 +84,10 @@ class Tools(Protocol):
 
 
 class DeskTools:
-    """The tools of `kant mcp`, on a desk of this process."""
+    """The tools of `kant mcp`, on a desk of this process. `agreed` asks a person, and gives the name of who agrees."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
+    def __init__(self, desk: Desk, agreed: Callable[[str], str] = lambda question: "") -> None:
+        self.desk, self.agreed = desk, agreed
 
     def view(self) -> View:
         with self.desk.alone():
@@ -91,11 +97,14 @@ class DeskTools:
         if call.tool == DONE:
             return {}
         act = getattr(self.desk, call.tool) if call.tool in (*ACTS, "plan") else None
+        args = call.args
         if act is None and call.tool not in LOOKS:
             return {"refused": "input", "sentence": f"there is no tool {one_line(call.tool, 100)}"}
         try:
+            if call.tool == "apply" and (question := self.desk.question(str(args.get("plan_id", "")))):
+                args = args | {"approved": self.agreed(question)}
             with self.desk.audit.locked():
-                found: Answer = act(**call.args) if act else getattr(look, call.tool)(self.desk, **call.args)
+                found: Answer = act(**args) if act else getattr(look, call.tool)(self.desk, **args)
                 return found
         except RefusalError as error:
             return {"refused": error.code, "sentence": one_line(str(error))}
@@ -154,6 +163,22 @@ def fact_of(view: View, name: str) -> str:
 def facts_of(view: View, names: Iterator[str] | list[str]) -> dict[str, str]:
     """The facts of those names that are things of this view, or were (`names` may have any text)."""
     return {name: fact_of(view, name) for name in dict.fromkeys(names) if kind_in(view, name)}
+
+
+def about(view: View, names: list[str]) -> dict[str, str]:
+    """What a plan would rest on of these things, and of what hangs on them: who is on a node, or in a queue."""
+    named = set(names)
+    keys = {f"{kind} {name}" for kind in ("job", "node", "reservation") for name in named}
+    for job in view.jobs.values():
+        if named & {job.id, job.queue, job.user, *job.nodes}:
+            keys |= {f"job {job.id}", *(f"node {node}" for node in job.nodes if job.id in named)}
+    return {k: v for k, v in view.facts().items() if k in keys or (k.startswith("queue ") and k.split()[1] in named)}
+
+
+def scope_of(view: View, names: list[str]) -> str:
+    """A digest of what is about these things: two moments have the same where nothing of that has changed."""
+    text = msgspec.json.encode(sorted(about(view, names).items()))
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
 
 
 def outcome(answer: Answer, named: set[str]) -> str:
