@@ -59,13 +59,14 @@ def world_of(seed: int) -> SimulatedWorld:
     return world
 
 
-def task_of(kind: str, seed: int, view: View) -> Task:
-    """A task of a kind, about what is in a view."""
+def task_of(kind: str, seed: int, view: View, power: bool = False) -> Task:
+    """A task of a kind, about what is in a view; with `power` the first nodes are named far more often."""
     rng = random.Random(f"task {seed}")
     waiting = [job.id for job in view.jobs.values() if not job.runs]
     job = rng.choice(waiting if waiting and kind in ("why", "priority") else sorted(view.jobs))
+    (node,) = rng.choices(range(6), [1 / (n + 1) if power else 1 for n in range(6)])
     names: dict[str, Any] = {
-        "node": f"node-{rng.randrange(6):05}", "job": job, "queue": rng.choice([each.queue for each in view.queues]),
+        "node": f"node-{node:05}", "job": job, "queue": rng.choice([each.queue for each in view.queues]),
         "user": view.jobs[job].user, "number": rng.choice((2, 4, 8)), "name": f"course-{rng.randint(10, 99)}",
         "time": f"{rng.randint(1, 4)}h", "priority": rng.randint(10, 90),
     }  # fmt: skip

@@ -132,6 +132,20 @@ def audit(
 
 
 @ops_app.command
+def habits(
+    *about: Annotated[str, Parameter(help="What is asked, such as: limits of ana. Default: of everybody.")],
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Tell what the record says of users: how honest their time limits are, what they usually ask for."""
+    from kant.cli.ops_show import show_habits
+    from kant.ops.look import habits as asked_for
+
+    found = asked_for(_desk(where), " ".join(about) or "jobs")
+    return Reply(found, lambda: show_habits(found["habits"])).print(json)
+
+
+@ops_app.command
 def step(
     duration: Annotated[str, Parameter(help="For how long, such as 2h.")],
     /,

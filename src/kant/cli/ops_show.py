@@ -83,6 +83,14 @@ def show_audit(rows: list[dict[str, Any]]) -> None:
     console.print(table)
 
 
+def show_habits(rows: list[dict[str, Any]]) -> None:
+    """Facts about users, one a line."""
+    for row in rows:
+        _line(row["sentence"])
+    if not rows:
+        _line("no job that is over says anything about that")
+
+
 def show_runbooks(rows: list[dict[str, Any]]) -> None:
     """Runbooks, one a line."""
     table = Table()

@@ -185,6 +185,9 @@ def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
     async def events(since_us: Annotated[int, Field(ge=0)] = 0, cursor: Cursor = "") -> Answer:
         return await asks(lambda desk: look.events(desk, since_us, cursor))
 
+    async def habits(about: Annotated[str, Field(max_length=200)], cursor: Cursor = "") -> Answer:
+        return await asks(lambda desk: look.habits(desk, about, cursor))
+
     async def why(job: JobId) -> Answer:
         return await asks(lambda desk: look.why(desk, job))
 
@@ -200,7 +203,7 @@ def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
     async def audit(cursor: Cursor = "") -> Answer:
         return await asks(lambda desk: look.audit(desk, cursor))
 
-    for tool in (whoami, jobs, job, queues, nodes, usage, events, why, eta, explain, log, audit):
+    for tool in (whoami, jobs, job, queues, nodes, usage, events, habits, why, eta, explain, log, audit):
         server.add_tool(tool, description=getattr(look, tool.__name__).__doc__, annotations=LOOKS)
 
 

@@ -72,8 +72,7 @@ class Run:
             self.stopped = self.stopped or ("" if trace.ended else f"it is not over after {MOST_STEPS} calls")
             return False
         view = self.tools.view()
-        before = trace.steps[-1] if trace.steps else None
-        changed = before is not None and before.call.tool not in ACTS and before.scope != scope_of(view, trace.names())
+        changed = self.books.changed(trace, view)
         if (changed or trace.last.get("refused") == "stale") and not self.acted and self.times < MOST_TIMES:
             self.before += trace.steps
             self._begin(None)

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from kant.model.errors import InputError
 from kant.ops.memory.slots import Known, UnknownError, explained, labels_of, merged, slots_of, value_of
-from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, facts_of, outcome
+from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, facts_of, outcome, scope_of
 from kant.ops.text import meant
 from kant.ops.view import View
 from kant.toml_file import parse_toml
@@ -107,6 +107,11 @@ class Runbooks:
         if wrong := self._unfit(step, trace, view):
             return Found(why=wrong)
         return Found(step, call)
+
+    def changed(self, trace: Trace, view: View) -> bool:
+        """Whether somebody else has changed what a task is about since its last step."""
+        last = trace.steps[-1] if trace.steps else None
+        return last is not None and last.call.tool not in ACTS and last.scope != scope_of(view, trace.names())
 
     def _holds(self, step: BookStep, trace: Trace, call: Call | None, view: View) -> bool:
         """Whether the facts before a step are those of the branch; where its call is not known, as far as they are."""

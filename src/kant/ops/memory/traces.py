@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -24,7 +25,21 @@ from kant.ops.view import View
 Answer = dict[str, Any]
 DONE = "done"
 """The call that ends a task; its arguments are what is answered."""
-LOOKS = ("whoami", "jobs", "job", "queues", "nodes", "usage", "events", "why", "eta", "explain", "log", "audit")
+LOOKS = (
+    "whoami",
+    "jobs",
+    "job",
+    "queues",
+    "nodes",
+    "usage",
+    "events",
+    "habits",
+    "why",
+    "eta",
+    "explain",
+    "log",
+    "audit",
+)
 ACTS = ("apply", "undo", "submit")
 
 
@@ -97,15 +112,18 @@ class DeskTools:
         if call.tool == DONE:
             return {}
         act = getattr(self.desk, call.tool) if call.tool in (*ACTS, "plan") else None
-        args = call.args
         if act is None and call.tool not in LOOKS:
             return {"refused": "input", "sentence": f"there is no tool {one_line(call.tool, 100)}"}
+        found = self._answer(act or partial(getattr(look, call.tool), self.desk), call.args)
+        if call.tool == "apply" and found.get("refused") == "person":
+            yes = self.agreed(self.desk.question(call.args["plan_id"]))
+            found = self._answer(self.desk.apply, call.args | {"approved": yes}) if yes else found
+        return found
+
+    def _answer(self, act: Callable[..., Answer], args: dict[str, Any]) -> Answer:
         try:
-            if call.tool == "apply" and (question := self.desk.question(str(args.get("plan_id", "")))):
-                args = args | {"approved": self.agreed(question)}
             with self.desk.audit.locked():
-                found: Answer = act(**args) if act else getattr(look, call.tool)(self.desk, **args)
-                return found
+                return act(**args)
         except RefusalError as error:
             return {"refused": error.code, "sentence": one_line(str(error))}
         except (InputError, TypeError) as error:
