@@ -188,8 +188,8 @@ that should not have been applied as things stood at that moment, as a rule says
 *Exact* replay knows a task by all its words, *slots* by its words without names and numbers
 ([runbooks](../ops.md#runbooks)). *Nothing checked* takes the branch that was seen most, as a cache of actions does
 that does not look. Mixed evenly all ten kinds of tasks are as frequent; by a power law the first kinds and nodes are
-far more frequent. Time is counted, not measured: {model:g} s for a call of a model, {tool:g} s of a tool, {check:g} s for a look
-at the pre-conditions. {seeds} seeds of {tasks} tasks; intervals are 95 % of the mean by Student's t.
+far more frequent. Time is counted, not measured: {model:g} s for a call of a model, {tool:g} s of a tool, {check:g} s
+for a look at the pre-conditions. {seeds} seeds of {tasks} tasks; intervals are 95 % of the mean by Student's t.
 """
 
 
