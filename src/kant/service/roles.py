@@ -67,6 +67,7 @@ RIGHTS = {
     "metrics": VIEWER,
     "schema": VIEWER,
     "submit": TENANT,
+    "trial": TENANT,
     "workflow": TENANT,
     "batch": TENANT,
     "cancel": TENANT,

@@ -191,6 +191,10 @@ class Routes:
     def profiles(self) -> Profiles:
         """The built-in profiles."""
 
+    @post("/v1/eta", answers=ClusterAnswer)
+    def trial(self, body: Submission) -> dict[str, Any]:
+        """When a job would start if it were submitted now. It is not submitted, and other jobs are not named."""
+
     @get("/v1/top", ClusterAnswer)
     def top(self) -> dict[str, Any]:
         """What pools and nodes hold, and the largest jobs."""

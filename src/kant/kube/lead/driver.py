@@ -30,6 +30,7 @@ from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere
 from kant.kube.lead.counts import Counts
 from kant.kube.lead.defragmentations import Defragmentations
 from kant.kube.lead.settings import DriverSettings
+from kant.kube.lead.trials import Trials
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
 from kant.kube.notify.recorder import EventRecorder
@@ -110,6 +111,7 @@ class KubeDriver:
         )
         self.defragmentations = Defragmentations(self.mirror, settings.solver, self._awake.set)
         self.statuses.rounds = self.defragmentations.statuses
+        self.trials = Trials(self.translation, self.notifier, settings.forecaster, lambda: self.core)
         self.workloads: Workloads
         self.fleet: Fleet
         self.executor: KubeExecutor
@@ -165,6 +167,7 @@ class KubeDriver:
                 tasks.create_task(self.binder.run())
                 if not self.settings.shadow:
                     tasks.create_task(self.statuses.run())
+                    tasks.create_task(self.trials.run())
                 await self._lead()
         finally:
             await self.evictor.close()
@@ -397,6 +400,8 @@ class KubeDriver:
         self.translation.queue_namespaces.take_changed()
         notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
         workloads.settle_all({key: None for key in notes if key is not None})
+        for uid, pod in mirror.pods.items():
+            self.trials.look(uid, pod)
         self.fleet.follow(mirror.nodes)
         workloads.rule_changes.count_beside(mirror.nodes)
         workloads.out_of_service = workloads.transitions.closed = self.fleet.closed
@@ -502,6 +507,7 @@ class KubeDriver:
             if pod.spec.node_name:
                 self.workloads.transitions.crowded[pod.spec.node_name] = None
             self.notifier.again(uid)
+            self.trials.look(uid, pod)
             key = self.workloads.members.note(uid, pod)
             if key is not None:
                 keys[key] = None

@@ -343,6 +343,7 @@ class Replica:
             options.staleness,
             namespace=options.namespace,
             solver=options.solver,
+            forecaster=options.forecaster,
         )
         recorder = EventRecorder(client, own_identity(), on_trouble=self.trouble)
         driver = KubeDriver(
