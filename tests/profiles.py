@@ -14,7 +14,7 @@ from kant.scheduler.profile import builtin_texts
 def few(names: Iterable[str] = (), *sections: str) -> list[str]:
     """Of these profiles, or all, the fewest with every policy that they name in `sections`, or anywhere; and `kant`.
 
-    KANT_EXAMPLES=2 gives all of them. Every profile runs in `core/test_golden.py` and `cli/test_replay.py`.
+    KANT_EXAMPLES=2 gives all of them. The digests of every profile are in `core/test_golden.py`.
     """
     texts = builtin_texts()
     wanted = list(names) or list(texts)
