@@ -41,7 +41,7 @@ class Story:
         self.told: dict[str, str] = {}
         self.leader = Leader(mirror)
         self.workloads = self.leader.workloads
-        self.in_flight = self.workloads.transitions.in_flight
+        self.in_flight = self.workloads.transitions.in_flight = set[str]()
         self.hear()
 
     def step(self, what: str, number: int) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 from kant.kube.act.binder import Binder
 from kant.kube.act.claim_binder import ClaimBinder
 from kant.kube.act.device_locks import DeviceLocks
+from kant.kube.act.effects import Effects
 from kant.kube.act.evictor import Eviction, Evictor
 from kant.kube.act.plan_executor import KubeExecutor, ShadowExecutor
 from kant.kube.act.volume_binder import VolumeBinder
@@ -88,23 +89,19 @@ class KubeDriver:
         self._awake = asyncio.Event()
         self.informers = Informers(client, self.mirror, self._awake.set, on_trouble, self._malformed, settings.once)
         self.translation.groups = self.informers.groups
-        self.volume_binder = VolumeBinder(client, self.mirror, self._awake.set, holds)
+        self.effects = effects = Effects(client, self._awake.set, holds, token)
+        self.volume_binder = VolumeBinder(effects, self.mirror)
         self.volume_binder.chosen = lambda: self.translation.filters.chosen_volumes.chosen
-        self.claim_binder = ClaimBinder(
-            client, self.mirror, self.translation.devices, self._awake.set, holds, token=token
-        )
-        self.device_locks = DeviceLocks(client, self.mirror, self._awake.set, holds, settings.scheduler_name)
-        self.binder = Binder(
-            client, self.mirror, self._awake.set, holds, token, self.volume_binder, self.claim_binder, self.device_locks
-        )
-        self.evictor = Evictor(client, self._awake.set, holds, token, self.mirror)
+        self.claim_binder = ClaimBinder(effects, self.mirror, self.translation.devices)
+        locks = DeviceLocks(effects, self.mirror, settings.scheduler_name)
+        self.binder = Binder(effects, self.mirror, self.volume_binder, self.claim_binder, locks)
+        self.evictor = Evictor(effects, self.mirror)
         recorder.busy = self.is_binding
-        self.notifier = Notifier(client, recorder, self.mirror, holds)
-        self.holds = holds
+        self.notifier = Notifier(effects, recorder, self.mirror)
         self.on_core: Callable[[Core], None] = lambda core: None  # a state begins to be built
         self.core: Core | None = None
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
-        self.statuses = Statuses(client, self.mirror, self.translation, lambda: self.core, holds, lambda: self.bookings)
+        self.statuses = Statuses(effects, self.mirror, self.translation, lambda: self.core, lambda: self.bookings)
         self.rounds = (
             LiveRounds(settings.solver, self._awake.set, self._movable, most_starts=1) if settings.solver else None
         )
@@ -139,7 +136,7 @@ class KubeDriver:
 
     def is_binding(self) -> bool:
         """Whether bindings are under way, before which all else waits."""
-        return bool(self.binder.in_flight)
+        return bool(self.binder.step.in_flight)
 
     def _malformed(self, kind: str, meta: Meta, sentence: str) -> None:
         """An object that does not even decode, and is left out."""
@@ -161,16 +158,12 @@ class KubeDriver:
                     self.used = await use_on_lease(self.client, self.settings.namespace)
                 if led is not None and not led.is_set():
                     await self._stand_by(led)
-                tasks.create_task(self.notifier.run())
-                tasks.create_task(self.binder.run())
+                tasks.create_task(self.notifier.recorder.run())
+                tasks.create_task(self.effects.run())
                 if not self.settings.shadow:
                     tasks.create_task(self.statuses.run())
                 await self._lead()
         finally:
-            await self.evictor.close()
-            await self.volume_binder.close()
-            await self.claim_binder.close()
-            await self.device_locks.close()
             if self.rounds is not None:
                 self.rounds.close()
             self.defragmentations.close()
@@ -214,7 +207,7 @@ class KubeDriver:
     async def _lead(self) -> None:
         while True:
             began = time.monotonic()
-            if not self.holds():
+            if not self.effects.holds():
                 raise LeadershipLostError
             wait = self.turn()
             await asyncio.sleep(min(max(PACE, time.monotonic() - began), BREATH))
@@ -323,7 +316,7 @@ class KubeDriver:
         if self._unrest < 0:
             self._unrest = self._calm_since = now
         calm = not self.fleet.stale or now - self._calm_since >= CALM or now - self._unrest >= LONGEST_UNREST
-        busy = self.binder.in_flight or self.binder.results or self.evictor.is_busy or self.claim_binder.is_busy
+        busy = self.is_binding() or self.binder.results or self.evictor.is_busy or self.claim_binder.is_busy
         return calm and not busy
 
     def build(self) -> bool:
@@ -373,7 +366,7 @@ class KubeDriver:
         binder.leaving.clear()
         self.fleet = Fleet(core, mirror, self.translation)
         self.bookings = Bookings(core, self.translation)
-        self.workloads = Workloads(core, mirror, self.translation, binder.leaving, binder.in_flight)
+        self.workloads = Workloads(core, mirror, self.translation, binder.leaving, binder.step.in_flight)
         self.workloads.recall, self.workloads.recount = binder.recall, self.fleet.follow
         binder.closed, binder.short = self.fleet.closed, set()
         budgets = Budgets(mirror)

@@ -352,7 +352,7 @@ class Replica:
         if options.page is not None:
             driver.on_core = self.questions.follow
         if options.leader_election:
-            driver.binder.timeout = driver.evictor.timeout = self._in_flight()
+            driver.effects.timeout = self._in_flight()
         return driver
 
     async def _lead(self, ready: Ready) -> None:

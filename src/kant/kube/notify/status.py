@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 
 from kant.cluster.columns import J_QUEUE
-from kant.kube.connect.client import ApiClient, ApiError, FencedError
+from kant.kube.act.effects import Effects
+from kant.kube.connect.client import ApiError, FencedError
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Loose
 from kant.kube.reconcile.bookings import Bookings
@@ -32,24 +33,21 @@ Status = dict[str, Any]
 
 class Statuses:
     """Writes them. `core` gives the core of the state, None while there is none, and `bookings` what is booked in it;
-    `rounds` has of each round of defragmentation its name, status, and what is wrong or good. `holds` guards
-    every request."""
+    `rounds` has of each round of defragmentation its name, status, and what is wrong or good."""
 
     def __init__(
         self,
-        client: ApiClient,
+        effects: Effects,
         mirror: Mirror,
         translation: Translation,
         core: Callable[[], Core | None],
-        holds: Callable[[], bool],
         bookings: Callable[[], Bookings],
         rounds: Callable[[], Iterable[tuple[str, Status, str, str]]] = lambda: (),
     ) -> None:
-        self.client = client
+        self.effects = effects
         self.mirror = mirror
         self.translation = translation
         self.core = core
-        self.holds = holds
         self.bookings = bookings
         self.rounds = rounds
         self.written = 0
@@ -73,7 +71,7 @@ class Statuses:
                 continue
             self._sent[path] = wanted, loop.time()
             try:
-                await self.client.patch(f"{path}/status", {"status": body}, guard=self.holds)
+                await self.effects.patch(f"{path}/status", {"status": body})
                 self.written += 1
             except FencedError:
                 return

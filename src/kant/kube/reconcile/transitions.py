@@ -43,7 +43,7 @@ class Transitions:
         mirror: Mirror,
         translation: Translation,
         existing_pods: ExistingPods,
-        in_flight: set[str],
+        in_flight: Collection[str],
     ) -> None:
         self.core = core
         self.mirror = mirror

@@ -60,7 +60,7 @@ class Workloads:
         mirror: Mirror,
         translation: Translation,
         leaving: dict[str, dict[str, None]] | None = None,
-        in_flight: set[str] | None = None,
+        in_flight: Collection[str] = (),
     ) -> None:
         self.core = core
         self.mirror = mirror
@@ -72,7 +72,7 @@ class Workloads:
             mirror,
             translation,
             self.existing_pods,
-            in_flight if in_flight is not None else set(),
+            in_flight,
         )
         self.messages = self.transitions.messages
         self.by_job = self.transitions.by_job
