@@ -118,7 +118,7 @@ class Defragmentations:
 
     def _follow(self) -> None:
         """Take in which objects there are, and what they say now."""
-        objects, seen = self.mirror.objects.get("defragmentations", {}), set[str]()
+        objects, seen = self.mirror.kind("defragmentations"), set[str]()
         for item in sorted(objects.values(), key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)):
             uid, asked = item.metadata.uid, asked_round(item)
             seen.add(uid)

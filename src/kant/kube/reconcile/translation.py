@@ -161,7 +161,7 @@ class Translation:
 
     def queues(self, core: Core, at: int | None = None) -> None:
         """The queues as the objects say, if that is not what the state has."""
-        objects = self.mirror.objects.get("queues", {})
+        objects = self.mirror.kind("queues")
         self.presence.see(bool(objects))
         self.queue_config, wrong = queue_config_of(objects.values())
         if self.presence.gone:
