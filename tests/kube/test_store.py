@@ -29,9 +29,7 @@ def test_a_store_tells_of_what_is_new_and_keeps_all(steps: list[tuple[str, Budge
     def is_new(before: Budget, now: Budget) -> bool:
         if own:
             return before.metadata.labels != now.metadata.labels
-        return not now.metadata.resource_version or (
-            before.metadata.resource_version != now.metadata.resource_version
-        )
+        return not now.metadata.resource_version or (before.metadata.resource_version != now.metadata.resource_version)
 
     for kind, given_ in steps:
         told.clear()

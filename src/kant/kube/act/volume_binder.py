@@ -8,19 +8,19 @@ Source: kube-scheduler's plugin VolumeBinding (AssumePodVolumes, BindPodVolumes)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from kant.kube.act.effects import Effects, RefusedError, Step, Work
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
+from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.local_volumes import chosen_claims, fits, is_kept_for, key_of
 from kant.kube.translate.node_facts import admits
 from kant.kube.translate.selectors import Selection
-from kant.kube.translate.volumes import SELECTED_NODE, ClaimName, claims_of, demanded, is_bound, selected_node
+from kant.kube.translate.volumes import SELECTED_NODE, claims_of, demanded, is_bound, selected_node
 
 PATIENCE = 600.0  # seconds for a volume to be made, as for kube-scheduler (bindTimeoutSeconds)
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
@@ -43,12 +43,12 @@ class Asked:
 class VolumeBinder:
     """`asked` has, by the uid of its claim, each volume that is to be there and is not known to be."""
 
-    def __init__(self, effects: Effects, mirror: Mirror) -> None:
+    def __init__(self, effects: Effects, mirror: Mirror, local: ChosenVolumes) -> None:
         self.effects = effects
         self.step: Step[str] = effects.step()  # by the uid of a claim, or the name of a volume that is given back
         self.mirror = mirror
         self.asked: dict[str, Asked] = {}
-        self.chosen: Callable[[], dict[ClaimName, str]] = dict  # the local volumes of claims, as they were chosen
+        self.local = local
 
     def prepare(self, workload: Workload) -> bool:
         """Whether its pods have their volumes; those that are not bound are asked for. Raises RefusedError."""
@@ -68,7 +68,7 @@ class VolumeBinder:
         if is_bound(claim):
             self.asked.pop(uid, None)
             return self._reaches(claim, slot)
-        if key_of(claim) in self.chosen():
+        if key_of(claim) in self.local.chosen:
             return self._is_kept(claim, slot)
         selected = selected_node(claim, self.mirror.storage)
         asked = self._asked(claim, selected or slot.node)
@@ -113,7 +113,7 @@ class VolumeBinder:
 
     def _is_kept(self, claim: k.Claim, slot: Slot) -> bool:
         """Keep the volume that was chosen for a claim; the volume controller then binds the claim. False: not yet."""
-        meta, name = claim.metadata, self.chosen()[key_of(claim)]
+        meta, name = claim.metadata, self.local.chosen[key_of(claim)]
         volume = self.mirror.volumes.get(name)
         if volume is None or not fits(volume, claim):
             self.asked.pop(meta.uid, None)
@@ -141,6 +141,6 @@ class VolumeBinder:
             pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
             for claim in chosen_claims(pod, self.mirror.storage) if pod is not None else ():
                 self.asked.pop(claim.metadata.uid, None)
-                volume = self.mirror.volumes.get(self.chosen().pop(key_of(claim), ""))
+                volume = self.mirror.volumes.get(self.local.chosen.pop(key_of(claim), ""))
                 if volume is not None and is_kept_for(volume, claim):
                     self.step.begin(volume.metadata.name, self._of(volume, None))
