@@ -235,8 +235,8 @@ class ElasticGangs:
             JobScaled(self.core.now, workload.job, job.groups, alike.models, roles=unlike, node_set=alike.node_set)
         )
 
-    def _give_back(self, workload: Workload, given: list[Slot], by: str = "") -> None:
-        self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given), by=by))
+    def _give_back(self, workload: Workload, given: list[Slot]) -> None:
+        self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given)))
         workload.slots = [slot for slot in workload.slots if slot not in given]
         self.transitions.existing_pods.freed(slot.node for slot in given)
         self.transitions.crowded.update(dict.fromkeys(slot.node for slot in given))

@@ -155,9 +155,7 @@ def _quota(quota: QuotaSpec, where: str) -> Quota:
     )
 
 
-def queue_config_of(
-    objects: Iterable[Loose], prices: tuple[tuple[str, int], ...] = ()
-) -> tuple[QueueConfig, dict[str, InvalidObject]]:
+def queue_config_of(objects: Iterable[Loose]) -> tuple[QueueConfig, dict[str, InvalidObject]]:
     """All queues by name, and what is wrong with some.
 
     A malformed one stands as a root that starts nothing, and its children go to the queue above it. One with an unknown
@@ -190,7 +188,7 @@ def queue_config_of(
     for name in _on_cycles(queues):
         wrong[name] = _wrong_parent(queues[name], "a queue that is not below it")
         queues[name] = _held(queues[name])
-    return validated(QueueConfig(tuple(queues.values()), prices), "queues"), wrong
+    return validated(QueueConfig(tuple(queues.values())), "queues"), wrong
 
 
 def _wrong_parent(queue: Queue, expected: str) -> InvalidObject:

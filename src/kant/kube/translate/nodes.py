@@ -59,24 +59,22 @@ def about(view: k.Node) -> str:
     return f"node {view.metadata.name}"
 
 
-def node_of(
-    view: k.Node, levels: Levels, gpus: tuple[str, ...] = GPU_RESOURCES, devices: int = 0
-) -> Seen | InvalidObject:
+def node_of(view: k.Node, levels: Levels, devices: int = 0) -> Seen | InvalidObject:
     """The node in the words of the model; an InvalidObject where it has amounts that cannot be used.
 
     `devices` are GPUs that are had by claims; those that a device plugin gives out go before them.
     """
     try:
-        return _seen(view, levels, gpus, devices)
+        return _seen(view, levels, devices)
     except InputError as error:
         return invalid(about(view), error)
 
 
-def _seen(view: k.Node, levels: Levels, gpus: tuple[str, ...], devices: int) -> Seen:
+def _seen(view: k.Node, levels: Levels, devices: int) -> Seen:
     capacity, left = view.status.capacity or {}, view.status.allocatable or {}
     place = f"{about(view)}, status"
-    there = _gpus(capacity, f"{place}.capacity", gpus)
-    usable = _gpus(left, f"{place}.allocatable", gpus) if left else there
+    there = _gpus(capacity, f"{place}.capacity")
+    usable = _gpus(left, f"{place}.allocatable") if left else there
     replicas = sharing_of(view).replicas
     known = registered(view)
     if known.devices:
@@ -111,8 +109,8 @@ def _seen(view: k.Node, levels: Levels, gpus: tuple[str, ...], devices: int) -> 
     return Seen(node, status_of(view), there - usable)
 
 
-def _gpus(amounts: dict[str, Quantity], where: str, names: tuple[str, ...]) -> int:
-    found = [(name, count(amounts[name], f"{where}.{name}")) for name in names if name in amounts]
+def _gpus(amounts: dict[str, Quantity], where: str) -> int:
+    found = [(name, count(amounts[name], f"{where}.{name}")) for name in GPU_RESOURCES if name in amounts]
     kinds = [name for name, number in found if number]
     if len(kinds) > 1:
         raise InputError(where, "GPUs of one kind", ", ".join(kinds))

@@ -18,7 +18,7 @@ from kant.kube.translate.node_sets import EVERYWHERE
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.orders import ordered, priority_of
 from kant.kube.translate.preferences import Preferring, no_preferences
-from kant.kube.translate.resources import GPU_RESOURCES, requests_of
+from kant.kube.translate.resources import requests_of
 from kant.kube.translate.selectors import Selection, check_neighbours, selection_of
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
 from kant.model.errors import InputError
@@ -73,7 +73,6 @@ class Setting(NamedTuple):
     levels: Levels
     node_sets: Sets = everywhere
     epoch: int = 0
-    gpus: tuple[str, ...] = GPU_RESOURCES
     storage: Storage = NO_STORAGE
     filters: Filters = no_filters
     demand: Demands = whole_gpus
@@ -111,7 +110,6 @@ def selection(
     pod: k.Pod,
     storage: Storage = NO_STORAGE,
     filters: Filters = no_filters,
-    gpus: tuple[str, ...] = GPU_RESOURCES,
     models: str = PRODUCT,
 ) -> Selection:
     """What the pod demands of its node besides amounts. Raises InputError.
@@ -119,7 +117,7 @@ def selection(
     `models` is the label of nodeSelector that is left out, as the GPU model of the job; "" for none.
     """
     where = f"{about(pod)}, spec"
-    others = requests_of(pod.spec, where, gpus).others
+    others = requests_of(pod.spec, where).others
     if pod.spec.by_claim:  # which nodes do is a node filter
         others = tuple(one for one in others if one[0] not in pod.spec.by_claim)
     found = selection_of(pod.spec, where, others, models=models)
@@ -206,7 +204,7 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     where = f"{about(pod)}, spec"
     demand = setting.demand(pod, where)
     check_neighbours(pod, where)
-    select = selection(pod, setting.storage, setting.filters, setting.gpus)
+    select = selection(pod, setting.storage, setting.filters)
     own = (pod.metadata.labels or {}).get(NODE_POOL, "")
     if spec is not None and spec.node_pool not in ("", own):
         raise InputError(f"{about(pod)}, label {NODE_POOL}", f"that of its group, {spec.node_pool}", own or None)
