@@ -73,14 +73,14 @@ class DeviceRequests:
         self.has_other_homes = self.selectors.turned_away = False
         self.selectors.keep(self.devices.inventory.stamps)
 
-    def is_current(self) -> bool:
-        """Whether slices and classes are those of which something is remembered."""
-        return self._version == self.devices.version
+    def _renew(self) -> None:
+        """Forget what is remembered of other slices and classes than there are."""
+        if self._version != self.devices.version:
+            self._forget()
 
     def asked(self, claim: ResourceClaim) -> Asked:
         """What a claim asks for. Raises NotYetError, InputError."""
-        if not self.is_current():
-            self._forget()
+        self._renew()
         key = claim.metadata.uid
         if not is_made(claim):  # which requests it has depends on the node
             key = " ".join((identity(claim), *(one.name for one in claim.spec.devices.requests)))
@@ -186,13 +186,22 @@ class DeviceRequests:
 
     def _candidates(self, claim: ResourceClaim) -> list[Candidate]:
         """The devices that some request of a claim is about; none where nobody can tell."""
+        ids = dict.fromkeys(
+            one for wants in self._requests(claim) for want, own in wants if not want.admin for one in own
+        )
+        return [self.devices.inventory.by_id[one] for one in ids]
+
+    def _requests(self, claim: ResourceClaim) -> list[list[tuple[Want, frozenset[DeviceId]]]]:
+        """The alternatives of each request with the devices that they are about; no request where nobody can tell."""
         try:
             asked = self.asked(claim)
-            wants = [want for alternatives in asked.requests for want in alternatives if not want.admin]
-            ids = dict.fromkeys(one for want in wants for one in self._matching(want, asked.namespace))
+            return [[(want, self._given_by(want, asked.namespace)) for want in wants] for wants in asked.requests]
         except (InputError, SelectorError):
             return []
-        return [self.devices.inventory.by_id[one] for one in ids]
+
+    def _given_by(self, want: Want, namespace: str) -> frozenset[DeviceId]:
+        """Devices that a request may take: none by the access of an administrator. Raises SelectorError."""
+        return frozenset() if want.admin else self._matching(want, namespace)
 
     def withheld(self, pod: Pod) -> str:
         """Why devices that its claims are about are given to nobody, as the end of a sentence; "" where all may be."""
@@ -212,17 +221,12 @@ class DeviceRequests:
     def _most_of(self, claim: ResourceClaim) -> list[int]:
         """The same for each request of a claim that is about devices of single nodes."""
         found: list[int] = []
-        try:
-            asked = self.asked(claim)
-            for alternatives in asked.requests:
-                wants = [want for want in alternatives if not want.admin]
-                ids = {one for want in wants for one in self._matching(want, asked.namespace)}
-                homes = [self.devices.inventory.by_id[one].reach.node for one in ids - self.devices.holders.keys()]
-                least = min((want.number for want in alternatives), default=0)
-                if len(wants) == len(alternatives) and least and homes and all(homes):
-                    found.append(max(Counter(homes).values()) // least)
-        except (InputError, SelectorError):
-            return []
+        for wants in self._requests(claim):
+            ids = {one for _, own in wants for one in own}
+            homes = [self.devices.inventory.by_id[one].reach.node for one in ids - self.devices.holders.keys()]
+            least = min((want.number for want, _ in wants), default=0)
+            if not any(want.admin for want, _ in wants) and least and homes and all(homes):
+                found.append(max(Counter(homes).values()) // least)
         return found
 
     def are_one(self, pods: Sequence[Pod]) -> bool:
@@ -238,15 +242,8 @@ class DeviceRequests:
 
     def _is_of_one_node(self, claim: ResourceClaim) -> bool:
         """Whether the devices of some request belong to one node each."""
-        try:
-            asked = self.asked(claim)
-            found = [
-                [one for want in alternatives if not want.admin for one in self._matching(want, asked.namespace)]
-                for alternatives in asked.requests
-            ]
-        except (InputError, SelectorError):
-            return False
         by_id = self.devices.inventory.by_id
+        found = ([one for _, own in wants for one in own] for wants in self._requests(claim))
         return any(ids and all(by_id[one].reach.node for one in ids) for ids in found)
 
     # --- GPUs -----------------------------------------------------------------------------------------------------
@@ -283,8 +280,7 @@ class DeviceRequests:
         return sum(number for one in counts for number in one if number)
 
     def _gpus_of_want(self, want: Want, namespace: str) -> int | None:
-        if not self.is_current():
-            self._forget()
+        self._renew()
         if want not in self._gpus:
             self._gpus[want] = self._gpus_among(want, namespace)
         return self._gpus[want]
@@ -305,8 +301,7 @@ class DeviceRequests:
 
     def _matching(self, want: Want, namespace: str) -> frozenset[DeviceId]:
         """The devices that a request is about, whoever has them. Raises SelectorError."""
-        if not self.is_current():
-            self._forget()
+        self._renew()
         key = want.selectors, want.own
         found = self._found.get(key)
         if found is None:

@@ -402,20 +402,6 @@ class Translation:
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(self._why_nowhere(pods), frozenset(names_in(job)))
 
-    def selects(self, pod: Pod) -> Selection | None:
-        """What a pod accepts of its node; None where something is wrong with it."""
-        try:
-            return self._selection(pod)
-        except InputError:
-            return None
-
-    def says(self, pod: Pod) -> Selection | None:
-        """What a pod says itself of its node, whatever is short now; None where something is wrong with it."""
-        try:
-            return selection(pod, self._storage)
-        except InputError:
-            return None
-
     def admits(self, pod: Pod, node: str) -> bool:
         """Whether a node has the GPU model, labels and taints that a pod accepts, as it is now."""
         view = self.mirror.nodes.get(node)

@@ -111,7 +111,8 @@ def about(found: Loose) -> str:
     return f"{found.kind or 'object'} {found.metadata.name}"
 
 
-def _decoded(found: Loose, form: type[Any]) -> Any:
+def decoded(found: Loose, form: type[Any]) -> Any:
+    """The spec of an object. Raises InputError."""
     try:
         return msgspec.json.decode(found.spec, type=form)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -123,7 +124,7 @@ def _decoded(found: Loose, form: type[Any]) -> Any:
 
 def queue_of(found: Loose) -> Queue:
     """The queue in the words of the model. Raises InputError."""
-    spec: QueueSpec = _decoded(found, QueueSpec)
+    spec: QueueSpec = decoded(found, QueueSpec)
     place = about(found)
     queue = Queue(
         name=found.metadata.name,
@@ -249,7 +250,7 @@ def levels_of(objects: Iterable[Loose]) -> tuple[Levels | None, dict[str, Invali
 
 
 def _levels(found: Loose) -> Levels:
-    spec: TopologySpec = _decoded(found, TopologySpec)
+    spec: TopologySpec = decoded(found, TopologySpec)
     place = f"{about(found)}, spec.levels"
     if not spec.levels or not all(one.node_label for one in spec.levels):
         raise InputError(place, "one or more levels, each with its nodeLabel")
@@ -262,7 +263,7 @@ def reservation_of(found: Loose, epoch: int = 0) -> ReservedNodes | BookedGpus |
     """The reservation, on the clock whose zero is `epoch` (microseconds since 1970); or what is wrong with it."""
     place, name = f"{about(found)}, spec", found.metadata.name
     try:
-        spec: ReservationSpec = _decoded(found, ReservationSpec)
+        spec: ReservationSpec = decoded(found, ReservationSpec)
         if bool(spec.node_selector) == bool(spec.gpus):
             raise InputError(f"{place}.nodeSelector", "one or more labels of nodes, or gpus in its place")
         if spec.gpus < 0 or spec.within not in WITHIN:
