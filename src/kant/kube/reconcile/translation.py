@@ -18,7 +18,6 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import GATE
 from kant.kube.objects.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.validation import InvalidObject
 from kant.kube.objects.views import Loose, Pod, Requirement
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.device_allocations import DeviceAllocations
@@ -131,10 +130,12 @@ class Translation:
         self._left_out = set()
         self.reserved, self.booked = [], []
         for item in mirror.objects.get("reservations", {}).values():
-            reserved = reservation_of(item, zero)
-            if isinstance(reserved, InvalidObject):
-                self.complaints[reserved.about] = reserved.sentence
-            elif isinstance(reserved, BookedGpus):
+            try:
+                reserved = reservation_of(item, zero)
+            except InputError as wrong_one:
+                self.complaints[f"Reservation {item.metadata.name}"] = str(wrong_one)
+                continue
+            if isinstance(reserved, BookedGpus):
                 self.booked.append(reserved)
             else:
                 self.reserved.append(reserved)
@@ -172,10 +173,10 @@ class Translation:
         if self.queue_config != core.state.quota_usage.queue_config:
             core.happen(QueuesChanged(core.now if at is None else at, self.queue_config))
 
-    def _complain(self, kind: str, wrong: dict[str, InvalidObject]) -> None:
+    def _complain(self, kind: str, wrong: dict[str, str]) -> None:
         for name in [name for name in self.complaints if name.startswith(f"{kind} ")]:
             del self.complaints[name]
-        self.complaints.update({f"{kind} {name}": complaint.sentence for name, complaint in wrong.items()})
+        self.complaints.update({f"{kind} {name}": sentence for name, sentence in wrong.items()})
 
     # --- nodes ---------------------------------------------------------------
 
@@ -186,9 +187,10 @@ class Translation:
         """
         if view.metadata.name in self._left_out:
             return None
-        seen = node_of(view, self.levels, devices=self.devices.requests.gpus_at(view))
-        if isinstance(seen, InvalidObject):
-            self.complaints[seen.about] = seen.sentence
+        try:
+            seen = node_of(view, self.levels, self.devices.requests.gpus_at(view))
+        except InputError as wrong:
+            self.complaints[about(view)] = str(wrong)
             return None
         self.stale = self.stale or self.shares.is_new(view)
         self.mended(about(view), self._split.get(about(view), ""))
@@ -218,8 +220,7 @@ class Translation:
         self._left_out.discard(name)
 
     def _look_for_contradictions(self) -> None:
-        found = contradictions(self.mirror.nodes.values(), self.levels)
-        self._split = {one.about: one.sentence for one in found}
+        self._split = contradictions(self.mirror.nodes.values(), self.levels)
         self.complaints |= self._split
 
     def leave_out_rare(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -470,8 +471,6 @@ class Translation:
             rules=rules,
         )
         found = job_of(name, pods, setting, spec)
-        if isinstance(found, InvalidObject):
-            raise MalformedError(found.sentence)
         if spec is not None and spec.created:
             return found._replace(job=replace(found.job, submit=microseconds(spec.created, name) - self.epoch))
         return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.objects.views import Loose, View
 from kant.kube.translate.crds import about, decoded
 from kant.model.errors import InputError
@@ -49,14 +48,11 @@ class AskedRound(Struct, frozen=True):
         return all(labels.get(key) == value for key, value in self.selector.items())
 
 
-def asked_round(found: Loose) -> AskedRound | InvalidObject:
-    """The round that an object asks for, or what is wrong with it."""
-    try:
-        spec: DefragmentationSpec = decoded(found, DefragmentationSpec)
-        if not 1 <= spec.most_moves <= 10_000:
-            raise InputError(f"{about(found)}, spec.mostMoves", "1 to 10,000 moves", spec.most_moves)
-    except InputError as error:
-        return invalid(about(found), error)
+def asked_round(found: Loose) -> AskedRound:
+    """The round that an object asks for. Raises InputError."""
+    spec: DefragmentationSpec = decoded(found, DefragmentationSpec)
+    if not 1 <= spec.most_moves <= 10_000:
+        raise InputError(f"{about(found)}, spec.mostMoves", "1 to 10,000 moves", spec.most_moves)
     try:
         status = msgspec.json.decode(found.status, type=DefragmentationStatus)
     except (msgspec.MsgspecError, RecursionError):

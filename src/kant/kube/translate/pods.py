@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from kant.kube.objects import views as k
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.translate.annotations import Annotations, annotations_of
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import NODE_POOL
@@ -135,28 +134,18 @@ def whole_selection(pod: k.Pod, storage: Storage = NO_STORAGE) -> Selection:
     return selection(pod, storage, models="")
 
 
-def job_of(
-    name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None = None
-) -> GangJob | InvalidObject:
-    """The job `name` of these pods, at least one, all of one namespace; or what is wrong with one of them.
-
-    `spec` is what their group says, where an object says it.
-    """
-    ranked = sorted(pods, key=natural)
-    try:
-        return _gang(name, ranked, setting, spec)
-    except InputError as error:
-        kind = about(ranked[0]) if len(ranked) == 1 else f"gang {name}"
-        return invalid(kind, error)
-
-
 def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
     """Sorts `worker-2` before `worker-10`: the order of ranks."""
     parts = _DIGITS.split(pod.metadata.name)
     return tuple(int(part) if number % 2 else part for number, part in enumerate(parts)), pod.metadata.name
 
 
-def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None) -> GangJob:
+def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None = None) -> GangJob:
+    """The job `name` of these pods, at least one, all of one namespace. Raises InputError for what is wrong with one.
+
+    `spec` is what their group says, where an object says it.
+    """
+    pods = sorted(pods, key=natural)
     groups: dict[tuple[Demand, Role, PodRules, Preferences], list[str]] = {}
     read = [_read(pod, setting, spec) for pod in pods]
     first, one = pods[0], read[0]
