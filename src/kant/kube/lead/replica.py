@@ -198,7 +198,7 @@ class Replica:
             "running": len(state.running),
             "waiting": len(state.pending),
             "in_part": [gang.key for gang in driver.workloads.partially_bound.in_part()],
-            "leaving": {node: len(pods) for node, pods in driver.binder.leaving.items()},
+            "leaving": {node: len(pods) for node, pods in driver.steps.binder.leaving.items()},
             "silent_s": driver.informers.stale_for(),
             "complaints": driver.translation.complaints,
         }
@@ -227,7 +227,7 @@ class Replica:
         stop = asyncio.create_task(self.stopped.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         if stop.done() and self.driver is not None:
-            await self.driver.binder.drain()
+            await self.driver.steps.binder.drain()
         stop.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -353,7 +353,7 @@ class Replica:
         if options.page is not None:
             driver.on_core = self.questions.follow
         if options.leader_election:
-            driver.binder.timeout = driver.evictor.timeout = self._in_flight()
+            driver.effects.timeout = self._in_flight()
         return driver
 
     async def _lead(self, ready: Ready) -> None:

@@ -8,7 +8,7 @@ for long.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from kant.kube.notify.notifier import Notifier
 from kant.kube.objects.names import TEST_GATE, TEST_PODS, TOLD
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.translation import Translation
 from kant.live.core import Core
 from kant.live.questions import trial_answer
@@ -48,14 +47,13 @@ class Trials:
         self._waiting: dict[str, dict[str, None]] = {}  # uids by namespace, in turn
         self._came = asyncio.Event()
 
-    def look(self, uid: str, pod: Pod) -> None:
-        """A pod has come or changed: it is answered if it asks, and has not been."""
-        if not pod.spec.scheduling_gates or not self.translation.is_ours(pod):
-            return
-        asks = any(gate.name == TEST_GATE for gate in pod.spec.scheduling_gates)
-        if asks and not any(one.reason == TOLD for one in pod.status.conditions):
-            self._waiting.setdefault(pod.metadata.namespace, {})[uid] = None
-            self._came.set()
+    def look(self, pods: Mapping[str, Pod]) -> None:
+        """These pods have come or changed, by uid: those are answered that ask and have not been."""
+        for uid, pod in pods.items():
+            asks = any(gate.name == TEST_GATE for gate in pod.spec.scheduling_gates)
+            if asks and self.translation.is_ours(pod) and not any(one.reason == TOLD for one in pod.status.conditions):
+                self._waiting.setdefault(pod.metadata.namespace, {})[uid] = None
+                self._came.set()
 
     async def run(self) -> None:
         """Answer, for ever."""
@@ -88,12 +86,12 @@ class Trials:
         try:
             job = self._job(core, pod)
             found = await trial_answer(core, self.forecaster, job)
-        except (InputError, MalformedError) as error:
+        except InputError as error:
             return str(error)
         return trial_sentence(found)
 
     def _job(self, core: Core, pod: Pod) -> Job:
-        """The job of as many such pods as it says, as if they came now. Raises InputError and MalformedError."""
+        """The job of as many such pods as it says, as if they came now. Raises InputError."""
         notes = pod.metadata.annotations or {}
         text = notes.get(TEST_PODS, "1")
         if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PODS):
