@@ -1,0 +1,173 @@
+"""`kant ops --kube` and `kant mcp --kube` on a real API server: two people plan, apply and undo by their own rights."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from playwright.sync_api import expect
+from tests.browser import launched, opened
+from tests.kube.api import Api, RefusedError
+from tests.kube.control_plane import NAMESPACE, ControlPlane
+from tests.kube.kubelet import FakeKubelet
+from tests.kube.live import MANIFESTS, address_of_host, bound, deputy_of_kant, install, of_queue, queue, reachable, says
+from tests.kube.objects import Object, make_gang, make_node, make_pod
+from tests.kube.processes import free_port
+from tests.kube.running import KantProcess
+from tests.kube.test_orders_live import TEAM, granted, policy
+from tests.kube.test_page_orders import picture, sign_in
+
+from kant.kube.connect.config import load
+from kant.kube.user.operations import OPERATIONS, operation
+from kant.model.errors import InputError
+from kant.ops import look
+from kant.ops.desk import Desk, RefusalError
+from kant.ops.kube_audit import KubeAudit
+from kant.ops.kubernetes import KubeWorld
+from kant.service.roles import Role
+
+
+def people() -> list[Object]:
+    """The shipped roles, and what a namespace's owner and who runs a cluster have besides."""
+    shipped = [one for one in yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text()) if one["kind"] == "ClusterRole"]
+    rules = {one["metadata"]["name"]: one["rules"] for one in shipped}
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "patch", "delete"]}
+    evict = {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
+    nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
+    jobs = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get"]}
+    return [
+        *granted("plans-tenant", "tenant", rules["kant-planner"]),
+        *granted("red-edit", "tenant", [pods, jobs], TEAM),
+        *granted("operates", "operator", [*rules["kant-planner"], *rules["kant-operator"], pods, evict, nodes, jobs]),
+    ]
+
+
+def desk(plane: ControlPlane, user: str) -> Desk:
+    world = KubeWorld(load(plane.kubeconfig(user)))
+    return Desk(world, world.caller(), KubeAudit(world), via="test")
+
+
+def refused(code: str, act: Any, *given: Any) -> str:
+    with pytest.raises(RefusalError) as error:
+        act(*given)
+    assert error.value.code == code, str(error.value)
+    return str(error.value)
+
+
+def test_people_plan_apply_and_undo_by_their_own_rights(plane: ControlPlane, tmp_path: Path) -> None:
+    host, port = address_of_host(), free_port()
+    if not host:
+        pytest.skip("this machine has but its loopback, to which API servers pass nothing on")
+
+    async def story() -> None:
+        async with Api(plane) as api, FakeKubelet(api):
+            await install(api)
+            for space in (NAMESPACE, TEAM):
+                await api.namespace(space)
+            await policy(api, people())
+            await deputy_of_kant(api)
+            await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 12), queue("infer", 4)])
+            options = ("--listen", f"0.0.0.0:{port}", "--page", "--journal", str(tmp_path))
+            process = KantProcess(plane, *options, user="admin", lease_s=15.0)
+            try:
+                await process.says("state built")
+                marks = of_queue("vision")
+                yes = {"scheduling.kant.dev/preemptible": "true"}
+                await api.create(make_pod("first", 8, labels=marks, annotations=yes))
+                await api.create(make_pod("kept", 4, labels=of_queue("infer")))
+                await api.until(lambda pods: bound(pods) == ["first", "kept"])
+                await api.create_all(make_gang("train", 2, 4, namespace=TEAM, labels=marks))
+                await api.until(lambda pods: says(pods, "train-1", "quota"))
+                await reachable(api, host, port)
+                await asyncio.to_thread(talk, plane)
+                await written(api, plane)
+                await asyncio.to_thread(browse, f"http://127.0.0.1:{port}", plane.token("operator"))
+                pod = await api.get(f"/api/v1/namespaces/{TEAM}/pods/train-0")
+                assert pod["metadata"]["annotations"]["scheduling.kant.dev/priority"] == "5"
+            finally:
+                process.stop()
+
+    asyncio.run(story())
+
+
+def talk(plane: ControlPlane) -> None:
+    """What a tenant and an operator see, plan, apply and undo, and what they are refused."""
+    boss, ida = desk(plane, "operator"), desk(plane, "tenant")
+    assert (boss.who.role, ida.who.role) == (Role.OPERATOR, Role.TENANT)
+    train = f"{TEAM}/train"
+    rows = {row["id"]: row for row in look.jobs(ida)["jobs"]}
+    assert rows["default/first"]["nodes"] == {"n0": 8.0} and rows["default/first"]["preemptible"]
+    assert rows["default/kept"]["preemptible"] is False
+    assert (rows[train]["phase"], rows[train]["pods"], rows[train]["gpus"]) == ("waiting", 2, 8.0)
+    assert "queue vision has 4 GPUs left" in rows[train]["waits"] and rows[train]["untrusted"] == {"name": "train"}
+    assert look.why(ida, train)["reason"]["why"] == "over-quota" and look.eta(ida)["jobs"][0]["job"] == train
+    assert look.job(ida, train)["priority"] == 0
+    with pytest.raises(InputError, match="a job that Kant sees"):
+        look.job(ida, f"{TEAM}/none")
+    # The tenant holds what is theirs; a plan that was made before is void; of others they may touch nothing.
+    plan = ida.plan(
+        [{"op": "hold", "job": train}, {"op": "cancel", "job": "default/first"}, {"op": "drain", "node": "n1"}]
+    )
+    said = [(each["rule"], each["sentence"]) for each in plan["violations"]]
+    assert said == [
+        ("own", "cancel needs the right to delete pods in namespace default"),
+        ("own", "drain needs the right to patch nodes"),
+    ]
+    refused("violations", ida.apply, plan["plan_id"], "I can")
+    hold = ida.plan([{"op": "hold", "job": train}])
+    quota = boss.plan([{"op": "quota", "queue": "vision", "gpus": 20}])
+    assert quota["violations"][0]["rule"] == "quota", "quotas together promise no more than there is"
+    priority = boss.plan([{"op": "priority", "job": train, "value": 5}])
+    done = ida.apply(hold["plan_id"], "its data is late")
+    assert boss.world.view().jobs[train].phase == "held"
+    refused("stale", boss.apply, priority["plan_id"], "it is urgent")
+    refused("role", lambda: look.audit(ida))
+    assert ida.undo(done["txn"], "it is there")["state"] == "applied"
+    assert boss.world.view().version == hold["version"], "all is as it was"
+    # A server that is gone between plan and apply: another one knows the plan, and what became of the first.
+    drain = boss.plan([{"op": "drain", "node": "n1"}])["plan_id"]
+    assert desk(plane, "operator").apply(drain, "its fan is loud")["state"] == "applied"
+    assert {node.node: node.status for node in boss.world.view().nodes} == {"n0": "in service", "n1": "cordoned"}
+    assert boss.apply(drain, "once more")["state"] == "applied", "it is not applied again"
+    assert [row["what"] for row in look.audit(boss)["entries"]][:4] == ["applied", "done", "apply", "plan"]
+
+
+async def written(api: Api, plane: ControlPlane) -> None:
+    """Nobody writes in the name of another, and nobody changes what stands there."""
+    (first, *_) = await api.list(OPERATIONS)
+    with pytest.raises(RefusedError, match="an entry of the audit never changes"):
+        await api.patch(f"{OPERATIONS}/{first['metadata']['name']}", {"spec": {"who": "nobody"}})
+    world = KubeWorld(load(plane.kubeconfig("tenant")))
+    body = operation(9999, "operator", "plan", b"{}")
+    with pytest.raises(InputError, match="expected whoever writes the entry"):
+        await asyncio.to_thread(world.run, lambda client: client.create(OPERATIONS, body))
+
+
+def browse(url: str, operator: str) -> None:
+    """The page shows who planned what and what became of it; who signs in plans, applies and undoes there."""
+    with launched() as browser, opened(browser, url, width=1280) as page:
+        page.get_by_role("tab", name="Plans").click()
+        page.wait_for_selector("[data-plan]")
+        assert page.locator("#new-plan").count() == 0, "who has not signed in only looks"
+        held = page.locator("[data-plan]", has_text=f"hold job {TEAM}/train").last
+        expect(held).to_contain_text("tenant (tenant, test)")
+        sign_in(page, operator)
+        page.get_by_role("tab", name="Plans").click()
+        page.locator("#new-plan select").select_option("priority")
+        page.locator("#new-plan input").first.fill(f"{TEAM}/train")
+        page.locator("#new-plan input[type=number]").fill("5")
+        page.get_by_role("button", name="Plan it").click()
+        plan = page.locator("[data-plan]", has_text=f"job {TEAM}/train gets priority 5").first
+        expect(plan.locator(".phase")).to_have_text("planned")
+        expect(plan).to_contain_text("Stops: default/first")
+        plan.get_by_label("Why").fill("the talk is tomorrow")
+        plan.get_by_role("button", name="Apply").click()
+        expect(plan.locator(".phase")).to_have_text("applied")
+        expect(page.locator("#audit")).to_contain_text("the talk is tomorrow")
+        picture(page, "kube-plans")
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        picture(page, "kube-plans-390")
