@@ -10,6 +10,7 @@ import pytest
 import yaml
 from playwright.sync_api import expect
 from tests.browser import launched, opened
+from tests.cli.command import kant
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import NAMESPACE, ControlPlane
 from tests.kube.kubelet import FakeKubelet
@@ -27,6 +28,7 @@ from kant.ops import look
 from kant.ops.desk import Desk, RefusalError
 from kant.ops.kube_audit import KubeAudit
 from kant.ops.kubernetes import KubeWorld
+from kant.ops.opening import Cluster, Opening
 from kant.service.roles import Role
 
 
@@ -128,11 +130,22 @@ def talk(plane: ControlPlane) -> None:
     assert ida.undo(done["txn"], "it is there")["state"] == "applied"
     assert boss.world.view().version == hold["version"], "all is as it was"
     # A server that is gone between plan and apply: another one knows the plan, and what became of the first.
-    drain = boss.plan([{"op": "drain", "node": "n1"}])["plan_id"]
+    where = ("--kubeconfig", str(plane.kubeconfig("operator")))
+    drain = kant("ops", "plan", "--drain", "n1", *where, "--json").json()["plan_id"]
     assert desk(plane, "operator").apply(drain, "its fan is loud")["state"] == "applied"
     assert {node.node: node.status for node in boss.world.view().nodes} == {"n0": "in service", "n1": "cordoned"}
-    assert boss.apply(drain, "once more")["state"] == "applied", "it is not applied again"
+    again = kant("ops", "apply", drain, "--reason", "once more", *where, "--json").json()
+    assert again["state"] == "applied" and again["txn"] == f"t{drain[1:]}", "it is not applied again"
     assert [row["what"] for row in look.audit(boss)["entries"]][:4] == ["applied", "done", "apply", "plan"]
+
+    # Over HTTP each token of the cluster has a desk of its own.
+    desks = Opening(cluster=Cluster(load(plane.kubeconfig("nobody")), NAMESPACE, "")).desks("mcp")
+    assert [desks(plane.token(user)).who.user for user in ("operator", "tenant")] == ["operator", "tenant"]
+    with pytest.raises(InputError, match="does not accept the credentials"):
+        desks("nonsense")
+    assert "no --journal" in kant("ops", "audit", "--scenario", "lab.toml", *where).refusal()
+    elsewhere = kant("ops", "plan", "--drain", "n1", "--kube-system", "elsewhere", *where).refusal()
+    assert "the Lease elsewhere/kant" in elsewhere
 
 
 async def written(api: Api, plane: ControlPlane) -> None:

@@ -27,6 +27,14 @@ What = Literal["plan", "apply", "done", "applied", "failed", "interrupted", "ref
 BEGINNING = "0" * 32
 
 
+class BusyError(InputError):
+    """Somebody else carries a change out at the same moment."""
+
+    def __init__(self, who: str) -> None:
+        super().__init__("", "")
+        self.args = (f"{who} carries out a change now; look in a moment, and plan anew",)
+
+
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line. `time_us` is on the clock of the world; `chain` is the digest of the line before.
 

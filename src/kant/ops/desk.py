@@ -15,7 +15,7 @@ import msgspec
 
 from kant.model.errors import InputError
 from kant.model.units import DAY, HOUR, MINUTE
-from kant.ops.audit import Audit, Entry
+from kant.ops.audit import Audit, BusyError, Entry
 from kant.ops.orders import (
     Hold,
     Order,
@@ -289,12 +289,13 @@ class Desk:
 
     def _carry_out(self, txn: str, orders: tuple[Order, ...], **fields: Any) -> None:
         """Carry orders out in turn; where one cannot be, those before it are taken back. Raises RefusalError."""
-        for entries in self.audit.txns.values():
-            if entries[-1].what in OPEN:
-                raise RefusalError(
-                    "busy", f"{entries[-1].who} carries out {entries[-1].txn} now; try again in a moment"
-                )
-        self._write("apply", txn=txn, orders=orders, **fields)
+        try:
+            for entries in self.audit.txns.values():
+                if entries[-1].what in OPEN:
+                    raise BusyError(entries[-1].who)
+            self._write("apply", txn=txn, orders=orders, **fields)
+        except BusyError as error:
+            raise RefusalError("busy", str(error)) from None
         done: list[Done] = []
         try:
             for order in orders:

@@ -15,7 +15,7 @@ from kant.kube.objects.views import Loose
 from kant.kube.user.operations import OPERATIONS, name_of, operation
 from kant.model.errors import InputError
 from kant.model.units import MINUTE
-from kant.ops.audit import Audit, Entry
+from kant.ops.audit import Audit, BusyError, Entry
 
 if TYPE_CHECKING:
     from kant.ops.kubernetes import KubeWorld
@@ -76,6 +76,7 @@ class KubeAudit(Audit):
 
         if self.world.run(write):
             return True
-        if any(other.what == "apply" for other in self.news()) and entry.what == "apply":
-            raise InputError("the change", "nobody who carries one out at the same moment: look, and plan anew")
+        other = next((other for other in self.news() if other.what == "apply"), None)
+        if other is not None and entry.what == "apply":
+            raise BusyError(other.who)
         return False

@@ -9,7 +9,7 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -20,9 +20,11 @@ from kant.kube.connect.credentials import Bearer
 from kant.kube.connect.errors import advice
 from kant.kube.serve.page import Handler, StrangerError
 from kant.kube.user.operations import latest
-from kant.kube.user.orders import Orders
 from kant.kube.user.reviews import may, own_name
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.kube.user.orders import Orders
 
 T = TypeVar("T")
 TOKEN = re.compile(r"Bearer ([A-Za-z0-9\-._~+/]{1,16384}=*)")
@@ -143,12 +145,18 @@ class PageOrders:
         name = name.partition("~")[0]  # one of a name that was there before
         said = msgspec.json.decode(await request.read() or b"{}") if order == "update" else {}
         async with self.client(request) as client:
-            orders = Orders(client, space, self.scheduler_name, suspends=False)
+            orders = self._orders(client, space)
             if order == "update":
                 if not isinstance(said, dict) or list(said) != ["priority"] or not _is_number(said["priority"]):
                     raise InputError("the request", 'a priority, such as {"priority": 5}')
                 return await orders.rank(name, said["priority"])
             return await {"hold": orders.hold, "release": orders.release, "cancel": orders.cancel}[order](name)
+
+    def _orders(self, client: ApiClient, namespace: str) -> Orders:
+        """Who gives the orders; loaded for the first of them."""
+        from kant.kube.user.orders import Orders
+
+        return Orders(client, namespace, self.scheduler_name, suspends=False)
 
     async def planned(self, request: web.Request, act: str) -> dict[str, Any]:
         """Plan, apply or undo by the desk of the caller."""
@@ -169,7 +177,7 @@ class PageOrders:
         """An order about a queue or a node."""
         target = f"{kind}/{request.match_info['name']}"
         async with self.client(request) as client:
-            orders = Orders(client, "", self.scheduler_name)
+            orders = self._orders(client, "")
             return await {"hold": orders.hold, "release": orders.release, "drain": orders.drain}[order](target)
 
 
