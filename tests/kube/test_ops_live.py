@@ -22,6 +22,7 @@ from tests.kube.test_orders_live import TEAM, granted, policy
 from tests.kube.test_page_orders import picture, sign_in
 
 from kant.kube.connect.config import load
+from kant.kube.translate.crds import API
 from kant.kube.user.operations import OPERATIONS, operation
 from kant.model.errors import InputError
 from kant.ops import look
@@ -29,6 +30,8 @@ from kant.ops.desk import Desk, RefusalError
 from kant.ops.kube_audit import KubeAudit
 from kant.ops.kubernetes import KubeWorld
 from kant.ops.opening import Cluster, Opening
+from kant.ops.orders import Cancel, Defragment, Drain, Hold, Order, Preempt, Quota, Reserve, Resume, Submit, Unreserve
+from kant.ops.world import Done
 from kant.service.roles import Role
 
 
@@ -87,6 +90,7 @@ def test_people_plan_apply_and_undo_by_their_own_rights(plane: ControlPlane, tmp
                 await asyncio.to_thread(talk, plane)
                 await written(api, plane)
                 await asyncio.to_thread(browse, f"http://127.0.0.1:{port}", plane.token("operator"))
+                await each_order(api, plane)
                 pod = await api.get(f"/api/v1/namespaces/{TEAM}/pods/train-0")
                 assert pod["metadata"]["annotations"]["scheduling.kant.dev/priority"] == "5"
             finally:
@@ -157,6 +161,52 @@ async def written(api: Api, plane: ControlPlane) -> None:
     body = operation(9999, "operator", "plan", b"{}")
     with pytest.raises(InputError, match="expected whoever writes the entry"):
         await asyncio.to_thread(world.run, lambda client: client.create(OPERATIONS, body))
+
+
+async def each_order(api: Api, plane: ControlPlane) -> None:
+    """What each order changes in the cluster, and what takes it back."""
+    world = KubeWorld(load(plane.kubeconfig("admin")))
+    who = await asyncio.to_thread(world.caller)
+
+    async def give(*orders: Order) -> list[Done]:
+        return [await asyncio.to_thread(world.carry_out, order, who) for order in orders]
+
+    async def fails(order: Order, sentence: str) -> None:
+        with pytest.raises(InputError, match=sentence):
+            await give(order)
+
+    async def spec(path: str) -> Object:
+        found: Object = (await api.get(path))["spec"]
+        return found
+
+    quota, booked, drained = await give(
+        Quota("vision", 6.5), Reserve("course", 4, "1h", "30h"), Drain("n1", evict=True)
+    )
+    assert quota.undo == (Quota("vision", 12.0),)
+    assert (await spec(f"{API}/queues/vision"))["quotas"] == [{"resource": "gpu", "model": "", "nominal": "6500m"}]
+    assert (await spec(f"{API}/reservations/course"))["gpus"] == 4
+    assert (await spec(f"{API}/reservations/drain-n1"))["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
+    assert (booked.undo, drained.undo) == ((Unreserve("course"),), (Resume("n1"),))
+    gone, _ = await give(Unreserve("course"), Resume("n1"))
+    (again,) = gone.undo
+    assert isinstance(again, Reserve) and (again.gpus, again.time) == (4, "3600s")
+    assert await api.list(f"{API}/reservations") == []
+    assert not (await spec("/api/v1/nodes/n1")).get("unschedulable")
+    await give(Defragment(3))
+    (defragmentation,) = await api.list(f"{API}/defragmentations")
+    assert defragmentation["spec"]["mostMoves"] == 3
+    await fails(Quota("vision", 1, "H100"), "a queue with a quota of GPUs of H100")
+    await fails(Hold("first"), "NAMESPACE/NAME")
+    await fails(Submit(1, "1h", command=("true",)), "KANT_IMAGE")
+    await fails(Preempt("default/first"), "whose pods are made anew by their owner")
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "1", "controller": True}
+    owned = make_pod("owned", 0)
+    owned["metadata"]["ownerReferences"] = [job | {"apiVersion": "example.com/v1", "kind": "Trial"}]
+    owned["spec"]["nodeName"] = "n0"
+    await api.create(owned)
+    await fails(Cancel("default/owned"), "who deletes Trial owner withdraws this one")
+    await give(Preempt("default/owned"), Cancel("default/first"))
+    await api.until(lambda pods: not {pod["metadata"]["name"] for pod in pods} & {"first", "owned"})
 
 
 def browse(url: str, operator: str) -> None:
