@@ -20,6 +20,7 @@ from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
 from tests.kube.test_orders_live import TEAM, granted, policy
 from tests.kube.test_page_orders import picture, sign_in
+from tests.kube.test_rebuilt_state import fetched
 
 from kant.kube.connect.config import load
 from kant.kube.translate.crds import API
@@ -87,6 +88,8 @@ def test_people_plan_apply_and_undo_by_their_own_rights(plane: ControlPlane, tmp
                 await api.create_all(make_gang("train", 2, 4, namespace=TEAM, labels=marks))
                 await api.until(lambda pods: says(pods, "train-1", "quota"))
                 await reachable(api, host, port)
+                for path in ("view", "past?asked=%7B%22usage%22%3A%22user%22%7D", "view?proof=0"):
+                    assert await asyncio.to_thread(fetched, f"http://{host}:{port}/v1/ops/{path}") == 403
                 await asyncio.to_thread(talk, plane)
                 await written(api, plane)
                 await asyncio.to_thread(browse, f"http://127.0.0.1:{port}", plane.token("operator"))
