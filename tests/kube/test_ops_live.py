@@ -190,7 +190,10 @@ async def each_order(api: Api, plane: ControlPlane) -> None:
     assert (await spec(f"{API}/reservations/course"))["gpus"] == 4
     assert (await spec(f"{API}/reservations/drain-n1"))["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
     assert (booked.undo, drained.undo) == ((Unreserve("course"),), (Resume("n1"),))
-    gone, _ = await give(Unreserve("course"), Resume("n1"))
+    gone, back, closed = await give(Unreserve("course"), Resume("n1"), Resume("n1"))
+    assert (back.undo, closed.undo) == ((Drain("n1", evict=True),), (Drain("n1"),)), (
+        "it was drained, and cordoned before"
+    )
     (again,) = gone.undo
     assert isinstance(again, Reserve) and (again.gpus, again.time) == (4, "3600s")
     assert await api.list(f"{API}/reservations") == []

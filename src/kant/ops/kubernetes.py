@@ -65,21 +65,22 @@ SEEN = 10.0
 OWN = "scheduling.kant.dev"
 QUEUES = {"group": OWN, "resource": "queues", "verb": "patch"}
 """What operators may do: to change queues is for those who run the cluster."""
-NEEDS: dict[type, tuple[str, str, str]] = {
-    Submit: ("batch", "jobs", "create"),
-    Cancel: ("", "pods", "delete"),
-    Hold: ("", "pods", "patch"),
-    Release: ("", "pods", "patch"),
-    Priority: ("", "pods", "patch"),
-    Preempt: ("", "pods/eviction", "create"),
-    Quota: (OWN, "queues", "patch"),
-    Drain: ("", "nodes", "patch"),
-    Resume: ("", "nodes", "patch"),
-    Reserve: (OWN, "reservations", "create"),
-    Unreserve: (OWN, "reservations", "delete"),
-    Defragment: (OWN, "defragmentations", "create"),
+PODS, NODES, DRAINS = ("", "pods", "patch"), ("", "nodes", "patch"), (OWN, "reservations", "create")
+NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
+    Submit: (("batch", "jobs", "create"),),
+    Cancel: (("batch", "jobs", "delete"), ("", "pods", "delete")),
+    Hold: (PODS,),
+    Release: (PODS,),
+    Priority: (PODS,),
+    Preempt: (("", "pods/eviction", "create"),),
+    Quota: ((OWN, "queues", "patch"),),
+    Drain: (NODES,),
+    Resume: (NODES, (OWN, "reservations", "delete")),
+    Reserve: (DRAINS,),
+    Unreserve: ((OWN, "reservations", "delete"),),
+    Defragment: ((OWN, "defragmentations", "create"),),
 }
-"""The right that each order needs: a group of the API, a resource, and a verb."""
+"""What each order needs one of: a group of the API, a resource, and a verb."""
 
 
 class KubeWorld(RunningWorld):
@@ -162,16 +163,20 @@ class KubeWorld(RunningWorld):
         return self.run(read).decode("utf-8", "replace")
 
     def rights(self, order: Order) -> str | None:
-        group, resource, verb = NEEDS[type(order)]
-        if isinstance(order, Drain) and order.evict:
-            group, resource, verb = OWN, "reservations", "create"
-        what = {"group": group, "resource": resource.partition("/")[0], "verb": verb}
-        what |= {"subresource": resource.partition("/")[2]} if "/" in resource else {}
+        needs = (DRAINS,) if isinstance(order, Drain) and order.evict else NEEDS[type(order)]
         space = self.namespace if isinstance(order, Submit) else _named(job_of(order))[0] if job_of(order) else ""
-        what |= {"namespace": space} if space else {}
-        allowed = self.run(lambda client: may(client, what))
+
+        async def any_of(client: ApiClient) -> bool:
+            for group, resource, verb in needs:
+                kind, _, part = resource.partition("/")
+                what = {"group": group, "resource": kind, "subresource": part, "verb": verb, "namespace": space}
+                if await may(client, what):
+                    return True
+            return False
+
+        _, resource, verb = needs[-1]
         where = f" in namespace {space}" if space else ""
-        return "" if allowed else f"{kind_of(order)} needs the right to {verb} {resource}{where}"
+        return "" if self.run(any_of) else f"{kind_of(order)} needs the right to {verb} {resource}{where}"
 
     def foreseen(self, orders: tuple[Order, ...]) -> Futures:
         bare = tuple(msgspec.structs.replace(o, command=(), name="") if isinstance(o, Submit) else o for o in orders)
@@ -215,9 +220,10 @@ class KubeWorld(RunningWorld):
                 await (orders.drain(f"node/{order.node}") if order.evict else orders.cordon(order.node, True))
                 return Done(order, undo=(Resume(order.node),))
             case Resume():
-                await orders.cordon(order.node, False)
-                await orders.undrain(order.node)
-                return Done(order, undo=(Drain(order.node),))
+                drained = await orders.undrain(order.node)
+                if not drained:
+                    await orders.cordon(order.node, False)
+                return Done(order, undo=(Drain(order.node, evict=drained),))
             case Reserve():
                 await orders.make("Reservation", order.name, _reservation(order))
                 return Done(order, undo=(Unreserve(order.name),))
