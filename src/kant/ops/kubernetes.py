@@ -19,7 +19,7 @@ import msgspec
 from kant.client.kant import Api
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.credentials import Bearer
-from kant.kube.connect.errors import advice
+from kant.kube.connect.errors import INSTALL, advice, is_unserved
 from kant.kube.user.job_manifest import PodOptions
 from kant.kube.user.jobs import UserJobs
 from kant.kube.user.leader_words import ANSWERS, words_of_leader
@@ -108,6 +108,8 @@ class KubeWorld(RunningWorld):
         try:
             return asyncio.run(inside())
         except ApiError as error:
+            if is_unserved(error):
+                raise InputError("Kubernetes", f"the kinds of Kant: {INSTALL}") from None
             raise InputError("Kubernetes", f"what the caller may do ({advice(error, self.config.source)})") from None
 
     def leader(self, path: str, params: dict[str, str], answers: float = ANSWERS) -> bytes:
