@@ -116,7 +116,8 @@ class _Asks:
         token = get_access_token()
         return self.desks(token.token if token is not None else "")
 
-    async def __call__(self, act: Callable[[Desk], Answer]) -> Answer:
+    async def __call__(self, act: Callable[[Desk], Answer], changes: Context[Any] | None = None) -> Answer:
+        """With `changes`, whoever subscribes to a resource is told that it has been updated."""
         own = await asyncio.to_thread(self.desk)
 
         def inside() -> Answer:
@@ -128,7 +129,11 @@ class _Asks:
             except InputError as error:
                 return {"refused": "input", "sentence": one_line(str(error))}
 
-        return await asyncio.to_thread(inside)
+        found = await asyncio.to_thread(inside)
+        if changes is not None:
+            for uri in ("sched://cluster", "sched://audit"):
+                await changes.notify_resource_updated(uri)
+        return found
 
 
 def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
@@ -191,30 +196,36 @@ def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:
         return Elicit(asked, Agreement) if asked else Agreement(agree=False)
 
     @server.tool(description=Desk.plan.__doc__, annotations=PLANS)
-    async def plan(orders: Orders) -> Answer:
-        return await asks(lambda desk: desk.plan(orders))
+    async def plan(orders: Orders, context: Context[Any]) -> Answer:
+        return await asks(lambda desk: desk.plan(orders), context)
 
     async def apply(
         plan_id: Annotated[str, Field(max_length=100)],
         reason: Annotated[str, Field(description="Why, for whoever reads the audit.", max_length=400)],
         agreement: ElicitationResult[Agreement],
+        context: Context[Any],
     ) -> Answer:
         yes = isinstance(agreement, AcceptedElicitation) and agreement.data.agree
-        return await asks(lambda desk: desk.apply(plan_id, reason, f"{desk.who.user}, asked" if yes else ""))
+        return await asks(lambda desk: desk.apply(plan_id, reason, f"{desk.who.user}, asked" if yes else ""), context)
 
     apply.__annotations__["agreement"] = Annotated[ElicitationResult[Agreement], Resolve(agreed)]  # it is of this call
     server.add_tool(apply, description=Desk.apply.__doc__, annotations=ACTS)
 
     @server.tool(description=Desk.undo.__doc__, annotations=ACTS)
-    async def undo(txn: Annotated[str, Field(max_length=100)], reason: Annotated[str, Field(max_length=400)]) -> Answer:
-        return await asks(lambda desk: desk.undo(txn, reason))
+    async def undo(
+        txn: Annotated[str, Field(max_length=100)],
+        reason: Annotated[str, Field(max_length=400)],
+        context: Context[Any],
+    ) -> Answer:
+        return await asks(lambda desk: desk.undo(txn, reason), context)
 
     @server.tool(description=Desk.submit.__doc__, annotations=SUBMITS)
     async def submit(
         job: Annotated[dict[str, Any], Field(description="As the order `submit` of a plan.")],
+        context: Context[Any],
         key: Annotated[str, Field(description="The same key again gives the same job.", max_length=100)] = "",
     ) -> Answer:
-        return await asks(lambda desk: desk.submit(job, key))
+        return await asks(lambda desk: desk.submit(job, key), context)
 
 
 def _add_context(server: MCPServer[Any], asks: _Asks) -> None:

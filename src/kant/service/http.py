@@ -333,6 +333,9 @@ class Service:
             self.questions.audit(request.query.get("user", ""), refused, before if before >= 0 else None, limit)
         )
 
+    async def operations(self, request: web.Request) -> web.Response:
+        return answer(await asyncio.to_thread(self.questions.operations))
+
     async def metrics(self, request: web.Request) -> web.Response:
         telemetry = self.questions.driver.telemetry
         text = telemetry.text() if telemetry is not None else b""

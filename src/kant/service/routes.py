@@ -19,6 +19,7 @@ from kant.service.views import (
     JobDetail,
     JobIds,
     JobPage,
+    Operations,
     Outcomes,
     Profiles,
     RecordAnswer,
@@ -216,6 +217,10 @@ class Routes:
         self, *, user: str | None = None, refused: bool = False, before: Before | None = None, limit: Limit = 100
     ) -> AuditLog:
         """Who did what or was refused it, the latest first, a page at a time."""
+
+    @get("/v1/operations")
+    def operations(self) -> Operations:
+        """The latest plans of `kant ops` and of assistants, and what became of them."""
 
     @post("/v1/stop")
     def stop(self) -> ServiceHealth:
