@@ -22,7 +22,7 @@ from kant import __version__
 from kant.model.errors import InputError
 from kant.ops import look
 from kant.ops.desk import Desk, RefusalError
-from kant.ops.orders import Order
+from kant.ops.orders import order_schema
 from kant.ops.text import bounded, one_line
 
 Desks = Callable[[str], Desk]
@@ -49,28 +49,13 @@ class Agreement(BaseModel):
     agree: bool = Field(description="Apply this plan?")
 
 
-def _order_schema() -> dict[str, Any]:
-    """The JSON schema of one order, for the tool that plans."""
-    (found,), parts = msgspec.json.schema_components([Order], ref_template="#/$defs/{name}")
-
-    def inlined(value: Any) -> Any:
-        if isinstance(value, dict):
-            if "$ref" in value:
-                return inlined(parts[value["$ref"].rpartition("/")[2]])
-            return {key: inlined(each) for key, each in value.items() if key not in ("title", "discriminator")}
-        return [inlined(each) for each in value] if isinstance(value, list) else value
-
-    schema: dict[str, Any] = inlined(found)
-    return schema
-
-
 Orders = Annotated[
     list[dict[str, Any]],
     Field(
         min_length=1,
         max_length=50,
         description="The orders, carried out in turn, whole or not at all.",
-        json_schema_extra={"items": _order_schema()},
+        json_schema_extra={"items": order_schema()},
     ),
 ]
 

@@ -136,6 +136,21 @@ def parse_orders(given: Any) -> tuple[Order, ...]:
     return tuple(found)
 
 
+def order_schema() -> dict[str, Any]:
+    """The JSON schema of one order, for tools that plan."""
+    (found,), parts = msgspec.json.schema_components([Order], ref_template="#/$defs/{name}")
+
+    def inlined(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                return inlined(parts[value["$ref"].rpartition("/")[2]])
+            return {key: inlined(each) for key, each in value.items() if key not in ("title", "discriminator")}
+        return [inlined(each) for each in value] if isinstance(value, list) else value
+
+    schema: dict[str, Any] = inlined(found)
+    return schema
+
+
 def to_json(orders: tuple[Order, ...]) -> list[dict[str, Any]]:
     """Orders as JSON has them."""
     found: list[dict[str, Any]] = msgspec.to_builtins(orders)
