@@ -54,6 +54,7 @@ def run_blocks(page: Path, tmp_path: Path, environment: dict[str, str], session:
     printed: str | None = ""
     for block in blocks(page):
         if block.what == "file":
+            (tmp_path / block.rest).parent.mkdir(exist_ok=True)
             (tmp_path / block.rest).write_text(block.text, encoding="utf-8")
         elif block.what == "output" and printed is not None:
             for line in squeezed(block.text).splitlines():

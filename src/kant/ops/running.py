@@ -13,6 +13,7 @@ from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.model.units import SECOND, parse_duration
 from kant.ops.foresight import foresee
+from kant.ops.habits import EndedJob
 from kant.ops.orders import (
     Cancel,
     Drain,
@@ -157,6 +158,17 @@ class RunningWorld:
                 if time > since
             ]
         return sorted(found, key=lambda each: each["time_us"])
+
+    def ended(self) -> list[EndedJob]:
+        return [
+            EndedJob(
+                user=row.user, queue=row.queue, gpus=row.gpus, limit_us=row.limit_us,
+                ran_us=max(row.ended - row.started, 0), end=row.phase, failures=row.failures,
+                stops=max(row.attempt - 1 - row.failures, 0),
+            )
+            for row in self._rows("")
+            if row.started >= 0 and row.ended >= 0
+        ]  # fmt: skip
 
     def log(self, job: str) -> str:
         return self.api.log(job, offset=-TAIL).decode("utf-8", "replace")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -31,12 +32,14 @@ from kant.model.event import (
     JobSubmitted,
     NodeChanged,
 )
+from kant.model.job import Job
 from kant.model.node import ClusterSpec
 from kant.model.placement import NODE, PODS
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import GPU, SECOND
 from kant.ops.foresight import foresee
+from kant.ops.habits import EndedJob
 from kant.ops.on_run import Held, RunOrders
 from kant.ops.orders import KINDS, Order
 from kant.ops.state_view import job_view, view_of
@@ -206,6 +209,9 @@ class SimulatedWorld:
     def events(self, since: int) -> list[dict[str, Any]]:
         return [shown(event) for event in self.events_so_far if event.time > since]
 
+    def ended(self) -> list[EndedJob]:
+        return ended_of(self.events_so_far)
+
     def log(self, job: str) -> str:
         return self.logs.get(public_id(self._id(job)), "")
 
@@ -294,3 +300,32 @@ def usage_of(events: Iterable[Event], by: str, now: int) -> list[dict[str, Any]]
         ended(job, now)
     rows = [{by: name, "jobs": len(own), "gpu_s": round(held.get(name, 0.0), 3)} for name, own in jobs.items()]
     return sorted(rows, key=lambda row: (-row["gpu_s"], row[by]))
+
+
+def ended_of(events: Iterable[Event]) -> list[EndedJob]:
+    """The jobs that are over and have run, as events tell of them."""
+    jobs: dict[str, Job] = {}
+    began: dict[str, int] = {}
+    ran: Counter[str] = Counter()
+    stops: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    found = []
+    for event in events:
+        if isinstance(event, JobSubmitted):
+            jobs[event.job.id] = event.job
+        elif isinstance(event, JobStarted):
+            began[event.job] = event.time
+        elif isinstance(event, ENDS):
+            ran[event.job] += event.time - began.pop(event.job, event.time)
+            stops[event.job] += isinstance(event, JobPreempted | JobEvicted)
+            failures[event.job] += isinstance(event, JobFailed)
+            over = isinstance(event, JobFinished | JobCancelled)
+            if over and ran[event.job] and (job := jobs.pop(event.job, None)) is not None:
+                found.append(
+                    EndedJob(
+                        user=job.user, queue=job.queue, gpus=job.gpu_milli / GPU, limit_us=job.limit,
+                        ran_us=ran[event.job], end="finished" if isinstance(event, JobFinished) else "cancelled",
+                        stops=stops[event.job], failures=failures[event.job],
+                    )
+                )  # fmt: skip
+    return found

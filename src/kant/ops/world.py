@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from kant.ops.habits import EndedJob
 from kant.ops.orders import Order
 from kant.ops.view import View
 from kant.service.roles import Caller
@@ -83,6 +84,10 @@ class World(Protocol):
 
     def events(self, since: int) -> list[dict[str, Any]]:
         """What has happened after a time, in order."""
+        ...
+
+    def ended(self) -> list[EndedJob]:
+        """The jobs that are over, of which habits are learned."""
         ...
 
     def log(self, job: str) -> str:
