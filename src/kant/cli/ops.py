@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.ops_options import Where
+from kant.cli.ops_runbooks import runbooks_app
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kant.ops.desk import Desk
 
 ops_app = App(name="ops", help="Plan a change of a cluster, see its effects, apply it, undo it.")
+ops_app.command(runbooks_app)
 HERE = Where()
 REFUSED = 1
 Several = list[str] | None
@@ -89,7 +91,7 @@ def apply(
 
     def agreed() -> str:
         question = own.question(plan_id)
-        return own.who.user if question and (yes or _asked(question)) else ""
+        return own.who.user if question and (yes or asked(question)) else ""
 
     return _carried_out(lambda: own.apply(plan_id, reason, agreed()), json)
 
@@ -128,6 +130,20 @@ def audit(
         rows += page["entries"]
         cursor = page["next"]
     return Reply({"entries": rows[:limit]}, lambda: show_audit(rows[:limit])).print(json)
+
+
+@ops_app.command
+def habits(
+    *about: Annotated[str, Parameter(help="What is asked, such as: limits of ana. Default: of everybody.")],
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Tell what the record says of users: how honest their time limits are, what they usually ask for."""
+    from kant.cli.ops_show import show_habits
+    from kant.ops.look import habits as asked_for
+
+    found = asked_for(_desk(where), " ".join(about) or "jobs")
+    return Reply(found, lambda: show_habits(found["habits"])).print(json)
 
 
 @ops_app.command
@@ -196,7 +212,7 @@ def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
     return Reply(found, lambda: show_transaction(found)).print(json)
 
 
-def _asked(question: str) -> bool:
+def asked(question: str) -> bool:
     """Ask whoever sits here; nobody does where standard input is no terminal."""
     import sys
 

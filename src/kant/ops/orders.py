@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
+from kant.ops.past_question import MOST
 
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=200)]
@@ -113,8 +114,6 @@ Order = (
     Submit | Cancel | Hold | Release | Priority | Preempt | Quota | Drain | Resume | Reserve | Unreserve | Defragment
 )
 KINDS: tuple[str, ...] = tuple(str(kind.__struct_config__.tag) for kind in Order.__args__)
-MOST = 50
-"""Orders in one plan."""
 
 
 def kind_of(order: Order) -> str:

@@ -113,7 +113,7 @@ def _submit(desk: Desk, job: dict[str, Any], key: str = "") -> Answer:
 
 
 def _ordered_plainly(desk: Desk, order: Order) -> Answer:
-    broken = violations(desk.world.view(), (order,), desk.who, desk.world.carries)
+    broken = violations(desk.world.view(), (order,), desk.who, desk.world)
     broken = [each for each in broken if each.rule != "protected"]
     if broken:
         raise RefusalError("violations", "; ".join(each.sentence for each in broken))
