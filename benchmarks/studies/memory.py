@@ -15,6 +15,10 @@ from msgspec import Struct
 
 from benchmarks.studies.memory_tasks import KINDS, WHO, Watched, expert, task_of, world_of
 from kant.metrics.paired import mean_interval
+from kant.ops.bench.agents import Oracle
+from kant.ops.bench.remembering import Remembering
+from kant.ops.bench.run import Score, bench
+from kant.ops.bench.task import read_tasks
 from kant.ops.desk import Desk
 from kant.ops.memory.replay import Run
 from kant.ops.memory.runbooks import BookStep, Runbooks
@@ -27,6 +31,7 @@ SEEDS, TASKS, DRIFT = 3, 400, 0.03
 MODEL_S, TOOL_S, CHECK_S = 4.0, 0.2, 0.05
 """Seconds that are counted for a call of a model, a call of a tool, and a look at the pre-conditions."""
 GROUPS, TOGETHER = 40, 4
+ATTEMPTS = 4
 
 
 class Unchecked(Runbooks):
@@ -217,8 +222,8 @@ def page(seeds: int, tasks: int) -> Iterator[str]:
         mix, share = "power law" if power else "even", mean_interval([o.asked / o.steps for o in own]).mean
         good, wrong, by_book = (sum(getattr(o, name) for o in own) for name in ("good", "wrong", "by_book"))
         yield (
-            f"| {mix} | {mode} | {share:.3f} | {shown(fewer)} | {shown(late)} | {good / every:.2%} | {wrong} | {by_book} "
-            f"| {shown(faster)} |"
+            f"| {mix} | {mode} | {share:.3f} | {shown(fewer)} | {shown(late)} | {good / every:.2%} | {wrong} "
+            f"| {by_book} | {shown(faster)} |"
         )
     yield (
         "\nWrong plans are counted over all seeds. The model is wrong where something changes between its look and its "
@@ -240,7 +245,28 @@ def page(seeds: int, tasks: int) -> Iterator[str]:
         who = "a model" if model else "a runbook"
         yield f"| {who} | {before / GROUPS:.1f} | {after / GROUPS:.1f} | {ratio} | {same} of {GROUPS} |"
     yield ""
+    yield from suite()
     yield WHERE
+
+
+def suite(attempts: int = ATTEMPTS) -> Iterator[str]:
+    """The verified suite, each task several times from the same state."""
+    tasks = read_tasks("*")
+    yield "## On the suite\n"
+    yield (
+        f"The {len(tasks)} tasks of [the suite](../ops-bench.md), {attempts} attempts at each, every attempt from the same "
+        "state. The oracle is the model: `kant ops bench --agent replay -k 4`.\n"
+    )
+    yield "| replay | calls | chosen by the model | times fewer | passed |"
+    yield "|---|---|---|---|---|"
+    for mode in ("exact", "slots"):
+        books = MODES[mode]()
+        assert books is not None
+        agent = Remembering(Oracle(tasks), books)
+        score = Score.of(bench(tasks, agent, attempts, seen=agent.seen))
+        fewer = agent.steps / agent.asked
+        yield f"| {mode} | {agent.steps} | {agent.asked} | {fewer:.2f} | {score.pass_1:.1%} |"
+    yield ""
 
 
 WHERE = ""

@@ -81,6 +81,16 @@ def test_an_assistant_looks_plans_applies_and_undoes() -> None:
     talk(own, act)
 
 
+def test_whoever_listens_is_told_of_what_was_planned_and_done() -> None:
+    async def act(client: Client) -> None:
+        async with client.listen(resource_subscriptions=["sched://audit"]) as heard:
+            await call(client, "jobs")
+            await call(client, "plan", orders=[{"op": "hold", "job": "t1"}])
+            assert str((await anext(aiter(heard))).uri) == "sched://audit"  # type: ignore[union-attr]
+
+    talk(desk(), act)
+
+
 def test_a_refusal_is_an_answer_and_no_fault() -> None:
     async def act(client: Client) -> None:
         plan = await call(client, "plan", orders=[{"op": "cancel", "job": "svc"}])

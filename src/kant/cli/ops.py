@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from cyclopts import App, Parameter
@@ -159,6 +160,37 @@ def step(
 
     found = _desk(where).step(parse_duration(duration, "DURATION"))
     return Reply(found, lambda: console.print(f"it is {clock(found['now_us'])}")).print(json)
+
+
+@ops_app.command
+def bench(
+    *,
+    agent: Annotated[
+        Literal["oracle", "rules", "greedy", "naive", "random", "replay", "llm"], Parameter(help="Who does the tasks.")
+    ] = "oracle",
+    tasks: Annotated[str, Parameter(help="Names, patterns or categories of tasks, with commas between.")] = "*",
+    folder: Annotated[Path | None, Parameter(help="A folder of tasks. Default: those of Kant.")] = None,
+    k: Annotated[int, Parameter(name=["-k", "--attempts"], help="So many attempts at each task.")] = 4,
+    tools: Annotated[
+        Literal["desk", "plain"], Parameter(help="Those of `kant mcp`, or list, submit and cancel alone.")
+    ] = "desk",
+    out: Annotated[Path | None, Parameter(help="Keep the results here, a line each, and go on where it was.")] = None,
+    traces: Annotated[Path | None, Parameter(help="With replay: results of --out whose calls are made again.")] = None,
+    url: Annotated[
+        str | None,
+        Parameter(help="With llm: an OpenAI-compatible endpoint: http://host/v1. Key: KANT_LLM_KEY."),
+    ] = None,
+    model: Annotated[str | None, Parameter(help="With llm: the name of the model there.")] = None,
+    turns: Annotated[int, Parameter(help="The most calls of one attempt.")] = 100,
+    show: Annotated[bool, Parameter(name="--list", help="Only say which tasks there are.", negative="")] = False,
+    json: Json = False,
+) -> int:
+    """Measure an assistant on tasks that are verified by the state that it leaves. Exits with 1 unless all passed."""
+    from kant.cli.ops_bench import list_tasks, run
+
+    if show:
+        return list_tasks(tasks, folder, json)
+    return run(agent, tasks, folder, k, tools, out, traces, url, model, turns, json)
 
 
 def _desk(where: Where) -> Desk:

@@ -28,6 +28,7 @@ def _job_row(job: JobView) -> dict[str, Any]:
             "nodes": {safe_id(name): held for name, held in job.nodes.items()},
             "gpu_hours_lost_if_stopped": round(job.lost_gpu_s / 3600, 3),
         }
+        row |= {"ends_by_us": job.started_us + job.limit_us} if job.limit_us >= 0 else {}
     if job.waits:
         row["waits"] = one_line(job.waits)
     return row | untrusted(name=job.name)

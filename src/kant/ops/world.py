@@ -94,6 +94,10 @@ class World(Protocol):
         """What a job has written: text of a tenant."""
         ...
 
+    def rights(self, order: Order) -> str | None:
+        """Why the caller may not give an order, "" if they may; None where roles and queues decide that."""
+        ...
+
     def futures(self, orders: tuple[Order, ...]) -> Futures:
         """What these orders would do to everybody, by two simulated futures."""
         ...
