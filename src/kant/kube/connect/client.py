@@ -260,6 +260,10 @@ class ApiClient:
                 return
             params["continue"] = page.metadata.continue_
 
+    async def list(self, path: str, view: type[T]) -> list[T]:
+        """All objects of the list at `path`."""
+        return [one async for items, _ in self.pages(path, view) for one in items]
+
     async def stream(self, path: str, params: dict[str, str], silence: float | None) -> AsyncIterator[bytes]:
         """The bytes of a watch as they come. Ends when the server ends it; ApiError after `silence` seconds of none."""
         headers = await self._headers(None)
@@ -283,30 +287,20 @@ class ApiClient:
     async def _send(
         self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
     ) -> bytes:
-        if self.config.proxy:
-            return await self._send_by_proxy(method, path, body, content_type, timeout, guard)
-        head = await self._head(content_type if body is not None else None)
+        kind = content_type if body is not None else None
         if not path.isascii() or not path.isprintable() or " " in path:
             raise ValueError(f"not the path of a request: {path!r}")
-        content = body or b""
-        request = f"{method} {self._prefix}{path} HTTP/1.1\r\nContent-Length: {len(content)}\r\n{head}".encode()
         try:
-            async with asyncio.timeout(timeout):
-                answer = await self._pool.request(request + content, again=method == "GET", guard=guard)
-        except GuardRefusedError:
-            raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
-        except (TimeoutError, OSError) as error:
-            raise self._lost(method, path, error) from error
-        if answer.code >= 300:
-            raise await self._judged(path, self._refusal(answer.code, answer.body, answer.retry_after))
-        return answer.body
-
-    async def _send_by_proxy(
-        self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
-    ) -> bytes:
-        headers = await self._headers(content_type if body is not None else None)
-        try:
-            answer = await self._session().request(method, path, body, headers, timeout, guard)
+            if self.config.proxy:
+                headers = await self._headers(kind)
+                answer = await self._session().request(method, path, body, headers, timeout, guard)
+            else:
+                content, lines = body or b"", await self._head(kind)
+                request = (
+                    f"{method} {self._prefix}{path} HTTP/1.1\r\nContent-Length: {len(content)}\r\n{lines}".encode()
+                )
+                async with asyncio.timeout(timeout):
+                    answer = await self._pool.request(request + content, again=method == "GET", guard=guard)
         except GuardRefusedError:
             raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
         except (TimeoutError, OSError) as error:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.errors import FORBIDDEN, INSTALL, UNKNOWN_FIELD, advice, is_unserved
+from kant.kube.connect.errors import INSTALL, UNKNOWN_FIELD, advice, denied_by, is_unserved
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.names import HOLD, PRIORITY
 from kant.kube.objects.views import Loose, Node, Pod
@@ -147,13 +147,10 @@ class Orders:
         return found
 
     async def _pods(self, target: Target) -> list[Pod]:
-        path, found = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods", list[Pod]()
-        try:
-            async for items, _ in self.client.pages(path, Pod):
-                found += [pod for pod in items if pod.spec.scheduler_name == self.scheduler_name and not is_over(pod)]
-        except ApiError as error:
-            raise self._sentence(error, target) from None
-        return pods_meant(found, target)
+        path = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods"
+        pods = await self._ask(self.client.list(path, Pod), target)
+        ours = [pod for pod in pods if pod.spec.scheduler_name == self.scheduler_name and not is_over(pod)]
+        return pods_meant(ours, target)
 
     async def _annotate(self, pods: list[Pod], key: str, value: str | None) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
@@ -194,11 +191,9 @@ class Orders:
             return InputError("TARGET", f"a {target.kind or 'job'}{where} that is there", target.name)
         if error.code in (403, 422) and DENIED in error.message:
             return ServerMessageError(f"Kubernetes: {error.message.rpartition('denied request: ')[2]} (403)")
-        found = FORBIDDEN.search(error.message) if error.code == 403 else None
-        if found is not None:
-            what = found["resource"] + (f".{found['group']}" if found["group"] else "")
-            where = f" in namespace {found['namespace']}" if found["namespace"] else ""
-            return ServerMessageError(f"Kubernetes: you have no permission to {found['verb']} {what}{where} (403)")
+        if (denied := denied_by(error)) is not None:
+            where = f" in namespace {denied[1]}" if denied[1] else ""
+            return ServerMessageError(f"Kubernetes: you have no permission to {denied[0]}{where} (403)")
         return ServerMessageError(advice(error, self.client.config.source))
 
 
