@@ -23,10 +23,10 @@ from kant.kube.objects.views import (
     Meta,
     Namespace,
     Node,
+    PartialMetadata,
     PersistentVolume,
     Pod,
     StorageClass,
-    View,
 )
 from kant.kube.translate.crds import API
 from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
@@ -81,12 +81,6 @@ Malformed = Callable[[str, Meta, str], None]
 
 class BehindError(Exception):
     """The watch has not said in time what is known to have happened."""
-
-
-class Whose(View, frozen=True):
-    """Of an object that it is there."""
-
-    metadata: Meta = Meta()
 
 
 class Informers:
@@ -343,7 +337,7 @@ class Informers:
 
         A watch may be behind: whoever begins to lead has to know what the leader before it has bound.
         """
-        pages = self.client.pages("/api/v1/pods", Whose, 5_000, fields="spec.nodeName!=")
+        pages = self.client.pages("/api/v1/pods", PartialMetadata, 5_000, fields="spec.nodeName!=")
         known, latest = self.mirror.pods, "0"
         async for items, _ in pages:
             for one in items:

@@ -261,8 +261,14 @@ class Pod(View, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class Namespace(View, frozen=True):
+class PartialMetadata(View, frozen=True):
+    """Of an object its metadata alone."""
+
     metadata: Meta = Meta()
+
+
+class Namespace(PartialMetadata, frozen=True):
+    pass
 
 
 # --- nodes -------------------------------------------------------------------------------------------------------
