@@ -19,7 +19,6 @@ from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity,
 from kant.kube.objects.views import (
     Budget,
     Claim,
-    Loose,
     Meta,
     Namespace,
     Node,
@@ -27,6 +26,7 @@ from kant.kube.objects.views import (
     PersistentVolume,
     Pod,
     StorageClass,
+    Unstructured,
 )
 from kant.kube.translate.crds import API
 from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
@@ -101,7 +101,7 @@ class Informers:
         self.wake = wake
         self.on_trouble = on_trouble
         self.on_malformed = on_malformed
-        self.groups: dict[str, Loose | None] = {}
+        self.groups: dict[str, Unstructured | None] = {}
         self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
@@ -134,9 +134,9 @@ class Informers:
         for one in self.storage:
             one.on_trouble = partial(self._without, one, NO_STORAGE)
         self.forbidden: list[str] = []  # what we may not read, and what comes of that
-        self.others: list[Reflector[Loose]] = []
+        self.others: list[Reflector[Unstructured]] = []
         self._absent: list[str] = []  # kinds that the cluster has not
-        self._late: list[Reflector[Loose]] = []  # kinds of Kant that it has now
+        self._late: list[Reflector[Unstructured]] = []  # kinds of Kant that it has now
         self._asked = self._looked = 0  # how often somebody had to know of Queues, and which of that has been answered
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
@@ -246,7 +246,7 @@ class Informers:
         path = await self._served(KINDS[kind])
         if not path:
             return False
-        self.others.append(self._stored(kind, path, Loose, self.mirror.kind(kind)))
+        self.others.append(self._stored(kind, path, Unstructured, self.mirror.kind(kind)))
         return True
 
     async def _served(self, candidates: tuple[str, ...]) -> str:
@@ -308,7 +308,7 @@ class Informers:
             ref = await self._wanted.get()
             for path in ref.paths:
                 try:
-                    self.groups[path] = await self.client.get(path, Loose)
+                    self.groups[path] = await self.client.get(path, Unstructured)
                     break
                 except ApiError as error:
                     if error.code != 404:

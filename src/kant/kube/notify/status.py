@@ -17,7 +17,7 @@ import numpy as np
 from kant.cluster.columns import J_QUEUE
 from kant.kube.act.effects import Effects
 from kant.kube.connect.client import ApiError, FencedError
-from kant.kube.objects.views import Loose
+from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.translation import Translation, matches
 from kant.kube.translate.crds import API, GROUP, BookedGpus, ReservedNodes
@@ -81,7 +81,7 @@ class Statuses:
             except (ApiError, InputError):
                 self._sent.pop(path, None)
 
-    def wanted(self, state: Sources) -> Iterable[tuple[str, Loose, Status]]:
+    def wanted(self, state: Sources) -> Iterable[tuple[str, Unstructured, Status]]:
         """The path of each of our objects, the object, and its status without the times of conditions."""
         translation, objects, core, bookings = self.translation, self.mirror.objects, state.core, state.bookings
         queues = queue_statuses(core) if objects.get("queues") else {}
@@ -110,7 +110,7 @@ class Statuses:
                 yield f"{API}/defragmentations/{name}", own, status | {"conditions": [_ready(own, wrong, good)]}
 
 
-def _ready(item: Loose, wrong: str, good: str) -> Status:
+def _ready(item: Unstructured, wrong: str, good: str) -> Status:
     """The condition Ready, without its time."""
     return {
         "type": "Ready",
@@ -184,7 +184,7 @@ def booking_status(booked: BookedGpus, nodes: tuple[str, ...], now: int) -> Stat
     return {"phase": phase, "nodes": len(nodes), "nodeNames": list(nodes)}
 
 
-def _said(item: Loose) -> Status:
+def _said(item: Unstructured) -> Status:
     try:
         found: Status = msgspec.json.decode(item.status)
         return found if isinstance(found, dict) else {}
@@ -192,7 +192,7 @@ def _said(item: Loose) -> Status:
         return {}
 
 
-def _with_times(wanted: Status, item: Loose) -> Status:
+def _with_times(wanted: Status, item: Unstructured) -> Status:
     """With the time at which each condition came to stand as it does: what the object says, or now."""
     before = {one.get("type"): one for one in _said(item).get("conditions", [])}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

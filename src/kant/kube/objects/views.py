@@ -394,7 +394,7 @@ class Budget(View, frozen=True):
 # --- anything else -----------------------------------------------------------------------------------------------
 
 
-class Loose(View, frozen=True):
+class Unstructured(View, frozen=True):
     """An object of which only the metadata has a fixed form; `spec` and `status` are read where they are used."""
 
     api_version: str = ""

@@ -18,8 +18,8 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import GATE
 from kant.kube.objects.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.views import Loose, Pod, Requirement
 from kant.kube.objects.views import Node as View
+from kant.kube.objects.views import Pod, Requirement, Unstructured
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.elastic_jobs import role_of
 from kant.kube.reconcile.node_filters import NodeFilters
@@ -89,7 +89,7 @@ class Translation:
         self.devices = DeviceAllocations(mirror, scheduler)
         self.filters = NodeFilters(mirror, scheduler, self.devices)
         self.shares = GpuShares()
-        self.groups: dict[str, Loose | None] = {}
+        self.groups: dict[str, Unstructured | None] = {}
         self.reserved: list[ReservedNodes] = []
         self.booked: list[BookedGpus] = []
         self.complaints: dict[str, str] = {}

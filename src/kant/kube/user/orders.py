@@ -16,7 +16,7 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import INSTALL, UNKNOWN_FIELD, advice, denied_by, is_unserved
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.names import HOLD, PRIORITY
-from kant.kube.objects.views import Loose, Node, Pod
+from kant.kube.objects.views import Node, Pod, Unstructured
 from kant.kube.translate.crds import API
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.orders import HIGH, LOW, is_held
@@ -118,7 +118,7 @@ class Orders:
 
     async def _queue(self, target: Target, order: str) -> bool:
         path, state = f"{API}/queues/{quote(target.name, safe='')}", QUEUE_STATES[order]
-        found = await self._ask(self.client.get(path, Loose), target)
+        found = await self._ask(self.client.get(path, Unstructured), target)
         if (_spec(found).get("state") or "open") == state:
             return False
         await self._ask(self.client.patch(path, {"spec": {"state": state}}, params=STRICT), target)
@@ -205,6 +205,6 @@ def _time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _spec(found: Loose) -> dict[str, Any]:
+def _spec(found: Unstructured) -> dict[str, Any]:
     decoded = msgspec.json.decode(found.spec)
     return decoded if isinstance(decoded, dict) else {}

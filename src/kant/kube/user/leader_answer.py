@@ -30,7 +30,7 @@ SOON = 2.0
 """Seconds after which it is said without a forecast why a job waits."""
 
 
-async def words_of_leader(
+async def answer_of_leader(
     config: Config, system: str, ticket: str, word: str, params: dict[str, str], within: float = FORECAST
 ) -> bytes | None:
     """What the leader answers; None where it cannot be asked. Raises InputError where the question is wrong.
