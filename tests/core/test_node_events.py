@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from tests.profiles import few
 
 from kant.cluster.columns import GPUS, P_CAPACITY
 from kant.cluster.journal import Header
@@ -31,7 +32,7 @@ from kant.model.event import (
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import GPU, SECOND
-from kant.scheduler.profile import builtin_profile, builtin_texts
+from kant.scheduler.profile import builtin_profile
 from kant.sim.replay import replay, rerun
 from kant.testing import Harness, make_cluster, make_job
 
@@ -180,7 +181,7 @@ def test_quotas_follow_the_model_of_a_node_under_a_job_without_gpus() -> None:
     harness.state.check()
 
 
-@pytest.mark.parametrize("profile", builtin_texts())
+@pytest.mark.parametrize("profile", few())
 def test_every_shipped_profile_uses_nodes_that_join_and_leaves_those_that_leave(profile: str) -> None:
     harness = Harness(make_cluster(4, 4), builtin_profile(profile))
     for turn in range(6):

@@ -358,7 +358,7 @@ def test_pods_of_a_gang_whose_volumes_lie_in_other_zones_start_together_each_whe
                 await api.create(make_pod("full", 4, nodeSelector={ZONE: "a"}))
                 await until(api, lambda pods: "full" in bound(pods))
                 await api.create_all(gang("h", "c", "a"))
-                await until(api, lambda pods: says(pods, "h-0", "no free places are enough for all pods of its gang"))
+                await until(api, lambda pods: says(pods, "h-0", "not enough free capacity: 0 of 1 pods fit now"))
                 for name in ("g-0", "g-1"):
                     await api.delete(f"/api/v1/namespaces/default/pods/{name}", grace_s=0)
                 await api.create_all([g[1], g[0]])

@@ -27,6 +27,7 @@ from kant.kube.lead.defragmentations import Defragmentations
 from kant.kube.lead.live_state import LiveState
 from kant.kube.lead.rebuilding import CALM, Rebuilding
 from kant.kube.lead.settings import DriverSettings
+from kant.kube.lead.trials import Trials
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.notify.status import Statuses
@@ -89,6 +90,7 @@ class KubeDriver:
         )
         self.defragmentations = Defragmentations(self.mirror, settings.solver, self._awake.set)
         self.statuses = Statuses(effects, self.translation, lambda: self.state, self.defragmentations.statuses)
+        self.trials = Trials(self.translation, self.notifier, settings.forecaster, lambda: self.core)
         self._journal_trouble = ""
         self._queues_gone = False
         self._early: list[bytes] | None = None  # of the journal, while we do not lead yet
@@ -139,6 +141,7 @@ class KubeDriver:
                 tasks.create_task(self.effects.run())
                 if not self.settings.shadow:
                     tasks.create_task(self.statuses.run())
+                    tasks.create_task(self.trials.run())
                 await self._lead()
         finally:
             if self.rounds is not None:
@@ -243,6 +246,7 @@ class KubeDriver:
     def take_changes(self) -> None:
         """What the mirror has seen since the last time, as events."""
         assert self.state is not None
+        self.trials.look(self.mirror.touched)
         self.state.take_changes()
 
     def _move(self, state: LiveState) -> None:
@@ -290,6 +294,7 @@ class KubeDriver:
             core, self.settings, self.translation, self.steps, self.informers, self.notifier, self.rebuilding,
             self.telemetry, self.counts,
         )  # fmt: skip
+        self.trials.look(mirror.pods)
         state.settle_everything()
         self.counts.builds += 1
         if self._early is None:

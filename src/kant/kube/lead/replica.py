@@ -135,7 +135,8 @@ class Replica:
             loop.add_signal_handler(number, self.stopped.set)
         async with AsyncExitStack() as stack:
             if self.options.listen:
-                page = routes(self.questions, self.options.page, self.config) if self.options.page is not None else []
+                content = self.options.page
+                page = routes(self.questions, content, self.config, self._ticket) if content is not None else []
                 page += asked.routes(self._ticket, self._answer) if self._ticket else []
                 await stack.enter_async_context(
                     ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), page)
@@ -343,6 +344,7 @@ class Replica:
             options.staleness,
             namespace=options.namespace,
             solver=options.solver,
+            forecaster=options.forecaster,
         )
         recorder = EventRecorder(client, own_identity(), on_trouble=self.trouble)
         driver = KubeDriver(

@@ -65,6 +65,11 @@ class Notifier:
         """A workload cannot be tried as it is; `reason` is that of the condition PodScheduled."""
         self._mark(pods, text, reason)
 
+    def answers(self, uid: str, text: str, reason: str) -> None:
+        """Say this on the condition of a pod, and nowhere else."""
+        self._messages[uid] = text, reason, ""
+        self.again(uid)
+
     def _mark(self, pods: Iterable[str], text: str, reason: str) -> None:
         for uid in pods:
             pod = self.mirror.pods.get(uid)
