@@ -179,14 +179,12 @@ class ApiClient:
         changed = with_metadata(raw, annotations, finalizers)
         return version_of(await self.call("PUT", path, changed, content_type=PROTOBUF, guard=guard))
 
-    async def delete(
-        self, path: str, *, uid: str | None = None, grace: int | None = None, propagation: str = "", **options: Any
-    ) -> bytes:
-        """Delete the object, if it still is the one with this uid. `grace`: seconds for a pod to end.
+    async def delete(self, path: str, *, uid: str | None = None, propagation: str = "", **options: Any) -> bytes:
+        """Delete the object, if it still is the one with this uid.
 
         `propagation`: Foreground (first what it owns), Background or Orphan; "" for what its kind does.
         """
-        body = {"kind": "DeleteOptions", **_deletion(uid, grace)}
+        body = {"kind": "DeleteOptions", **_deletion(uid)}
         body |= {"propagationPolicy": propagation} if propagation else {}
         return await self.call("DELETE", path, encoded(body), **options)
 
@@ -219,7 +217,6 @@ class ApiClient:
         annotations: dict[str, str] | None = None,
         *,
         dry_run: bool = False,
-        grace: int | None = None,
         guard: Guard | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -231,7 +228,7 @@ class ApiClient:
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace, "annotations": annotations or {}},
-            "deleteOptions": _deletion(uid, grace) | ({"dryRun": ["All"]} if dry_run else {}),
+            "deleteOptions": _deletion(uid) | ({"dryRun": ["All"]} if dry_run else {}),
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
         await self.call("POST", path, encoded(eviction), guard=guard, timeout=timeout)
@@ -382,9 +379,8 @@ def _words(error: BaseException | None) -> str:
     return text.rpartition("] ")[2] or type(error).__name__
 
 
-def _deletion(uid: str | None, grace: int | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
-    return options | ({"gracePeriodSeconds": grace} if grace is not None else {})
+def _deletion(uid: str | None) -> dict[str, Any]:
+    return {"preconditions": {"uid": uid}} if uid else {}
 
 
 def _with(path: str, params: dict[str, str] | None) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -83,24 +84,19 @@ class BehindError(Exception):
     """The watch has not said in time what is known to have happened."""
 
 
+@dataclass(eq=False)
 class Informers:
     """Keeps a mirror up to date. `wake` is called when it has changed. With `once` everything is read once."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        mirror: Mirror,
-        wake: Callable[[], None],
-        on_trouble: Trouble = lambda error: None,
-        on_malformed: Malformed = lambda kind, meta, sentence: None,
-        once: bool = False,
-    ) -> None:
-        self.once = once
-        self.client = client
-        self.mirror = mirror
-        self.wake = wake
-        self.on_trouble = on_trouble
-        self.on_malformed = on_malformed
+    client: ApiClient
+    mirror: Mirror
+    wake: Callable[[], None]
+    on_trouble: Trouble = lambda error: None
+    on_malformed: Malformed = lambda kind, meta, sentence: None
+    once: bool = False
+
+    def __post_init__(self) -> None:
+        mirror = self.mirror
         self.groups: dict[str, Unstructured | None] = {}
         self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
