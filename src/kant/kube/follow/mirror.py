@@ -264,10 +264,6 @@ class Mirror:
             self.objects[plural] = Store(space_name, told, partial(relevant_of_object, plural))
         return self.objects[plural]
 
-    def object(self, plural: str, kind: str, item: Unstructured) -> None:
-        """An object of another kind was added, modified or deleted."""
-        self.kind(plural).change(kind, item)
-
     def named(self, plural: str, namespace: str, name: str) -> Unstructured | None:
         """One object; None where there is none."""
         return self.kind(plural).get((namespace, name))

@@ -13,6 +13,7 @@ Long: `settle` and the few questions that it asks of what it keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from kant.kube.follow.mirror import Mirror, is_over
@@ -49,32 +50,24 @@ HELD = "it is held until somebody releases it"
 PROTECTED = 30.0  # seconds for which nobody tries again to stop what a budget of disruptions protects
 
 
+@dataclass(eq=False)
 class Workloads:
     """All workloads of one state.
 
     `out_of_service` are nodes that take no pod now. `awaited` are objects of groups that somebody has to read.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        mirror: Mirror,
-        translation: Translation,
-        leaving: dict[str, dict[str, None]] | None = None,
-        in_flight: Collection[str] = (),
-    ) -> None:
-        self.core = core
-        self.mirror = mirror
-        self.translation = translation
-        self.existing_pods = ExistingPods(core, translation, leaving if leaving is not None else {})
+    core: Core
+    mirror: Mirror
+    translation: Translation
+    leaving: dict[str, dict[str, None]] = field(default_factory=dict)
+    in_flight: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        core, mirror, translation = self.core, self.mirror, self.translation
+        self.existing_pods = ExistingPods(core, translation, self.leaving)
         self.members = Membership(mirror, translation)
-        self.transitions = Transitions(
-            core,
-            mirror,
-            translation,
-            self.existing_pods,
-            in_flight,
-        )
+        self.transitions = Transitions(core, mirror, translation, self.existing_pods, self.in_flight)
         self.messages = self.transitions.messages
         self.by_job = self.transitions.by_job
         self.partially_bound = PartiallyBound(self.transitions)
