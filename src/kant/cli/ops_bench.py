@@ -15,7 +15,7 @@ from kant.cli.show import console
 from kant.model.errors import InputError
 from kant.ops.bench.agents import Agent, Oracle, Random, Replay, Scripted
 from kant.ops.bench.run import Row, Score, bench, read_rows, traces
-from kant.ops.bench.task import Task, read_tasks
+from kant.ops.bench.task import HERE, Task, read_tasks
 from kant.ops.bench.tools import Kind
 
 AGENTS = ("oracle", "rules", "greedy", "naive", "random", "replay", "llm")
@@ -45,13 +45,13 @@ def agent_of(name: str, tasks: Sequence[Task], traced: Path | None, url: str | N
 
 
 def run(
-    name: str, chosen: str, k: int, kind: Kind, out: Path | None, traced: Path | None, url: str | None,
-    model: str | None, turns: int, json: bool,
+    name: str, chosen: str, folder: Path | None, k: int, kind: Kind, out: Path | None, traced: Path | None,
+    url: str | None, model: str | None, turns: int, json: bool,
 ) -> int:  # fmt: skip
     """Run the suite and print what it comes to; 0 where every task passed each time."""
     if k < 1 or turns < 1:
         raise InputError("-k and --turns", "at least 1")
-    tasks = read_tasks(chosen)
+    tasks = read_tasks(chosen, folder or HERE)
     agent = agent_of(name, tasks, traced, url, model)
     rows = bench(tasks, agent, k, kind, out, most=turns)
     score = Score.of(rows)
@@ -60,9 +60,9 @@ def run(
     return 0 if score.pass_all == 1.0 and not score.errors else 1
 
 
-def list_tasks(chosen: str, json: bool) -> int:
+def list_tasks(chosen: str, folder: Path | None, json: bool) -> int:
     """Print which tasks there are, and what is told."""
-    tasks = read_tasks(chosen)
+    tasks = read_tasks(chosen, folder or HERE)
     rows = [
         {"task": task.name, "category": task.category, "state": task.start.base, "text": task.text} for task in tasks
     ]
