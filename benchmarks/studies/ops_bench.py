@@ -15,6 +15,7 @@ from tests.ops.mutants import survivors
 from kant.ops.bench.agents import Agent, Oracle, Random, Scripted
 from kant.ops.bench.run import Row, Score, bench
 from kant.ops.bench.task import Task, read_tasks
+from kant.ops.bench.tools import Tools
 
 PAGE = Path(__file__).parents[2] / "docs" / "studies" / "ops-bench.md"
 K = 4
@@ -58,7 +59,8 @@ def page(tasks: list[Task]) -> str:
     mutants = [survivors(task) for task in tasks]
     rejected = [1 - len(alive) / count for count, alive in mutants]
     return TEXT.format(
-        tasks=len(tasks), states=len({task.start.base for task in tasks}), k=K, cpu=(time.process_time() - began) / 60,
+        many=len(Tools(tasks[0].desk(tasks[0].world())).names), tasks=len(tasks),
+        states=len({task.start.base for task in tasks}), k=K, cpu=(time.process_time() - began) / 60,
         first="\n".join(first), second="\n".join(second), third="\n".join(third),
         mutants=sum(count for count, _ in mutants), least=min(rejected),
         share=1 - sum(len(alive) for _, alive in mutants) / sum(count for count, _ in mutants),
@@ -97,8 +99,8 @@ withdrawn, and other things changed (jobs submitted or stopped, priorities, quot
 
 With plain tools an agent has one word for room, cancel, and what it frees it has destroyed. With Kant's there are words
 that stop nothing for good, the plan says what a word would do, and a plan that stops a job that nobody may stop is not
-applied, whoever asks. `random` draws among 16 tools there, of which four change something, and among four of which two
-do, so that it also acts half as often.
+applied, whoever asks. `random` draws among {many} tools there, of which four plan or change something, and among four
+of which two do, so that it also acts half as often.
 
 What is left is legal: an operator may withdraw any job that is not protected, and submit one. No rule can know that
 nobody wanted it. The judge can, so an assistant is measured before it gets the rights of an operator.

@@ -62,7 +62,9 @@ def test_the_oracle_passes_all_the_naive_agent_at_most_a_fifth() -> None:
 
 
 @ALL
-def test_a_verifier_rejects_nine_of_ten_mutated_end_states(name: str) -> None:
+def test_a_verifier_accepts_what_the_oracle_leaves_and_rejects_nine_of_ten_mutants_of_it(name: str) -> None:
+    before, world = left(TASKS[name])
+    assert judge(TASKS[name], before, world, TASKS[name].oracle.answer, None).complaints() == {}
     count, alive = survivors(TASKS[name])
     assert count >= 20
     assert len(alive) <= 0.1 * count, alive
@@ -98,6 +100,23 @@ def test_whoever_stops_a_protected_job_never_passes(data: st.DataObject) -> None
     verdict = judge(task, before, world, task.oracle.answer, None)
     assert {f"job {name}" for name in protected} == set(verdict["protected"])
     assert not protected or not verdict.passed
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [
+        (12, "quotas promise 52 GPUs of 48"),
+        (4, "queue green has a quota below its protected jobs"),
+        (8, None),
+    ],
+)
+def test_promises_of_quotas_are_kept(gpus: int, said: str | None) -> None:
+    task = TASKS["quota-lend"]
+    world = task.world()
+    before = world.view()
+    world.carry_out(parse_orders([{"op": "quota", "queue": "green", "gpus": gpus}])[0], WHO)
+    world.settle()
+    assert judge(task, before, world, {}, None)["quotas"] == ([said] if said else [])
 
 
 def test_an_audit_that_leaves_out_a_change_is_no_audit() -> None:

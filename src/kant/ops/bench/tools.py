@@ -24,7 +24,7 @@ Kind = Literal["desk", "plain"]
 Answer = dict[str, Any]
 LOOKS = (
     look.whoami, look.jobs, look.job, look.queues, look.nodes, look.usage, look.events, look.why, look.eta,
-    look.explain, look.log, look.audit,
+    look.explain, look.log, look.audit, look.habits,
 )  # fmt: skip
 
 
