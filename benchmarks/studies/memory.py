@@ -45,7 +45,7 @@ class Unchecked(Runbooks):
         assert book is not None
         return step is max(book.children(step.after), key=lambda each: each.seen)
 
-    def _unfit(self, step: BookStep, trace: Trace, view: View) -> str:
+    def _unfit(self, step: BookStep, trace: Trace) -> str:
         return ""
 
 

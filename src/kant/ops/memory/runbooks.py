@@ -105,26 +105,25 @@ class Runbooks:
         if len(fits) != 1:
             return Found(why="several branches fit" if fits else why)
         step, call = fits[0]
-        if wrong := self._unfit(step, trace, view):
+        if wrong := self._unfit(step, trace):
             return Found(why=wrong)
         return Found(step, call)
 
     def changed(self, trace: Trace, view: View) -> bool:
-        """Whether somebody else has changed what a task is about since its last step."""
+        """Whether somebody else has changed what a task is about since its last step, or made its plan void."""
         last = trace.steps[-1] if trace.steps else None
-        return last is not None and last.call.tool not in ACTS and last.scope != scope_of(view, trace.names())
+        if last is None or last.call.tool in ACTS:
+            return False
+        void = last.call.tool == "plan" and trace.last.get("version", view.version) != view.version
+        return void or last.scope != scope_of(view, trace.names())
 
     def _holds(self, step: BookStep, trace: Trace, call: Call | None, view: View) -> bool:
         """Whether the facts before a step are those of the branch; where its call is not known, as far as they are."""
         found = situation(trace, len(trace.steps), call or Call(step.tool), view)
         return found == step.when or (call is None and found.items() <= step.when.items())
 
-    def _unfit(self, step: BookStep, trace: Trace, view: View) -> str:
+    def _unfit(self, step: BookStep, trace: Trace) -> str:
         """Why a plan is not applied by the runbook, though the facts are those of the branch."""
-        if step.tool != "apply":
-            return ""
-        if trace.last.get("version") != view.version:
-            return "the state has changed since the plan was made"
         found = amounts(trace.last)
         larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
         return f"{larger[0]} is larger than it ever was" if larger else ""
