@@ -294,16 +294,17 @@ def test_where_the_same_facts_led_to_two_calls_the_model_is_asked() -> None:
     assert [bool(step.ask) for step in books.books["hold {job}"].step if step.tool == "plan"] == [True, True]
 
 
-def test_a_plan_that_is_void_is_made_anew_and_not_applied() -> None:
+def test_a_plan_that_is_void_is_made_anew_and_not_applied(tmp_path: Path) -> None:
     books = Runbooks()
     simple(DeskTools(desk()), books, [{"op": "hold", "job": "t1"}]).learn(True)
     tools = DeskTools(desk())
-    run = Run("hold t1", tools, books, lambda trace: None)
+    run = Run("hold t1", tools, books, lambda trace: None, tmp_path)
     assert run.step()
     tools.desk.world.carry_out(parse_orders([{"op": "priority", "job": "t2", "value": 7}])[0], tools.desk.who)
     run.run()
     assert [step.call.tool for step in run.before + run.trace.steps] == ["plan", "plan", "apply", "done"]
     assert [entry.what for entry in tools.desk.audit.entries if entry.what == "refused"] == []
+    assert read_traces(tmp_path) == [run.trace], "what was begun before is not gone on with later"
 
 
 def test_a_plan_that_costs_more_than_ever_is_not_applied_by_a_runbook() -> None:
