@@ -148,6 +148,7 @@ def talk(plane: ControlPlane) -> None:
     # Over HTTP each token of the cluster has a desk of its own.
     desks = Opening(cluster=Cluster(load(plane.kubeconfig("nobody")), NAMESPACE, "")).desks("mcp")
     assert [desks(plane.token(user)).who.user for user in ("operator", "tenant")] == ["operator", "tenant"]
+    assert isinstance(desks(plane.token("tenant")).audit, KubeAudit)
     with pytest.raises(InputError, match="does not accept the credentials"):
         desks("nonsense")
     assert "no --journal" in kant("ops", "audit", "--scenario", "lab.toml", *where).refusal()
