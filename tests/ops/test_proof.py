@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.ops.worlds import OPERATOR, SMALL, TENANT, VIEWER, Objects, Shared, desk, small
@@ -115,6 +115,7 @@ def same_by_replay(own: Desk) -> Any:
 
 @settings(max_examples=examples(60))
 @given(junk=JSON)
+@example(junk={"\n": None})
 def test_junk_is_refused_in_one_sentence_and_changes_nothing(junk: Any) -> None:
     own = JUNK_DESK
     before = own.world.view().version
