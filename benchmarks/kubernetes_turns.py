@@ -79,12 +79,16 @@ class Rig:
         self.views: dict[str, dict[str, Any]] = {}
         self.on: dict[str, list[str]] = {}
         informers = self.driver.informers
-        informers.nodes.on_replace([self._view(f"node-{i:05}", body, informers.nodes) for i, body in enumerate(nodes(many))])
+        informers.nodes.on_replace(
+            [self._view(f"node-{i:05}", body, informers.nodes) for i, body in enumerate(nodes(many))]
+        )
         pods = []
         for i in range(held):
             node = f"node-{i % many:05}"
             self.on.setdefault(node, []).append(f"held-{i}")
-            pods.append(self._view(f"held-{i}", pod(f"held-{i}", "kant", int(i // many < SLOTS - 3), node), informers.pods))
+            pods.append(
+                self._view(f"held-{i}", pod(f"held-{i}", "kant", int(i // many < SLOTS - 3), node), informers.pods)
+            )
         for i in range(WAITING):
             body = pod(f"waits-{i}", "kant", SLOTS, labels={LABEL: "blue"})
             pods.append(self._view(f"waits-{i}", body, informers.pods))
@@ -232,7 +236,9 @@ def main() -> int:
     counted = measure(asked.nodes, asked.pods, asked.rounds, counting=True)
     for kind in KINDS:
         one, cost = timed[kind], counted[kind]
-        print(f"{kind:8} {1000 * one.cpu / one.changes:8.2f} CPU-ms {cost.calls_each:8,} calls {one.turns / one.changes:4.1f} turns")
+        print(
+            f"{kind:8} {1000 * one.cpu / one.changes:8.2f} CPU-ms {cost.calls_each:8,} calls {one.turns / one.changes:4.1f} turns"
+        )
     if asked.by:
         for (file, function), count in counted[asked.by].calls.most_common(40):
             print(f"{count / counted[asked.by].changes:10.1f} {file[-50:]} {function}")

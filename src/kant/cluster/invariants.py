@@ -100,7 +100,8 @@ def _check_rows(state: StateData) -> None:
         if state.left is not None and node is not NOBODY:
             write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
             _say(np.array_equal(fresh[: c.REVISION], state.left[row, : c.REVISION]), f"{node.name!r} may come back")
-    for own, fresh in zip(state.empty[:, PLACE].T.tolist(), place_columns(state.node_rows.places).T.tolist(), strict=True):
+    domains = place_columns(state.node_rows.places)
+    for own, fresh in zip(state.empty[:, PLACE].T.tolist(), domains.T.tolist(), strict=True):
         _say(len(set(zip(own, fresh, strict=True))) == len(set(own)) == len(set(fresh)) and max(own) < len(own),
              "two nodes are in one domain if they say so, and domains have small numbers")  # fmt: skip
     for table in state.tables:

@@ -70,8 +70,10 @@ class NodeRows:
         self._spare.update(dict.fromkeys(new))
 
     def put(self, row: int, node: Node) -> list[int]:
-        """A node takes a free row, or is another one from now on. Returns the columns HBD to SUPERSPINE of the row where
-        it has another place now."""
+        """A node takes a free row, or is another one from now on.
+
+        Returns the columns HBD to SUPERSPINE of the row where it has another place now.
+        """
         before = self.nodes[row]
         self._spare.pop(row, None)
         if self._left.get(before.name) == row:
