@@ -1,8 +1,8 @@
 """What changes of nodes and pods cost a leader that has no API server: `python -m benchmarks.kubernetes_turns`.
 
-The lines of the watches of `kubernetes_churn` are fed to the driver, which takes a turn after each burst of them. What
-it asks of the API server is granted at once. So CPU time has nothing of the connections in it, and the Python calls of
-a change are exact: tests/kube/test_turns.py holds them below what they are.
+The lines of the watches of `kubernetes_churn` are fed to the driver, which takes a turn after each of them. What it
+asks of the API server is granted at once. So CPU time has nothing of the connections in it, and where the clock stands
+still the Python calls of a change are exact: tests/kube/test_turns.py holds them below what they are.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ import gc
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
-from benchmarks.calls import COMPREHENSIONS, HOME
-from benchmarks.kubernetes_churn import LABEL, SPOT, WAITING
+from benchmarks.calls import HOME
+from benchmarks.kubernetes_churn import LABEL, WAITING
 from benchmarks.kubernetes_load import SLOTS, nodes, pod
+from benchmarks.measure import Figure
 from kant.kube.connect.config import Config
 from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.settings import DriverSettings
@@ -33,113 +34,106 @@ from kant.live.warm import warm
 from kant.scheduler.profile import builtin_profile
 
 CREATED = "2026-01-01T00:00:00Z"
+NOW = 1_800_000_000.0
 KINDS = ("pod", "taint", "label", "join", "leave", "report")
-"""What happens: a pod comes and is bound, and what happens to nodes; `report` is one of a kubelet that says nothing."""
+"""A pod comes and is bound; what happens to nodes (`leave`: with its pods); a kubelet says what it said before."""
+CLOCKS = ("time.time", "time.monotonic", "time.perf_counter", "kant.kube.reconcile.node_preemption.monotonic")
 
 
 class Granting:
-    """An API server that grants whatever is asked of it, and says nothing by itself."""
+    """An API server that grants each binding, and says nothing by itself. `bound` has the uid and the node of each."""
 
     config, concurrency = Config("http://nowhere"), 1
-
-    async def bind(self, namespace: str, name: str, uid: str, node: str, *_: object, **__: object) -> None:
-        self.bound.append((uid, node))
 
     def __init__(self) -> None:
         self.bound: list[tuple[str, str]] = []
 
+    async def bind(self, namespace: str, name: str, uid: str, node: str, *_: object, **__: object) -> None:
+        self.bound.append((uid, node))
+
 
 @dataclass
 class Cost:
-    """What changes of one kind have cost."""
+    """What changes of one kind have cost: CPU-seconds, or calls of functions of Kant, by file and function."""
 
     changes: int = 0
     cpu: float = 0.0
-    turns: int = 0
     calls: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def calls_each(self) -> int:
-        """Python calls of one change, rounded up."""
+        """Calls of one change, rounded up."""
         return -(-self.calls.total() // max(self.changes, 1))
 
 
 class Rig:
-    """A leader of so many nodes and pods."""
+    """A leader of so many nodes with so many pods on them, and what its API server tells it."""
 
-    def __init__(self, many: int, held: int, counting: bool = True) -> None:
+    def __init__(self, many: int, held: int, counting: bool) -> None:
         self.client = Granting()
         client: Any = self.client
-        profile = builtin_profile("kant")
-        warm(profile)
-        self.driver = KubeDriver(client, DriverSettings(profile), EventRecorder(client, "turns"))
-        self.version, self.many, self.fresh, self.turn = 1, many, 0, 0
-        self.counting = counting
+        self.driver = KubeDriver(
+            client, DriverSettings(builtin_profile("kant")), EventRecorder(client, "turns"), lambda: True
+        )
+        self.counting, self.many, self.version, self.joined = counting, many, 1, 0
         self.costs = {kind: Cost() for kind in KINDS}
-        self.views: dict[str, dict[str, Any]] = {}
-        self.on: dict[str, list[str]] = {}
+        self._objects: dict[str, dict[str, Any]] = {}
+        self._on: dict[str, list[str]] = {}
         informers = self.driver.informers
         informers.nodes.on_replace(
             [self._view(f"node-{i:05}", body, informers.nodes) for i, body in enumerate(nodes(many))]
         )
         pods = []
         for i in range(held):
-            node = f"node-{i % many:05}"
-            self.on.setdefault(node, []).append(f"held-{i}")
-            pods.append(
-                self._view(f"held-{i}", pod(f"held-{i}", "kant", int(i // many < SLOTS - 3), node), informers.pods)
-            )
+            name, node = f"held-{i}", f"node-{i % many:05}"
+            self._on.setdefault(node, []).append(name)
+            pods.append(self._view(name, pod(name, "kant", int(i // many < SLOTS - 3), node), informers.pods))
         for i in range(WAITING):
-            body = pod(f"waits-{i}", "kant", SLOTS, labels={LABEL: "blue"})
-            pods.append(self._view(f"waits-{i}", body, informers.pods))
+            wants = pod(f"waits-{i}", "kant", SLOTS, labels={LABEL: "blue"})
+            pods.append(self._view(f"waits-{i}", wants, informers.pods))
         informers.pods.on_replace(pods)
-        assert self.driver.build()
+        self.driver.build()
 
     def _made(self, name: str, body: bytes) -> dict[str, Any]:
         """An object as the API server tells it."""
         self.version += 1
         made: dict[str, Any] = msgspec.json.decode(body)
-        kept = {"uid": name, "resourceVersion": str(self.version), "creationTimestamp": CREATED}
-        made["metadata"] |= kept | ({"namespace": "default"} if made["kind"] == "Pod" else {})
-        self.views[name] = made
+        made["metadata"] |= {"uid": name, "resourceVersion": str(self.version), "creationTimestamp": CREATED}
+        if made["kind"] == "Pod":
+            made["metadata"]["namespace"] = "default"
+        self._objects[name] = made
         return made
 
     def _view(self, name: str, body: bytes, reflector: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(self._made(name, body)), type=reflector.view)
 
-    def line(self, kind: str, name: str, **changes: Any) -> tuple[str, bytes]:
-        """A line of a watch, and whose: an object changes, in place."""
-        made = self.views[name]
+    async def _told(self, cost: Cost, kind: str, name: str, **changes: Any) -> None:
+        """A line of a watch comes, in which an object has these changes, and the driver takes a turn if it is woken."""
+        made, driver = self._objects[name], self.driver
         self.version += 1
         made["metadata"]["resourceVersion"] = str(self.version)
         for key, value in changes.items():
             made[key] = {**made.get(key, {}), **value}
-        return made["kind"], msgspec.json.encode({"type": kind, "object": made})
-
-    async def feed(self, cost: Cost, lines: list[tuple[str, bytes]]) -> None:
-        """These lines come, and the driver takes one turn."""
-        informers = self.driver.informers
+        line = msgspec.json.encode({"type": kind, "object": made})
+        reflector: Any = driver.informers.pods if made["kind"] == "Pod" else driver.informers.nodes
         with self._measured(cost):
-            for kind, line in lines:
-                reflector: Any = informers.pods if kind == "Pod" else informers.nodes
-                reflector._take(line)
-                while reflector._changes:
-                    reflector.sink(*reflector._changes.popleft())
-            if self.driver._awake.is_set():
-                self.driver._awake.clear()
-                cost.turns += 1
-                self.driver.turn()
-            for _ in range(4):
-                await asyncio.sleep(0)
+            reflector._take(line)
+            await self._turn()
+
+    async def _turn(self) -> None:
+        if self.driver._awake.is_set():
+            self.driver._awake.clear()
+            self.driver.turn()
+        for _ in range(4):
+            await asyncio.sleep(0)  # bindings are sent
 
     @contextmanager
     def _measured(self, cost: Cost) -> Iterator[None]:
-        calls = cost.calls
-
         def note(frame: FrameType, event: str, _: object) -> None:
-            if event == "call":
-                calls[frame.f_code.co_filename, frame.f_code.co_qualname] += 1
+            if event == "call" and frame.f_code.co_filename.startswith(home):
+                cost.calls[frame.f_code.co_filename[len(home) :], frame.f_code.co_qualname] += 1
 
+        home = f"{HOME}/"
         gc.disable()
         began = time.process_time()
         if self.counting:
@@ -147,102 +141,106 @@ class Rig:
         try:
             yield
         finally:
-            sys.setprofile(None)
+            if self.counting:
+                sys.setprofile(None)
             cost.cpu += time.process_time() - began
             gc.enable()
 
-    # --- what happens -------------------------------------------------------------------------
+    # --- what happens ---------------------------------------------------------------------------------------------
 
-    async def happen(self, kind: str) -> None:
+    async def happen(self, kind: str, turn: int) -> None:
+        """One change of this kind."""
         cost = self.costs[kind]
         cost.changes += 1
-        self.turn += 1
-        await getattr(self, f"_{kind}")(cost)
+        names = list(self._on)
+        name = names[turn * 37 % len(names)]
+        if kind == "pod":
+            await self._pod(cost, f"comes-{turn}")
+        elif kind == "taint":
+            taints = [{"key": "busy", "value": "yes", "effect": "NoSchedule"}]
+            await self._told(cost, "MODIFIED", name, spec={"taints": taints})
+        elif kind == "label":
+            labels = dict(self._objects[name]["metadata"]["labels"])
+            labels[LABEL] = "blue" if labels.get(LABEL) != "blue" else "red"
+            await self._told(cost, "MODIFIED", name, metadata={"labels": labels})
+        elif kind == "join":
+            number = self.many + 16 * self.joined  # each in a leaf of its own
+            self.joined += 1
+            self._made(f"node-{number:05}", nodes(1, number)[0])
+            await self._told(cost, "ADDED", f"node-{number:05}")
+        elif kind == "leave":
+            for gone in (name, *self._on.pop(name)):
+                await self._told(cost, "DELETED", gone)
+        else:
+            beat = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": str(turn)}
+            await self._told(cost, "MODIFIED", name, status={"conditions": [beat]})
 
-    async def _pod(self, cost: Cost) -> None:
-        name = f"comes-{self.turn}"
+    async def _pod(self, cost: Cost, name: str) -> None:
         self._made(name, pod(name, "kant"))
-        await self.feed(cost, [self.line("ADDED", name)])
-        await self.feed(cost, [])
-        told = {"type": "PodScheduled", "status": "True", "lastTransitionTime": CREATED}
+        await self._told(cost, "ADDED", name)
+        with self._measured(cost):
+            await self._turn()  # the binding has been answered
         ((uid, node),) = self.client.bound
         self.client.bound.clear()
-        assert uid == name
-        self.on.setdefault(node, []).append(name)
-        await self.feed(cost, [self.line("MODIFIED", name, spec={"nodeName": node}, status={"conditions": [told]})])
-
-    def _some(self) -> str:
-        names = list(self.on)
-        return names[self.turn * 37 % len(names)]
-
-    async def _taint(self, cost: Cost) -> None:
-        taints = [{"key": "busy", "value": "yes", "effect": "NoSchedule"}]
-        await self.feed(cost, [self.line("MODIFIED", self._some(), spec={"taints": taints})])
-
-    async def _label(self, cost: Cost) -> None:
-        name = self._some()
-        labels = {key: value for key, value in self.views[name]["metadata"]["labels"].items() if key != LABEL}
-        if self.turn % 8 < 4:
-            labels[LABEL] = "blue"
-        await self.feed(cost, [self.line("MODIFIED", name, metadata={"labels": labels})])
-
-    async def _join(self, cost: Cost) -> None:
-        (body,) = nodes(1, self.many + self.fresh)
-        name = f"node-{self.many + self.fresh:05}"
-        self.fresh += 1
-        self._made(name, body)
-        await self.feed(cost, [self.line("ADDED", name)])
-
-    async def _leave(self, cost: Cost) -> None:
-        name = self._some()
-        gone = self.on.pop(name)
-        await self.feed(cost, [self.line("DELETED", name), *(self.line("DELETED", one) for one in gone)])
-
-    async def _report(self, cost: Cost) -> None:
-        beat = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": str(self.turn)}
-        await self.feed(cost, [self.line("MODIFIED", self._some(), status={"conditions": [beat]})])
+        self._on.setdefault(node, []).append(uid)
+        told = {"type": "PodScheduled", "status": "True", "lastTransitionTime": CREATED}
+        await self._told(cost, "MODIFIED", name, spec={"nodeName": node}, status={"conditions": [told]})
 
 
-def measure(many: int, held: int, rounds: int, counting: bool, profiler: Any = None) -> dict[str, Cost]:
-    """What each kind of change costs, of so many rounds of all kinds after a first that loads what is needed."""
+def run(many: int, held: int, rounds: int, counting: bool) -> dict[str, Cost]:
+    """What each kind of change costs, in so many rounds of all kinds after three that load what is needed.
+
+    Where calls are counted the clock stands still but for a second between two changes: else what is done now and then
+    would be done more often where the machine is slow.
+    """
+    now = NOW
 
     async def play() -> dict[str, Cost]:
+        nonlocal now
         rig = Rig(many, held, counting)
-        async with asyncio.TaskGroup() as tasks:
-            binding = tasks.create_task(rig.driver.binder.run())
-            for round_ in range(rounds + 2):
-                if round_ == 2:
-                    rig.costs = {kind: Cost() for kind in KINDS}
-                    if profiler is not None:
-                        profiler.enable()
-                for kind in KINDS:
-                    await rig.happen(kind)
-            if profiler is not None:
-                profiler.disable()
-            binding.cancel()
+        binding = asyncio.create_task(rig.driver.binder.run())
+        turn = 0
+        for round_ in range(rounds + 3):
+            if round_ == 3:
+                rig.costs = {kind: Cost() for kind in KINDS}
+            for kind in KINDS:
+                turn += 1
+                now += 1.0
+                await rig.happen(kind, turn)
+        binding.cancel()
+        assert rig.driver.core is not None and rig.driver.counts.builds == 1
         rig.driver.core.state.check()
         return rig.costs
 
-    return asyncio.run(play())
+    warm(builtin_profile("kant"))
+    with ExitStack() as stack:
+        for clock in CLOCKS if counting else ():
+            stack.enter_context(patch(clock, lambda: now))
+        return asyncio.run(play())
 
 
-def main() -> int:
+def measure(many: int = 1_000, held: int = 10_000, rounds: int = 20) -> Iterator[Figure]:
+    """CPU-milliseconds of each kind of change."""
+    counted = run(many, held, 4, counting=True)
+    for kind, cost in run(many, held, rounds, counting=False).items():
+        note = f"{counted[kind].calls_each:,} calls of functions of Kant"
+        yield Figure(f"kube-turn-{kind}", 1000 * cost.cpu / cost.changes, "CPU-ms a change", None, "", note)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    from benchmarks.__main__ import show
+
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kubernetes_turns")
-    for name, default in (("nodes", 1000), ("pods", 10_000), ("rounds", 10)):
+    for name, default in (("nodes", 1_000), ("pods", 10_000), ("rounds", 20)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--by", default="", help="the functions that changes of this kind call most")
-    asked = parser.parse_args()
-    timed = measure(asked.nodes, asked.pods, asked.rounds, counting=False)
-    counted = measure(asked.nodes, asked.pods, asked.rounds, counting=True)
-    for kind in KINDS:
-        one, cost = timed[kind], counted[kind]
-        print(
-            f"{kind:8} {1000 * one.cpu / one.changes:8.2f} CPU-ms {cost.calls_each:8,} calls {one.turns / one.changes:4.1f} turns"
-        )
+    parser.add_argument("--by", choices=KINDS, help="print the functions that changes of this kind call most")
+    asked = parser.parse_args(arguments)
     if asked.by:
-        for (file, function), count in counted[asked.by].calls.most_common(40):
-            print(f"{count / counted[asked.by].changes:10.1f} {file[-50:]} {function}")
-    return 0
+        cost = run(asked.nodes, asked.pods, 4, counting=True)[asked.by]
+        for (file, function), count in cost.calls.most_common(40):
+            print(f"{count / cost.changes:8.1f}  {file} {function}")
+        return 0
+    return 1 if show(measure(asked.nodes, asked.pods, asked.rounds)) else 0
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.metrics.result import Series
 from kant.model.placement import Allocation
-from kant.model.status import NodeStatus
 from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns, SpanRows
 
 # Columns of a sample. Each holds from its time to the next sample's.
