@@ -43,7 +43,7 @@ def joined(state: StateData, event: ev.NodesJoined) -> None:
             for name in state.shapes.node_sets.of(row):
                 asking.update(dict.fromkeys(change_node_set(state, name, (), (row,), event.time)))
     for row, node in zip(rows, nodes, strict=True):
-        _put(state, row, node)
+        _put(state, row, node, larger)
     if larger:
         _lay_out(state)
     asking.update(dict.fromkeys(_add_pools(state, nodes)))
@@ -89,7 +89,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
         follower.node_changed(row, event.time)  # those of its old pool
     used = _used(state, row)
     larger = _make_room(state, 0, (node,))
-    _put(state, row, node)
+    _put(state, row, node, larger)
     if larger:
         _lay_out(state)
     added = _add_pools(state, (node,))
@@ -136,7 +136,7 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
     slots, has = max(c.devices_of(state.table), *(node.gpus for node in nodes)), len(state.table)
     if not rows and slots == c.devices_of(state.table):
         return False
-    wanted = max(2 * has, has + rows) if rows else has
+    wanted = has + max(rows, min(has, max(64, has // 4))) if rows else has  # in large steps, but not too large
     state.empty, state.table = enlarged(state.empty, wanted, slots), enlarged(state.table, wanted, slots)
     if state.left is not None:
         state.left = enlarged(state.left, wanted, slots)
@@ -150,9 +150,12 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
     return True
 
 
-def _put(state: StateData, row: int, node: Node) -> None:
-    """A node takes a row, or is another one; say where it is in the fabric, if that is elsewhere than before."""
-    columns = state.node_rows.put(row, node)
+def _put(state: StateData, row: int, node: Node, anew: bool) -> None:
+    """A node takes a row, or is another one; say where it is in the fabric, if that is elsewhere than before.
+
+    Where the table is laid out `anew` that is said of all rows.
+    """
+    columns = state.node_rows.put(row, node, anew)
     if columns:
         state.moves += 1
         for table in state.tables:

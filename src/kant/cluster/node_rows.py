@@ -69,10 +69,10 @@ class NodeRows:
         self.places += [place] * len(new)
         self._spare.update(dict.fromkeys(new))
 
-    def put(self, row: int, node: Node) -> list[int]:
+    def put(self, row: int, node: Node, anew: bool = False) -> list[int]:
         """A node takes a free row, or is another one from now on.
 
-        Returns the columns HBD to SUPERSPINE of the row where it has another place now.
+        Returns the columns HBD to SUPERSPINE of the row where it has another place now, unless all are numbered `anew`.
         """
         before = self.nodes[row]
         self._spare.pop(row, None)
@@ -83,7 +83,7 @@ class NodeRows:
             if not alike:
                 del self._alike[_unnamed(before)]
         last, place, columns = self.places[row], place_of(node), list[int]()
-        if last != place:
+        if last != place and not anew:
             self._domains = self._domains or Domains(self.places)
             columns = self._domains.move(row, last, place)
         self.nodes[row], self.names[row], self.places[row] = node, node.name, place
