@@ -32,6 +32,7 @@ from kant.model.event import (
     QueuesChanged,
 )
 from kant.model.node import ClusterSpec, Node
+from kant.model.status import NodeStatus
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import GPU, SECOND
 from kant.scheduler.profile import builtin_profile, builtin_texts
@@ -277,6 +278,7 @@ def test_a_run_in_which_nodes_join_and_leave_replays_and_runs_again(tmp_path: Pa
     assert again.equal and again.result.summary["sor_all_nodes"] == pytest.approx(
         autoscaled(tmp_path)[0]["sor_all_nodes"]
     )
+    assert [1, NodeStatus.RETIRED.value] in again.result.service[:, 1:3].tolist()
     assert rerun(again, builtin_profile("fifo")).summary["digest"] == again.recorded
     assert rerun(again, builtin_profile("kant")).summary["jobs"] == 4
 
