@@ -36,6 +36,7 @@ MODULES = (
     "prefix",
     "steps",
     "sweep",
+    "habits",
 )
 NAMED = ("kubernetes", "scheduler_perf", "service", "starts", "routing", "decisions")
 SHORT = ("philly", "saturated")

@@ -124,7 +124,7 @@ class Rig:
         if self.driver._awake.is_set():
             self.driver._awake.clear()
             self.driver.turn()
-        for _ in range(4):
+        for _ in range(6):
             await asyncio.sleep(0)  # bindings are sent
 
     @contextmanager
@@ -198,7 +198,7 @@ def run(many: int, held: int, rounds: int, counting: bool) -> dict[str, Cost]:
     async def play() -> dict[str, Cost]:
         nonlocal now
         rig = Rig(many, held, counting)
-        binding = asyncio.create_task(rig.driver.binder.run())
+        carrying_out = asyncio.create_task(rig.driver.effects.run())
         turn = 0
         for round_ in range(rounds + 3):
             if round_ == 3:
@@ -207,7 +207,7 @@ def run(many: int, held: int, rounds: int, counting: bool) -> dict[str, Cost]:
                 turn += 1
                 now += 1.0
                 await rig.happen(kind, turn)
-        binding.cancel()
+        carrying_out.cancel()
         assert rig.driver.core is not None and rig.driver.counts.builds == 1
         rig.driver.core.state.check()
         return rig.costs

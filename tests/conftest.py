@@ -25,6 +25,10 @@ installed.hide()
 # Tests fork daemons, which fork jobs. Where a test of the picker has imported gRPC, its fork handlers crash these.
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 
+# What is printed does not depend on the terminal of whoever runs the tests.
+for variable in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
+    os.environ.pop(variable, None)
+
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("KANT_DATA", ROOT.parent / "shared" / "data"))
 

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+from kant.ops import past_question
 from kant.service import forecaster, solver_process
 
 ROOT = Path(__file__).parents[1]
@@ -30,7 +31,7 @@ import socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect(sys.argv[1])
     socket.send_fds(server, [sys.argv[2].encode()], [0, 1, 2])
-    server.recv(1)
+    sys.exit(sum(server.recv(1)))
 """
 
 
@@ -52,12 +53,14 @@ def use(address: str) -> None:
     """Let the Kants of this process have their solver and their forecaster from the server."""
     command = (sys.executable, "-I", "-S", "-c", CLIENT, address)
     solver_process.SolverProcess.__init__.__defaults__ = ((*command, "solver"),)  # type: ignore[attr-defined]
+    past_question.PROCESS = (*command, "journal")
     forecaster.ForecastProcess.__init__.__defaults__ = ((*command, "forecaster"), forecaster.LONGEST)  # type: ignore[attr-defined]
 
 
 def serve(address: str) -> None:
     """Load everything, and fork a process for each connection, until whoever has started this one is gone."""
     from kant.live.warm import warm
+    from kant.ops import journal_process  # noqa: F401
     from kant.scheduler.profile import builtin_profile
     from kant.service import forecast_process  # noqa: F401
 
@@ -86,6 +89,16 @@ def be_the_process(connection: socket.socket) -> NoReturn:
             os.dup2(file, number)
             os.close(file)
         threading.Thread(target=end_with, args=(connection,), daemon=True).start()
+        if name == b"journal":
+            from kant.ops import journal_process
+            from kant.service.whatif_process import main
+
+            sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+            code = main(past_question.PastQuestion, journal_process.answer_of)
+            sys.stdout.flush()
+            sys.stdout.close()
+            connection.send(bytes([code]))
+            return
         from kant.service import forecast_process
         from kant.service.side_process import answer_all
 

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -164,14 +164,14 @@ TABLES = st.integers(1, 5).flatmap(
 )
 
 
-def printed(rows: list[list[str]], right: list[str], columns: int | None) -> list[str]:
+def printed(rows: list[list[str]], right: list[str], columns: int | None, whole: Sequence[str] = ()) -> list[str]:
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out):
         patch.delenv("COLUMNS", raising=False)
         patch.delenv("FORCE_COLOR", raising=False)
         if columns is not None:
             patch.setenv("COLUMNS", str(columns))
-        plain.table(rows[0], rows[1:], right)
+        plain.table(rows[0], rows[1:], right, whole)
     return out.getvalue().splitlines()
 
 
@@ -196,6 +196,19 @@ def test_a_table_fits_any_width_and_loses_no_letter(rows: list[list[str]], colum
     assert all(plain.cells_of(line) <= room for line in lines), lines
     letters = sorted(letter for row in rows for cell in row for letter in cell if letter != " ")
     assert sorted(letter for line in lines for letter in line if letter != " ") == letters
+
+
+@given(
+    st.lists(st.from_regex("[a-z]{1,20}-[0-9a-z]{5}", fullmatch=True), min_size=1, max_size=3),
+    CELLS,
+    st.integers(1, 60),
+)
+def test_an_id_is_never_broken_so_that_it_can_be_copied(ids: list[str], other: str, columns: int) -> None:
+    rows = [["because", "job", "name"], *([other, id, other] for id in ids)]
+    lines = printed(rows, [], columns, ["job"])
+    assert [word for line in lines for word in line.split() if word in ids] == ids
+    widest = max(map(len, ids))
+    assert all(plain.cells_of(line) <= max(columns, widest + 8) for line in lines), lines
 
 
 def test_styles_are_for_terminals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.tenant_runs import USERS, draw_queues
 from tests.examples import examples
+from tests.profiles import few
 
 from kant.model.decision import Plan, Preempt, Start
 from kant.model.event import JobSubmitted, QueuesChanged
@@ -110,7 +111,7 @@ def drawn_run(seed: int, profile: Profile) -> None:
     harness.run()
 
 
-@pytest.mark.parametrize("name", HEEDING)
+@pytest.mark.parametrize("name", few(HEEDING, "order", "discipline", "preemption"))
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=examples(8), deadline=None)
 def test_no_replica_whose_base_job_runs_waits_beside_room_for_it(name: str, seed: int) -> None:

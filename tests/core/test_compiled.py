@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 from tests.core.small_runs import all_outcomes
 
+from kant.compiled.kept import KeptCode
+from kant.queueing.due_dates import descent
+
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_profile_decides_and_measures_the_same_compiled_and_not() -> None:
+def test_every_policy_decides_and_measures_the_same_compiled_and_not() -> None:
     plain = subprocess.run(
         [sys.executable, "-m", "tests.core.small_runs"],
         cwd=ROOT,
@@ -84,6 +87,11 @@ def test_code_is_kept_by_all_that_it_depends_on_and_by_nothing_else(tmp_path: Pa
     assert run(4, "-") == ("2 10", 4)
     assert run(3, "+") == ("9 10", 4)
     assert not [file for file in tmp_path.rglob("*.code") if b" at 0x" in file.read_bytes()], "addresses of a process"
+
+
+def test_the_kernel_with_the_most_below_it_is_kept() -> None:
+    """One with a function of the standard library was compiled in every process."""
+    assert KeptCode(descent.mdd_vnd.py_func)._depends_on is not None
 
 
 def test_of_processes_that_need_a_kernel_at_once_one_compiles_it(tmp_path: Path) -> None:

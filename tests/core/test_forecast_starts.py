@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.profiles import few
 
 from kant.cluster.columns import J_FIRST_START
 from kant.insight.expected_start import Basis, ExpectedStart, StartForecast, basis_sentence
@@ -34,13 +35,8 @@ from kant.workload.generate import generate
 from kant.workload.tenants_draft import proportional
 from kant.workload.workload import Workload
 
-SLOW = ("mdd-vnd",)
-"""Its order is compiled for many seconds in each process."""
-
-PROFILES = [
-    name for name in builtin_texts() if not read_options(builtin_profile(name).simulation, name).static
-    and name not in SLOW
-]  # fmt: skip
+RUNNING = [name for name in builtin_texts() if not read_options(builtin_profile(name).simulation, name).static]
+PROFILES = few(RUNNING, "order", "discipline", "preemption", "estimates", "simulation")
 
 
 @pytest.fixture(autouse=True)

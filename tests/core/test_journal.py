@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.core.small_runs import gangs, mixed, pods, uniform
+from tests.profiles import few
 
 from kant import __version__
 from kant.cluster.journal import Cycled, Footer, Header, Journal, read_lines
@@ -21,7 +22,7 @@ from kant.model.errors import InputError
 from kant.model.event import JobFinished, TypicalPodsGiven
 from kant.model.node import ClusterSpec
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
+from kant.scheduler.profile import builtin_profile, parse_profile
 from kant.sim.run import RunHooks, simulate
 
 HEADER = Header("1", "w", "p", 0, ClusterSpec("c", ()))
@@ -42,7 +43,7 @@ def journal_of(name: str) -> tuple[list[bytes], RunResult]:
     return b"".join(lines).splitlines(keepends=True), result
 
 
-@pytest.mark.parametrize("name", builtin_texts())
+@pytest.mark.parametrize("name", few())
 def test_a_journal_is_read_back_as_it_was_written_and_its_digest_is_that_of_its_plan_lines(name: str) -> None:
     lines, result = journal_of(name)
     header, *rest = list(read_lines(iter(lines), "run.jsonl"))
@@ -66,7 +67,7 @@ def test_a_journal_is_read_back_as_it_was_written_and_its_digest_is_that_of_its_
     assert (journal.digest, journal.decisions) == (result.summary["digest"], result.summary["decisions"])
 
 
-@pytest.mark.parametrize("name", builtin_texts())
+@pytest.mark.parametrize("name", few())
 def test_a_scheduler_that_follows_a_journal_decides_what_the_journal_says(name: str) -> None:
     """At each plan the events before it are all that a scheduler knows; what it holds it may say at other times."""
     lines, _ = journal_of(name)

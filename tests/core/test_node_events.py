@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.examples import examples
+from tests.profiles import few
 
 from kant.cluster.columns import GPUS, P_CAPACITY
 from kant.cluster.journal import Header
@@ -35,7 +36,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.model.status import NodeStatus
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import GPU, SECOND
-from kant.scheduler.profile import builtin_profile, builtin_texts
+from kant.scheduler.profile import builtin_profile
 from kant.sim.replay import replay, rerun
 from kant.testing import Harness, make_cluster, make_job
 
@@ -184,7 +185,7 @@ def test_quotas_follow_the_model_of_a_node_under_a_job_without_gpus() -> None:
     harness.state.check()
 
 
-@pytest.mark.parametrize("profile", builtin_texts())
+@pytest.mark.parametrize("profile", few())
 def test_every_shipped_profile_uses_nodes_that_join_and_leaves_those_that_leave(profile: str) -> None:
     harness = Harness(make_cluster(4, 4), builtin_profile(profile))
     for turn in range(6):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kant.model.decision import NeverFits, Reject, Start
 from kant.model.event import NodeSetChanged
@@ -93,3 +98,34 @@ def test_an_empty_set_admits_nobody_until_it_has_a_node() -> None:
     harness.submit(make_job("later", 1, node_set="far"))
     harness.cycle()
     assert nodes_of(harness, "later") == {"n2"}
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.sampled_from("ab"), st.booleans()), min_size=1, max_size=3),
+    st.lists(st.integers(0, 7), max_size=4, unique=True),
+)
+def test_a_gang_in_one_leaf_starts_exactly_if_some_leaf_has_room_in_the_sets_of_its_groups(
+    groups: list[tuple[int, str, bool]], taken: list[int]
+) -> None:
+    """Two leaves of four nodes with two GPUs, sets that share nodes, against all ways to give each pod a whole node."""
+    sets = {"a": ("n0", "n1", "n4"), "b": ("n1", "n2", "n5", "n6", "n7")}
+    harness = Harness(make_cluster(*[2] * 8), builtin_profile("kant"))
+    for name, nodes in [*sets.items(), *((f"only{node}", (f"n{node}",)) for node in taken)]:
+        harness.happen(NodeSetChanged(0, name, nodes))
+    harness.submit(*(make_job(f"taken{node}", 2, node_set=f"only{node}") for node in taken))
+    harness.cycle()
+    names = [name if named else "" for _, name, named in groups]
+    job = make_job("gang", groups=[make_group(2, pods) for pods, *_ in groups], within="leaf", within_required=True)
+    harness.submit(replace(job, roles=tuple(Role(node_set=name) for name in names)))
+    harness.cycle()
+    pods = [name for name, (count, *_) in zip(names, groups, strict=True) for _ in range(count)]
+    leaves = [[node for node in range(first, first + 4) if node not in taken] for first in (0, 4)]
+    fits = any(
+        all(not name or f"n{node}" in sets[name] for name, node in zip(pods, chosen, strict=True))
+        for leaf in leaves
+        for chosen in permutations(leaf, len(pods))
+    )
+    got = nodes_of(harness, "gang")
+    assert bool(got) == fits
+    assert not got or len({int(node[1:]) // 4 for node in got}) == 1

@@ -16,6 +16,7 @@ from tests.core.elastic_runs import elastic_arrivals
 from tests.core.tenant_runs import draw_queues, draw_tenants_jobs
 from tests.core.test_bookings import place
 from tests.examples import examples
+from tests.profiles import few
 
 from kant.model.event import Event, GpusBooked, JobCancelled, JobSubmitted, QueuesChanged
 from kant.model.node import ClusterSpec
@@ -126,7 +127,7 @@ def as_earlier(path: Path) -> int:
     return len(lines) - len(kept)
 
 
-@pytest.mark.parametrize("name", ["", *SHIPPED])
+@pytest.mark.parametrize("name", ["", *few(SHIPPED, "order", "discipline", "preemption")])
 @given(seed=st.integers(0, 10**9), earlier=st.booleans())
 @settings(max_examples=examples(2), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_whatever_happened_in_a_run_its_journal_replays_equal(

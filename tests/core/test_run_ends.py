@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.core.small_runs import MACHINE
 from tests.core.tenant_runs import draw_queues
 from tests.examples import examples
+from tests.profiles import few
 
 from kant.metrics.result import RunResult
 from kant.model.event import GpusBooked
@@ -118,7 +119,7 @@ def drawn_run(seed: int, profile: Profile, **more: Any) -> tuple[RunResult, byte
     return run, b"".join(lines)
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", few(PROFILES, "order", "discipline", "preemption"))
 @given(seed=st.integers(0, 10**6))
 @example(seed=131071)  # a promise, then a cycle that decides nothing
 @settings(max_examples=examples(6), deadline=None)
@@ -152,7 +153,7 @@ def run_of(jobs: Workload, profile: Profile, cluster: ClusterSpec, **more: Any) 
     return simulate(jobs, cluster, profile, hooks=RunHooks(ledger=True), **more)
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", few(PROFILES, "order", "discipline", "preemption"))
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=examples(4), deadline=None)
 def test_a_deadline_after_the_last_job_changes_no_metric(name: str, seed: int) -> None:
@@ -165,7 +166,7 @@ def test_a_deadline_after_the_last_job_changes_no_metric(name: str, seed: int) -
     assert runs[0].end < FAR
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", few(PROFILES, "order", "discipline", "preemption"))
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=examples(4), deadline=None)
 def test_a_booking_after_the_last_job_changes_no_metric(name: str, seed: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -22,21 +24,26 @@ def _tree(path: Path) -> ast.Module:
 
 
 @cache
-def classes() -> dict[str, list[ast.ClassDef]]:
-    """The classes of Kant by name; several may have one."""
-    found: dict[str, list[ast.ClassDef]] = {}
+def _modules_by_class() -> dict[str, list[Path]]:
+    """Where the classes of Kant are, by name: to parse all of Kant would take seconds."""
+    found: dict[str, list[Path]] = {}
     for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(_tree(path)):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(node)
+        for name in set(re.findall(r"^ *class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)):
+            found.setdefault(name, []).append(path)
     return found
+
+
+def classes(name: str) -> list[ast.ClassDef]:
+    """The classes of Kant of this name; there may be several."""
+    nodes = (node for path in _modules_by_class().get(name, ()) for node in ast.walk(_tree(path)))
+    return [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == name]
 
 
 @cache
 def attributes(name: str) -> frozenset[str]:
     """What classes of this name have, with what they inherit from Kant's own."""
     found: set[str] = set()
-    for node in classes().get(name, ()):
+    for node in classes(name):
         found |= _defined(node.body)
         for inner in ast.walk(node):
             if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store):
@@ -83,7 +90,7 @@ def resolves(dotted: str) -> bool:
         return True
     if rest[0] not in _defined(_tree(module).body) | _lazy(module):
         return False
-    return len(rest) == 1 or rest[0] not in classes() or rest[1] in attributes(rest[0])
+    return len(rest) == 1 or not classes(rest[0]) or rest[1] in attributes(rest[0])
 
 
 def _lazy(module: Path) -> set[str]:
@@ -124,10 +131,14 @@ def fault_of(line: list[str]) -> str | None:
     return None
 
 
-def _options_of(app: App) -> set[str]:
-    if app.default_command is None:
-        return set()
-    return {name for each in app.assemble_argument_collection(parse_docstring=True) for name in each.names}
+def _options_of(app: App) -> frozenset[str]:
+    return _options_of_command(app.default_command) if app.default_command is not None else frozenset()
+
+
+@cache
+def _options_of_command(command: Callable[..., object]) -> frozenset[str]:
+    arguments = App(default_command=command).assemble_argument_collection(parse_docstring=True)
+    return frozenset(name for each in arguments for name in each.names)
 
 
 @cache
@@ -135,11 +146,7 @@ def options() -> frozenset[str]:
     """The options of all commands, and of the benchmarks."""
     found: set[str] = {"--help", "--version"}
     for path in FOLDERS["benchmarks"].rglob("*.py"):
-        found |= {
-            node.value
-            for node in ast.walk(_tree(path))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("--")
-        }
+        found |= set(re.findall(r"""["'](--[a-z][\w-]*)["']""", path.read_text(encoding="utf-8")))
 
     def add(app: App) -> None:
         verbs = [verb for verb in app if not verb.startswith("-")]

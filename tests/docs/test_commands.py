@@ -54,6 +54,7 @@ def run_blocks(page: Path, tmp_path: Path, environment: dict[str, str], session:
     printed: str | None = ""
     for block in blocks(page):
         if block.what == "file":
+            (tmp_path / block.rest).parent.mkdir(exist_ok=True)
             (tmp_path / block.rest).write_text(block.text, encoding="utf-8")
         elif block.what == "output" and printed is not None:
             for line in squeezed(block.text).splitlines():
@@ -79,15 +80,15 @@ def run_blocks(page: Path, tmp_path: Path, environment: dict[str, str], session:
             assert done.returncode == expected, f"{name_of(page)}: {block.text}\n{printed}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_comment_before_a_block_is_one_that_the_tests_know(page: Path) -> None:
-    for block in blocks(page):
-        assert block.what in KINDS, f"{name_of(page)}: <!-- {block.what} -->"
-        assert block.what != "not run" or block.rest, f"{name_of(page)}: `not run` says why"
+def test_a_comment_before_a_block_is_one_that_the_tests_know() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            assert block.what in KINDS, f"{name_of(page)}: <!-- {block.what} -->"
+            assert block.what != "not run" or block.rest, f"{name_of(page)}: `not run` says why"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_a_block_that_shows_a_file_is_that_file(page: Path) -> None:
-    for block in blocks(page):
-        if block.what == "source":
-            assert block.text == (ROOT / block.rest).read_text(encoding="utf-8"), block.rest
+def test_a_block_that_shows_a_file_is_that_file() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.what == "source":
+                assert block.text == (ROOT / block.rest).read_text(encoding="utf-8"), f"{name_of(page)}: {block.rest}"

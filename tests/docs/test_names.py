@@ -55,8 +55,12 @@ def _words(line: str) -> list[str]:
         return line.split()
 
 
-@pytest.mark.parametrize("page", TODAY, ids=name_of)
-def test_a_page_names_nothing_that_is_not_there(page: Path) -> None:
+def test_a_page_names_nothing_that_is_not_there() -> None:
+    found = {name_of(page): wrong for page in TODAY if (wrong := faults_of(page))}
+    assert not found
+
+
+def faults_of(page: Path) -> list[str]:
     found = [fault for text in sorted(words_in_backticks(page)) for fault in faults(text)]
     if "slurm" in page.name:  # it names options of Slurm's own commands
         found = [fault for fault in found if not fault.startswith("--")]
@@ -64,7 +68,7 @@ def test_a_page_names_nothing_that_is_not_there(page: Path) -> None:
         if block.kind in ("sh", "console") and block.what != "fails":
             for line in re.sub(r"\\\n", " ", block.text).splitlines():
                 found += [fault for command in IN_LINE.findall(line.removeprefix("$ ")) for fault in faults(command)]
-    assert not found, name_of(page)
+    return found
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
 from kant.live.journals import Journals
 from kant.live.solver import Solver
+from kant.live.start_forecasts import Forecaster, nobody
 from kant.live.warm import warm
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
 
@@ -48,13 +49,15 @@ async def kant(
     user: str = "admin",
     shadow: tuple[str, ...] = (),
     solver: Solver | None = None,
+    forecaster: Forecaster = nobody,
     token: str = "",
 ) -> AsyncIterator[KubeDriver]:
     """A driver that leads, in this very loop. What it meets comes out when it ends."""
     sink = Journals(journal) if journal is not None else None
     settings = DriverSettings(
-        profile or builtin_profile("kant"), sink, recovery=recovery, staleness=staleness, shadow=shadow, solver=solver
-    )
+        profile or builtin_profile("kant"), sink, recovery=recovery, staleness=staleness, shadow=shadow, solver=solver,
+        forecaster=forecaster,
+    )  # fmt: skip
     warm_once(settings.profile.text)
     async with ApiClient(load(plane.kubeconfig(user, server=server))) as client:
         driver = KubeDriver(client, settings, EventRecorder(client, "test"), token=lambda: token)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -15,6 +16,7 @@ from kant.kube.objects.views import Loose
 from kant.kube.reconcile.bookings import AGAIN, Bookings
 from kant.kube.translate.crds import BookedGpus, reservation_of
 from kant.live.core import Core
+from kant.model.errors import InputError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
 from kant.model.units import HOUR
 from kant.testing import make_cluster, make_job, make_profile
@@ -88,10 +90,15 @@ def test_what_an_object_says_of_it() -> None:
         parts["status"] = msgspec.Raw(msgspec.json.encode(status or {}))
         return reservation_of(msgspec.convert(body | parts, Loose))
 
+    def wrong(**spec: Any) -> str:
+        with pytest.raises(InputError) as error:
+            read(**spec)
+        return str(error.value)
+
     found = read({"nodeNames": ["n1"]}, gpus=8, within="leaf", end="1970-01-01T02:00:00Z")
     assert (found.gpus, found.within, found.start, found.end, found.nodes) == (8, "leaf", HOUR, 2 * HOUR, ("n1",))
-    assert "in its place" in read().sentence and "in its place" in read(gpus=1, nodeSelector={"a": "b"}).sentence
-    assert "hbd, leaf" in read(gpus=8, within="rack").sentence
+    assert "in its place" in wrong() and "in its place" in wrong(gpus=1, nodeSelector={"a": "b"})
+    assert "hbd, leaf" in wrong(gpus=8, within="rack")
     assert read({"nodeNames": 7}, gpus=8).nodes == ()
 
 

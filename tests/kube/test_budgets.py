@@ -93,7 +93,7 @@ def name(thing: Any) -> tuple[str, str]:
 def test_refused_is_whom_the_eviction_api_would_refuse(all_pods: list[Pod], there: list[Budget]) -> None:
     mirror = Mirror()
     mirror.replace_pods(all_pods)
-    mirror.replace_budgets(there)
+    mirror.budgets.replace(there)
     found = Budgets(mirror)
     found.follow((), mirror.budgets)
     refused = found.refuses(all_pods)
@@ -111,7 +111,7 @@ def test_what_is_followed_is_what_a_fresh_look_sees_and_who_may_fare_otherwise_i
         if isinstance(thing, Pod):
             mirror.pod("deleted" if gone else "modified", thing)
         else:
-            mirror.budget("deleted" if thing.status.current_healthy == 3 else "modified", thing)
+            mirror.budgets.change("deleted" if thing.status.current_healthy == 3 else "modified", thing)
         told = followed.follow(mirror.touched, mirror.budgets_touched)
         mirror.touched, mirror.budgets_touched = {}, {}
         fresh = Budgets(mirror)
@@ -131,7 +131,7 @@ def test_several_pods_of_one_budget_need_as_many_disruptions() -> None:
     mirror.replace_pods(gang)
     found = Budgets(mirror)
     for allowed in range(6):
-        mirror.budget("modified", replace(budget, status=BudgetStatus(allowed, observed_generation=1)))
+        mirror.budgets.change("modified", replace(budget, status=BudgetStatus(allowed, observed_generation=1)))
         found.follow((), mirror.budgets_touched)
         refused = found.refuses(gang)
         assert (refused is None) == (allowed >= 4)

@@ -9,8 +9,8 @@ import pytest
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
+from kant.kube.objects.refusals import MalformedError
 from kant.kube.reconcile.composites import chain_of, needed
-from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.groups import composite_of, group_of
 

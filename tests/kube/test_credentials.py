@@ -156,7 +156,7 @@ def test_a_driver_goes_on_when_its_credentials_fail_for_a_while(plane: ControlPl
             config.credentials.forget()
             await api.create(make_pod("later", 2))
             async with asyncio.timeout(PATIENCE_S):
-                while not driver.is_binding():
+                while not driver.steps.is_binding():
                     await asyncio.sleep(0.02)
             await asyncio.sleep(0.3)
             assert len(bound(await api.list("pods"))) == 1 and not task.done()

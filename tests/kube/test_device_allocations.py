@@ -21,11 +21,11 @@ def mirror_of(devices: int) -> Mirror:
     """Two nodes with so many devices each, and pods: the last two share a claim, each other one has its own."""
     mirror = Mirror()
     mirror.devices.is_served = True
-    mirror.devices.device_class("added", d.DeviceClass(k.Meta("card")))
+    mirror.devices.classes.change("added", d.DeviceClass(k.Meta("card")))
     for node in (f"n{at}" for at in range(NODES)):
         mirror.node("added", k.Node(k.Meta(node)))
         found = tuple(d.Device(f"d{at}") for at in range(devices))
-        mirror.devices.slice(
+        mirror.devices.slices.change(
             "added", d.ResourceSlice(k.Meta(node), d.SliceSpec("cards", d.Pool(node, 1, 1), node, devices=found))
         )
     for at in range(PODS):

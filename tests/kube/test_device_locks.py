@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 from tests.kube.test_hami import Ask, Card, node, pod
 
-from kant.kube.act.device_locks import EXPIRES, LOCK, PAUSE, DeviceLocks, LockRefusedError
+from kant.kube.act.device_locks import EXPIRES, LOCK, DeviceLocks
+from kant.kube.act.effects import PAUSE, Effects, RefusedError
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
@@ -56,14 +57,14 @@ def asked(server: Server, *others: k.Pod) -> tuple[bool, DeviceLocks]:
         mirror.node("added", node("n0", [Card()]))
         for one in (pod("p", Ask(1, 1000)), *others):
             mirror.pod("added", one)
-        locks = DeviceLocks(cast(ApiClient, server), mirror, lambda: None, lambda: True)
-        slot = Slot("n0", Demand(1, 100), "p", devices=1)
+        locks = DeviceLocks(Effects(cast(ApiClient, server), lambda: None), mirror)
+        slot, running = Slot("n0", Demand(1, 100), "p", devices=1), asyncio.create_task(locks.effects.run())
         assert not locks.is_held_for(slot, ())
         await asyncio.sleep(0.01)
         try:
             return locks.is_held_for(slot, ()), locks
         finally:
-            await locks.close()
+            running.cancel()
 
     return asyncio.run(ask())
 
@@ -104,7 +105,7 @@ def test_whoever_changed_the_node_meanwhile_goes_first() -> None:
 
 
 def test_without_the_right_to_change_nodes_it_is_said() -> None:
-    with pytest.raises(LockRefusedError, match="node n0 cannot be locked"):
+    with pytest.raises(RefusedError, match="node n0 cannot be locked"):
         asked(Server(refuses=403))
 
 
@@ -114,7 +115,8 @@ def test_the_next_pod_waits_until_the_first_has_its_devices() -> None:
         mirror.node("added", node("n0", [Card()]))
         for name in "pq":
             mirror.pod("added", pod(name, Ask(1, 1000)))
-        locks = DeviceLocks(cast(ApiClient, server), mirror, lambda: None, lambda: True)
+        locks = DeviceLocks(Effects(cast(ApiClient, server), lambda: None), mirror)
+        running = asyncio.create_task(locks.effects.run())
         first, second = (Slot("n0", Demand(1, 100), name, devices=1) for name in "pq")
         assert not locks.is_held_for(first, ())
         await asyncio.sleep(0.01)
@@ -132,7 +134,7 @@ def test_the_next_pod_waits_until_the_first_has_its_devices() -> None:
         assert not locks.is_held_for(second, ())
         await asyncio.sleep(0.01)
         assert locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",q")
-        await locks.close()
+        running.cancel()
 
     asyncio.run(story())
 
@@ -141,5 +143,5 @@ def test_nodes_that_name_no_devices_need_no_lock() -> None:
     mirror = Mirror()
     mirror.node("added", k.Node(k.Meta("n0")))
     mirror.pod("added", pod("p", Ask(1)))
-    locks = DeviceLocks(cast(ApiClient, Server()), mirror, lambda: None, lambda: True)
+    locks = DeviceLocks(Effects(cast(ApiClient, Server()), lambda: None), mirror)
     assert locks.is_held_for(Slot("n0", Demand(1), "p", devices=1), ()) and not locks.notes(Slot("n0", Demand(1), "p"))

@@ -13,10 +13,11 @@ from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
+from kant.kube.reconcile import membership
 from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, waits
-from kant.kube.translate.groups import GroupRef
+from kant.kube.translate.groups import GroupRef, group_of
 from kant.live.sentences import public_sentence
 
 MADE = "2026-01-31T12:00:00Z"
@@ -41,7 +42,7 @@ class Story:
         self.told: dict[str, str] = {}
         self.leader = Leader(mirror)
         self.workloads = self.leader.workloads
-        self.in_flight = self.workloads.transitions.in_flight
+        self.in_flight = self.workloads.transitions.in_flight = set[str]()
         self.hear()
 
     def step(self, what: str, number: int) -> None:
@@ -177,14 +178,14 @@ def test_a_gang_whose_pods_say_different_numbers_starts_by_the_largest(said: lis
 
 def test_a_pod_that_says_another_number_costs_the_same_however_many_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     mirror = Mirror()
-    translation, members, asked = Translation(mirror), Membership(mirror, Translation(mirror)), 0
+    members, asked = Membership(mirror, Translation(mirror)), 0
 
-    def group_of(pod: k.Pod) -> GroupRef | None:
+    def counted(pod: k.Pod) -> GroupRef | None:
         nonlocal asked
         asked += 1
-        return translation.group_of(pod)
+        return group_of(pod)
 
-    monkeypatch.setattr(members.translation, "group_of", group_of)
+    monkeypatch.setattr(membership, "group_of", counted)
     for number in range(60):
         one = own_pod(number, 2 + number % 7)
         mirror.pod("added", one)

@@ -13,7 +13,6 @@ from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
-from kant.kube.objects.validation import InvalidObject
 from kant.kube.reconcile.slots import Slot
 from kant.kube.translate import hami
 from kant.kube.translate.hami import ALLOCATED, CORES, MEMORY, NODE, NVIDIA, PERCENT, REGISTER, TO_ALLOCATE
@@ -189,8 +188,8 @@ def test_devices_are_read_in_every_form_in_which_they_are_registered() -> None:
 )
 def test_devices_that_make_no_sense_are_a_complaint_about_their_node(words: str) -> None:
     view = k.Node(k.Meta("n0", annotations={REGISTER: words}), k.NodeSpec(), k.NodeStatus({NVIDIA: 10}, {NVIDIA: 10}))
-    found = node_of(view, Levels("", "", "", "", "test"))
-    assert isinstance(found, InvalidObject) and "devices as HAMi registers them, in mode hami-core" in found.sentence
+    with pytest.raises(InputError, match="devices as HAMi registers them, in mode hami-core"):
+        node_of(view, Levels("", "", "", "", "test"))
 
 
 def test_a_node_has_the_devices_that_are_registered_and_lacks_the_sick_ones() -> None:

@@ -20,13 +20,13 @@ def test_pods_beyond_the_minimum_follow_though_the_answers_come_late(
     async def story(api: Api) -> None:
         await api.create(make_node("n0", 4))
         async with kant(plane, journal=tmp_path) as driver:
-            bind, heard = driver.binder.client.bind, asyncio.Event()
+            bind, heard = driver.client.bind, asyncio.Event()
 
             async def late(*words: Any, **options: Any) -> None:
                 await bind(*words, **options)
                 await heard.wait()
 
-            monkeypatch.setattr(driver.binder.client, "bind", late)
+            monkeypatch.setattr(driver.client, "bind", late)
             await api.create_all(make_gang("g", 5, 1, least=3))
             await until(api, lambda pods: len(bound(pods)) >= 3)
             while sum(bool(pod.spec.node_name) for pod in driver.mirror.pods.values()) < 3 or driver.mirror.touched:

@@ -43,7 +43,7 @@ class Watchman:
         self.sent: dict[str, str] = {}
         self.bindings = 0
         self.wrong: list[str] = []
-        looks, sends = driver.take_changes, driver.binder.client.bind
+        looks, sends = driver.take_changes, driver.client.bind
 
         def look() -> None:
             looks()
@@ -59,7 +59,7 @@ class Watchman:
                 raise
 
         driver.take_changes = look  # type: ignore[method-assign]
-        driver.binder.client.bind = send  # type: ignore[method-assign]
+        driver.client.bind = send  # type: ignore[method-assign,assignment]
 
     def _gpus(self, name: str) -> int:
         view = self.driver.mirror.nodes[name]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from kant.cluster.state import ClusterState
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
-from kant.kube.objects.validation import InvalidObject
 from kant.kube.reconcile.fleet import Fleet, cluster_of
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.levels import Levels, levels_listed, levels_seen
@@ -71,9 +70,9 @@ def test_capacity_allocatable_and_model() -> None:
 @pytest.mark.parametrize(("amount", "field"), [("many", "capacity.nvidia.com/gpu"), (63, "at most 62 GPUs")])
 def test_a_malformed_node_is_a_complaint(amount: str | int, field: str) -> None:
     room: dict[str, str | int | float] = {"nvidia.com/gpu": amount}
-    found = node_of(k.Node(k.Meta(name="n0"), status=k.NodeStatus(room, room, READY)), Levels())
-    assert isinstance(found, InvalidObject)
-    assert found.about == "node n0" and field in found.sentence
+    with pytest.raises(InputError) as wrong:
+        node_of(k.Node(k.Meta(name="n0"), status=k.NodeStatus(room, room, READY)), Levels())
+    assert str(wrong.value).startswith("node n0, ") and field in str(wrong.value)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +122,11 @@ def test_a_topology_lists_labels_from_broad_to_narrow() -> None:
 
 def test_an_nvlink_domain_in_two_leaves_is_said_once() -> None:
     views = [node(f"n{number}", rack=str(number), nvl="c") for number in range(3)]
-    (found,) = contradictions(views, ZONES)
-    assert found.sentence == "node n1, label rack: expected the same leaf as n0, which is in the NVLink domain c too"
+    ((about, found),) = contradictions(views, ZONES).items()
+    assert (
+        about == "node n1"
+        and found == "node n1, label rack: expected the same leaf as n0, which is in the NVLink domain c too"
+    )
     assert not contradictions([node("n0", rack="0", nvl="c"), node("n1", rack="0", nvl="c")], ZONES)
 
 

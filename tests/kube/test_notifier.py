@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.kube import virtual
 
+from kant.kube.act.effects import Effects
 from kant.kube.act.gates import our_gate
 from kant.kube.connect.client import ApiError
 from kant.kube.follow.mirror import Mirror
@@ -42,6 +43,19 @@ class Heard:
     def event(self, *_: object) -> None:
         pass
 
+    def is_telling(self, uid: str) -> bool:
+        return False
+
+    def forget(self, uid: str) -> None:
+        pass
+
+
+async def running(notifier: Notifier) -> None:
+    """Tell what it says, and open gates, for ever."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(notifier.recorder.run())
+        tasks.create_task(notifier.effects.run())
+
 
 def pod(version: str, condition: Condition | None = None, node: str = "", uid: str = "u") -> Pod:
     meta = Meta(name="a", namespace="ns", uid=uid, resource_version=version)
@@ -51,7 +65,7 @@ def pod(version: str, condition: Condition | None = None, node: str = "", uid: s
 def test_a_condition_that_came_too_late_is_told_of_the_newer_pod() -> None:
     async def main() -> None:
         mirror, heard = Mirror(), Heard()
-        notifier = Notifier(None, heard, mirror, lambda: True)  # type: ignore[arg-type]
+        notifier = Notifier(Effects(None, lambda: None), heard, mirror)  # type: ignore[arg-type]
         mirror.pod("added", pod("1"))
         known = Workload("u")
         notifier.waits(known, ["u"], NoFit(0, 1, 0))
@@ -86,7 +100,7 @@ def test_the_fault_of_a_node_is_told_once_for_each_change_of_it() -> None:
         def event(self, *words: Any) -> None:
             told.append((words[0].uid, words[3], words[5]))
 
-    notifier = Notifier(None, Noted(), mirror, lambda: True)  # type: ignore[arg-type]
+    notifier = Notifier(Effects(None, lambda: None), Noted(), mirror)  # type: ignore[arg-type]
     steps = [("1", "odd"), ("1", "odd"), ("1", "odder"), ("1", ""), ("1", "odd"), ("2", "odd"), ("", ""), ("2", "odd")]
     for uid, fault in steps:
         mirror.replace_nodes([Node(Meta(name="n", uid=uid))] if uid else [])
@@ -158,7 +172,7 @@ def test_a_pod_comes_to_say_the_last_whatever_happens_to_what_was_told(
     async def main() -> None:
         cluster, mirror = Cluster(faults, lags), Mirror()
         recorder = EventRecorder(cluster, "me", clock=virtual.now, rng=random.Random(1), bound=bound, workers=2)  # type: ignore[arg-type]
-        notifier = Notifier(cluster, recorder, mirror, lambda: True)  # type: ignore[arg-type]
+        notifier = Notifier(Effects(cluster, lambda: None), recorder, mirror)  # type: ignore[arg-type]
 
         def hear(now: Pod) -> None:
             mirror.pod("modified", now)
@@ -167,7 +181,7 @@ def test_a_pod_comes_to_say_the_last_whatever_happens_to_what_was_told(
         cluster.on_event = hear
         for one in cluster.pods.values():
             hear(one)
-        task, wanted = asyncio.create_task(notifier.run()), dict[str, str]()
+        task, wanted = asyncio.create_task(running(notifier)), dict[str, str]()
         for step, uid, wait in steps:
             if step.startswith("say"):
                 wanted[uid] = step
@@ -210,10 +224,10 @@ def test_a_gate_that_was_not_opened_is_tried_again_while_its_pod_waits_for_capac
     async def main() -> None:
         mirror = Mirror()
         gates = Gates(mirror, [429, 0, 422, 403])
-        notifier = Notifier(gates, Silent(), mirror, lambda: True)  # type: ignore[arg-type]
+        notifier = Notifier(Effects(gates, lambda: None), Silent(), mirror)  # type: ignore[arg-type]
         mirror.pod("added", msgspec.structs.replace(pod("1"), spec=PodSpec(scheduling_gates=(Gate(GATE),))))
         notifier.says(Workload("u"), ["u"], "no room", "Unschedulable")
-        task = asyncio.create_task(notifier.run())
+        task = asyncio.create_task(running(notifier))
         await asyncio.sleep(1.0)
         if not capacity:
             notifier.says(Workload("u"), ["u"], "over quota", "Queued")

@@ -84,5 +84,5 @@ async def asked(solver: Beside, driver: KubeDriver) -> None:
     """Until the solver has been asked twice more, and nothing is under way."""
     before = solver.asked
     async with asyncio.timeout(PATIENCE_S):
-        while solver.asked < before + 3 or driver.evictor.is_busy:
+        while solver.asked < before + 3 or driver.steps.evictor.is_busy:
             await asyncio.sleep(0.05)

@@ -97,7 +97,7 @@ def test_who_may_not_list_namespaces_knows_those_that_are_listed_alone() -> None
     one = loose("team", {"namespaces": ["a"], "namespaceSelector": {"matchLabels": {"env": "x"}}})
     config, _ = queue_config_of([one])
     wrong = known.follow([one], config, None)
-    assert "spec.namespaceSelector: expected a right of Kant to list namespaces" in wrong["team"].sentence
+    assert "spec.namespaceSelector: expected a right of Kant to list namespaces" in wrong["team"]
     assert not known.refuses("team", "a") and known.refuses("team", "b")
 
 

@@ -33,7 +33,7 @@ from kant.cli.live import _reckoned
 from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment
 from kant.kube.connect.config import Config
-from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, UNASKABLE, is_signed
+from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, PATH, UNASKABLE, is_signed
 from kant.kube.objects.names import PROFILE, TICKET, VERSION
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.workload import Workload
@@ -218,7 +218,7 @@ def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch
             writer.write(left.pop(0) if len(left) > 1 else left[0])
 
         async with Scripted(reply) as server:
-            found = await words_of_leader(Config(server.url), "kant-system", "secret", word, {"name": "a"})
+            found = await words_of_leader(Config(server.url), "kant-system", "secret", PATH + word, {"name": "a"})
         return found, [request.decode().split()[1] for request in server.seen]
 
     async def story() -> None:

@@ -13,7 +13,6 @@ from tests.kube.leading import Leader
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects import views as k
-from kant.kube.objects.validation import InvalidObject
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.nodes import Seen, node_of
 from kant.kube.translate.shares import GpuShares
@@ -188,8 +187,8 @@ def test_replicas_of_a_node_make_whole_gpus() -> None:
     seen = node_of(node("n0", Kind(2, 4)), levels)
     assert isinstance(seen, Seen) and seen.node.gpus == 2
     room: dict[str, str | int | float] = {NVIDIA: 7}
-    odd = node_of(k.Node(k.Meta("n0", labels={REPLICAS: "4"}), k.NodeSpec(), k.NodeStatus(room, room)), levels)
-    assert isinstance(odd, InvalidObject) and "GPUs of 4 replicas each, got 7" in odd.sentence
+    with pytest.raises(InputError, match="GPUs of 4 replicas each, got 7"):
+        node_of(k.Node(k.Meta("n0", labels={REPLICAS: "4"}), k.NodeSpec(), k.NodeStatus(room, room)), levels)
     lost: dict[str, str | int | float] = {NVIDIA: 6}
     sick = k.Node(k.Meta("n0", labels={REPLICAS: "4"}), k.NodeSpec(), k.NodeStatus({NVIDIA: 8}, lost))
     seen = node_of(sick, levels)

@@ -12,7 +12,6 @@ from tests.kube.test_pods import nodes_of, setting
 from tests.kube.test_pods import pod as gpu_pod
 
 from kant.kube.objects import views as k
-from kant.kube.objects.validation import InvalidObject
 from kant.kube.objects.views import Loose, Meta
 from kant.kube.reconcile.tasks import lacking_task, starting_pods, task_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
@@ -79,6 +78,5 @@ def test_a_pod_stays_in_its_node_pool_of_kai() -> None:
     assert isinstance(found, GangJob) and sets.is_nowhere(found.job)
     pooled = group("scheduling.run.ai", {"minMember": 1}, labels={NODE_POOL: "b"})
     assert pooled.node_pool == "b"
-    found = job_of("ml/g", [inside], given_, pooled)
-    assert isinstance(found, InvalidObject)
-    assert f"label {NODE_POOL}: expected that of its group, b, got 'a'" in found.sentence
+    with pytest.raises(InputError, match=f"label {NODE_POOL}: expected that of its group, b, got 'a'"):
+        job_of("ml/g", [inside], given_, pooled)

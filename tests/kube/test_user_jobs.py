@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,25 @@ from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.job_controller import JobController
 from tests.kube.kubelet import FakeKubelet
-from tests.kube.live import install, until
+from tests.kube.live import bound, install, says, until
 from tests.kube.objects import Object, make_node, make_pod
 from tests.kube.running import kant
 from tests.kube.scripted import Scripted, ok
 from tests.patience import PATIENCE_S
 
 from kant.cli import app
+from kant.insight.expected_start import StartForecast
+from kant.insight.moment import Moment
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import Config
+from kant.kube.objects.names import TEST_GATE, TEST_PODS
 from kant.kube.translate.annotations import RESERVATION, TRAINING
 from kant.kube.user.job_manifest import PodOptions, job_manifest
 from kant.kube.user.job_objects import OF_JOB
 from kant.kube.user.jobs import UserJobs
 from kant.model.errors import InputError
 from kant.model.submission import Submission
+from kant.sim.forecast_starts import forecast_starts
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "kubernetes.md"
 TEAM = "team"
@@ -75,6 +80,10 @@ def role() -> list[Object]:
     return list(yaml.safe_load_all(found))
 
 
+async def forecast(moment: Moment) -> StartForecast:
+    return forecast_starts(moment, moment.trial.id if moment.trial is not None else "")
+
+
 def play(plane: ControlPlane, capsys: pytest.CaptureFixture[str], story: Any) -> None:
     async def run() -> None:
         async with Api(plane) as api:
@@ -83,7 +92,7 @@ def play(plane: ControlPlane, capsys: pytest.CaptureFixture[str], story: Any) ->
             await api.apply(role())
             await api.create_all([make_node(f"n{i}") for i in range(2)])
             terminal = Terminal(capsys, plane.kubeconfig("tenant"))
-            async with FakeKubelet(api), JobController(api), kant(plane):
+            async with FakeKubelet(api), JobController(api), kant(plane, forecaster=forecast):
                 await story(api, terminal)
 
     asyncio.run(run())
@@ -416,3 +425,35 @@ def test_its_reservation_and_what_it_trains_are_annotations_that_kant_reads() ->
     assert (notes[RESERVATION], notes[TRAINING]) == ("course", "mixtral-8x7b tensor=8")
     plain = job_manifest(*asked(), TEAM)["spec"]["template"]["metadata"]["annotations"]
     assert not {RESERVATION, TRAINING} & plain.keys()
+
+
+def test_a_tenant_asks_when_a_job_would_start_and_nothing_is_left_of_the_question(
+    plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(api: Api, user: Terminal) -> None:
+        options = ("--image", "img", "--gpus", "8")
+        held = await user.kant("submit", *options, "--pods", "2", "--time", "2h", "--", "python", "t.py")
+        await user.until(lambda rows: rows[held]["phase"] == "running")
+        text = await user.kant("submit", *options, "--test-only", "--time", "1h", "--", "python", "mine.py")
+        assert re.match(r"P50 (\S+), P90 \S+; 1 job ends, expected at .*; number 1 of 1 that wait; ", text)
+        assert held not in text and abs(hours_until(text) - 2) < 0.1
+        assert not await user.kant("submit", *options, "--test-only", "--pods", "3", "--", "true", code=1), (
+            "it is an answer"
+        )
+        refused = await user.kant("submit", *options, "--test-only", "--array", "0-3", "--", "true", code=2)
+        assert refused == "kant: --array: expected one job beside --test-only, got 4"
+        assert list(await user.rows()) == [held], "the questions are deleted"
+
+        gate = [{"name": TEST_GATE}]
+        wrong = make_pod("wrong", 1, annotations={TEST_PODS: "many"}, schedulingGates=gate)
+        await api.create_all([wrong, make_pod("asks", 1, annotations={TEST_PODS: "16"}, schedulingGates=gate)])
+        pods = await until(api, lambda pods: says(pods, "wrong", "a number of pods") and says(pods, "asks", "P50 2"))
+        assert len(bound(pods)) == 2, "what only asks is bound nowhere"
+
+    play(plane, capsys, story)
+
+
+def hours_until(sentence: str) -> float:
+    """From now until the first time in a sentence."""
+    found = datetime.fromisoformat(re.findall(r"\d{4}-\S+Z", sentence)[0])
+    return (found - datetime.now(UTC)).total_seconds() / 3600

@@ -12,7 +12,7 @@ from kant.kube.translate.pods import selection
 from kant.kube.translate.volumes import (
     BIND_COMPLETED,
     SELECTED_NODE,
-    ClaimWaitsError,
+    NotYetError,
     Storage,
     check_claims,
     claims_of,
@@ -103,7 +103,7 @@ def test_claims_that_cannot_be_used_yet() -> None:
         "half": "the volume pv of its claim half is not there",
     }
     for name, sentence in said.items():
-        with pytest.raises(ClaimWaitsError, match=sentence):
+        with pytest.raises(NotYetError, match=sentence):
             check_claims(pod(name), known)
     check_claims(pod("here"), known)  # the scheduler chooses its volume
     with pytest.raises(InputError, match="the right to list persistentvolumeclaims"):

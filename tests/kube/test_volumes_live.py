@@ -98,12 +98,12 @@ def test_a_gang_waits_for_the_volumes_that_are_made_where_it_goes(plane: Control
         await deputy_of_kant(api)
         async with Auditor(api) as auditor, kant(plane, journal=tmp_path, user="deputy") as driver:
             await api.create_all(pods)
-            await until(api, lambda pods: len(driver.volume_binder.asked) == 2)
+            await until(api, lambda pods: len(driver.steps.volumes.asked) == 2)
             while [await selected(api, name) for name in ("g-0", "g-1")] != ["n1", "n1"]:
                 await asyncio.sleep(0.05)
             assert not bound(await api.list("pods"))
             await provision(api, "g-0", "b")
-            await until(api, lambda pods: len(driver.volume_binder.asked) == 1)
+            await until(api, lambda pods: len(driver.steps.volumes.asked) == 1)
             assert not bound(await api.list("pods"))
             await provision(api, "g-1", "b")
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
@@ -120,7 +120,7 @@ def test_a_volume_that_cannot_be_made_or_lies_elsewhere_sends_its_pod_on(plane: 
             await api.create(make_pod("d", **uses("d")))
             while not (node := await selected(api, "d")):
                 await asyncio.sleep(0.05)
-            await until(api, lambda pods: all(one.seen for one in driver.volume_binder.asked.values()))
+            await until(api, lambda pods: all(one.seen for one in driver.steps.volumes.asked.values()))
             await api.patch(f"{CLAIMS}/d", {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": None}}})
             await until(api, lambda pods: says(pods, "d", f"no volume could be made for its claim d at node {node}"))
             other = {"n0": "b", "n1": "a"}[node]
@@ -198,7 +198,7 @@ def test_storage_is_enough_for_all_claims_of_a_gang_or_it_goes_elsewhere(plane: 
             await at(api, {"n0", "n1"}, "p1")
             await provision(api, "p1", "a")
             await until(api, lambda pods: len(bound(pods)) == 4)
-            assert not binding.volume_binder.asked
+            assert not binding.steps.volumes.asked
             (await auditor.report()).assert_kept(all_bound=True)
 
     perform(plane, story, tmp_path)
@@ -358,7 +358,7 @@ def test_pods_of_a_gang_whose_volumes_lie_in_other_zones_start_together_each_whe
                 await api.create(make_pod("full", 4, nodeSelector={ZONE: "a"}))
                 await until(api, lambda pods: "full" in bound(pods))
                 await api.create_all(gang("h", "c", "a"))
-                await until(api, lambda pods: says(pods, "h-0", "no free places are enough for all pods of its gang"))
+                await until(api, lambda pods: says(pods, "h-0", "not enough free capacity: 0 of 1 pods fit now"))
                 for name in ("g-0", "g-1"):
                     await api.delete(f"/api/v1/namespaces/default/pods/{name}", grace_s=0)
                 await api.create_all([g[1], g[0]])

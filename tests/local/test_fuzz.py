@@ -39,8 +39,8 @@ from urllib3.connectionpool import HTTPConnectionPool
 from kant.model.errors import InputError
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.service.views import Futures
-from kant.service.whatif import Task
 from kant.service.whatif_process import answer_of
+from kant.sim.past import read_past
 from kant.sim.question import Question
 
 SCHEMA = schemathesis.openapi.from_path(ROOT / "src/kant/service/openapi.json")
@@ -250,7 +250,7 @@ MANY = st.lists(WORDS, max_size=2).map(tuple)
 def test_whatever_is_asked_has_an_answer_or_a_sentence(question: Question, kant: Up) -> None:
     found = kant.client.get("/v1/health")
     try:
-        answer = answer_of(Task(found["journal"], found["now_us"], question))
+        answer = answer_of(read_past(Path(found["journal"]), today=found["now_us"]), question)
     except InputError as error:
         assert "expected" in str(error)
     else:

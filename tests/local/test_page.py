@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 from tests.browser import launched, lent
+from tests.cli.command import kant as command
 from tests.local.up import Up, asked, eventually
 
 from kant.service.callers import page_token
@@ -139,6 +140,25 @@ def test_the_page_follows_and_orders(browser: Any, tmp_path: Path) -> None:
         page.locator(".jobhead .phase.waiting").wait_for()
         page.locator(".told").get_by_text("asked to release it").wait_for()
 
+        # who planned what, its effects, what became of it; who wants to order does that where the job is
+        where = ("--home", home, "--json")
+        assert command("ops", "plan", "--hold", small, *where).code == 1, "it runs: it cannot be held"
+        tried = command("ops", "plan", "--priority", f"{blocked}=7", *where).json()
+        plan = command("ops", "plan", "--priority", f"{blocked}=-7", *where).json()
+        assert command("ops", "apply", plan["plan_id"], "--reason", "a <b>talk</b>", *where).code == 0
+        seen.tab("Plans")
+        own = page.locator(f"[data-plan='{plan['plan_id']}']")
+        expect(own.locator(".phase")).to_have_text("applied")
+        expect(own).to_contain_text("a <b>talk</b>")
+        expect(page.locator(f"[data-plan='{tried['plan_id']}'] .phase")).to_have_text("planned")
+        expect(page.locator(f"[data-plan='{tried['plan_id']}'] .then")).to_contain_text("→")
+        expect(page.locator("[data-plan]").last).to_contain_text(f"Not possible: job {small} is running")
+        expect(page.locator("#audit tbody tr")).to_have_count(5)
+        assert page.locator("#panel-plans form").count() == 0
+        check_access(page)
+        if (folder := os.environ.get("KANT_PICTURES")) is not None:
+            page.screenshot(path=f"{folder}/plans.png")
+        seen.tab("Jobs")
         page.locator("#back").click()
         page.get_by_role("button", name="Running", exact=True).click()
         page.get_by_role("link", name=first, exact=True).click()

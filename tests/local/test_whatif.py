@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -54,6 +55,21 @@ def test_a_change_is_tried_on_what_is_there_now_and_nothing_happens(kant: Up) ->
     assert 3500 < found.curve["before_s"][0] <= found.curve["before_s"][-1] < 5500
     assert found.submitted[0]["start_us"] is not None
     assert journal.read_bytes() == before and kant.client.get("/v1/health")["jobs"] == 3
+
+
+def test_a_job_that_is_only_tested_is_told_its_start_and_is_not_there(kant: Up) -> None:
+    before = kant.client.get("/v1/health")["jobs"]
+    done = command("submit", "--test-only", "--gpus", "8", "--time", "1h", "--home", kant.home, "--", "true")
+    assert (done.code, done.err) == (0, "") and re.match(r"this job: P50 \d{4}-.* \(in 1h \d+m\)", done.out)
+    (row,) = command("submit", "--json", "--test-only", "--gpus", "2", "--home", kant.home, "--", "true").json()["jobs"]
+    assert (row["place"], row["of"], row["expected_us"]["never"]) == (3, 3, False)
+    assert command("submit", "--test-only", "--wait", "--home", kant.home, "--", "true").err == (
+        "kant: --test-only: expected one job that nobody submits, got '--wait'\n"
+    )
+    for asked_for, sentence in (({"gpus": 9}, "at most 8"), ({"gpus": 1, "array": (0, 1)}, "one job")):
+        with pytest.raises(InputError, match=sentence):
+            kant.client.post("/v1/eta", {"command": ["true"], "workdir": "/", **asked_for})
+    assert kant.client.get("/v1/health")["jobs"] == before
 
 
 def test_what_cannot_be_meant_is_said_in_one_sentence(kant: Up) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,15 @@ pytest.importorskip("mcp")
 
 from mcp.client import Client
 from mcp.types import ElicitResult
-from tests.ops.worlds import VIEWER, desk
+from tests.ops.worlds import OPERATOR, VIEWER, desk, small
 
 from kant.ops.desk import Desk
 from kant.ops.mcp_server import make_server
+from kant.ops.memory.record import Recorder
+from kant.ops.memory.replay import Run
+from kant.ops.memory.runbooks import Runbooks
+from kant.ops.memory.traces import DeskTools, read_traces
+from kant.ops.orders import Cancel
 from kant.ops.rules import Limit, Limits
 
 Talk = Callable[[Client], Awaitable[Any]]
@@ -75,6 +81,16 @@ def test_an_assistant_looks_plans_applies_and_undoes() -> None:
     talk(own, act)
 
 
+def test_whoever_listens_is_told_of_what_was_planned_and_done() -> None:
+    async def act(client: Client) -> None:
+        async with client.listen(resource_subscriptions=["sched://audit"]) as heard:
+            await call(client, "jobs")
+            await call(client, "plan", orders=[{"op": "hold", "job": "t1"}])
+            assert str((await anext(aiter(heard))).uri) == "sched://audit"  # type: ignore[union-attr]
+
+    talk(desk(), act)
+
+
 def test_a_refusal_is_an_answer_and_no_fault() -> None:
     async def act(client: Client) -> None:
         plan = await call(client, "plan", orders=[{"op": "cancel", "job": "svc"}])
@@ -124,3 +140,34 @@ def test_a_client_that_can_ask_nobody_does_not_get_past_the_limits() -> None:
 
     talk(own, act)
     assert own.world.view().jobs["t1"].phase == "waiting"
+
+
+def test_what_an_assistant_does_becomes_a_runbook_that_does_it_on_another_node(tmp_path: Path) -> None:
+    async def act(client: Client) -> None:
+        await call(client, "nodes")
+        plan = await call(client, "plan", orders=[{"op": "drain", "node": "node-00003"}])
+        await call(client, "apply", plan_id=plan["plan_id"], reason="drain node-00003 for repair")
+        plan = await call(client, "plan", orders=[{"op": "hold", "job": "t1"}])
+        done = await call(client, "apply", plan_id=plan["plan_id"], reason="hold t1")
+        await call(client, "undo", txn=done["txn"], reason="a mistake")
+
+    async def inside() -> None:
+        own = desk()
+        async with Client(make_server(lambda token: own, record=Recorder(tmp_path).note)) as client:
+            await act(client)
+
+    asyncio.run(inside())
+    (trace,) = read_traces(tmp_path)
+    assert [step.call.tool for step in trace.steps] == ["nodes", "plan", "apply", "done"]
+    books = Runbooks()
+    books.learn(trace)
+    free = small()
+    free.carry_out(Cancel("big"), OPERATOR)
+    free.carry_out(Cancel("t1"), OPERATOR)
+    free.carry_out(Cancel("t2"), OPERATOR)
+    free.settle()
+    run = Run("drain node-00000 for repair", DeskTools(desk(free)), books, lambda trace: None).run()
+    assert run.trace.ended
+    assert [node.status for node in free.view().nodes] == ["draining", "in service", "in service", "in service"]
+    stopped = Run("drain node-00002 for repair", DeskTools(desk()), books, lambda trace: None).run()
+    assert [step.call.tool for step in stopped.trace.steps] == ["nodes"], "a job runs there that nobody may stop"

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
+
+from kant.kube.connect.errors import ApiError
+from kant.kube.objects.views import Loose, Meta
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk
+from kant.ops.orders import KINDS
 from kant.ops.rules import Limits
 from kant.ops.scenario import parse_scenario
 from kant.ops.simulated import SimulatedWorld
@@ -32,6 +40,47 @@ SMALL: dict[str, Any] = {
     ],
 }  # fmt: skip
 """`big` runs on a leaf, and `t1` and `t2` wait for it; `t3` and `svc` may not be stopped."""
+
+
+class Shared:
+    """One world of several desks, as a cluster is one; nobody has a copy of it."""
+
+    kind, carries = "shared", frozenset(KINDS)
+
+    def __init__(self) -> None:
+        self.world, self.lock = small(), threading.RLock()
+
+    def __getattr__(self, name: str) -> Any:
+        def alone(*given: Any) -> Any:
+            with self.lock:
+                return getattr(self.world, name)(*given)
+
+        return alone
+
+
+class Objects:
+    """What an API server keeps of the audit, in memory: who makes an object that is there is refused."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, Loose] = {}
+
+    def run(self, act: Callable[[Any], Any]) -> Any:
+        return asyncio.run(act(self))
+
+    async def create(self, path: str, body: dict[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        made = Loose(metadata=Meta(name=name), spec=msgspec.Raw(msgspec.json.encode(body["spec"])))
+        if self.there.setdefault(name, made) is not made:
+            raise ApiError(409, "AlreadyExists", name)
+
+    async def get(self, path: str, view: type) -> Loose:
+        found = self.there.get(path.rpartition("/")[2])
+        if found is None:
+            raise ApiError(404, "NotFound", path)
+        return found
+
+    async def pages(self, path: str, view: type) -> AsyncIterator[tuple[list[Loose], str]]:
+        yield [self.there[name] for name in sorted(self.there)], ""
 
 
 def small() -> SimulatedWorld:

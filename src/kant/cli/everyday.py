@@ -32,12 +32,16 @@ def submit_job(
     home: Path | None = None,
     json: bool = False,
     wait: bool = False,
+    test_only: bool = False,
     graph: Path | None = None,
     lines: Path | None = None,
     there: KubeSubmission | None = None,
     **options: Any,
 ) -> int:
     """Queue a command; `options` are those that `wanted` reads."""
+    if test_only and (graph is not None or lines is not None or wait):
+        other = "--wait" if wait else "--graph" if graph is not None else "--from"
+        raise InputError("--test-only", "one job that nobody submits", other)
     if lines is not None:
         from kant.cli.submit_lines import submit_lines
 
@@ -47,6 +51,8 @@ def submit_job(
         from kant.cli.submit_graph import submit_graph
 
         return submit_graph(graph, asked, wait, home, json, there)
+    if test_only:
+        return place_of(home, there).trial(asked).print(json)
     done = place_of(home, there).submit(asked)
     jobs, rejected = done.jobs, {"rejected": done.rejected} if done.rejected else {}
     whole = jobs[0].partition("_")[0] if "array" in asked else jobs[0]

@@ -25,7 +25,7 @@ def show_jobs(rows: list[Row], now: int, states: str, columns: Sequence[str] = (
     shown = [name for name, column in cells.items() if columns or name not in OPTIONAL or any(column)]
     heads = {name: "GPUs" if name == "gpus" else name for name in shown}
     lines = list(zip(*(cells[name] for name in shown), strict=True))
-    table(list(heads.values()), lines, right=[heads[name] for name in shown if name in RIGHT])
+    table(list(heads.values()), lines, right=[heads[name] for name in shown if name in RIGHT], whole=("job",))
 
 
 def columns_of(text: str | None) -> tuple[str, ...]:

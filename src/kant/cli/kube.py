@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
@@ -12,6 +12,12 @@ from kant.cli.extras import needs
 from kant.cli.inputs import Json, load_profile
 from kant.cli.manifests import manifests
 from kant.cli.output import print_json
+
+if TYPE_CHECKING:
+    from kant.kube.connect.config import Config
+    from kant.kube.serve.questions import LeaderQuestions
+    from kant.ops.desk import Desk
+    from kant.ops.view import View
 
 kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
 kube_app.command(manifests)
@@ -71,16 +77,21 @@ def run(
     from kant.kube.serve.page import PageContent
     from kant.kube.user.page_orders import PageOrders
     from kant.model.errors import InputError
+    from kant.ops import past_question
     from kant.service.forecaster import ForecastProcess
     from kant.service.page import routes
     from kant.service.solver_process import SolverProcess
-    from kant.service.whatif import Desk
+    from kant.service.whatif import Desk as WhatIfDesk
 
     if journal_limit < 1:
         raise InputError("--journal-limit", "at least 1 MiB", journal_limit)
     if page and not listen:
         raise InputError("--page", "--listen ADDRESS beside it, such as 0.0.0.0:8080")
-    take = partial(PageOrders, scheduler_name=scheduler_name)
+    take = partial(PageOrders, scheduler_name=scheduler_name, desk=partial(_desk, namespace))
+    past = WhatIfDesk(at_once=1, process=past_question.PROCESS, form=past_question.PastQuestion).reply
+    content = PageContent(
+        tuple(routes("Kubernetes")), WhatIfDesk(at_once=1).reply, _profiles(), take, view=_view, past=past
+    )
     return serve(
         ReplicaOptions(
             profile=load_profile(profile),
@@ -98,13 +109,30 @@ def run(
             listen=listen,
             log_format=log_format,
             log_level=log_level,
-            page=PageContent(tuple(routes("Kubernetes")), Desk(at_once=1).reply, _profiles(), take) if page else None,
+            page=content if page else None,
             forecaster=ForecastProcess(),
             solver=SolverProcess(),
             answer=answer,
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )
+
+
+def _view(questions: LeaderQuestions) -> View:
+    """What operations see of the state. A leader loads what that needs when it is asked for."""
+    from kant.ops.state_view import leader_view
+
+    return leader_view(questions)
+
+
+def _desk(system: str, config: Config) -> Desk:
+    """The desk of a caller of the page."""
+    from kant.ops.desk import Desk
+    from kant.ops.kube_audit import KubeAudit
+    from kant.ops.kubernetes import KubeWorld
+
+    world = KubeWorld(config, system)
+    return Desk(world, world.caller(), KubeAudit(world), via="page")
 
 
 def _profiles() -> dict[str, list[dict[str, str]]]:

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kant.cli.extras import needs
 from kant.cli.kube_options import Kube, KubeQuestion, KubeSubmission
 from kant.cli.output import Printable, Reply, start_of_last
-from kant.cli.place import EXPORT, Filter, Submitted, Wanted, WantedStage
+from kant.cli.place import EXPORT, Filter, Submitted, TrialReply, Wanted, WantedStage
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.cli.leader import LeaderWords
     from kant.cli.live import Live
     from kant.cli.own_pods import OwnPods
+    from kant.kube.user.job_manifest import PodOptions
     from kant.kube.user.jobs import UserJobs
+    from kant.model.submission import Submission
     from kant.sim.past import Past
 
 T = TypeVar("T")
@@ -32,6 +34,16 @@ class KubernetesPlace:
         self.there = there
 
     def submit(self, wanted: Wanted) -> Submitted:
+        job, options = self._asked(wanted)
+        return Submitted([self._run(lambda jobs: jobs.submit(job, options))])
+
+    def trial(self, wanted: Wanted) -> TrialReply:
+        job, options = self._asked(wanted)
+        sentence = self._run(lambda jobs: jobs.trial(job, options))
+        return TrialReply({"sentence": sentence}, lambda: print(sentence), sentence.startswith("P50 never"))
+
+    def _asked(self, wanted: Wanted) -> tuple[Submission, PodOptions]:
+        """The job, and what only Kubernetes asks of it. Raises InputError."""
         from kant.kube.user.job_manifest import PodOptions
         from kant.model.submission import Submission
 
@@ -52,7 +64,7 @@ class KubernetesPlace:
             within=there.within,
             gpu_resource=there.gpu_resource,
         )
-        return Submitted([self._run(lambda jobs: jobs.submit(job, options))])
+        return job, options
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
         raise InputError("--from", "one job at a time on Kubernetes")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kant.cli.output import Reply, start_of_last
-from kant.cli.place import EXPORT, LIVE, Filter, Submitted, Wanted, WantedStage
+from kant.cli.place import EXPORT, LIVE, Filter, Submitted, TrialReply, Wanted, WantedStage
 from kant.model.errors import InputError
 from kant.model.units import count_from
 from kant.service.client import RefusedError, ServiceClient
@@ -30,13 +30,23 @@ class MachinePlace:
         self.client = ServiceClient(home)
 
     def submit(self, wanted: Wanted) -> Submitted:
-        if not wanted["command"]:
-            raise InputError(
-                "COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`"
-            )
+        _check_command(wanted)
         jobs: list[str] = self.client.post("/v1/jobs", _request(wanted))["jobs"]
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
+
+    def trial(self, wanted: Wanted) -> TrialReply:
+        _check_command(wanted)
+        found = self.client.post("/v1/eta", _request(wanted, {}))
+        (row,) = found["jobs"]
+        count_from(found["zero_us"])
+
+        def show() -> None:
+            from kant.cli.show_answers import show_one
+
+            show_one(row, found["as_of_us"])
+
+        return TrialReply(found, show, row["expected_us"]["never"])
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
         of_all = _environment(any("slurm" in wanted for _, wanted in lines))
@@ -278,6 +288,11 @@ class MachinePlace:
         if not found["journal"]:
             raise InputError(str(self.home), "a Kant that can write its journal, of which the futures are made")
         return read_past(Path(found["journal"]), today=found["now_us"])
+
+
+def _check_command(wanted: Wanted) -> None:
+    if not wanted["command"]:
+        raise InputError("COMMAND", "a program and its arguments, such as `kant submit --gpus 1 -- python train.py`")
 
 
 def _request(wanted: Wanted, env: dict[str, str] | None = None) -> dict[str, Any]:

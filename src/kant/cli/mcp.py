@@ -21,6 +21,9 @@ def mcp(
     token_file: Annotated[
         Path | None, Parameter(help="With --http and no Kant that runs: the file of tokens (`kant token new`).")
     ] = None,
+    traces: Annotated[
+        Path | None, Parameter(help="Write what assistants do to this folder, for `kant ops runbooks compile`.")
+    ] = None,
     where: Where = Where(),  # noqa: B008 - it is frozen
 ) -> int:
     """Let an assistant look at a cluster, rehearse and act, by the Model Context Protocol.
@@ -29,14 +32,19 @@ def mcp(
     with needs("mcp"):
         from kant.ops.mcp_server import make_server
 
+    record = None
+    if traces is not None:
+        from kant.ops.memory.record import Recorder
+
+        record = Recorder(traces).note
     opening = where.opening(token_file)
     if http is None:
         own = opening.desk("mcp")
-        make_server(lambda token: own).run("stdio")
+        make_server(lambda token: own, record=record).run("stdio")
         return 0
     host, colon, port = http.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InputError("--http", "an address and a port, such as 127.0.0.1:5270", http)
-    server = make_server(opening.desks("mcp"), f"http://{http}")
+    server = make_server(opening.desks("mcp"), f"http://{http}", record)
     server.run("streamable-http", host=host.strip("[]"), port=int(port), stateless_http=False)
     return 0

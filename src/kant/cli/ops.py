@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json
 from kant.cli.ops_options import Where
+from kant.cli.ops_runbooks import runbooks_app
 from kant.cli.output import Reply
 from kant.model.errors import InputError
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from kant.ops.desk import Desk
 
 ops_app = App(name="ops", help="Plan a change of a cluster, see its effects, apply it, undo it.")
+ops_app.command(runbooks_app)
 HERE = Where()
 REFUSED = 1
 Several = list[str] | None
@@ -88,7 +91,7 @@ def apply(
 
     def agreed() -> str:
         question = own.question(plan_id)
-        return own.who.user if question and (yes or _asked(question)) else ""
+        return own.who.user if question and (yes or asked(question)) else ""
 
     return _carried_out(lambda: own.apply(plan_id, reason, agreed()), json)
 
@@ -130,6 +133,20 @@ def audit(
 
 
 @ops_app.command
+def habits(
+    *about: Annotated[str, Parameter(help="What is asked, such as: limits of ana. Default: of everybody.")],
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Tell what the record says of users: how honest their time limits are, what they usually ask for."""
+    from kant.cli.ops_show import show_habits
+    from kant.ops.look import habits as asked_for
+
+    found = asked_for(_desk(where), " ".join(about) or "jobs")
+    return Reply(found, lambda: show_habits(found["habits"])).print(json)
+
+
+@ops_app.command
 def step(
     duration: Annotated[str, Parameter(help="For how long, such as 2h.")],
     /,
@@ -143,6 +160,36 @@ def step(
 
     found = _desk(where).step(parse_duration(duration, "DURATION"))
     return Reply(found, lambda: console.print(f"it is {clock(found['now_us'])}")).print(json)
+
+
+@ops_app.command
+def bench(
+    *,
+    agent: Annotated[
+        Literal["oracle", "rules", "greedy", "naive", "random", "replay", "llm"], Parameter(help="Who does the tasks.")
+    ] = "oracle",
+    tasks: Annotated[str, Parameter(help="Names, patterns or categories of tasks, with commas between.")] = "*",
+    k: Annotated[int, Parameter(name=["-k", "--attempts"], help="So many attempts at each task.")] = 4,
+    tools: Annotated[
+        Literal["desk", "plain"], Parameter(help="Those of `kant mcp`, or list, submit and cancel alone.")
+    ] = "desk",
+    out: Annotated[Path | None, Parameter(help="Keep the results here, a line each, and go on where it was.")] = None,
+    traces: Annotated[Path | None, Parameter(help="With replay: results of --out whose calls are made again.")] = None,
+    url: Annotated[
+        str | None,
+        Parameter(help="With llm: an OpenAI-compatible endpoint: http://host/v1. Key: KANT_LLM_KEY."),
+    ] = None,
+    model: Annotated[str | None, Parameter(help="With llm: the name of the model there.")] = None,
+    turns: Annotated[int, Parameter(help="The most calls of one attempt.")] = 100,
+    show: Annotated[bool, Parameter(name="--list", help="Only say which tasks there are.", negative="")] = False,
+    json: Json = False,
+) -> int:
+    """Measure an assistant on tasks that are verified by the state that it leaves. Exits with 1 unless all passed."""
+    from kant.cli.ops_bench import list_tasks, run
+
+    if show:
+        return list_tasks(tasks, json)
+    return run(agent, tasks, k, tools, out, traces, url, model, turns, json)
 
 
 def _desk(where: Where) -> Desk:
@@ -164,7 +211,7 @@ def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
     return Reply(found, lambda: show_transaction(found)).print(json)
 
 
-def _asked(question: str) -> bool:
+def asked(question: str) -> bool:
     """Ask whoever sits here; nobody does where standard input is no terminal."""
     import sys
 

@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Group, Parameter
 
+from kant.cli.extras import needs
 from kant.cli.inputs import Home, parse_at
+from kant.cli.kube_options import Kube
 
 if TYPE_CHECKING:
-    from kant.ops.opening import Opening
+    from kant.ops.opening import Cluster, Opening
 
 GROUP = Group("Which cluster")
 
 
 @Parameter(name="*", group=GROUP)
 @dataclass(frozen=True, slots=True)
-class Where:
+class Where(Kube):
     """The Kant of this machine, or the one at KANT_URL, unless another is named."""
 
+    system: Annotated[str, Parameter(name="--kube-system", help="The namespace in which Kant runs there.")] = (
+        "kant-system"
+    )
     home: Home = None
     journal: Annotated[Path | None, Parameter(help="A journal.jsonl, which is only read.")] = None
     at: Annotated[str | None, Parameter(help="A time of the journal, such as 2h. Default: its end.")] = None
@@ -43,6 +48,12 @@ class Where:
         from kant.ops.opening import Opening
         from kant.service.roles import Role
 
-        return Opening(
-            self.home, self.journal, parse_at(self.at), self.scenario, Role(self.role), self.limits, self.folder, tokens
-        )
+        given = (self.home, self.journal, parse_at(self.at), self.scenario, Role(self.role), self.limits, self.folder)
+        return Opening(*given, tokens, self._cluster() if self else None)
+
+    def _cluster(self) -> Cluster:
+        with needs("kube"):
+            from kant.kube.connect.config import load
+        from kant.ops.opening import Cluster
+
+        return Cluster(load(self.kubeconfig, self.context), self.system, self.namespace)

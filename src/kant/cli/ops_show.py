@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from rich.table import Table
@@ -80,6 +81,52 @@ def show_audit(rows: list[dict[str, Any]]) -> None:
         when = clock(row["time_us"]) if row["time_us"] < 10**15 else _date(row["time_us"])
         table.add_row(when, row.get("who", ""), what, row.get("txn") or row.get("plan", ""), said)
     console.print(table)
+
+
+def show_habits(rows: list[dict[str, Any]]) -> None:
+    """Facts about users, one a line."""
+    for row in rows:
+        _line(row["sentence"])
+    if not rows:
+        _line("no job that is over says anything about that")
+
+
+def show_runbooks(rows: list[dict[str, Any]]) -> None:
+    """Runbooks, one a line."""
+    table = Table()
+    for name in ("name", "words that ask for it", "steps", "stale"):
+        table.add_column(name, justify="right" if name in ("steps", "stale") else "left")
+    for row in rows:
+        table.add_row(row["name"], "; ".join(row["tasks"]), str(row["steps"]), str(row["stale"] or ""))
+    console.print(table)
+
+
+def show_runbook(found: dict[str, Any]) -> None:
+    """A runbook as a tree: a step is below the one that it comes after, under its conditions."""
+    _line("; ".join(found["tasks"]), "bold")
+
+    def below(after: str, depth: int) -> None:
+        for step in (each for each in found["step"] if each.get("after", "") == after):
+            conditions = [f"{what} {how}" if what != "answer" else how for what, how in step.get("when", {}).items()]
+            if conditions:
+                _line("  " * depth + f"if {'; '.join(conditions)}", "dim")
+            most = "".join(f", at most {number:g} {name}" for name, number in step.get("most", {}).items())
+            bad = step.get("stale") or step.get("ask")
+            text = f"{step['tool']} {json.dumps(step.get('args', {}), ensure_ascii=False)}{most}"
+            _line("  " * depth + text + f" - not replayed: {bad}" * bool(bad), "yellow" if bad else "")
+            below(step["id"], depth + 1)
+
+    below("", 1)
+
+
+def show_runs(rows: list[dict[str, Any]]) -> None:
+    """What became of each task, step by step."""
+    for row in rows:
+        _line(row["task"], "bold")
+        for step in row["steps"]:
+            said = step["answer"].get("sentence") or "; ".join(step["answer"].get("did", ()))
+            _line(f"  {step['tool']} {json.dumps(step['args'], ensure_ascii=False)}" + f": {said}" * bool(said))
+        _line("  it is done" if row["over"] else f"  it stops here: {row['stopped']}", "" if row["over"] else "yellow")
 
 
 def _date(time_us: int) -> str:

@@ -63,6 +63,19 @@ class Filter(NamedTuple):
         return not self.states
 
 
+class TrialReply(NamedTuple):
+    """When a job would start that nobody has submitted; `never` where it cannot."""
+
+    json: Any
+    show: Callable[[], object]
+    never: bool
+
+    def print(self, json: bool) -> int:
+        """Print it; returns the exit code: 1 for a job that can never start."""
+        Reply(self.json, self.show).print(json)
+        return int(self.never)
+
+
 class Source(Protocol):
     """Where questions are answered. Each answer raises InputError for a job that is not there."""
 
@@ -88,6 +101,10 @@ class Place(Source, Protocol):
 
     def submit(self, wanted: Wanted) -> Submitted:
         """Queue a command."""
+        ...
+
+    def trial(self, wanted: Wanted) -> Printable:
+        """When a command would start if it were queued now; it is not."""
         ...
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:

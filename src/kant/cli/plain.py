@@ -29,13 +29,17 @@ def section(title: str, lines: Sequence[str]) -> None:
             say(f"  {line}")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> None:
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), whole: Sequence[str] = ()
+) -> None:
     """Rows under the names of their columns; those named in `right` are flush right.
 
-    Nothing is left out: what is too long for its column goes on in the next line.
+    Nothing is left out: what is too long for its column goes on in the next line. Columns named in `whole` are never
+    broken, so that what stands there can be copied.
     """
     cells = [[_on_one_line(cell) for cell in row] for row in (columns, *rows)]
-    widths = fitted([max(map(cells_of, column)) for column in zip(*cells, strict=True)], _room(len(columns)))
+    widths = [max(map(cells_of, column)) for column in zip(*cells, strict=True)]
+    widths = fitted(widths, _room(len(columns)), [name in whole for name in columns])
     for number, row in enumerate(cells):
         parts = [list(folded(cell, width)) for cell, width in zip(row, widths, strict=True)]
         for at in range(max(map(len, parts))):
@@ -51,11 +55,12 @@ def _on_one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def fitted(widths: list[int], room: int) -> list[int]:
-    """Widths of columns in a line: the widest gives way first, and 1 is left of each."""
+def fitted(widths: list[int], room: int, whole: Sequence[bool]) -> list[int]:
+    """Widths of columns in a line: the widest gives way first, and 1 is left of each. Those that are `whole` stay."""
     widths = list(widths)
-    while sum(widths) > room and max(widths) > 1:
-        widths[widths.index(max(widths))] -= 1
+    gives = [at for at, keeps in enumerate(whole) if not keeps]
+    while sum(widths) > room and (widest := max(gives, key=widths.__getitem__, default=-1)) >= 0 < widths[widest] - 1:
+        widths[widest] -= 1
     return widths
 
 

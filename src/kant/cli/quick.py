@@ -42,7 +42,10 @@ def _of_submit() -> dict[str, tuple[str, Kind]]:
         if flag.startswith("--")
     }
     unset = {f"--no-{name}": (name, UNSET) for name, said in OPTIONS.items() if said.default is True}
-    return found | unset | {"--from": ("lines", Path), "--wait": ("wait", FLAG)} | HERE
+    own: dict[str, tuple[str, Kind]] = {
+        "--from": ("lines", Path), "--wait": ("wait", FLAG), "--test-only": ("test_only", FLAG),
+    }  # fmt: skip
+    return found | unset | own | HERE
 
 
 KNOWN: dict[str, dict[str, tuple[str, Kind]]] = {

@@ -285,7 +285,10 @@ _SIZES = frozenset(_GPUS) | {
 for _name in _SIZES | {"--begin"}:
     _SAME.pop(_name, None)
 """Options of sbatch whose value means the same to Kant."""
-_FLAGS = {"--hold": "--hold", "--exclusive": "--exclusive", "--no-requeue": "--no-preemptible", "--wait": "--wait"}
+_FLAGS = {
+    "--hold": "--hold", "--exclusive": "--exclusive", "--no-requeue": "--no-preemptible", "--wait": "--wait",
+    "--test-only": "--test-only",
+}  # fmt: skip
 _FORMS: dict[str, Callable[[str, str], list[list[str]]]] = {
     "--time": time_of, "--dependency": _dependency, "--begin": _begin, "--signal": _signal, "--export": _export,
     "--nice": _nice, "--priority": lambda value, place: [["--priority", value]],

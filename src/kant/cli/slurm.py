@@ -150,7 +150,7 @@ def sbatch(arguments: list[str]) -> int:
         code = (quick(command) or (lambda: verbs.call(command)))()
     job = out.getvalue().strip()
     if job:
-        print(job if parsable else f"Submitted batch job {job}", flush=True)
+        print(job if parsable or "--test-only" in command else f"Submitted batch job {job}", flush=True)
     return int(code or 0)
 
 

@@ -23,6 +23,9 @@ def submit(
         Path | None,
         Parameter("--from", help="Instead of a command: a file with a submission on each line; -: standard input."),
     ] = None,
+    test_only: Annotated[
+        bool, Parameter(help="Submit nothing: say when it would start, at P50 and P90.", negative="")
+    ] = False,
     wait: Annotated[bool, Parameter(help="Until it is over, and exit with its exit code.", negative="")] = False,
     home: Home = None,
     json: Json = False,
@@ -34,4 +37,6 @@ def submit(
     A job that can never start is rejected at once: the reason is printed, and the exit code is 1.
 
     With --kube it becomes a Job of Kubernetes, which has the environment of its image and of --env alone."""
-    return submit_job(command, graph=graph, lines=lines, wait=wait, home=home, json=json, there=there, **options)
+    return submit_job(
+        command, graph=graph, lines=lines, test_only=test_only, wait=wait, home=home, json=json, there=there, **options
+    )

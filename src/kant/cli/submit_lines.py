@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kant.cli.kube_options import KubeSubmission
 
 MOST = 10_000
-ONCE = ("wait", "json", "home", "graph", "lines", "there")
+ONCE = ("wait", "test_only", "json", "home", "graph", "lines", "there")
 """Options that are about all lines together."""
 
 

@@ -25,7 +25,7 @@ Entry = tuple[int, int, int, int, int, int]
 
 
 class Counters:
-    """The extra columns of one cluster. `on_new` is told what was allotted, once demands have their entries for it."""
+    """The extra columns of one cluster. `on_new` gets newly allotted columns, once demands have their entries."""
 
     def __init__(self) -> None:
         self.width = 0

@@ -1,8 +1,8 @@
-"""What events change in the columns: one function for each kind of transition, tables and a row in.
+"""Transitions of the columns: one function for each kind of event. It takes the tables and the row that changes.
 
-Those that every run needs are compiled. The rare ones are for kernels to call, and plain Python where an event does.
+Transitions that every run needs are compiled. Rare ones stay plain Python, unless a kernel calls them.
 
-The functions for events (`job_events.py`) check what they are told, call these, and keep what only Python needs.
+The functions for events (`job_events.py`) check their input, call these, and keep what only Python needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kant.model.status import JobStatus
 PENDING, RUNNING = int(JobStatus.PENDING), int(JobStatus.RUNNING)
 
 STAYS, ONE_MORE, ENDS = 0, 1, -1
-"""What a stop makes of J_RETURNS, the number of times in a row that a job came back: nothing, one more, or none."""
+"""How a stop changes J_RETURNS, the count of consecutive returns to the queue: it stays, grows by one, or goes to 0."""
 
 
 @compiled
@@ -24,7 +24,7 @@ def submitted(
     estimate: int, priority: int, preemptible: bool, limit: int, due: int, checkpoint: int, base: int, unwanted: bool,
     kind: int, p50: int, p90: int,
 ) -> None:  # fmt: skip
-    """A job comes, and waits."""
+    """Write the row of a job that is submitted: it waits."""
     job = jobs[row]
     job[c.J_SUBMIT] = submit
     job[c.J_STATUS] = PENDING

@@ -35,8 +35,8 @@ KEPT = 128
 """Files that are kept for kernels of one name, those last used: it has one for each policy and version of Kant."""
 
 _CONSTANTS = (bool, int, float, str, bytes, tuple, type(None))
-_FOREIGN = ("numba.", "numpy.", "builtins.")
-"""Functions of these are known by their names."""
+_FOREIGN = ("numba.", "numpy.", "builtins.", "_heapq.")
+"""Functions of these are known by their names: what Numba makes of them depends on its version alone."""
 
 
 class KeptCode(NullCache):  # type: ignore[misc]

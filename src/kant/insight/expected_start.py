@@ -104,7 +104,8 @@ def basis_sentence(basis: Basis) -> str:
     at = clock(basis.at)
     several = len(basis.jobs) + basis.more > 1
     jobs = f"job{'s' * several} " + ", ".join(basis.jobs) + (f" and {basis.more:,} more" if basis.more else "")
-    jobs = jobs if basis.jobs else "a job that is still to come"
+    if not basis.jobs:
+        jobs = f"{basis.more:,} job{'s' * several}" if basis.more else "a job that is still to come"
     verb = "" if several else "s"
     ran = ""
     if basis.ran:

@@ -12,6 +12,7 @@ import numpy as np
 from kant.cluster.change_log import ChangeLog
 from kant.cluster.state import ClusterState
 from kant.insight.past_jobs import PastJobs
+from kant.model.event import JobSubmitted
 from kant.model.job import Job
 from kant.model.placement import WIDTH
 from kant.scheduler.cycle import Scheduler
@@ -24,7 +25,8 @@ NOTHING = np.zeros((0, WIDTH), dtype=np.int64)
 class Moment:
     """The `state` at `now`, as `freeze` writes it, under a profile, and what is known of the past.
 
-    `zero` is that of the clock, microseconds since the Unix epoch; 0: it has no dates.
+    `zero` is that of the clock, microseconds since the Unix epoch; 0: it has no dates. A `trial` is a job that nobody
+    has submitted: a forecast is about it alone, as if it came now.
     """
 
     state: bytes
@@ -33,10 +35,14 @@ class Moment:
     now: int
     past: PastJobs
     zero: int = 0
+    trial: Job | None = None
 
     def thawed(self) -> ClusterState:
-        """A state of its own each time."""
-        return thaw(self.state)
+        """A state of its own each time, with the trial job in the queue."""
+        state = thaw(self.state)
+        if self.trial is not None:
+            state.apply(JobSubmitted(self.now, self.trial))
+        return state
 
 
 def freeze(state: ClusterState) -> bytes:
@@ -63,7 +69,9 @@ def thaw(frozen: bytes) -> ClusterState:
     return found
 
 
-def moment_of(scheduler: Scheduler, past: PastJobs, now: int | None = None, zero: int = 0) -> Moment:
+def moment_of(
+    scheduler: Scheduler, past: PastJobs, now: int | None = None, zero: int = 0, trial: Job | None = None
+) -> Moment:
     """The present of a scheduler (by default, and at least, the time of the last event)."""
     state = scheduler.state
-    return Moment(freeze(state), scheduler.profile, 0, max(now or 0, state.now), past, zero)
+    return Moment(freeze(state), scheduler.profile, 0, max(now or 0, state.now), past, zero, trial)

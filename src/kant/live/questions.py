@@ -9,7 +9,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from kant.insight.expected_start import StartForecast
+from msgspec.structs import replace
+
+from kant.insight.expected_start import StartForecast, WaitingJob
 from kant.insight.explanation import explain
 from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
 from kant.live.core import Core
@@ -17,8 +19,9 @@ from kant.live.optimality import OptimalityLooks, optimality_json, status_json
 from kant.live.record import RunRecord
 from kant.live.sentences import public_id, public_sentence
 from kant.live.solver import Solver, no_solver
-from kant.live.start_forecasts import StartForecasts
+from kant.live.start_forecasts import Forecaster, StartForecasts, forecast_trial
 from kant.model.errors import InputError, StateError
+from kant.model.job import Job
 from kant.model.units import count_from
 
 SOON = 2.0
@@ -26,6 +29,10 @@ SOON = 2.0
 
 MOST_JOBS = 100
 """Running jobs that `top` lists."""
+
+
+NOT_NAMED = "(not named)"
+"""Stands for the job of somebody else."""
 
 
 class UnknownJobError(InputError):
@@ -152,6 +159,28 @@ class Questions(ABC):
     def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
         """The entries of a job's history: those that the record has `told`, and what the driver knows besides."""
         return told or []
+
+
+async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str, Any]:
+    """When a job would start if it were submitted now, as `eta` answers of one that waits; other jobs are not named.
+
+    The job is not submitted. Raises InputError where no forecast can be made.
+    """
+    forecast = await forecast_trial(forecaster, core, job)
+    count_from(core.zero)
+    unnamed = replace(forecast, jobs={name: _without_names(each) for name, each in forecast.jobs.items()})
+    return times(core) | {"as_of_us": forecast.now, "jobs": expectations(unnamed, public_sentence)}
+
+
+def _without_names(found: WaitingJob) -> WaitingJob:
+    """What is expected of a job, with the number of others that it waits for in place of their names."""
+    start, reason = found.start, found.reason
+    if start.basis is not None:
+        count = len(start.basis.jobs) + start.basis.more
+        start = replace(start, basis=replace(start.basis, jobs=(), more=count))
+    if reason is not None and hasattr(reason, "job"):
+        reason = replace(reason, job=NOT_NAMED)
+    return replace(found, start=start, reason=reason)
 
 
 def times(core: Core) -> dict[str, int]:

@@ -15,6 +15,7 @@ from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment, moment_of
 from kant.live.core import Core
 from kant.model.errors import InputError
+from kant.model.job import Job
 
 REST = 3.0
 """After a forecast the forecaster rests for so many times as long as it took, while nobody asks."""
@@ -136,6 +137,15 @@ class StartForecasts:
     async def _wait(self, seconds: float) -> None:
         if self._under_way is not None and seconds > 0:
             await asyncio.wait({self._under_way}, timeout=seconds)
+
+
+async def forecast_trial(forecaster: Forecaster, core: Core, job: Job) -> StartForecast:
+    """When a job that nobody has submitted would start if it came now. Raises InputError where none can tell.
+
+    Nothing is learned from it.
+    """
+    forecast = await forecaster(moment_of(core.scheduler, core.past, core.now, core.zero, job))
+    return core.answers.calibration().corrected(forecast)
 
 
 def _mark(core: Core) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -27,11 +27,20 @@ What = Literal["plan", "apply", "done", "applied", "failed", "interrupted", "ref
 BEGINNING = "0" * 32
 
 
+class BusyError(InputError):
+    """Somebody else carries a change out at the same moment."""
+
+    def __init__(self, who: str) -> None:
+        super().__init__("", "")
+        self.args = (f"{who} carries out a change now; look in a moment, and plan anew",)
+
+
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line. `time_us` is on the clock of the world; `chain` is the digest of the line before.
 
-    A plan has its `orders` and the `version` of the state that it is bound to; a transaction (`txn`) has what was
-    `done`, and the version after it. `undoes` is the transaction that it takes back, `key` that of a submission.
+    A plan has its `orders`, the `version` of the state that it is bound to, and what was `shown` of its effects; a
+    transaction (`txn`) has what was `done`, and the version after it. `undoes` is the transaction that it takes back,
+    `key` that of a submission.
     `approved` says who was asked beyond the limits. Of a refusal `code` is one word for why.
     """
 
@@ -51,6 +60,7 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     version: str = ""
     lost_gpu_s: float = 0.0
     approved: str = ""
+    shown: dict[str, Any] = {}
     code: str = ""
     sentence: str = ""
     chain: str = BEGINNING
@@ -62,6 +72,7 @@ class Audit:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
+        self.name = "the audit"
         self.entries: list[Entry] = []
         self.plans: dict[str, Entry] = {}
         self.txns: dict[str, list[Entry]] = {}
@@ -72,6 +83,7 @@ class Audit:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.path = folder / "audit.jsonl"
+            self.name = str(self.path)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -109,7 +121,7 @@ class Audit:
         return found
 
     def _read(self, line: bytes) -> Entry:
-        where = f"{self.path}:{len(self.entries) + 1}"
+        where = f"{self.name}:{self.next_seq}"
         try:
             entry = msgspec.json.decode(line, type=Entry)
         except msgspec.MsgspecError as error:
@@ -129,8 +141,26 @@ class Audit:
 
     def write(self, what: What, time_us: int, **fields: object) -> Entry:
         """Add a line. It is on the disk when this returns."""
-        entry = Entry(seq=len(self.entries) + 1, time_us=time_us, what=what, chain=self._last, **fields)  # type: ignore[arg-type]
-        line = msgspec.json.encode(entry) + b"\n"
+        while True:
+            entry = Entry(seq=self.next_seq, time_us=time_us, what=what, chain=self._last, **fields)  # type: ignore[arg-type]
+            line = msgspec.json.encode(entry) + b"\n"
+            if self._stored(entry, line):
+                break
+        self._last = digest(line)
+        self._keep(entry)
+        return entry
+
+    def is_cut_off(self, last: Entry, now_us: int) -> bool:
+        """Whether nobody goes on with a transaction whose last line this is: who does has the lock."""
+        return True
+
+    @property
+    def next_seq(self) -> int:
+        """The number of the next entry."""
+        return self.entries[-1].seq + 1 if self.entries else 1
+
+    def _stored(self, entry: Entry, line: bytes) -> bool:
+        """Keep a line. False: another has been written meanwhile, and is known by now."""
         if self.folder is not None:
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -141,9 +171,7 @@ class Audit:
             finally:
                 os.close(handle)
             self._at += len(line)
-        self._last = digest(line)
-        self._keep(entry)
-        return entry
+        return True
 
 
 def digest(line: bytes) -> str:

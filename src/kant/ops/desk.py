@@ -15,7 +15,7 @@ import msgspec
 
 from kant.model.errors import InputError
 from kant.model.units import DAY, HOUR, MINUTE
-from kant.ops.audit import Audit, Entry
+from kant.ops.audit import Audit, BusyError, Entry
 from kant.ops.orders import (
     Hold,
     Order,
@@ -47,6 +47,8 @@ from kant.service.roles import Caller, Role
 
 UNDO_WITHIN = 15 * MINUTE
 MOST_STEP = 366 * DAY
+OPEN = ("apply", "done")
+"""What the last entry of a transaction is that somebody carries out."""
 NAMED = 10
 """Jobs that effects name one by one."""
 
@@ -90,7 +92,7 @@ class Desk:
             if isinstance(self.world, SimulatedWorld) and self.world.carries:
                 replay(self.world, news)
             for txn, entries in self.audit.txns.items():
-                if entries[-1].what in ("apply", "done"):
+                if entries[-1].what in OPEN and self.audit.is_cut_off(entries[-1], self.world.now()):
                     self.world.settle()
                     self._write("interrupted", txn=txn, sentence=_how_far(entries))
             yield
@@ -118,30 +120,27 @@ class Desk:
             view = self.world.view()
             broken, blast, futures = self._judged(view, found)
             version = view.version
-            seq = len(self.audit.entries) + 1
+            seq = self.audit.next_seq
             text = msgspec.json.encode([seq, version, self.who.user, to_json(found)])
             name = f"p{seq}-{hashlib.blake2b(text, digest_size=4).hexdigest()}"
             self._facts[name] = view.facts()
+            answer = {
+                "orders": [sentence(order) for order in found],
+                "can_be_applied": not broken,
+                "violations": violations_json(broken),
+                "effects": _effects(futures),
+                "blast_radius": msgspec.to_builtins(blast),
+                "gpu_hours_lost": blast.gpu_hours_lost,
+                "asks_a_person": blast.beyond(self.limit),
+                "cannot_be_undone": sorted({f"{kind_of(each)}: {may_undo(each)}" for each in found if may_undo(each)}),
+            }
+            shown = bounded(cleaned(answer, encoded_ids(view.jobs)))
             lost = blast.gpu_hours_lost * 3600
-            self._write("plan", plan=name, orders=found, version=version, lost_gpu_s=lost)
-        asked = blast.beyond(self.limit)
-        encoded = encoded_ids(view.jobs)
-        answer = {
-            "plan_id": name,
-            "version": version,
-            "orders": [sentence(order) for order in found],
-            "can_be_applied": not broken,
-            "violations": violations_json(broken),
-            "effects": _effects(futures),
-            "blast_radius": msgspec.to_builtins(blast),
-            "gpu_hours_lost": blast.gpu_hours_lost,
-            "asks_a_person": asked,
-            "cannot_be_undone": sorted({f"{kind_of(each)}: {may_undo(each)}" for each in found if may_undo(each)}),
-        }
-        return bounded(cleaned(answer, encoded))
+            self._write("plan", plan=name, orders=found, version=version, lost_gpu_s=lost, shown=shown)
+        return {"plan_id": name, "version": version} | shown
 
     def _judged(self, view: View, orders: tuple[Order, ...]) -> tuple[list[Violation], Blast, Futures]:
-        broken = violations(view, orders, self.who, self.world.carries)
+        broken = violations(view, orders, self.who, self.world)
         if any(each.rule in ("impossible", "once") for each in broken):
             return broken, blast_of(view, orders, Futures()), Futures()
         futures = self.world.futures(orders)
@@ -219,7 +218,7 @@ class Desk:
             if broken:
                 raise RefusalError("violations", "; ".join(each.sentence for each in broken))
             self._check_budget(blast.gpu_hours_lost)
-            own = f"u{len(self.audit.entries) + 1}-{txn}"
+            own = f"u{self.audit.next_seq}-{txn}"
             self._carry_out(own, orders, undoes=txn, reason=reason, lost_gpu_s=blast.gpu_hours_lost * 3600)
             kept = sorted({one.cannot for one in done if one.cannot})
             return self._outcome(own) | {"not_undone": kept}
@@ -235,12 +234,12 @@ class Desk:
                 if key and entry.key == key and entry.who == self.who.user and entry.what == "apply":
                     return self._outcome(entry.txn)
             view = self.world.view()
-            broken = violations(view, (wanted,), self.who, self.world.carries)
+            broken = violations(view, (wanted,), self.who, self.world)
             broken += foreseen(view, self.world.futures((wanted,)))
             if broken:
                 raise RefusalError("violations", "; ".join(each.sentence for each in broken))
             self._check_budget(0.0)
-            txn = f"s{len(self.audit.entries) + 1}"
+            txn = f"s{self.audit.next_seq}"
             self._carry_out(txn, (wanted,), key=one_line(key, 100), reason=one_line(reason) or "a submission")
             return self._outcome(txn)
 
@@ -290,7 +289,13 @@ class Desk:
 
     def _carry_out(self, txn: str, orders: tuple[Order, ...], **fields: Any) -> None:
         """Carry orders out in turn; where one cannot be, those before it are taken back. Raises RefusalError."""
-        self._write("apply", txn=txn, orders=orders, **fields)
+        try:
+            for entries in self.audit.txns.values():
+                if entries[-1].what in OPEN:
+                    raise BusyError(entries[-1].who)
+            self._write("apply", txn=txn, orders=orders, **fields)
+        except BusyError as error:
+            raise RefusalError("busy", str(error)) from None
         done: list[Done] = []
         try:
             for order in orders:

@@ -8,6 +8,7 @@ import msgspec
 
 from kant.model.errors import InputError
 from kant.ops.desk import Desk, RefusalError
+from kant.ops.habits import Habits, habits_of
 from kant.ops.text import bounded, cleaned, encoded_ids, meant, one_line, page, safe_id, untrusted
 from kant.ops.view import JobView
 from kant.service.roles import Role, owns
@@ -27,6 +28,7 @@ def _job_row(job: JobView) -> dict[str, Any]:
             "nodes": {safe_id(name): held for name, held in job.nodes.items()},
             "gpu_hours_lost_if_stopped": round(job.lost_gpu_s / 3600, 3),
         }
+        row |= {"ends_by_us": job.started_us + job.limit_us} if job.limit_us >= 0 else {}
     if job.waits:
         row["waits"] = one_line(job.waits)
     return row | untrusted(name=job.name)
@@ -91,6 +93,15 @@ def events(desk: Desk, since_us: int = 0, cursor: str = "") -> dict[str, Any]:
     rows = desk.world.events(since_us)
     encoded = encoded_ids(str(row["job"]) for row in rows if "job" in row)
     return {"now_us": desk.world.now()} | page([cleaned(row, encoded) for row in rows], "events", cursor)
+
+
+def habits(desk: Desk, about: str, cursor: str = "") -> dict[str, Any]:
+    """What the record says of the habits of users that a question names, such as `limits of ana`: how much of the time
+    that they ask for their jobs use, which sizes and queues they use, how their jobs end and bear being stopped."""
+    known = Habits(habits_of(desk.world.ended()))
+    rows = [{"user": safe_id(each.user), "about": each.about, "value": each.value, "jobs": each.jobs,
+             "sentence": one_line(each.sentence)} for each in known.find(about)]  # fmt: skip
+    return {"now_us": desk.world.now()} | page(rows, "habits", cursor)
 
 
 def why(desk: Desk, job: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from kant import __version__
 from kant.model.errors import InputError
 from kant.ops import look
 from kant.ops.desk import Desk, RefusalError
-from kant.ops.orders import Order
+from kant.ops.orders import order_schema
 from kant.ops.text import bounded, one_line
 
 Desks = Callable[[str], Desk]
@@ -49,43 +49,53 @@ class Agreement(BaseModel):
     agree: bool = Field(description="Apply this plan?")
 
 
-def _order_schema() -> dict[str, Any]:
-    """The JSON schema of one order, for the tool that plans."""
-    (found,), parts = msgspec.json.schema_components([Order], ref_template="#/$defs/{name}")
-
-    def inlined(value: Any) -> Any:
-        if isinstance(value, dict):
-            if "$ref" in value:
-                return inlined(parts[value["$ref"].rpartition("/")[2]])
-            return {key: inlined(each) for key, each in value.items() if key not in ("title", "discriminator")}
-        return [inlined(each) for each in value] if isinstance(value, list) else value
-
-    schema: dict[str, Any] = inlined(found)
-    return schema
-
-
 Orders = Annotated[
     list[dict[str, Any]],
     Field(
         min_length=1,
         max_length=50,
         description="The orders, carried out in turn, whole or not at all.",
-        json_schema_extra={"items": _order_schema()},
+        json_schema_extra={"items": order_schema()},
     ),
 ]
 
 
-def make_server(desks: Desks, auth_url: str = "") -> MCPServer[Any]:
-    """A server of the tools. With `auth_url`, its own address, every request needs a token of Kant."""
+class _Server(MCPServer[Any]):
+    """Tells who watches of each call, as far as the client's arguments and its answer go."""
+
+    watched: Callable[[str, Answer], Callable[[Answer], None]] | None = None
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        noted = await asyncio.to_thread(self.watched, name, arguments) if self.watched else None
+        result = await super().call_tool(name, arguments, context)
+        answer = getattr(result, "structured_content", None)
+        if noted is not None and answer is not None:
+            await asyncio.to_thread(noted, answer.get("result", answer))
+        return result
+
+
+def make_server(desks: Desks, auth_url: str = "", record: Callable[..., None] | None = None) -> MCPServer[Any]:
+    """A server of the tools. With `auth_url`, its own address, every request needs a token of Kant.
+
+    `record` is told of each call: the desk, the tool, its arguments, the view before it, and the answer.
+    """
     verifier = _Verifier(desks) if auth_url else None
     settings = None
     if auth_url:
         settings = AuthSettings(issuer_url=AnyHttpUrl(auth_url), resource_server_url=AnyHttpUrl(auth_url))
-    server: MCPServer[Any] = MCPServer(
+    server = _Server(
         "kant", title="Kant", instructions=INSTRUCTIONS, version=__version__, token_verifier=verifier, auth=settings,
         log_level="WARNING",
     )  # fmt: skip
     asks = _Asks(desks)
+    if record is not None:
+
+        def watched(tool: str, args: Answer) -> Callable[[Answer], None]:
+            desk = asks.desk()
+            before = desk.world.view()
+            return lambda answer: record(desk, tool, args, before, answer)
+
+        server.watched = watched
     _add_looks(server, asks)
     _add_acts(server, asks)
     _add_context(server, asks)
@@ -116,7 +126,8 @@ class _Asks:
         token = get_access_token()
         return self.desks(token.token if token is not None else "")
 
-    async def __call__(self, act: Callable[[Desk], Answer]) -> Answer:
+    async def __call__(self, act: Callable[[Desk], Answer], changes: Context[Any] | None = None) -> Answer:
+        """With `changes`, whoever subscribes to a resource is told that it has been updated."""
         own = await asyncio.to_thread(self.desk)
 
         def inside() -> Answer:
@@ -128,7 +139,11 @@ class _Asks:
             except InputError as error:
                 return {"refused": "input", "sentence": one_line(str(error))}
 
-        return await asyncio.to_thread(inside)
+        found = await asyncio.to_thread(inside)
+        if changes is not None:
+            for uri in ("sched://cluster", "sched://audit"):
+                await changes.notify_resource_updated(uri)
+        return found
 
 
 def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
@@ -160,6 +175,9 @@ def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
     async def events(since_us: Annotated[int, Field(ge=0)] = 0, cursor: Cursor = "") -> Answer:
         return await asks(lambda desk: look.events(desk, since_us, cursor))
 
+    async def habits(about: Annotated[str, Field(max_length=200)], cursor: Cursor = "") -> Answer:
+        return await asks(lambda desk: look.habits(desk, about, cursor))
+
     async def why(job: JobId) -> Answer:
         return await asks(lambda desk: look.why(desk, job))
 
@@ -175,7 +193,7 @@ def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
     async def audit(cursor: Cursor = "") -> Answer:
         return await asks(lambda desk: look.audit(desk, cursor))
 
-    for tool in (whoami, jobs, job, queues, nodes, usage, events, why, eta, explain, log, audit):
+    for tool in (whoami, jobs, job, queues, nodes, usage, events, habits, why, eta, explain, log, audit):
         server.add_tool(tool, description=getattr(look, tool.__name__).__doc__, annotations=LOOKS)
 
 
@@ -191,30 +209,36 @@ def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:
         return Elicit(asked, Agreement) if asked else Agreement(agree=False)
 
     @server.tool(description=Desk.plan.__doc__, annotations=PLANS)
-    async def plan(orders: Orders) -> Answer:
-        return await asks(lambda desk: desk.plan(orders))
+    async def plan(orders: Orders, context: Context[Any]) -> Answer:
+        return await asks(lambda desk: desk.plan(orders), context)
 
     async def apply(
         plan_id: Annotated[str, Field(max_length=100)],
         reason: Annotated[str, Field(description="Why, for whoever reads the audit.", max_length=400)],
         agreement: ElicitationResult[Agreement],
+        context: Context[Any],
     ) -> Answer:
         yes = isinstance(agreement, AcceptedElicitation) and agreement.data.agree
-        return await asks(lambda desk: desk.apply(plan_id, reason, f"{desk.who.user}, asked" if yes else ""))
+        return await asks(lambda desk: desk.apply(plan_id, reason, f"{desk.who.user}, asked" if yes else ""), context)
 
     apply.__annotations__["agreement"] = Annotated[ElicitationResult[Agreement], Resolve(agreed)]  # it is of this call
     server.add_tool(apply, description=Desk.apply.__doc__, annotations=ACTS)
 
     @server.tool(description=Desk.undo.__doc__, annotations=ACTS)
-    async def undo(txn: Annotated[str, Field(max_length=100)], reason: Annotated[str, Field(max_length=400)]) -> Answer:
-        return await asks(lambda desk: desk.undo(txn, reason))
+    async def undo(
+        txn: Annotated[str, Field(max_length=100)],
+        reason: Annotated[str, Field(max_length=400)],
+        context: Context[Any],
+    ) -> Answer:
+        return await asks(lambda desk: desk.undo(txn, reason), context)
 
     @server.tool(description=Desk.submit.__doc__, annotations=SUBMITS)
     async def submit(
         job: Annotated[dict[str, Any], Field(description="As the order `submit` of a plan.")],
+        context: Context[Any],
         key: Annotated[str, Field(description="The same key again gives the same job.", max_length=100)] = "",
     ) -> Answer:
-        return await asks(lambda desk: desk.submit(job, key))
+        return await asks(lambda desk: desk.submit(job, key), context)
 
 
 def _add_context(server: MCPServer[Any], asks: _Asks) -> None:

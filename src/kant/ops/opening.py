@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from kant.model.errors import InputError
 from kant.ops.audit import Audit
@@ -17,10 +18,22 @@ from kant.ops.world import World
 from kant.service.client import home_of
 from kant.service.roles import RANK, Caller, Role
 
+if TYPE_CHECKING:
+    from kant.kube.connect.config import Config
+
+
+class Cluster(NamedTuple):
+    """A Kubernetes cluster: who we are there, the namespace of its Kant, and that of the jobs that are submitted."""
+
+    config: Config
+    system: str
+    namespace: str
+
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A Kant that runs (of `home`, or at KANT_URL), a `journal`, or the simulated cluster of a `scenario`.
+    """A Kant that runs (of `home`, or at KANT_URL, or of a `cluster`), a `journal`, or the simulated cluster of a
+    `scenario`.
 
     `role` is the most that a caller may be; `folder` is where the audit is kept (None: by default).
     """
@@ -33,13 +46,14 @@ class Opening:
     limits: Path | None = None
     folder: Path | None = None
     tokens: Path | None = None
+    cluster: Cluster | None = None
 
     def desk(self, via: str) -> Desk:
         """The desk of whoever has started this process. Raises InputError."""
         self._check()
         world = self._world(None)
         who = world.caller() or Caller(getpass.getuser(), self.role, (), f"pid {os.getpid()}")
-        return Desk(world, self._at_most(who), self._audit(), self._limits(), via)
+        return Desk(world, self._at_most(who), self._audit(world), self._limits(), via)
 
     def desks(self, via: str) -> Callable[[str], Desk]:
         """The desk of each token of Kant. Raises InputError for a token that is worth nothing."""
@@ -47,7 +61,7 @@ class Opening:
         shared = None if self._runs else self._world(None)
         if shared is not None and self.tokens is None:
             raise InputError("--token-file", "a file of tokens beside --http, where no Kant that runs has them")
-        audit, limits = self._audit(), self._limits()
+        audit, limits = self._audit(shared), self._limits()
         known: dict[str, Desk] = {}
         if shared is not None:
             Desk(shared, Caller("server", Role.VIEWER), audit, limits, via)  # what was done before is done again
@@ -63,7 +77,8 @@ class Opening:
             found = world.caller()
             assert found is not None, "a Kant that runs knows who asks"
             if own is None:
-                own = known[token] = Desk(world, self._at_most(found), audit, limits, via)
+                mine = self._audit(world) if self.cluster is not None else audit
+                own = known[token] = Desk(world, self._at_most(found), mine, limits, via)
             own.who = self._at_most(found)
             return own
 
@@ -76,6 +91,8 @@ class Opening:
     def _check(self) -> None:
         if self.journal is not None and self.scenario is not None:
             raise InputError("--journal", "either --journal or --scenario")
+        if self.cluster is not None and not self._runs:
+            raise InputError("--kube", "no --journal and no --scenario beside it")
         if self.at is not None and self.journal is None:
             raise InputError("--at", "a --journal beside it")
 
@@ -88,6 +105,11 @@ class Opening:
             from kant.ops.scenario import read_scenario
 
             return read_scenario(self.scenario).world()
+        if self.cluster is not None:
+            from kant.ops.kubernetes import KubeWorld, with_token
+
+            config = self.cluster.config if token is None else with_token(self.cluster.config, token)
+            return KubeWorld(config, self.cluster.system, self.cluster.namespace)
         from kant.ops.running import RunningWorld
 
         if token is None:
@@ -103,7 +125,13 @@ class Opening:
             raise InputError("--http", "a Kant with an address, whose tokens count (`kant up --listen`)")
         return found if "://" in found else f"http://{found}"
 
-    def _audit(self) -> Audit:
+    def _audit(self, world: World | None) -> Audit:
+        if self.cluster is not None and self.folder is None and world is not None:
+            from kant.ops.kube_audit import KubeAudit
+            from kant.ops.kubernetes import KubeWorld
+
+            assert isinstance(world, KubeWorld), "the world of a cluster"
+            return KubeAudit(world)
         if self.journal is not None and self.folder is None:
             return Audit()  # nothing is ever done
         if self.scenario is not None:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
+from kant.ops.past_question import MOST
 
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=200)]
@@ -113,8 +114,6 @@ Order = (
     Submit | Cancel | Hold | Release | Priority | Preempt | Quota | Drain | Resume | Reserve | Unreserve | Defragment
 )
 KINDS: tuple[str, ...] = tuple(str(kind.__struct_config__.tag) for kind in Order.__args__)
-MOST = 50
-"""Orders in one plan."""
 
 
 def kind_of(order: Order) -> str:
@@ -135,6 +134,21 @@ def parse_orders(given: Any) -> tuple[Order, ...]:
         except msgspec.ValidationError as error:
             raise InputError(f"order {number}", f"one of {', '.join(KINDS)} with its fields: {error}") from None
     return tuple(found)
+
+
+def order_schema() -> dict[str, Any]:
+    """The JSON schema of one order, for tools that plan."""
+    (found,), parts = msgspec.json.schema_components([Order], ref_template="#/$defs/{name}")
+
+    def inlined(value: Any) -> Any:
+        if isinstance(value, dict):
+            if "$ref" in value:
+                return inlined(parts[value["$ref"].rpartition("/")[2]])
+            return {key: inlined(each) for key, each in value.items() if key not in ("title", "discriminator")}
+        return [inlined(each) for each in value] if isinstance(value, list) else value
+
+    schema: dict[str, Any] = inlined(found)
+    return schema
 
 
 def to_json(orders: tuple[Order, ...]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from kant.ops.orders import (
     kind_of,
 )
 from kant.ops.view import JobView, View
-from kant.ops.world import Futures
+from kant.ops.world import Futures, World
 from kant.service.roles import Caller, Role, owns
 
 OF_TENANTS = (Submit, Cancel, Hold, Release, Priority, Preempt)
@@ -135,15 +135,15 @@ def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
     return Blast(sorted(touched), round(gpus, 3), nodes, sorted(queues), later, round(lost, 3))
 
 
-def violations(view: View, orders: tuple[Order, ...], who: Caller, carries: frozenset[str]) -> list[Violation]:
+def violations(view: View, orders: tuple[Order, ...], who: Caller, world: World) -> list[Violation]:
     """What of these orders is against the rules as things stand, apart from what futures show."""
     found: list[Violation] = []
     seen: set[str] = set()
     for number, order in enumerate(orders, start=1):
         name = job_of(order)
-        if kind_of(order) not in carries:
+        if kind_of(order) not in world.carries:
             found.append(Violation("world", f"this world carries out no {kind_of(order)}", number))
-        found += [Violation(*each, number) for each in _of_role(view, order, who)]
+        found += [Violation(*each, number) for each in _of_role(view, order, who, world)]
         found += [Violation("impossible", each, number) for each in _out_of_phase(view, order)]
         if name and name in seen:
             found.append(Violation("once", f"job {name} is named by an order before", number))
@@ -167,11 +167,13 @@ def foreseen(view: View, futures: Futures) -> list[Violation]:
     return found
 
 
-def _of_role(view: View, order: Order, who: Caller) -> list[tuple[str, str]]:
-    if who.role is Role.OPERATOR:
-        return []
+def _of_role(view: View, order: Order, who: Caller, world: World) -> list[tuple[str, str]]:
     if who.role is Role.VIEWER:
         return [("role", f"{who.user} may look and plan, and order nothing")]
+    if (why := world.rights(order)) is not None:
+        return [("own", why)] if why else []
+    if who.role is Role.OPERATOR:
+        return []
     if not isinstance(order, OF_TENANTS):
         return [("role", f"{kind_of(order)} is for operators")]
     if isinstance(order, Submit):

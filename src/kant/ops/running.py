@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from kant.client.kant import Kant
-from kant.live.sentences import public_id
 from kant.local.record import JobUpdate, ReservationWish
 from kant.model.errors import InputError
-from kant.model.event import JobStarted
 from kant.model.submission import Submission
 from kant.model.units import SECOND, parse_duration
 from kant.ops.foresight import foresee
+from kant.ops.habits import EndedJob
 from kant.ops.orders import (
     Cancel,
     Drain,
@@ -30,7 +29,7 @@ from kant.ops.orders import (
     kind_of,
 )
 from kant.ops.rules import FINAL, job_of
-from kant.ops.simulated import explained
+from kant.ops.simulated import explained_latest
 from kant.ops.view import BookedView, JobView, NodeView, QueueView, View
 from kant.ops.world import Done, Futures
 from kant.service.roles import Caller, Role
@@ -139,10 +138,7 @@ class RunningWorld:
         path = self._journal()
         if path is None:
             raise InputError("explain", "the journal of this Kant, which only its owner can read, on its machine")
-        started = [e.job for e in read_past(path).events if isinstance(e, JobStarted) and public_id(e.job) == job]
-        if not started:
-            raise InputError("job", f"a job that has started since {path.name} began", job)
-        return explained(path, started[-1])
+        return explained_latest(read_past(path), job)
 
     def usage(self, by: str) -> list[dict[str, Any]]:
         if by not in ("user", "queue"):
@@ -163,6 +159,17 @@ class RunningWorld:
             ]
         return sorted(found, key=lambda each: each["time_us"])
 
+    def ended(self) -> list[EndedJob]:
+        return [
+            EndedJob(
+                user=row.user, queue=row.queue, gpus=row.gpus, limit_us=row.limit_us,
+                ran_us=max(row.ended - row.started, 0), end=row.phase, failures=row.failures,
+                stops=max(row.attempt - 1 - row.failures, 0),
+            )
+            for row in self._rows("")
+            if row.started >= 0 and row.ended >= 0
+        ]  # fmt: skip
+
     def log(self, job: str) -> str:
         return self.api.log(job, offset=-TAIL).decode("utf-8", "replace")
 
@@ -172,6 +179,9 @@ class RunningWorld:
         """The journal, where it can be read: by its owner, on its machine."""
         found = self.api.health().journal
         return Path(found) if found and os.access(found, os.R_OK) else None
+
+    def rights(self, order: Order) -> str | None:
+        return None
 
     def futures(self, orders: tuple[Order, ...]) -> Futures:
         """By the journal where it can be read, else Kant is asked, in whose words some orders cannot be said."""
@@ -186,12 +196,16 @@ class RunningWorld:
                 inside.append(order)
         if not inside:
             return Futures(unknown="these jobs are not in the queue yet: nobody's wait changes")
+        return self.foreseen(tuple(inside))
+
+    def foreseen(self, orders: tuple[Order, ...]) -> Futures:
+        """What orders about jobs that the core knows would do."""
         path = self._journal()
         if path is not None:
-            return foresee(read_past(path, today=self.now()), tuple(inside), {})
-        return self._asked(inside)
+            return foresee(read_past(path, today=self.now()), orders, {})
+        return self._asked(orders)
 
-    def _asked(self, orders: list[Order]) -> Futures:
+    def _asked(self, orders: tuple[Order, ...]) -> Futures:
         submit, cancel, drain, quota, left = [], [], [], [], []
         for order in orders:
             match order:

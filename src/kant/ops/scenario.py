@@ -29,7 +29,10 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class ScenarioJob(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job: `pods` pods with `gpus` GPUs each, which run for `time` and come `at` a time. `log` is what it writes."""
+    """A job: `pods` pods with `gpus` GPUs each, which run for `time` and come `at` a time. `log` is what it writes.
+
+    `limit` is how long it may run at most ("": as long as it wants).
+    """
 
     id: Name
     gpus: Annotated[int, Meta(ge=0, le=10**6)]
@@ -44,6 +47,7 @@ class ScenarioJob(Struct, frozen=True, forbid_unknown_fields=True):
     within: Literal["", "node", "hbd", "leaf", "spine", "superspine"] = ""
     within_required: bool = False
     checkpoint: str = ""
+    limit: str = ""
     log: str = ""
 
 
@@ -100,9 +104,10 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
             jobs = parse_jobs([words], parse_duration(job.at, f"scenario, job {job.id}, at"), f"scenario, job {job.id}")
             (event,) = arrivals(jobs, gangs, options, self.seed)
             checkpoint = parse_duration(job.checkpoint, f"scenario, job {job.id}, checkpoint") if job.checkpoint else -1
+            limit = parse_duration(job.limit, f"scenario, job {job.id}, limit") if job.limit else -1
             own = replace(
                 event.job, id=job.id, queue=job.queue, user=job.user, name=job.name, priority=job.priority,
-                preemptible=job.preemptible, within_required=job.within_required, checkpoint=checkpoint,
+                preemptible=job.preemptible, within_required=job.within_required, checkpoint=checkpoint, limit=limit,
             )  # fmt: skip
             coming.append(JobSubmitted(event.time, own, event.runtime, event.overhead))
         logs = {job.id: job.log for job in self.job if job.log}

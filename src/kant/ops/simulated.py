@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kant import __version__
-from kant.cluster import columns as c
 from kant.cluster.journal import Header
 from kant.cluster.state import ClusterState
-from kant.insight.diagnosis import Diagnosis
 from kant.insight.explanation import explain
 from kant.insight.moment import moment_of
 from kant.insight.past_jobs import PastJobs
 from kant.insight.start_explanation import explain_start
-from kant.live.answers import as_json, expectations, job_facts, known, queue_rows
+from kant.live.answers import as_json, expectations, job_facts, known
 from kant.live.sentences import public_id, public_sentence
 from kant.model.errors import InputError
 from kant.model.event import (
@@ -32,17 +32,19 @@ from kant.model.event import (
     JobSubmitted,
     NodeChanged,
 )
+from kant.model.job import Job
 from kant.model.node import ClusterSpec
-from kant.model.placement import MASK, MILLI, NODE, PODS
+from kant.model.placement import NODE, PODS
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import GPU, SECOND
 from kant.ops.foresight import foresee
+from kant.ops.habits import EndedJob
 from kant.ops.on_run import Held, RunOrders
 from kant.ops.orders import KINDS, Order
-from kant.ops.view import BookedView, JobView, NodeView, QueueView, View
+from kant.ops.state_view import job_view, view_of
+from kant.ops.view import View
 from kant.ops.world import Done, Futures
-from kant.queueing.preemption.shrinking import lost_work
 from kant.scheduler.profile import Profile
 from kant.service.roles import Caller
 from kant.sim.forecast_starts import forecast_starts
@@ -147,52 +149,12 @@ class SimulatedWorld:
         )  # fmt: skip
 
     def view(self) -> View:
-        state, now = self.state, self._now
-        cycle = Diagnosis(self.run.scheduler, now).cycle
-        jobs = {}
-        runs = self._runs()
-        for row, job in state.live.items():
-            running, name = row in state.running, public_id(job.id)
-            nodes: dict[str, float] = {}
-            for piece in state.running[row].tolist() if running else ():
-                at = state.nodes[piece[NODE]].name
-                nodes[at] = nodes.get(at, 0.0) + piece[PODS] * piece[MASK].bit_count() * piece[MILLI] / GPU
-            own = state.jobs[row]
-            jobs[name] = JobView(
-                id=name, phase="running" if running else "waiting", queue=job.queue, user=job.user, name=job.name,
-                priority=job.priority, gpus=job.gpu_milli / GPU, pods=job.pods, submitted_us=job.submit,
-                started_us=int(own[c.J_STARTED]) if running else -1, run=runs.get(name, 0),
-                preemptible=job.preemptible, nodes=nodes, limit_us=job.limit,
-                lost_gpu_s=lost_work(cycle, row) / GPU if running else 0.0,
-            )  # fmt: skip
-        for name, held in self.held.items():
-            job = held.job
-            jobs[name] = JobView(
-                id=name, phase="held", queue=job.queue, user=job.user, name=job.name, priority=job.priority,
-                gpus=job.gpu_milli / GPU, pods=job.pods, submitted_us=job.submit, run=runs.get(name, 0),
-                preemptible=job.preemptible, limit_us=job.limit, waits="a person holds it",
-            )  # fmt: skip
-        nodes_now = [
-            NodeView(
-                node=node.name, gpus=node.gpus, free=row[c.FREE] / GPU, leaf=node.leaf,
-                status=NodeStatus(row[c.STATUS]).name.lower().replace("_", " "),
-            )
-            for node, row in zip(state.nodes, state.table.tolist(), strict=False)
-            if row[c.STATUS] != NodeStatus.RETIRED
-        ]  # fmt: skip
-        booked = [
-            BookedView(
-                name=name, start_us=one.start, end_us=one.end,
-                gpus=sum(bits.bit_count() for bits in one.devices().values()),
-                nodes={state.nodes[node].name: bits.bit_count() for node, bits in one.devices().items()},
-            )
-            for name, one in state.bookings.items()
-            if one.end > now
-        ]  # fmt: skip
-        return View(
-            now_us=now, zero_us=self.header.zero, jobs=dict(sorted(jobs.items())),
-            queues=[QueueView(**row) for row in queue_rows(state)], nodes=nodes_now, booked=booked,
-        )  # fmt: skip
+        found = view_of(self.run.scheduler, self._now, self._runs())
+        held = {
+            name: replace(job_view(held.job, self._runs().get(name, 0)), phase="held", waits="a person holds it")
+            for name, held in self.held.items()
+        }
+        return replace(found, zero_us=self.header.zero, jobs=dict(sorted((found.jobs | held).items())))
 
     def _runs(self) -> dict[str, int]:
         """How often each job has started so far."""
@@ -247,10 +209,16 @@ class SimulatedWorld:
     def events(self, since: int) -> list[dict[str, Any]]:
         return [shown(event) for event in self.events_so_far if event.time > since]
 
+    def ended(self) -> list[EndedJob]:
+        return ended_of(self.events_so_far)
+
     def log(self, job: str) -> str:
         return self.logs.get(public_id(self._id(job)), "")
 
     # --- orders ---------------------------------------------------------------------------------------------------
+
+    def rights(self, order: Order) -> str | None:
+        return None
 
     def futures(self, orders: tuple[Order, ...]) -> Futures:
         return foresee(self.past(), orders, self.held)
@@ -280,6 +248,14 @@ def explained(path: Path, job: str) -> dict[str, Any]:
         "pods_on": place, "how": found.how, "stopped": [public_id(each) for each in found.stopped],
         "within": found.within, "required": found.required, "agrees": found.agrees, "effect": effect,
     }  # fmt: skip
+
+
+def explained_latest(past: Past, job: str) -> dict[str, Any]:
+    """Why a job of a journal got the place of its latest start. Raises InputError where it has not started."""
+    started = [e.job for e in past.events if isinstance(e, JobStarted) and public_id(e.job) == job]
+    if not started:
+        raise InputError("job", f"a job that has started since {past.path.name} began", job)
+    return explained(past.path, started[-1])
 
 
 def shown(event: Event) -> dict[str, Any]:
@@ -324,3 +300,32 @@ def usage_of(events: Iterable[Event], by: str, now: int) -> list[dict[str, Any]]
         ended(job, now)
     rows = [{by: name, "jobs": len(own), "gpu_s": round(held.get(name, 0.0), 3)} for name, own in jobs.items()]
     return sorted(rows, key=lambda row: (-row["gpu_s"], row[by]))
+
+
+def ended_of(events: Iterable[Event]) -> list[EndedJob]:
+    """The jobs that are over and have run, as events tell of them."""
+    jobs: dict[str, Job] = {}
+    began: dict[str, int] = {}
+    ran: Counter[str] = Counter()
+    stops: Counter[str] = Counter()
+    failures: Counter[str] = Counter()
+    found = []
+    for event in events:
+        if isinstance(event, JobSubmitted):
+            jobs[event.job.id] = event.job
+        elif isinstance(event, JobStarted):
+            began[event.job] = event.time
+        elif isinstance(event, ENDS):
+            ran[event.job] += event.time - began.pop(event.job, event.time)
+            stops[event.job] += isinstance(event, JobPreempted | JobEvicted)
+            failures[event.job] += isinstance(event, JobFailed)
+            over = isinstance(event, JobFinished | JobCancelled)
+            if over and ran[event.job] and (job := jobs.pop(event.job, None)) is not None:
+                found.append(
+                    EndedJob(
+                        user=job.user, queue=job.queue, gpus=job.gpu_milli / GPU, limit_us=job.limit,
+                        ran_us=ran[event.job], end="finished" if isinstance(event, JobFinished) else "cancelled",
+                        stops=stops[event.job], failures=failures[event.job],
+                    )
+                )  # fmt: skip
+    return found

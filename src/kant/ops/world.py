@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from kant.ops.habits import EndedJob
 from kant.ops.orders import Order
 from kant.ops.view import View
 from kant.service.roles import Caller
@@ -85,8 +86,16 @@ class World(Protocol):
         """What has happened after a time, in order."""
         ...
 
+    def ended(self) -> list[EndedJob]:
+        """The jobs that are over, of which habits are learned."""
+        ...
+
     def log(self, job: str) -> str:
         """What a job has written: text of a tenant."""
+        ...
+
+    def rights(self, order: Order) -> str | None:
+        """Why the caller may not give an order, "" if they may; None where roles and queues decide that."""
         ...
 
     def futures(self, orders: tuple[Order, ...]) -> Futures:

@@ -212,7 +212,7 @@ class TriedDomains:
     def _level(self, level: int) -> LevelSearch:
         first, last = self.topology.offsets[level : level + 2]
         counts, takes = self.gang.counts, self.rows[self.gang.slots, first:last, FITTING_PODS]
-        enough = self.rows[self.gang.slots[0], first:last, FREE_MILLI] >= self.shape.gpu_milli
+        enough = self.rows[self.gang.slots[0], first:last, FREE_MILLI] >= self.gang.milli
         holding = int(((takes >= counts[:, None]).all(axis=0) & enough).sum())
         most = int(np.minimum(takes, counts[:, None]).sum(axis=0).max(initial=0))
         ranked: list[RankedDomain] = []
@@ -233,9 +233,7 @@ class TriedDomains:
         around = rows[lead, self.topology.domain_of[domain, LEAF_LEVEL]] if level == 0 else room
         ancestors = self.topology.ancestors[domain]
         single = len(gang.slots) == 1 and gang.counts[0] == 1
-        exact = (
-            room[FITTING_PODS] == gang.counts[0] if len(gang.slots) == 1 else room[FREE_MILLI] == self.shape.gpu_milli
-        )
+        exact = room[FITTING_PODS] == gang.counts[0] if len(gang.slots) == 1 else room[FREE_MILLI] == gang.milli
         return RankedDomain(
             name=self._name(domain, level), rank=rank, takes=int(room[FITTING_PODS]),
             exact=bool(exact) and not (single and level <= LEAF_LEVEL),

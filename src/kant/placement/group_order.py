@@ -13,13 +13,13 @@ PLACED = -1
 
 
 def place_groups(groups: int, attempt: Callable[[list[int]], int]) -> bool:
-    """Whether `attempt` places all groups in one of the orders that are tried, at most one for each group.
+    """Whether `attempt` places all groups in one of the orders that are tried, at most two for each group.
 
     `attempt` is given the groups in the order in which to place them. It returns PLACED, or the group that failed; then
     it has left nothing behind. A group that fails as the first fails alone too, and nothing else is tried.
     """
     order = list(range(groups))
-    for _ in range(groups):
+    for _ in range(2 * groups):
         failed = attempt(order)
         if failed == PLACED:
             return True

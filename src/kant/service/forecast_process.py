@@ -18,7 +18,7 @@ def answer(question: bytes) -> bytes:
     moment = pickle.loads(question)
     assert isinstance(moment, Moment)
     count_from(moment.zero)
-    return msgspec.json.encode(forecast_starts(moment))
+    return msgspec.json.encode(forecast_starts(moment, moment.trial.id if moment.trial is not None else ""))
 
 
 if __name__ == "__main__":

@@ -297,6 +297,10 @@ class Service:
     async def eta(self, request: web.Request) -> web.Response:
         return answer(await self.questions.eta(request.query.get("job", "")))
 
+    async def trial(self, request: web.Request) -> web.Response:
+        submission = received(await body(request), Submission)
+        return answer(await self.orders.trial(submission, caller(request)))
+
     async def top(self, request: web.Request) -> web.Response:
         return answer(self.questions.top())
 
@@ -328,6 +332,9 @@ class Service:
         return answer(
             self.questions.audit(request.query.get("user", ""), refused, before if before >= 0 else None, limit)
         )
+
+    async def operations(self, request: web.Request) -> web.Response:
+        return answer(await asyncio.to_thread(self.questions.operations))
 
     async def metrics(self, request: web.Request) -> web.Response:
         telemetry = self.questions.driver.telemetry

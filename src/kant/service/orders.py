@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
+from kant.live.questions import trial_answer
 from kant.local.accounts import account_of
 from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, ReservationWish, WorkflowSubmission
-from kant.local.submission import check_room, checked, counted
+from kant.local.submission import check_room, checked, counted, job_of
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.service.questions import LocalQuestions
@@ -24,6 +26,9 @@ FITS = {
     "update": (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING),
 }
 """The phases in which jobs of an array are meant by an order."""
+TRIAL = "this job"
+"""What a job is called that nobody has submitted."""
+
 MOST_WAITING = 100_000
 """Jobs that may be there at once."""
 
@@ -47,6 +52,23 @@ class Orders:
         self._check_count(max(len(submission.array), 1))
         records = self._records(submission, who, self.driver.clock.micros())
         return await self._take_in(records, who, "submit")
+
+    async def trial(self, submission: Submission, who: Caller) -> dict[str, Any]:
+        """When the job would start if it were submitted now. It is checked as one that is. Raises InputError.
+
+        What it would wait for besides (other jobs, a time, being held) is not looked at.
+        """
+        self._check(submission, who, "submit")
+        cluster = self.driver.settings.cluster
+        check_room(submission, cluster)
+        if submission.array:
+            raise InputError("array", "one job: the first index alone says when an array begins", len(submission.array))
+        submission = counted(submission, cluster.nodes)
+        core, _ = self.questions.present()
+        record = JobRecord(self._next, TRIAL, submission, b"", who.user, core.now, JobPhase.BLOCKED)
+        return await trial_answer(
+            core, self.questions.forecasts.forecaster, job_of(record, TRIAL, core.now, self.driver.jobs.nodes)
+        )
 
     async def submit_workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
         """Queue all stages of a workflow, or none: they are checked before the first is taken in, and come to the disk

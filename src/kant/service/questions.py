@@ -39,6 +39,7 @@ from kant.service.views import (
     JobOutcome,
     JobPage,
     JobRow,
+    Operations,
     Outcomes,
     ReservationRow,
     Reservations,
@@ -54,6 +55,7 @@ MOST_REASONS = 100
 ABOUT_TO_START = "nothing keeps it: it is about to start"
 AHEAD = (JobPhase.WAITING, JobPhase.BLOCKED, JobPhase.HELD)
 MOST_NODES = 64
+MOST_OPERATIONS, OPERATIONS_BYTES = 300, 1 << 20
 """Nodes that an answer lists one by one."""
 
 
@@ -324,6 +326,23 @@ class LocalQuestions(Questions):
         rows = self.store.audited(user=user, refused=refused, before=before, most=limit)
         entries = [msgspec.convert(row, AuditEntry) for row in rows]
         return AuditLog(entries, entries[-1].seq if len(entries) == limit else None)
+
+    def operations(self) -> Operations:
+        """The end of the audit of the operations on this Kant, the latest first; nothing where there is none."""
+        path = self.store.path.parent / "ops" / "audit.jsonl"
+        try:
+            with path.open("rb") as file:
+                file.seek(max(path.stat().st_size - OPERATIONS_BYTES, 0))
+                lines = file.read().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return Operations([])
+        except OSError as error:
+            raise InputError(str(path), f"an audit that can be read ({error.strerror})") from None
+        found = [line for line in lines[-MOST_OPERATIONS:] if line.startswith(b'{"seq"')]  # the first may be cut
+        try:
+            return Operations([msgspec.json.decode(line) for line in reversed(found)])
+        except msgspec.DecodeError as error:
+            raise InputError(str(path), f"lines of an audit ({error})") from None
 
     def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
         """What the record has told, and what only the store knows where that goes back further."""

@@ -67,6 +67,7 @@ RIGHTS = {
     "metrics": VIEWER,
     "schema": VIEWER,
     "submit": TENANT,
+    "trial": TENANT,
     "workflow": TENANT,
     "batch": TENANT,
     "cancel": TENANT,
@@ -82,6 +83,7 @@ RIGHTS = {
     "reserve": OPERATOR,
     "unreserve": OPERATOR,
     "audit": OPERATOR,
+    "operations": OPERATOR,
     "stop": OPERATOR,
 }
 """The right that each route needs, by the route's name. One that is not here is for operators."""

@@ -115,6 +115,6 @@ def get(path: str, answers: Any = None, media: str = "", status: int = 200) -> C
     return lambda declared: Route("GET", path, declared, status, answers, media)
 
 
-def post(path: str, status: int = 200) -> Callable[[Declared[P, T]], Route[P, T]]:
+def post(path: str, status: int = 200, answers: Any = None) -> Callable[[Declared[P, T]], Route[P, T]]:
     """Declare a route that is asked by POST."""
-    return lambda declared: Route("POST", path, declared, status)
+    return lambda declared: Route("POST", path, declared, status, answers)

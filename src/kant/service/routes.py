@@ -19,6 +19,7 @@ from kant.service.views import (
     JobDetail,
     JobIds,
     JobPage,
+    Operations,
     Outcomes,
     Profiles,
     RecordAnswer,
@@ -191,6 +192,10 @@ class Routes:
     def profiles(self) -> Profiles:
         """The built-in profiles."""
 
+    @post("/v1/eta", answers=ClusterAnswer)
+    def trial(self, body: Submission) -> dict[str, Any]:
+        """When a job would start if it were submitted now. It is not submitted, and other jobs are not named."""
+
     @get("/v1/top", ClusterAnswer)
     def top(self) -> dict[str, Any]:
         """What pools and nodes hold, and the largest jobs."""
@@ -212,6 +217,10 @@ class Routes:
         self, *, user: str | None = None, refused: bool = False, before: Before | None = None, limit: Limit = 100
     ) -> AuditLog:
         """Who did what or was refused it, the latest first, a page at a time."""
+
+    @get("/v1/operations")
+    def operations(self) -> Operations:
+        """The latest plans of `kant ops` and of assistants, and what became of them."""
 
     @post("/v1/stop")
     def stop(self) -> ServiceHealth:

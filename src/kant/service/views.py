@@ -259,6 +259,12 @@ class AuditLog(Shown, frozen=True):
     next: int | None
 
 
+class Operations(Shown, frozen=True):
+    """Entries of the audit of `kant ops` (docs/ops.md), the latest first: plans with their effects, what was done."""
+
+    entries: list[dict[str, Any]]
+
+
 class Failure(Shown, frozen=True):
     """What was wrong, in one sentence."""
 

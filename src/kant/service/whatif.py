@@ -12,13 +12,12 @@ import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
 from kant.model.errors import InputError
-from kant.scheduler.profile import builtin_texts
 from kant.sim.question import Question
 
 AT_ONCE = 2
@@ -39,7 +38,14 @@ class Task(Struct, frozen=True):
 
     journal: str
     now_us: int
-    question: Question
+    question: msgspec.Raw
+
+
+class Asked(Protocol):
+    """A question about a journal."""
+
+    def check(self) -> None:
+        """Raise InputError where it cannot be meant."""
 
 
 class BusyError(InputError):
@@ -51,34 +57,39 @@ class TooLongError(InputError):
 
 
 class Desk:
-    """Answers what-ifs, a few at once."""
+    """Answers what-ifs, a few at once; or other questions of the type `form`, which its `process` answers."""
 
-    def __init__(self, at_once: int = AT_ONCE, longest: float = LONGEST, process: tuple[str, ...] = PROCESS) -> None:
-        self.at_once, self.longest, self.process = at_once, longest, process
+    def __init__(
+        self,
+        at_once: int = AT_ONCE,
+        longest: float = LONGEST,
+        process: tuple[str, ...] = PROCESS,
+        form: type[Asked] = Question,
+    ) -> None:
+        self.at_once, self.longest, self.process, self.form = at_once, longest, process, form
         self.working = 0
 
-    async def ask(self, journal: str, now_us: int, question: Question, gone: Callable[[], bool]) -> bytes:
+    async def ask(self, journal: str, now_us: int, question: Asked, gone: Callable[[], bool]) -> bytes:
         """The answer as JSON. `gone` says whether nobody waits for it any more: then it is b"".
 
         Raises InputError for a question that cannot be meant, Busy and TooLong.
         """
         question.check()
-        if question.profile and question.profile not in builtin_texts():
-            raise InputError("profile", f"one of {', '.join(builtin_texts())}", question.profile)
         if not journal:
             raise InputError("the journal", "a disk on which it can be written: futures are made of it")
         if self.working >= self.at_once:
             raise BusyError("whatif", f"at most {self.at_once} questions at once; ask again in a moment")
         self.working += 1
         try:
-            return await self._answer(msgspec.json.encode(Task(journal, now_us, question)), gone)
+            task = Task(journal, now_us, msgspec.Raw(msgspec.json.encode(question)))
+            return await self._answer(msgspec.json.encode(task), gone)
         finally:
             self.working -= 1
 
     async def reply(self, journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
         """Answer a question for an HTTP server: the status code, and the answer or one sentence as JSON."""
         try:
-            return 200, await self.ask(journal, now_us, msgspec.json.decode(asked, type=Question), gone)
+            return 200, await self.ask(journal, now_us, msgspec.json.decode(asked, type=self.form), gone)
         except (BusyError, TooLongError) as error:
             code, sentence = 503 if isinstance(error, BusyError) else 504, str(error)
         except InputError as error:

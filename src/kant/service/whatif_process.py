@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,19 @@ from kant.model.errors import InputError
 from kant.scheduler.profile import builtin_profile
 from kant.service.low_priority import lower_priority
 from kant.service.whatif import Task
-from kant.sim.past import read_past
+from kant.sim.past import Past, read_past
+from kant.sim.question import Question
 from kant.sim.whatif import what_if
 from kant.sim.whatif_request import changes_of, end_of_futures
 
 
-def main() -> int:
-    """Answer one question."""
+def main(form: type[Any], answer_of: Callable[[Past, Any], Any]) -> int:
+    """Answer one question, of the type `form`, about the past."""
     lower_priority()
     try:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
-        answer = answer_of(task)
+        past = read_past(Path(task.journal), today=task.now_us)
+        answer = answer_of(past, msgspec.json.decode(task.question, type=form))
     except InputError as error:
         sys.stdout.buffer.write(msgspec.json.encode({"error": str(error)}))
         return 2
@@ -34,12 +37,11 @@ def main() -> int:
     return 0
 
 
-def answer_of(task: Task) -> dict[str, Any]:
+def answer_of(past: Past, question: Question) -> dict[str, Any]:
     """What `kant whatif --json` would say, with the jobs called by the ids that people know. Raises InputError."""
-    past = read_past(Path(task.journal), today=task.now_us)
-    other = builtin_profile(task.question.profile) if task.question.profile else None
-    changes = changes_of(past, task.question, other)
-    found = what_if(past, changes, until=end_of_futures(past, task.question))
+    other = builtin_profile(question.profile) if question.profile else None
+    changes = changes_of(past, question, other)
+    found = what_if(past, changes, until=end_of_futures(past, question))
     assert found is not None, "nobody stops it"
     for row in (*found.answer["helped"], *found.answer["harmed"]):
         row["job"] = re.sub(r"~\d+$", "", row["job"])
@@ -47,4 +49,4 @@ def answer_of(task: Task) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Question, answer_of))

@@ -2,6 +2,7 @@
 
 import type { Tab } from "../store";
 import { LiveJobs } from "./jobs";
+import { Operations } from "./operations";
 import { LiveQueues } from "./queues";
 import { LiveOverview } from "./summary";
 import "./live.css";
@@ -10,4 +11,5 @@ export const liveTabs: Tab[] = [
   { id: "overview", title: "Overview", view: LiveOverview },
   { id: "jobs", title: "Jobs", view: LiveJobs },
   { id: "queues", title: "Queues", view: LiveQueues },
+  { id: "plans", title: "Plans", view: Operations, shown: ({ source }) => source.may.includes("operations") },
 ];

@@ -98,7 +98,7 @@ function side(before: number | null, after: number | null): "" | "better" | "wor
   return after < before ? "better" : "worse";
 }
 
-function gain(before: number | null, after: number | null, share = false): React.ReactNode {
+export function gain(before: number | null, after: number | null, share = false): React.ReactNode {
   const said = share ? "" : side(before, after);
   if (before === null || after === null || before === after) return <span className="gain">no change</span>;
   const by = after - before;
@@ -106,7 +106,7 @@ function gain(before: number | null, after: number | null, share = false): React
   return <span className={`gain ${said}`}>{by > 0 ? "▲ +" : "▼ −"}{text} {said && <span className="said">{said}</span>}</span>;
 }
 
-function Card({ name, before, after, change }: { name: string; before: string; after: string; change: React.ReactNode }) {
+export function Card({ name, before, after, change }: { name: string; before: string; after: string; change: React.ReactNode }) {
   return (
     <article className="card">
       <h3>{name}</h3>

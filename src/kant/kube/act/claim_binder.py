@@ -10,20 +10,18 @@ back what ended pods have left, too.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from kant.kube.connect.client import ApiClient, ApiError, FencedError
-from kant.kube.connect.errors import advice
+from kant.kube.act.effects import Effects, RefusedError, Step, Work
+from kant.kube.connect.client import ApiError
 from kant.kube.follow.informers import DEVICES
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.device_views import Consumer, ResourceClaim
-from kant.kube.objects.names import ALLOCATED, LEADER
+from kant.kube.objects.names import ALLOCATED
 from kant.kube.objects.views import Pod, RequestMapping
 from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
 from kant.kube.reconcile.slots import Slot
@@ -36,45 +34,20 @@ from kant.kube.translate.volumes import ClaimName
 PATIENCE = 60.0  # seconds for devices to be free that are on their way to be
 GRACE = 5.0  # seconds after which a pod that we have never seen is taken for gone
 LOOK = 0.5  # seconds between two looks for what is to be taken back
-PAUSE = 0.2  # seconds before a request that may heal is sent again,
-REFUSED = 2.0  # and before one that was refused is
-
-
-class ClaimRefusedError(Exception):
-    """The pod of a slot cannot have the devices that it was to have, in one sentence; `word` says in short why."""
-
-    def __init__(self, slot: Slot, sentence: str) -> None:
-        super().__init__(sentence)
-        self.slot = slot
-        self.word = "claim"
 
 
 class ClaimBinder:
-    """`wake` is called when something is known; `holds` guards every request, and `token` says who leads: each
-    claim that is written bears it, so that the API server refuses who does not lead any more.
+    """Writes claims as effects. Each claim that is written bears the token of the leader: the API server refuses any
+    other.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        mirror: Mirror,
-        allocations: DeviceAllocations,
-        wake: Callable[[], None],
-        holds: Callable[[], bool],
-        clock: Callable[[], float] = time.monotonic,
-        token: Callable[[], str] = lambda: "",
-    ) -> None:
-        self.client = client
+    def __init__(self, effects: Effects, mirror: Mirror, allocations: DeviceAllocations) -> None:
+        self.effects = effects
+        self.step: Step[ClaimName] = effects.step()
         self.mirror = mirror
         self.allocations = allocations
-        self.wake = wake
-        self.holds = holds
-        self.clock = clock
-        self.token = token
-        self._tasks: dict[ClaimName, asyncio.Task[None]] = {}
-        self._wrong: dict[ClaimName, str] = {}
-        self._wrote: dict[ClaimName, str] = {}  # the version of a claim that a request was about, until another comes
-        self._written_at = -GRACE  # when the last of them began
+        self.clock = effects.clock
+        self._written_at = -GRACE  # when the last effect began
         self._since: dict[str, float] = {}  # by the uid of a pod: since when it waits for devices, or is not to be seen
         self._noted: dict[str, str] = {}  # by the uid of a pod: the claim (uid) that its status names
         self._looked = 0.0
@@ -82,36 +55,27 @@ class ClaimBinder:
     @property
     def is_busy(self) -> bool:
         """Whether a request has not been answered, or the watch has not said yet what came of it."""
-        claims = self.mirror.devices.claims
-        unheard = self.clock() - self._written_at < GRACE and any(
-            key in claims and claims[key].metadata.resource_version == version for key, version in self._wrote.items()
-        )
-        return bool(self._tasks) or unheard
+        unheard = self.clock() - self._written_at < GRACE and any(map(self._is_unseen, self.mirror.devices.claims))
+        return bool(self.step.in_flight) or unheard
 
-    async def close(self) -> None:
-        """Take back what has not been sent."""
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+    def _is_unseen(self, key: ClaimName) -> bool:
+        return self.step.is_unseen(key, self.mirror.devices.claims[key].metadata.resource_version)
 
     # --- pods that are about to be bound --------------------------------------------------------------------------
 
     def prepare(self, workload: Workload) -> bool:
-        """Whether all claims of its pods are theirs; those that are not are written. Raises ClaimRefusedError."""
+        """Whether all claims of its pods are theirs; those that are not are written. Raises RefusedError."""
         users = self._users(workload)
         unneeded = self._unneeded(workload) if self.mirror.devices.extended else {}
         if not users and not unneeded:
             return True
         self.allocations.expect(workload)
         missing = {key: there for key, there in users.items() if not self._has(key, there)}
-        for key, there in missing.items():
-            if key in self._wrong:
-                raise ClaimRefusedError(there[0][0], self._wrong.pop(key))
+        for key, slot in ({key: there[0][0] for key, there in missing.items()} | unneeded).items():
+            if why := self.step.refusals.pop(key, ""):
+                raise RefusedError(slot, f"its claim {key[1]} cannot be allocated: {why}", "claim")
             if key not in self.mirror.devices.claims:
-                raise ClaimRefusedError(there[0][0], f"its claim {key[1]} is not there any more")
-        for key, slot in unneeded.items():
-            if key in self._wrong:
-                raise ClaimRefusedError(slot, self._wrong.pop(key))
+                raise RefusedError(slot, f"its claim {key[1]} is not there any more", "claim")
         slots = {slot.pod for slot in workload.slots}
         if not missing and not unneeded:
             self._since = {uid: at for uid, at in self._since.items() if uid not in slots}
@@ -121,16 +85,22 @@ class ClaimBinder:
             placed = {pod.metadata.uid: (slot.node, pod) for there in missing.values() for slot, pod in there}
             why = self.allocations.promise(list(placed.values()))
             if why:
-                raise ClaimRefusedError(first, why)
+                raise RefusedError(first, why, "claim")
         if self.clock() - self._since.setdefault(first.pod, self.clock()) > PATIENCE:
             del self._since[first.pod]
-            raise ClaimRefusedError(first, f"its claims could not be allocated in {PATIENCE:g} s")
+            raise RefusedError(first, f"its claims could not be allocated in {PATIENCE:g} s", "claim")
         for key, slot in unneeded.items():
-            self._begin_removal(key, slot)
+            self._begin(key, partial(self._remove, self.mirror.devices.claims[key], slot.pod))
         if not unneeded and self._is_free(missing):
             for key, there in missing.items():
-                self._begin(key, there)
+                claim = self.mirror.devices.claims[key]
+                plan = None if self.allocations.is_settled(claim) else self.allocations.plans[key]
+                self._begin(key, partial(self._write, claim, plan, [pod for _, pod in there]))
         return False
+
+    def _begin(self, key: ClaimName, work: Work) -> None:
+        if self.step.begin(key, work, self.mirror.devices.claims[key].metadata.resource_version):
+            self._written_at = self.clock()
 
     def _is_planned(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
         if self.allocations.is_settled(self.mirror.devices.claims[key]):
@@ -153,7 +123,7 @@ class ClaimBinder:
     def _unneeded(self, workload: Workload) -> dict[ClaimName, Slot]:
         """Claims for extended resources of its pods that are not what these need at their nodes.
 
-        Raises ClaimRefusedError for one that somebody else has made.
+        Raises RefusedError for one that somebody else has made.
         """
         found: dict[ClaimName, Slot] = {}
         devices = self.mirror.devices
@@ -166,21 +136,17 @@ class ClaimBinder:
             if needed is None or claim is None or not is_made(claim):
                 continue
             if identity(claim) != pod.metadata.uid:
-                raise ClaimRefusedError(slot, f"the claim {key[1]}, which would be made for it, is there already")
+                why = f"the claim {key[1]}, which would be made for it, is there already"
+                raise RefusedError(slot, why, "claim")
             is_same = bool(needed) and asks_alike(claim, devices.extended[key].claim(needed))
             if not is_same or claim.metadata.deletion_timestamp is not None:
                 found[key] = slot
         return found
 
-    def _begin_removal(self, key: ClaimName, slot: Slot) -> None:
-        claim = self.mirror.devices.claims[key]
-        if key not in self._tasks and self._wrote.get(key) != claim.metadata.resource_version:
-            self._start(key, claim, self._remove(claim, slot.pod))
-
     def _has(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
         """Whether a claim is allocated as was decided, and reserved for these pods."""
         claim, plan = self.mirror.devices.claims.get(key), self.allocations.plans.get(key)
-        if claim is None or claim.status.allocation is None or key in self._tasks:
+        if claim is None or claim.status.allocation is None or key in self.step.in_flight:
             return False
         reserved = {one.uid for one in claim.status.reserved_for}
         if not all(pod.metadata.uid in reserved for _, pod in users):
@@ -209,36 +175,6 @@ class ClaimBinder:
                     return False
         return True
 
-    def _begin(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> None:
-        claim = self.mirror.devices.claims[key]
-        if key in self._tasks or self._wrote.get(key) == claim.metadata.resource_version:
-            return  # the answer, or what the watch says of it, has not come
-        plan = None if self.allocations.is_settled(claim) else self.allocations.plans[key]
-        pods = [pod for _, pod in users]
-        self._start(key, claim, self._write(claim, plan, pods))
-
-    def _start(self, key: ClaimName, claim: ResourceClaim, work: Coroutine[Any, Any, None]) -> None:
-        self._wrote[key], self._written_at = claim.metadata.resource_version, self.clock()
-        task = asyncio.get_running_loop().create_task(self._guarded(key, work))
-        self._tasks[key] = task
-
-    async def _guarded(self, key: ClaimName, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except FencedError:
-            pass
-        except ApiError as error:
-            if error.code not in (404, 409):  # else the watch says what it is now
-                if not error.heals:
-                    what = advice(error, self.client.config.source)
-                    self._wrong[key] = f"its claim {key[1]} cannot be allocated: {what}"
-                    self.wake()
-                await asyncio.sleep(PAUSE if error.heals else REFUSED)
-                self._wrote.pop(key, None)
-        finally:
-            self._tasks.pop(key, None)
-            self.wake()
-
     async def _write(self, claim: ResourceClaim, plan: ClaimPlan | None, pods: list[Pod]) -> None:
         """Allocate a claim by a plan, or (None) only reserve it, for these pods."""
         if plan is not None and plan.made is not None:
@@ -262,17 +198,13 @@ class ClaimBinder:
 
     async def _signed(self, claim: ResourceClaim, marks: dict[str, str] | None = None) -> ResourceClaim:
         """The claim with the token of this leader on it; with `marks`, also with these annotations, and protected."""
-        notes = (marks or {}) | self._signature()
+        notes = (marks or {}) | self.effects.signature
         there = claim.metadata.annotations or {}
         is_bare = marks is not None and FINALIZER not in claim.metadata.finalizers
         if not is_bare and all(there.get(key) == value for key, value in notes.items()):
             return claim
         kept = {"finalizers": [*dict.fromkeys((*claim.metadata.finalizers, FINALIZER))]} if is_bare else {}
         return await self._patch(claim, {"metadata": {"annotations": notes} | kept})
-
-    def _signature(self) -> dict[str, str]:
-        token = self.token()
-        return {LEADER: token} if token else {}
 
     # --- claims that stand for extended resources -----------------------------------------------------------------
 
@@ -282,7 +214,8 @@ class ClaimBinder:
         if is_made(claim):
             return claim
         path = f"{DEVICES}/namespaces/{plan.claim[0]}/resourceclaims"
-        raw = await self.client.create(path, body_of(plan.made, self._signature()), guard=self.holds)
+        body = body_of(plan.made, self.effects.signature)
+        raw = await self.effects.client.create(path, body, guard=self.effects.holds, timeout=self.effects.timeout)
         return msgspec.json.decode(raw, type=ResourceClaim)
 
     async def _note(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> None:
@@ -291,7 +224,7 @@ class ClaimBinder:
         found = await self._tell(pod, {"resourceClaimName": claim.metadata.name, "requestMappings": mappings})
         if found.status.extended_resource_claim_status is None:
             what = ", ".join(plan.extended)
-            self._wrong[plan.claim] = (
+            self.step.refusals[plan.claim] = (
                 f"the API server does not let device classes serve extended resources, such as {what} "
                 "(its feature gate DRAExtendedResource is off)"
             )
@@ -302,7 +235,7 @@ class ClaimBinder:
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": {"extendedResourceClaimStatus": status}}
         path = f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}/status"
-        return msgspec.json.decode(await self.client.patch(path, body, guard=self.holds), type=Pod)
+        return msgspec.json.decode(await self.effects.patch(path, body), type=Pod)
 
     async def _remove(self, claim: ResourceClaim, uid: str) -> None:
         """Delete a claim that a pod does not need where it goes now."""
@@ -323,13 +256,12 @@ class ClaimBinder:
         unseen: dict[str, float] = {}
         for key in list(devices.ours):
             claim = devices.claims[key]
-            if key in self._tasks or self._wrote.get(key) == claim.metadata.resource_version:
+            if key in self.step.in_flight or self._is_unseen(key):
                 continue
             if not self.allocations.is_settled(claim) and not self._is_awaited(claim, unseen):
-                self._start(key, claim, self._release(claim))
+                self._begin(key, partial(self._release, claim))
         waits = {uid: at for uid, at in self._since.items() if uid in self.mirror.pods}
         self._since = waits | unseen
-        self._wrote = {key: version for key, version in self._wrote.items() if key in devices.claims}
         self._noted = {uid: claim for uid, claim in self._noted.items() if uid in self.mirror.pods}
 
     def _is_awaited(self, claim: ResourceClaim, unseen: dict[str, float]) -> bool:
@@ -352,14 +284,16 @@ class ClaimBinder:
         is_own = claim.metadata.uid != identity(claim)
         claim = await self._patch(claim, {"metadata": {"finalizers": finalizers, "annotations": {ALLOCATED: None}}})
         if is_own and claim.metadata.deletion_timestamp is None:
-            await self.client.delete(_path(claim), uid=claim.metadata.uid, guard=self.holds)
+            await self.effects.client.delete(
+                _path(claim), uid=claim.metadata.uid, guard=self.effects.holds, timeout=self.effects.timeout
+            )
 
     async def _patch(self, claim: ResourceClaim, change: dict[str, Any], part: str = "") -> ResourceClaim:
         """Change the claim if it still is what we know; as it is then."""
         known = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         body = change | {"metadata": change.get("metadata", {}) | known}
         try:
-            raw = await self.client.patch(f"{_path(claim)}{part}", body, guard=self.holds)
+            raw = await self.effects.patch(f"{_path(claim)}{part}", body)
         except ApiError as error:
             if part or error.code != 422:
                 raise
@@ -369,8 +303,8 @@ class ClaimBinder:
     async def _put(self, claim: ResourceClaim, change: dict[str, Any]) -> ResourceClaim:
         """Change its metadata where a patch would change more: parameters of drivers that were written with spaces."""
         meta, notes = claim.metadata, change.get("annotations", {})
-        version = await self.client.change_metadata(
-            _path(claim), meta.resource_version, notes, change.get("finalizers"), self.holds
+        version = await self.effects.client.change_metadata(
+            _path(claim), meta.resource_version, notes, change.get("finalizers"), self.effects.holds
         )
         kept = {key: text for key, text in ((meta.annotations or {}) | notes).items() if text is not None}
         finalizers = tuple(change.get("finalizers", meta.finalizers))

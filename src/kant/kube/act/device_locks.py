@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 
-from kant.kube.connect.client import ApiClient, ApiError, FencedError
-from kant.kube.connect.errors import advice
+from kant.kube.act.effects import PAUSE, Effects, RefusedError, Step
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Node, Pod
@@ -26,41 +26,17 @@ from kant.model.errors import InputError
 
 LOCK = "hami.io/mutex.lock"
 EXPIRES = 300.0  # seconds after which a lock that nobody has let go of is no lock, as for HAMi
-PAUSE = 0.2  # seconds before a lock is asked for again
-
-
-class LockRefusedError(Exception):
-    """The lock of a node may not be taken, in one sentence."""
 
 
 class DeviceLocks:
-    """`wake` is called when a lock has been taken; `holds` guards every request."""
+    """Takes the locks of nodes as effects, one for each node at a time."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        mirror: Mirror,
-        wake: Callable[[], None],
-        holds: Callable[[], bool],
-        scheduler: str = "kant",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.client = client
+    def __init__(self, effects: Effects, mirror: Mirror, scheduler: str = "kant") -> None:
+        self.effects = effects
+        self.step: Step[str] = effects.step()
         self.mirror = mirror
-        self.wake = wake
-        self.holds = holds
         self.scheduler = scheduler
-        self.clock = clock
         self._held: dict[str, tuple[str, float]] = {}  # by node: for which pod, and since when
-        self._asking: dict[str, asyncio.Task[None]] = {}
-        self._wrong: dict[str, str] = {}
-
-    async def close(self) -> None:
-        """Take back what has not been sent."""
-        asking = list(self._asking.values())
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
 
     def notes(self, slot: Slot) -> dict[str, str]:
         """What goes onto a pod with its binding; nothing where the node does not name its devices."""
@@ -76,48 +52,34 @@ class DeviceLocks:
     def is_held_for(self, slot: Slot, in_flight: Collection[str]) -> bool:
         """Whether the pod of a slot may be bound to its node now; if not, that has been asked for.
 
-        Raises LockRefusedError.
+        Raises RefusedError.
         """
         if not slot.devices or not self.notes(slot):
             return True
         node = slot.node
-        if node in self._wrong:
-            raise LockRefusedError(self._wrong.pop(node))
+        if why := self.step.refusals.pop(node, ""):
+            raise RefusedError(slot, f"node {node} cannot be locked: {why}", "lock")
         uid, since = self._held.get(node, ("", 0.0))
         if uid == slot.pod:
             return True
         if uid and uid in in_flight:
             return False
-        if uid and self._is_allocating(uid, node) and self.clock() - since < EXPIRES:
+        if uid and self._is_allocating(uid, node) and self.effects.clock() - since < EXPIRES:
             return False
-        if node not in self._asking:
-            pod = self.mirror.pods[slot.pod]
-            task = asyncio.get_running_loop().create_task(self._take(node, pod))
-            self._asking[node] = task
-            task.add_done_callback(lambda _: self._asking.pop(node, None))
+        self.step.begin(node, partial(self._take, node, self.mirror.pods[slot.pod]))
         return False
 
     async def _take(self, node: str, pod: Pod) -> None:
         """Take the lock of a node for a pod, or find that somebody has it."""
         path, meta = f"/api/v1/nodes/{node}", pod.metadata
-        try:
-            view = await self.client.get(path, Node)
-            if self._is_free((view.metadata.annotations or {}).get(LOCK, ""), node, meta.uid):
-                text = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ},{meta.namespace},{meta.name}"
-                change = {"resourceVersion": view.metadata.resource_version, "annotations": {LOCK: text}}
-                await self.client.patch(path, {"metadata": change}, guard=self.holds)
-                self._held[node] = meta.uid, self.clock()
-                self.wake()
-                return
-        except FencedError:
+        view = await self.effects.client.get(path, Node)
+        if not self._is_free((view.metadata.annotations or {}).get(LOCK, ""), node, meta.uid):
+            await asyncio.sleep(PAUSE)
             return
-        except ApiError as error:
-            if not error.heals and error.code != 409:
-                self._wrong[node] = f"node {node} cannot be locked: {advice(error, self.client.config.source)}"
-                self.wake()
-                return
-        await asyncio.sleep(PAUSE)
-        self.wake()
+        text = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ},{meta.namespace},{meta.name}"
+        change = {"resourceVersion": view.metadata.resource_version, "annotations": {LOCK: text}}
+        await self.effects.patch(path, {"metadata": change})
+        self._held[node] = meta.uid, self.effects.clock()
 
     def _is_free(self, lock: str, node: str, uid: str) -> bool:
         """Whether nobody waits for devices behind a lock, or only the pod for which it is wanted."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from kant.kube.connect.client import ApiClient
+from kant.kube.act.effects import Effects
 from kant.kube.objects.names import GATE
 from kant.kube.objects.views import Pod
 
@@ -14,8 +12,8 @@ def our_gate(pod: Pod) -> int:
     return next((at for at, gate in enumerate(pod.spec.scheduling_gates) if gate.name == GATE), -1)
 
 
-async def open_gate(client: ApiClient, pod: Pod, holds: Callable[[], bool]) -> None:
+async def open_gate(effects: Effects, pod: Pod) -> None:
     """Take our gate from a pod. Raises ApiError, also where the gates are not as we saw them last."""
     meta, gate = pod.metadata, f"/spec/schedulingGates/{our_gate(pod)}"
     patch = [{"op": "test", "path": f"{gate}/name", "value": GATE}, {"op": "remove", "path": gate}]
-    await client.patch(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", patch, kind="json", guard=holds)
+    await effects.patch(f"/api/v1/namespaces/{meta.namespace}/pods/{meta.name}", patch, "json")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from kant.kube.follow.store import Store, own_name, space_name
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
 from kant.kube.translate.csi import Capacities
-
-CapacityName = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -19,11 +17,19 @@ class CsiMirror:
 
     drivers: dict[str, None] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    attachments: dict[str, VolumeAttachment] = field(default_factory=dict)
     attached: dict[str, dict[str, None]] = field(default_factory=dict)  # by node the names of attachments
-    objects: dict[CapacityName, StorageCapacity] = field(default_factory=dict)
     version: int = 0
+    all_drivers: Store[str, CsiDriver] = field(init=False)
+    nodes: Store[str, CsiNode] = field(init=False)
+    attachments: Store[str, VolumeAttachment] = field(init=False)
+    objects: Store[tuple[str, str], StorageCapacity] = field(init=False)
     _capacities: Capacities | None = None
+
+    def __post_init__(self) -> None:
+        self.all_drivers = Store(own_name, self._driver_changed, lambda one: one.spec.storage_capacity)
+        self.nodes = Store(own_name, self._node_changed, _limits)
+        self.attachments = Store(own_name, self._attachment_changed, lambda one: None)  # its spec never changes
+        self.objects = Store(space_name, self._capacity_changed, _essence)
 
     @property
     def attached_volumes(self) -> set[str]:
@@ -37,81 +43,33 @@ class CsiMirror:
             self._capacities = Capacities(self.objects.values())
         return self._capacities
 
-    def driver(self, kind: str, one: CsiDriver) -> None:
-        """A driver was added, modified or deleted."""
-        self.drivers.pop(one.metadata.name, None)
-        if kind != "deleted" and one.spec.storage_capacity:
-            self.drivers[one.metadata.name] = None
+    def _driver_changed(self, key: str, before: CsiDriver | None, now: CsiDriver | None) -> None:
+        self.drivers.pop(key, None)
+        if now is not None and now.spec.storage_capacity:
+            self.drivers[key] = None
         self.version += 1
 
-    def replace_drivers(self, found: Iterable[CsiDriver]) -> None:
-        """All drivers there are."""
-        self.drivers.clear()
-        for one in found:
-            self.driver("added", one)
+    def _node_changed(self, key: str, before: CsiNode | None, now: CsiNode | None) -> None:
+        self.limits.pop(key, None)
+        if now is not None and (limits := _limits(now)):
+            self.limits[key] = limits
         self.version += 1
 
-    def node(self, kind: str, one: CsiNode) -> bool:
-        """What a node may attach was said anew. False where it is the same."""
-        limits = {
-            driver.name: driver.allocatable.count
-            for driver in one.spec.drivers
-            if driver.allocatable is not None and driver.allocatable.count is not None
-        }
-        before = self.limits.pop(one.metadata.name, {})
-        if kind == "deleted":
-            limits = {}
-        if limits:
-            self.limits[one.metadata.name] = limits
-        self.version += limits != before
-        return limits != before
-
-    def replace_nodes(self, found: Iterable[CsiNode]) -> None:
-        """What all nodes may attach."""
-        self.limits.clear()
-        for one in found:
-            self.node("added", one)
+    def _attachment_changed(self, key: str, before: VolumeAttachment | None, now: VolumeAttachment | None) -> None:
+        if before is not None:
+            self.attached.get(before.spec.node_name, {}).pop(key, None)
+        if now is not None:
+            self.attached.setdefault(now.spec.node_name, {})[key] = None
         self.version += 1
 
-    def attachment(self, kind: str, one: VolumeAttachment) -> bool:
-        """A volume is attached, or is not any more. False where nothing is new."""
-        name, node = one.metadata.name, one.spec.node_name
-        if kind != "deleted" and name in self.attachments:
-            return False  # its spec never changes
-        if kind == "deleted":
-            self.attachments.pop(name, None)
-            self.attached.get(node, {}).pop(name, None)
-        else:
-            self.attachments[name] = one
-            self.attached.setdefault(node, {})[name] = None
-        self.version += 1
-        return True
-
-    def replace_attachments(self, found: Iterable[VolumeAttachment]) -> None:
-        """All attachments there are."""
-        self.attachments.clear()
-        self.attached.clear()
-        for one in found:
-            self.attachment("added", one)
-        self.version += 1
-
-    def capacity(self, kind: str, one: StorageCapacity) -> bool:
-        """Storage came, went, or is used. False where it is as it was."""
-        name = one.metadata.namespace, one.metadata.name
-        before = self.objects.pop(name, None)
-        if kind != "deleted":
-            self.objects[name] = one
-            if before is not None and _essence(before) == _essence(one):
-                return False
+    def _capacity_changed(self, *_: object) -> None:
         self.version += 1
         self._capacities = None
-        return True
 
-    def replace_capacities(self, found: Iterable[StorageCapacity]) -> None:
-        """All storage there is."""
-        self.objects = {(one.metadata.namespace, one.metadata.name): one for one in found}
-        self.version += 1
-        self._capacities = None
+
+def _limits(one: CsiNode) -> dict[str, int]:
+    found = ((driver.name, driver.allocatable) for driver in one.spec.drivers)
+    return {name: own.count for name, own in found if own is not None and own.count is not None}
 
 
 def _essence(one: StorageCapacity) -> tuple[object, ...]:

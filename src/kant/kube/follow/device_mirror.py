@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from kant.kube.follow.store import Store, own_name
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
 from kant.kube.objects.views import Loose, Pod, PodClaim
 from kant.kube.translate.device_claims import held_by, is_made, is_ours, key_of, known_names
@@ -29,11 +30,12 @@ class DeviceMirror:
     or classes have changed.
 
     `served` has the class that serves an extended resource, and `extended` the claims that stand for those of pods
-    without a node: they are among `claims`, without a uid until they are made.
+    without a node: they are among `claims`, without a uid until they are made. `on_served` is called where classes
+    serve other extended resources than before.
     """
 
-    slices: dict[str, ResourceSlice] = field(default_factory=dict)
-    classes: dict[str, DeviceClass] = field(default_factory=dict)
+    slices: Store[str, ResourceSlice] = field(init=False)
+    classes: Store[str, DeviceClass] = field(init=False)
     claims: dict[ClaimName, ResourceClaim] = field(default_factory=dict)
     users: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
     holders: dict[DeviceId, dict[ClaimName, None]] = field(default_factory=dict)
@@ -47,7 +49,12 @@ class DeviceMirror:
     rules: tuple[DeviceTaintRule, ...] = ()
     served: dict[str, str] = field(default_factory=dict)
     extended: dict[ClaimName, ExtendedClaim] = field(default_factory=dict)
+    on_served: Callable[[], None] = lambda: None
     _inventory: Inventory | None = None
+
+    def __post_init__(self) -> None:
+        self.slices = Store(own_name, self._renew)
+        self.classes = Store(own_name, self._classes_changed)
 
     @property
     def inventory(self) -> Inventory:
@@ -56,43 +63,18 @@ class DeviceMirror:
             self._inventory = Inventory(self.slices.values(), self.rules)
         return self._inventory
 
-    def slice(self, kind: str, one: ResourceSlice) -> None:
-        """A slice was added, modified or deleted."""
-        if kind == "deleted":
-            self.slices.pop(one.metadata.name, None)
-        else:
-            self.slices[one.metadata.name] = one
-        self._renew()
-
-    def replace_slices(self, slices: Iterable[ResourceSlice]) -> None:
-        """All slices there are."""
-        self.slices = {one.metadata.name: one for one in slices}
-        self._renew()
-
     def taint_rules(self, rules: Iterable[Loose]) -> None:
         """All rules about taints there are."""
         self.rules = tuple(taint_rule(one) for one in rules)
         self._renew()
 
-    def device_class(self, kind: str, one: DeviceClass) -> bool:
-        """A class was added, modified or deleted. Returns whether extended resources are served otherwise now."""
-        if kind == "deleted":
-            self.classes.pop(one.metadata.name, None)
-        else:
-            self.classes[one.metadata.name] = one
-        return self._renew_classes()
-
-    def replace_classes(self, classes: Iterable[DeviceClass]) -> bool:
-        """All classes there are. Returns whether extended resources are served otherwise now."""
-        self.classes = {one.metadata.name: one for one in classes}
-        return self._renew_classes()
-
-    def _renew_classes(self) -> bool:
+    def _classes_changed(self, *_: object) -> None:
         self._renew()
         before, self.served = self.served, served_by(self.classes.values())
-        return before != self.served
+        if before != self.served:
+            self.on_served()
 
-    def _renew(self) -> None:
+    def _renew(self, *_: object) -> None:
         self._inventory, self.is_new, self.version = None, True, self.version + 1
         self.touched.update(dict.fromkeys(self.users))
 

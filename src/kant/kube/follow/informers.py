@@ -13,6 +13,7 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import INSTALL, advice
 from kant.kube.follow.mirror import Mirror
 from kant.kube.follow.reflector import Reflector
+from kant.kube.follow.store import Store
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
 from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity, VolumeAttachment
 from kant.kube.objects.views import (
@@ -63,6 +64,16 @@ ABSENT = 5.0  # seconds after which a group that was not there is looked for aga
 
 BEHIND = 5.0  # seconds for which whoever begins to lead waits for the watch
 
+NO_BUDGETS = "disruption budgets are asked only when somebody is to be evicted"
+NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
+NO_STORAGE = "pods with volume claims are not scheduled"
+NO_DEVICES = "pods with claims to devices are not scheduled"
+FORBIDDEN = {
+    PROVISIONING_PATHS: "pods that consume a ProvisioningRequest are not scheduled",
+    TAINT_RULES_PATHS: "devices are given out whatever DeviceTaintRules say",
+}
+"""What comes of kinds that a cluster may have and that we may not read."""
+
 T = TypeVar("T")
 Trouble = Callable[[ApiError | InputError], None]
 Malformed = Callable[[str, Meta, str], None]
@@ -101,42 +112,33 @@ class Informers:
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
         self.nodes = self._reflector("nodes", "/api/v1/nodes", Node, mirror.node, mirror.replace_nodes)
-        self.budgets = self._reflector("budgets", BUDGETS, Budget, mirror.budget, mirror.replace_budgets)
-        self.budgets.on_trouble = self._without_budgets
+        self.budgets = self._stored("budgets", BUDGETS, Budget, mirror.budgets)
+        self.budgets.on_trouble = partial(self._without, self.budgets, NO_BUDGETS)
         self.namespaces = self._reflector(
             "namespaces", NAMESPACES, Namespace, mirror.namespace, mirror.replace_namespaces
         )
-        self.namespaces.on_trouble = self._without_namespaces
-        csi = mirror.csi
+        self.namespaces.on_trouble = partial(self._without, self.namespaces, NO_NAMESPACES)
+        csi, devices = mirror.csi, mirror.devices
         self.storage: tuple[Reflector[Any], ...] = (
-            self._reflector("claims", CLAIMS, Claim, mirror.claim, mirror.replace_claims),
-            self._reflector("volumes", VOLUMES, PersistentVolume, mirror.volume, mirror.replace_volumes),
-            self._reflector("classes", CLASSES, StorageClass, mirror.storage_class, mirror.replace_storage_classes),
-            self._reflector("drivers", f"{STORAGE}/csidrivers", CsiDriver, csi.driver, csi.replace_drivers),
-            self._reflector("limits", f"{STORAGE}/csinodes", CsiNode, csi.node, csi.replace_nodes),
-            self._reflector(
-                "capacities", f"{STORAGE}/csistoragecapacities", StorageCapacity, csi.capacity, csi.replace_capacities
-            ),
-            self._reflector(
-                "attachments", f"{STORAGE}/volumeattachments", VolumeAttachment, csi.attachment, csi.replace_attachments
-            ),
+            self._stored("claims", CLAIMS, Claim, mirror.claims),
+            self._stored("volumes", VOLUMES, PersistentVolume, mirror.volumes),
+            self._stored("classes", CLASSES, StorageClass, mirror.storage_classes),
+            self._stored("drivers", f"{STORAGE}/csidrivers", CsiDriver, csi.all_drivers),
+            self._stored("limits", f"{STORAGE}/csinodes", CsiNode, csi.nodes),
+            self._stored("capacities", f"{STORAGE}/csistoragecapacities", StorageCapacity, csi.objects),
+            self._stored("attachments", f"{STORAGE}/volumeattachments", VolumeAttachment, csi.attachments),
         )
-        devices = mirror.devices
         self.devices: tuple[Reflector[Any], ...] = (
-            self._reflector(
-                "classes", f"{DEVICES}/deviceclasses", DeviceClass, mirror.device_class, mirror.replace_classes
-            ),
-            self._reflector(
-                "slices", f"{DEVICES}/resourceslices", ResourceSlice, devices.slice, devices.replace_slices
-            ),
+            self._stored("classes", f"{DEVICES}/deviceclasses", DeviceClass, devices.classes),
+            self._stored("slices", f"{DEVICES}/resourceslices", ResourceSlice, devices.slices),
             self._reflector(
                 "claims", f"{DEVICES}/resourceclaims", ResourceClaim, devices.claim, devices.replace_claims
             ),
         )
         for one in self.devices:
-            one.on_trouble = partial(self._without_devices, one)
+            one.on_trouble = partial(self._without, one, NO_DEVICES)
         for one in self.storage:
-            one.on_trouble = partial(self._without_storage, one)
+            one.on_trouble = partial(self._without, one, NO_STORAGE)
         self.forbidden: list[str] = []  # what we may not read, and what comes of that
         self.others: list[Reflector[Loose]] = []
         self._absent: list[str] = []  # kinds that the cluster has not
@@ -145,6 +147,9 @@ class Informers:
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
+
+    def _stored(self, kind: str, path: str, view: type[T], store: Store[Any, T]) -> Reflector[T]:
+        return self._reflector(kind, path, view, store.change, store.replace)
 
     def _reflector(
         self,
@@ -247,20 +252,7 @@ class Informers:
         path = await self._served(KINDS[kind])
         if not path:
             return False
-        mirror = self.mirror
-
-        def change(what: str, item: Loose) -> None:
-            mirror.object(kind, what, item)
-
-        def replace(items: list[Loose]) -> None:
-            there = {(item.metadata.namespace, item.metadata.name) for item in items}
-            for name, gone in list(mirror.objects.get(kind, {}).items()):
-                if name not in there:
-                    mirror.object(kind, "deleted", gone)
-            for item in items:
-                mirror.object(kind, "modified", item)
-
-        self.others.append(self._reflector(kind, path, Loose, change, replace))
+        self.others.append(self._stored(kind, path, Loose, self.mirror.kind(kind)))
         return True
 
     async def _served(self, candidates: tuple[str, ...]) -> str:
@@ -274,13 +266,8 @@ class Informers:
                 if error.code == 404:
                     del paths[0]
                     continue
-                if error.code == 403 and candidates == KINDS[PROVISIONING]:
-                    why = advice(error, self.client.config.source)
-                    self._complain(f"pods that consume a ProvisioningRequest are not scheduled: {why}")
-                    return ""
-                if error.code == 403 and candidates == TAINT_RULES_PATHS:
-                    why = advice(error, self.client.config.source)
-                    self._complain(f"devices are given out whatever DeviceTaintRules say: {why}")
+                if error.code == 403 and candidates in FORBIDDEN:
+                    self._complain(f"{FORBIDDEN[candidates]}: {advice(error, self.client.config.source)}")
                     return ""
                 if error.code == 403 and paths[0].startswith(DEVICES):
                     break  # it is there, and what comes of that is said by who follows it
@@ -288,48 +275,20 @@ class Informers:
                 await asyncio.sleep(1.0)
         return paths[0] if paths else ""
 
-    def _without_budgets(self, error: ApiError | InputError) -> None:
-        """Budgets may be forbidden to us, or unknown to the cluster: then the Eviction API alone asks them."""
-        if not isinstance(error, ApiError) or error.code not in (403, 404):
+    def _without(self, reflector: Reflector[Any], what: str, error: ApiError | InputError) -> None:
+        """A kind may be forbidden to us, or unknown to the cluster: then go on without it, and say what comes of it."""
+        storage = what == NO_STORAGE
+        if not isinstance(error, ApiError) or error.code not in ((403,) if storage else (403, 404)):
             self.on_trouble(error)
             return
-        why = advice(error, self.client.config.source)
-        self._complain(f"disruption budgets are asked only when somebody is to be evicted: {why}")
-        self.mirror.replace_budgets([])
-        self.budgets.synced.set()
-        self.wake()
-
-    def _without_namespaces(self, error: ApiError | InputError) -> None:
-        """Namespaces may be forbidden to us: then pods that select some by labels are refused, with that reason."""
-        if not isinstance(error, ApiError) or error.code not in (403, 404):
-            self.on_trouble(error)
-            return
-        why = advice(error, self.client.config.source)
-        self._complain(f"pods with a namespaceSelector are not scheduled: {why}")
-        self.mirror.namespaces.labels = None
-        self.namespaces.synced.set()
-        self.wake()
-
-    def _without_storage(self, reflector: Reflector[Any], error: ApiError | InputError) -> None:
-        """Claims may be forbidden to us: then pods that use some are refused, with that reason."""
-        if not isinstance(error, ApiError) or error.code != 403:
-            self.on_trouble(error)
-            return
-        why = advice(error, self.client.config.source)
-        self._complain(f"pods with volume claims are not scheduled: {why}")
-        self.mirror.unreadable.add(reflector.path)
-        reflector.synced.set()
-        self.wake()
-
-    def _without_devices(self, reflector: Reflector[Any], error: ApiError | InputError) -> None:
-        """Claims to devices may be forbidden to us: then pods that have some are refused, with that reason."""
-        if not isinstance(error, ApiError) or error.code not in (403, 404):
-            self.on_trouble(error)
-            return
-        if error.code == 403:
-            why = advice(error, self.client.config.source)
-            self._complain(f"pods with claims to devices are not scheduled: {why}")
-        self.mirror.devices.unreadable.add(reflector.path)
+        if what != NO_DEVICES or error.code == 403:
+            self._complain(f"{what}: {advice(error, self.client.config.source)}")
+        if what == NO_BUDGETS:
+            self.mirror.budgets.replace([])
+        elif what == NO_NAMESPACES:
+            self.mirror.namespaces.labels = None
+        else:
+            (self.mirror if storage else self.mirror.devices).unreadable.add(reflector.path)
         reflector.synced.set()
         self.wake()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -15,7 +16,7 @@ from kant.kube.follow.csi_mirror import CsiMirror
 from kant.kube.follow.device_mirror import DeviceMirror
 from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object, essence_of_pod
 from kant.kube.follow.namespaces import Namespaces
-from kant.kube.objects.device_views import DeviceClass
+from kant.kube.follow.store import Store, own_name, space_name
 from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
 from kant.kube.translate.device_taints import TAINT_RULES
 from kant.kube.translate.resizing import as_counted, is_resized
@@ -50,11 +51,11 @@ class Mirror:
 
     pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
-    objects: dict[str, dict[tuple[str, str], Loose]] = field(default_factory=dict)
-    budgets: dict[tuple[str, str], Budget] = field(default_factory=dict)
-    claims: dict[ClaimName, Claim] = field(default_factory=dict)
-    volumes: dict[str, PersistentVolume] = field(default_factory=dict)
-    storage_classes: dict[str, StorageClass] = field(default_factory=dict)
+    objects: dict[str, Store[tuple[str, str], Loose]] = field(default_factory=dict)
+    budgets: Store[tuple[str, str], Budget] = field(init=False)
+    claims: Store[ClaimName, Claim] = field(init=False)
+    volumes: Store[str, PersistentVolume] = field(init=False)
+    storage_classes: Store[str, StorageClass] = field(init=False)
     unreadable: set[str] = field(default_factory=set)
     users: dict[ClaimName, dict[str, None]] = field(default_factory=dict)
     selected: dict[ClaimName, None] = field(default_factory=dict)
@@ -73,6 +74,13 @@ class Mirror:
     devices: DeviceMirror = field(default_factory=DeviceMirror)
     csi: CsiMirror = field(default_factory=CsiMirror)
     schedulers: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.devices.on_served = self._served_otherwise
+        self.budgets = Store(space_name, lambda key, *_: self.budgets_touched.setdefault(key))
+        self.claims = Store(space_name, self._claim_changed, essence_of_claim)
+        self.volumes = Store(own_name, self._volume_changed)
+        self.storage_classes = Store(own_name, lambda *_: self.claims_touched.update(dict.fromkeys(self.users)))
 
     # --- pods ---------------------------------------------------------------
 
@@ -175,16 +183,6 @@ class Mirror:
             self._count(pod, 1)
             self._note_claims(pod)
 
-    def device_class(self, kind: str, one: DeviceClass) -> None:
-        """A device class was added, modified or deleted."""
-        if self.devices.device_class(kind, one):
-            self._served_otherwise()
-
-    def replace_classes(self, classes: Iterable[DeviceClass]) -> None:
-        """All device classes there are."""
-        if self.devices.replace_classes(classes):
-            self._served_otherwise()
-
     def _served_otherwise(self) -> None:
         """Say anew which pods need a claim for what they ask for."""
         for pod in list(self.pods.values()):
@@ -240,96 +238,39 @@ class Mirror:
         """What is known of the volumes of pods, as it changes."""
         return Storage(self.claims, self.volumes, self.storage_classes, self.nodes, not self.unreadable)
 
-    def claim(self, kind: str, claim: Claim) -> None:
-        """A claim was added, modified or deleted."""
-        name = (claim.metadata.namespace, claim.metadata.name)
-        before = self.claims.pop(name, None)
-        self.selected.pop(name, None)
-        if kind != "deleted":
-            self.claims[name] = claim
-            self._note_selected(claim)
-            if before is not None and essence_of_claim(before) == essence_of_claim(claim):
-                return
-        self.claims_touched[name] = None
+    def _claim_changed(self, key: ClaimName, before: Claim | None, now: Claim | None) -> None:
+        self.selected.pop(key, None)
+        if now is not None and not now.spec.volume_name and SELECTED_NODE in (now.metadata.annotations or {}):
+            self.selected[key] = None
+        self.claims_touched[key] = None
 
-    def replace_claims(self, claims: Iterable[Claim]) -> None:
-        """All claims there are."""
-        self.claims = {(claim.metadata.namespace, claim.metadata.name): claim for claim in claims}
-        self.selected.clear()
-        for claim in self.claims.values():
-            self._note_selected(claim)
-        self.claims_touched.update(dict.fromkeys(self.users))
-
-    def _note_selected(self, claim: Claim) -> None:
-        if not claim.spec.volume_name and SELECTED_NODE in (claim.metadata.annotations or {}):
-            self.selected[claim.metadata.namespace, claim.metadata.name] = None
-
-    def volume(self, kind: str, volume: PersistentVolume) -> None:
-        """A volume was added, modified or deleted."""
-        if kind == "deleted":
-            self.volumes.pop(volume.metadata.name, None)
-        else:
-            self.volumes[volume.metadata.name] = volume
+    def _volume_changed(self, key: str, *volumes: PersistentVolume | None) -> None:
         self.volume_version += 1
-        if volume.spec.claim_ref is not None:
-            self.claims_touched[volume.spec.claim_ref.namespace, volume.spec.claim_ref.name] = None
-
-    def replace_volumes(self, volumes: Iterable[PersistentVolume]) -> None:
-        """All volumes there are."""
-        self.volumes = {volume.metadata.name: volume for volume in volumes}
-        self.volume_version += 1
-        self.claims_touched.update(dict.fromkeys(self.users))
-
-    def storage_class(self, kind: str, found: StorageClass) -> None:
-        """A storage class was added, modified or deleted."""
-        if kind == "deleted":
-            self.storage_classes.pop(found.metadata.name, None)
-        else:
-            self.storage_classes[found.metadata.name] = found
-        self.claims_touched.update(dict.fromkeys(self.users))
-
-    def replace_storage_classes(self, found: Iterable[StorageClass]) -> None:
-        """All storage classes there are."""
-        self.storage_classes = {one.metadata.name: one for one in found}
-        self.claims_touched.update(dict.fromkeys(self.users))
-
-    # --- budgets ---------------------------------------------------------------
-
-    def budget(self, kind: str, budget: Budget) -> None:
-        """A budget of disruptions was added, modified or deleted."""
-        name = (budget.metadata.namespace, budget.metadata.name)
-        if kind == "deleted":
-            self.budgets.pop(name, None)
-        else:
-            self.budgets[name] = budget
-        self.budgets_touched[name] = None
-
-    def replace_budgets(self, budgets: Iterable[Budget]) -> None:
-        """All budgets there are."""
-        fresh = {(budget.metadata.namespace, budget.metadata.name): budget for budget in budgets}
-        self.budgets_touched.update(dict.fromkeys((*self.budgets, *fresh)))
-        self.budgets = fresh
+        for volume in volumes:
+            if volume is not None and volume.spec.claim_ref is not None:
+                self.claims_touched[volume.spec.claim_ref.namespace, volume.spec.claim_ref.name] = None
 
     # --- other objects ---------------------------------------------------------------
 
+    def kind(self, plural: str) -> Store[tuple[str, str], Loose]:
+        """The objects of another kind."""
+
+        def told(key: tuple[str, str], *_: object) -> None:
+            self.objects_touched[(plural, *key)] = None
+            if plural == TAINT_RULES:
+                self.devices.taint_rules(self.objects[plural].values())
+
+        if plural not in self.objects:
+            self.objects[plural] = Store(space_name, told, partial(essence_of_object, plural))
+        return self.objects[plural]
+
     def object(self, plural: str, kind: str, item: Loose) -> None:
         """An object of another kind was added, modified or deleted."""
-        name = (item.metadata.namespace, item.metadata.name)
-        known = self.objects.setdefault(plural, {})
-        before = known.get(name)
-        if kind == "deleted":
-            known.pop(name, None)
-        else:
-            known[name] = item
-            if before is not None and essence_of_object(plural, before) == essence_of_object(plural, item):
-                return
-        self.objects_touched[(plural, *name)] = None
-        if plural == TAINT_RULES:
-            self.devices.taint_rules(known.values())
+        self.kind(plural).change(kind, item)
 
     def named(self, plural: str, namespace: str, name: str) -> Loose | None:
         """One object; None where there is none."""
-        return self.objects.get(plural, {}).get((namespace, name))
+        return self.kind(plural).get((namespace, name))
 
 
 def _keep(index: dict[str, dict[str, None]], node: str, uid: str, there: bool) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kant.kube.act.binder import Binder, BindResult, Outcome
-from kant.kube.act.evictor import Eviction, Evictor
+from kant.kube.act.binder import BindResult, Outcome
+from kant.kube.act.evictor import Eviction
 from kant.kube.act.plan_executor import KubeExecutor
+from kant.kube.act.steps import Steps
 from kant.kube.act.volume_binder import ELSEWHERE
-from kant.kube.follow.mirror import Mirror
 from kant.kube.lead.counts import Counts
 from kant.kube.notify.notifier import Notifier
 from kant.kube.reconcile.workload import Phase
@@ -23,20 +23,18 @@ class Answers:
 
     def __init__(
         self,
-        mirror: Mirror,
         workloads: Workloads,
         executor: KubeExecutor,
-        binder: Binder,
-        evictor: Evictor,
+        steps: Steps,
         notifier: Notifier,
         telemetry: KubeTelemetry,
         counts: Counts,
     ) -> None:
-        self.mirror = mirror
+        self.mirror = workloads.mirror
         self.workloads = workloads
         self.executor = executor
-        self.binder = binder
-        self.evictor = evictor
+        self.binder = steps.binder
+        self.evictor = steps.evictor
         self.notifier = notifier
         self.telemetry = telemetry
         self.counts = counts

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.insight.moment import moment_of
 from kant.kube.follow.mirror import Mirror
-from kant.kube.objects.validation import InvalidObject
 from kant.kube.reconcile.workload import Phase
 from kant.kube.reconcile.workloads import Workloads
 from kant.kube.translate.defragmentations import FINAL, AskedRound, asked_round
@@ -118,14 +117,17 @@ class Defragmentations:
 
     def _follow(self) -> None:
         """Take in which objects there are, and what they say now."""
-        objects, seen = self.mirror.objects.get("defragmentations", {}), set[str]()
+        objects, seen = self.mirror.kind("defragmentations"), set[str]()
         for item in sorted(objects.values(), key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)):
-            uid, asked = item.metadata.uid, asked_round(item)
+            uid = item.metadata.uid
             seen.add(uid)
-            if isinstance(asked, InvalidObject):
+            try:
+                asked = asked_round(item)
+            except InputError as wrong:
                 nobody = AskedRound(uid, item.metadata.name, "", {}, "", 0, True, False, "", 0)
-                self.rounds[uid] = _Round(nobody, "Refused", asked.sentence)
-            elif uid in self.rounds:
+                self.rounds[uid] = _Round(nobody, "Refused", str(wrong))
+                continue
+            if uid in self.rounds:
                 self.rounds[uid].asked = asked
             elif asked.phase not in FINAL:
                 self.rounds[uid] = _Round(asked, moved=asked.moved)

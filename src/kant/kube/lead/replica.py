@@ -135,7 +135,8 @@ class Replica:
             loop.add_signal_handler(number, self.stopped.set)
         async with AsyncExitStack() as stack:
             if self.options.listen:
-                page = routes(self.questions, self.options.page, self.config) if self.options.page is not None else []
+                content = self.options.page
+                page = routes(self.questions, content, self.config, self._ticket) if content is not None else []
                 page += asked.routes(self._ticket, self._answer) if self._ticket else []
                 await stack.enter_async_context(
                     ProbeServer(self.options.listen, self.telemetry, ProbeChecks(self._unready, self._dump), page)
@@ -198,7 +199,7 @@ class Replica:
             "running": len(state.running),
             "waiting": len(state.pending),
             "in_part": [gang.key for gang in driver.workloads.partially_bound.in_part()],
-            "leaving": {node: len(pods) for node, pods in driver.binder.leaving.items()},
+            "leaving": {node: len(pods) for node, pods in driver.steps.binder.leaving.items()},
             "silent_s": driver.informers.stale_for(),
             "complaints": driver.translation.complaints,
         }
@@ -227,7 +228,7 @@ class Replica:
         stop = asyncio.create_task(self.stopped.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         if stop.done() and self.driver is not None:
-            await self.driver.binder.drain()
+            await self.driver.steps.binder.drain()
         stop.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -342,6 +343,7 @@ class Replica:
             options.staleness,
             namespace=options.namespace,
             solver=options.solver,
+            forecaster=options.forecaster,
         )
         recorder = EventRecorder(client, own_identity(), on_trouble=self.trouble)
         driver = KubeDriver(
@@ -351,7 +353,7 @@ class Replica:
         if options.page is not None:
             driver.on_core = self.questions.follow
         if options.leader_election:
-            driver.binder.timeout = driver.evictor.timeout = self._in_flight()
+            driver.effects.timeout = self._in_flight()
         return driver
 
     async def _lead(self, ready: Ready) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kant.live.journals import Journals
 from kant.live.solver import Solver
+from kant.live.start_forecasts import Forecaster, nobody
 from kant.scheduler.profile import Profile
 
 
@@ -14,7 +15,8 @@ class DriverSettings:
     """`journals`: where they go (None: nowhere). `shadow`: decide for the GPU pods of these schedulers, and do nothing.
 
     `recovery`, `staleness`: seconds for which a gang may be bound in part, see `PartiallyBound.overdue`. `namespace` is
-    that of the Lease. `solver` is asked where the profile has `[fallback]` or `[defragment]`. With `once` the cluster
+    that of the Lease. `solver` is asked where the profile has `[fallback]` or `[defragment]`,
+    `forecaster` when pods only ask when they would start. With `once` the cluster
     is read and not followed.
     """
 
@@ -27,4 +29,5 @@ class DriverSettings:
     seed: int = 0
     namespace: str = "kant-system"
     solver: Solver | None = None
+    forecaster: Forecaster = nobody
     once: bool = False

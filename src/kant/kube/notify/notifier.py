@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 
+from kant.kube.act.effects import Effects, Step
 from kant.kube.act.evictor import Eviction
 from kant.kube.act.gates import open_gate, our_gate
-from kant.kube.connect.client import ApiClient, ApiError, FencedError
+from kant.kube.connect.client import ApiError
 from kant.kube.follow.mirror import Mirror
 from kant.kube.notify.recorder import EventRecorder
 from kant.kube.objects.views import Condition, Meta, Pod
@@ -27,6 +29,7 @@ from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OverQuota
 
 log = logging.getLogger("kant.kube")
 SETTLED = 5.0  # seconds after which a pod is to say what it has been told
+GATES = 8  # gates that are opened at a time
 REFUSED = 60.0  # seconds after which the API server is asked again for what it has refused
 FOR_QUOTA = OverQuota | Closed | BackOff | BaseJobWaits | Behind
 
@@ -34,24 +37,17 @@ FOR_QUOTA = OverQuota | Closed | BackOff | BaseJobWaits | Behind
 class Notifier:
     """Speaks through a recorder, in the background."""
 
-    def __init__(self, client: ApiClient, recorder: EventRecorder, mirror: Mirror, holds: Callable[[], bool]) -> None:
-        self.client = client
+    def __init__(self, effects: Effects, recorder: EventRecorder, mirror: Mirror) -> None:
+        self.effects = effects
         self.recorder = recorder
         self.mirror = mirror
-        self.holds = holds
-        self._gated: asyncio.Queue[Pod] = asyncio.Queue()
+        self._gates: Step[str] = effects.step(GATES)  # by the uid of a pod
         self._messages: dict[
             str, tuple[str, str, str]
         ] = {}  # of each pod that waits: text, reason, told at its version
         self._looks: set[str] = set()  # pods that are looked at again by the clock
         self._faults: dict[str, tuple[str, str]] = {}  # of each node that is malformed: its uid, and what was said
         recorder.on_refused = self.refused
-
-    async def run(self) -> None:
-        """Speak for ever."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self.recorder.run())
-            tasks.create_task(self._open_gates())
 
     def waits(self, workload: Workload, pods: Iterable[str], reason: Reason, told: str = "") -> None:
         """A workload was tried, and waits. `told` is what else there is to say of it."""
@@ -69,6 +65,11 @@ class Notifier:
         """A workload cannot be tried as it is; `reason` is that of the condition PodScheduled."""
         self._mark(pods, text, reason)
 
+    def answers(self, uid: str, text: str, reason: str) -> None:
+        """Say this on the condition of a pod, and nowhere else."""
+        self._messages[uid] = text, reason, ""
+        self.again(uid)
+
     def _mark(self, pods: Iterable[str], text: str, reason: str) -> None:
         for uid in pods:
             pod = self.mirror.pods.get(uid)
@@ -80,8 +81,6 @@ class Notifier:
             if reason == "Queued" and _is_gated(pod):
                 continue
             self.recorder.event(pod.metadata, "Warning", "FailedScheduling", text, "Scheduling")
-            if reason == "Unschedulable" and our_gate(pod) >= 0:
-                self._gated.put_nowait(pod)
 
     def again(self, uid: str) -> None:
         """A pod has changed, or what it is to say: tell it, unless it says so or its change is still to be seen."""
@@ -92,6 +91,8 @@ class Notifier:
             del self._messages[uid]  # it waits no more
             return
         text, reason, version = message
+        if reason == "Unschedulable" and our_gate(pod) >= 0:
+            self._gates.begin(uid, partial(self._open_gate, pod))
         if pod.metadata.resource_version == version or (reason == "Queued" and _is_gated(pod)):
             return
         current = _scheduled(pod)
@@ -171,24 +172,13 @@ class Notifier:
             kind, reason = ("Warning", "QueuesGone") if trouble else ("Normal", "QueuesBack")
             self.recorder.event(Meta(name="kant", namespace=namespace), kind, reason, text, "Scheduling", "Lease")
 
-    async def _open_gates(self) -> None:
-        while True:
-            pod = await self._gated.get()
-            try:
-                await open_gate(self.client, pod, self.holds)
-            except FencedError:
-                continue
-            except ApiError as error:
-                soon = error.heals or error.code in (409, 422)  # 422: its gates are not as we saw them
-                loop = asyncio.get_running_loop()
-                loop.call_later(SETTLED if soon else REFUSED, self._open_again, pod.metadata.uid)
-
-    def _open_again(self, uid: str) -> None:
-        """Try to take our gate from a pod that waits for capacity, and has it still."""
-        pod, message = self.mirror.pods.get(uid), self._messages.get(uid)
-        waits = pod is not None and not pod.spec.node_name and message is not None and message[1] == "Unschedulable"
-        if waits and pod is not None and our_gate(pod) >= 0:
-            self._gated.put_nowait(pod)
+    async def _open_gate(self, pod: Pod) -> None:
+        """Take our gate from a pod that waits for capacity. Where that fails it is looked at again."""
+        try:
+            await open_gate(self.effects, pod)
+        except ApiError as error:
+            soon = error.heals or error.code in (409, 422)  # 422: its gates are not as we saw them
+            self._look_later(pod.metadata.uid, SETTLED if soon else REFUSED)
 
 
 def _is_gated(pod: Pod) -> bool:

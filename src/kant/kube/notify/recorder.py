@@ -52,10 +52,10 @@ class Note:
 class EventRecorder:
     """Queues what is to be told of pods and nodes (`Meta` says which); `run` tells it.
 
-    `workers`: requests at a time, half of the client's connections by default; `rate`: requests a second at most,
-    0 for no limit; `busy()`: whether bindings are under way, during which events wait for up to OVERDUE seconds, and
-    then go by a quarter of the workers. A worker is a task that ends when there is nothing to tell.
-    `dropped` and `failed` count what was not told, by the flood and by a refusal; `told` the rest.
+    `workers`: requests at a time, half of the client's connections by default; `busy()`: whether bindings are under
+    way, during which events wait for up to OVERDUE seconds, and then go by a quarter of the workers. A worker is a task
+    that ends when there is nothing to tell. `dropped` and `failed` count what was not told, by the flood and by a
+    refusal; `told` the rest.
     """
 
     def __init__(
@@ -63,9 +63,7 @@ class EventRecorder:
         client: ApiClient,
         instance: str,
         *,
-        controller: str = "kant",
         workers: int | None = None,
-        rate: float = 0.0,
         bound: int = BOUND,
         busy: Callable[[], bool] = lambda: False,
         on_trouble: Callable[[ApiError | InputError], None] = lambda error: None,
@@ -76,7 +74,7 @@ class EventRecorder:
         self.workers = workers or max(1, client.concurrency // 2)
         self.told = self.dropped = self.failed = 0
         self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition of this pod, for good
-        self._rate, self._bound, self._on_trouble, self._clock = rate, bound, on_trouble, clock
+        self._bound, self._on_trouble, self._clock = bound, on_trouble, clock
         self.busy = busy
         self._rng = rng or random.Random()
         self._conditions: OrderedDict[Key, Note] = OrderedDict()
@@ -86,10 +84,10 @@ class EventRecorder:
         self._at_work = 0
         self._timer: asyncio.TimerHandle | None = None
         self._under_way: set[Key] = set()  # two answers of one pod might overtake each other
-        self._not_before = self._slot = float("-inf")
+        self._not_before = float("-inf")
         self._wait = FIRST_WAIT
         self._numbers = count(time.time_ns())  # names of events: they only have to differ
-        source = encoded({"reportingController": controller, "reportingInstance": instance[:128]})
+        source = encoded({"reportingController": "kant", "reportingInstance": instance[:128]})
         self._source = source[1:-1].decode()
 
     def __len__(self) -> int:
@@ -235,12 +233,9 @@ class EventRecorder:
             self._look_later()
 
     async def _turn(self) -> None:
-        """Wait for the end of a back-off, and for our place in the rate."""
+        """Wait for the end of a back-off."""
         while (rest := self._not_before - self._clock()) > 0:
             await asyncio.sleep(rest)
-        if self._rate:
-            self._slot = max(self._slot + 1.0 / self._rate, self._clock())
-            await asyncio.sleep(max(0.0, self._slot - self._clock()))
 
     async def _tell(self, note: Note) -> None:
         condition = note.method == "PATCH"

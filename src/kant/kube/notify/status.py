@@ -9,14 +9,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 
 from kant.cluster.columns import J_QUEUE
-from kant.kube.connect.client import ApiClient, ApiError, FencedError
-from kant.kube.follow.mirror import Mirror
+from kant.kube.act.effects import Effects
+from kant.kube.connect.client import ApiError, FencedError
 from kant.kube.objects.views import Loose
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.translation import Translation, matches
@@ -30,27 +30,28 @@ UNSEEN = 10.0  # seconds after which a status that we have written and not seen 
 Status = dict[str, Any]
 
 
+class Sources(Protocol):
+    """What the statuses of a state are made of."""
+
+    core: Core
+    bookings: Bookings
+
+
 class Statuses:
-    """Writes them. `core` gives the core of the state, None while there is none, and `bookings` what is booked in it;
-    `rounds` has of each round of defragmentation its name, status, and what is wrong or good. `holds` guards
-    every request."""
+    """Writes them. `state` gives what there is, None while there is nothing; `rounds` has of each round of
+    defragmentation its name, status, and what is wrong or good."""
 
     def __init__(
         self,
-        client: ApiClient,
-        mirror: Mirror,
+        effects: Effects,
         translation: Translation,
-        core: Callable[[], Core | None],
-        holds: Callable[[], bool],
-        bookings: Callable[[], Bookings],
+        state: Callable[[], Sources | None],
         rounds: Callable[[], Iterable[tuple[str, Status, str, str]]] = lambda: (),
     ) -> None:
-        self.client = client
-        self.mirror = mirror
+        self.effects = effects
+        self.mirror = translation.mirror
         self.translation = translation
-        self.core = core
-        self.holds = holds
-        self.bookings = bookings
+        self.state = state
         self.rounds = rounds
         self.written = 0
         self._sent: dict[str, tuple[Status, float]] = {}
@@ -63,26 +64,26 @@ class Statuses:
 
     async def write(self) -> None:
         """Write what is not on its object. What the server refuses is tried again the next time."""
-        loop, core = asyncio.get_running_loop(), self.core()
-        if core is None:
+        loop, state = asyncio.get_running_loop(), self.state()
+        if state is None:
             return
-        for path, item, wanted in self.wanted(core):
+        for path, item, wanted in self.wanted(state):
             sent, when = self._sent.get(path, ({}, 0.0))
             body = _with_times(wanted, item)
             if body == _said(item) or (wanted == sent and loop.time() - when < UNSEEN):
                 continue
             self._sent[path] = wanted, loop.time()
             try:
-                await self.client.patch(f"{path}/status", {"status": body}, guard=self.holds)
+                await self.effects.patch(f"{path}/status", {"status": body})
                 self.written += 1
             except FencedError:
                 return
             except (ApiError, InputError):
                 self._sent.pop(path, None)
 
-    def wanted(self, core: Core) -> Iterable[tuple[str, Loose, Status]]:
+    def wanted(self, state: Sources) -> Iterable[tuple[str, Loose, Status]]:
         """The path of each of our objects, the object, and its status without the times of conditions."""
-        translation, objects = self.translation, self.mirror.objects
+        translation, objects, core, bookings = self.translation, self.mirror.objects, state.core, state.bookings
         queues = queue_statuses(core) if objects.get("queues") else {}
         labels = [view.metadata.labels or {} for view in self.mirror.nodes.values()]
         reserved = {one.name: one for one in translation.reserved}
@@ -97,21 +98,16 @@ class Statuses:
                     status |= queues.get(name, {})
                 elif kind == "Reservation":
                     if name in booked:
-                        wrong = wrong or self.bookings().troubles.get(name, "")
-                        status |= booking_status(booked[name], self.bookings().places.get(name, ()), core.now)
+                        wrong = wrong or bookings.troubles.get(name, "")
+                        status |= booking_status(booked[name], bookings.places.get(name, ()), core.now)
                     else:
                         status |= reservation_status(reserved.get(name), labels, core.now)
                         good = good if status.get("nodes") else "no node has these labels"
                 yield f"{API}/{plural}/{name}", item, status | {"conditions": [_ready(item, wrong, good)]}
-        items = {name: item for (_, name), item in objects.get("defragmentations", {}).items()}
         for name, status, wrong, good in self.rounds():
-            if name in items:
-                own: Status = {"observedGeneration": items[name].metadata.generation, **status}
-                yield (
-                    f"{API}/defragmentations/{name}",
-                    items[name],
-                    own | {"conditions": [_ready(items[name], wrong, good)]},
-                )
+            if (own := self.mirror.named("defragmentations", "", name)) is not None:
+                status = {"observedGeneration": own.metadata.generation, **status}
+                yield f"{API}/defragmentations/{name}", own, status | {"conditions": [_ready(own, wrong, good)]}
 
 
 def _ready(item: Loose, wrong: str, good: str) -> Status:

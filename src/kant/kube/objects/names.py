@@ -8,6 +8,15 @@ OWN = "scheduling.kant.dev"
 GATE = f"{OWN}/quota"
 """The scheduling gate of a pod that waits for its quota."""
 
+TEST_GATE = f"{OWN}/test-only"
+"""The scheduling gate of a pod that only asks when it would start."""
+
+TEST_PODS = f"{OWN}/test-pods"
+"""The annotation of such a pod that asks for a gang of so many like it."""
+
+TOLD = "TestOnly"
+"""The reason of the condition PodScheduled that has the answer."""
+
 MOVABLE = f"{OWN}/movable"
 """The annotation of a pod that may be evicted so that others fit better; whoever owns it makes it anew."""
 

@@ -1,10 +1,8 @@
-"""An InvalidObject is what is wrong with one object of the API, in one sentence; it harms no other object."""
+"""What texts and numbers of objects may be; what is wrong is an InputError about one object, and harms no other."""
 
 from __future__ import annotations
 
 from typing import NoReturn
-
-from msgspec import Struct
 
 from kant.model.errors import InputError
 
@@ -14,18 +12,6 @@ MAX_TEXT = 256 << 10
 
 MAX_NAME = 253
 """Characters of a name in the API; labels have at most 63, but an annotation may have anything."""
-
-
-class InvalidObject(Struct, frozen=True):
-    """`about` names the object (kind namespace/name); `sentence` says which field, and what was expected."""
-
-    about: str
-    sentence: str
-
-
-def invalid(about: str, error: InputError) -> InvalidObject:
-    """What `error` says, about this object."""
-    return InvalidObject(about, str(error))
 
 
 def unsupported(where: str, what: str) -> NoReturn:

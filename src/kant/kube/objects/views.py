@@ -96,7 +96,6 @@ class PodTerm(View, frozen=True):
     namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector | None = None
     match_label_keys: tuple[str, ...] = ()
-    mismatch_label_keys: tuple[str, ...] = ()
 
 
 class WeightedPodTerm(View, frozen=True):
@@ -210,7 +209,6 @@ class PodSpec(View, frozen=True):
     scheduler_name: str = ""
     priority: int = 0
     preemption_policy: str = ""
-    priority_class_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     overhead: dict[str, str | int | float] | None = None

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kant.kube.objects.refusals import MalformedError
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.tasks import Tasks
 from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.group_specs import GroupSpec
-from kant.kube.translate.groups import GroupRef, composite_of
+from kant.kube.translate.groups import GroupRef, composite_of, group_of
 
 DEEPEST = 8  # levels of groups; more of them lead back to themselves
 Chain = list[tuple[str, GroupSpec]]
@@ -22,7 +22,7 @@ Chain = list[tuple[str, GroupSpec]]
 
 def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain | GroupRef:
     """The groups of groups that a group starts with, by name, from the innermost to the outermost; or one that has to
-    be read first. Raises MalformedError."""
+    be read first. Raises InputError."""
     found: Chain = []
     while spec.parent and len(found) < DEEPEST:
         outer = composite_of(ref.namespace, spec.parent)
@@ -39,11 +39,11 @@ def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain 
 
 
 def needed(translation: Translation, namespace: str, pods: Sequence[Pod]) -> tuple[int, Tasks]:
-    """How many pods of a group of groups start together, and how many of each PodGroup. Raises MalformedError."""
+    """How many pods of a group of groups start together, and how many of each PodGroup. Raises InputError."""
     within: dict[str, dict[str, None]] = {}  # by the name of a group of groups, what is in it
     least_of: dict[str, int] = {}
     top = ""
-    for ref in dict.fromkeys(group for pod in pods if (group := translation.group_of(pod)) is not None):
+    for ref in dict.fromkeys(group for pod in pods if (group := group_of(pod)) is not None):
         spec = translation.group_spec(ref)
         chain = chain_of(translation, ref, spec) if spec is not None else []
         if spec is None or not isinstance(chain, list) or not chain:

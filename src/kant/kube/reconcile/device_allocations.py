@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
+from kant.kube.objects.refusals import NotYetError
 from kant.kube.objects.views import Pod, Toleration
 from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.promises import NOBODY, Placed
@@ -22,7 +23,7 @@ from kant.kube.translate.device_selectors import SelectorError
 from kant.kube.translate.devices import Counter, DeviceId, PoolId
 from kant.kube.translate.node_facts import admits
 from kant.kube.translate.selectors import Selection
-from kant.kube.translate.volumes import ClaimName, ClaimWaitsError
+from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
 
 ANY_TAINT = (Toleration(operator="Exists"),)
@@ -67,12 +68,12 @@ class DeviceAllocations:
         self.requests.begin()
 
     def check(self, pod: Pod) -> None:
-        """Raise ClaimWaitsError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
         self.requests.check(pod)
         for claim in self.requests.claims(pod):
             plan = self.plans.get(key_of(claim))
             if plan is not None and pod.metadata.uid not in plan.pods and self._is_standing(plan):
-                raise ClaimWaitsError(f"its claim {claim.metadata.name} is being allocated for another pod")
+                raise NotYetError(f"its claim {claim.metadata.name} is being allocated for another pod")
 
     def expect(self, workload: Workload) -> None:
         """The pods of a workload that have places are to be bound."""
@@ -149,7 +150,7 @@ class DeviceAllocations:
             made = self.devices.extended[key].claim(needed) if needed else None
             try:
                 tasks.append(self._task(self.requests.asked(made or claim), dict.fromkeys(node for node, _ in there)))
-            except (InputError, ClaimWaitsError) as error:
+            except InputError as error:
                 return str(error), []
             todo.append(ClaimPlan(key, identity(claim), (), pods, made, needed or ()))
         if not tasks:

@@ -11,6 +11,7 @@ from hashlib import blake2s
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
+from kant.kube.objects.refusals import NotYetError
 from kant.kube.objects.views import Node, Pod
 from kant.kube.translate.device_claims import (
     MOST_CONSUMERS,
@@ -32,7 +33,7 @@ from kant.kube.translate.devices import Candidate, DeviceId, Reach
 from kant.kube.translate.resources import GPU_RESOURCES, used_of
 from kant.kube.translate.selectors import Term
 from kant.kube.translate.sharing import SHARED
-from kant.kube.translate.volumes import ClaimName, ClaimWaitsError
+from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
 
 
@@ -72,14 +73,14 @@ class DeviceRequests:
         self.has_other_homes = self.selectors.turned_away = False
         self.selectors.keep(self.devices.inventory.stamps)
 
-    def is_current(self) -> bool:
-        """Whether slices and classes are those of which something is remembered."""
-        return self._version == self.devices.version
+    def _renew(self) -> None:
+        """Forget what is remembered of other slices and classes than there are."""
+        if self._version != self.devices.version:
+            self._forget()
 
     def asked(self, claim: ResourceClaim) -> Asked:
-        """What a claim asks for. Raises ClaimWaitsError, InputError."""
-        if not self.is_current():
-            self._forget()
+        """What a claim asks for. Raises NotYetError, InputError."""
+        self._renew()
         key = claim.metadata.uid
         if not is_made(claim):  # which requests it has depends on the node
             key = " ".join((identity(claim), *(one.name for one in claim.spec.devices.requests)))
@@ -91,7 +92,7 @@ class DeviceRequests:
     # --- what a pod asks for --------------------------------------------------------------------------------------
 
     def check(self, pod: Pod) -> None:
-        """Raise ClaimWaitsError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
+        """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot give it."""
         if not pod.spec.resource_claims:
             return
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec.resourceClaims"
@@ -102,19 +103,19 @@ class DeviceRequests:
         for name in claim_names(pod):
             claim = self.devices.claims.get((pod.metadata.namespace, name))
             if claim is None:
-                raise ClaimWaitsError(f"its claim {name} is not there")
+                raise NotYetError(f"its claim {name} is not there")
             if claim.metadata.deletion_timestamp is not None:
-                raise ClaimWaitsError(f"its claim {name} is being deleted")
+                raise NotYetError(f"its claim {name} is being deleted")
             self._check_use(pod, claim)
 
     def _check_use(self, pod: Pod, claim: ResourceClaim) -> None:
         name, uid = claim.metadata.name, pod.metadata.uid
         owner = next((one.uid for one in claim.metadata.owner_references if one.controller), uid)
         if owner != uid and name not in {one.resource_claim_name for one in pod.spec.resource_claims}:
-            raise ClaimWaitsError(f"its claim {name} belongs to another pod")
+            raise NotYetError(f"its claim {name} belongs to another pod")
         consumers = {one.uid for one in claim.status.reserved_for}
         if len(consumers | {uid}) > MOST_CONSUMERS:
-            raise ClaimWaitsError(f"its claim {name} is used by {len(consumers)} pods, as many as may")
+            raise NotYetError(f"its claim {name} is used by {len(consumers)} pods, as many as may")
         if not self.is_settled(claim):
             asked = self.asked(claim)
             for want in (want for alternatives in asked.requests for want in alternatives):
@@ -126,14 +127,14 @@ class DeviceRequests:
             self._matching(want, namespace)
         except SelectorError as error:
             if error.later:
-                raise ClaimWaitsError(str(error)) from None
+                raise NotYetError(str(error)) from None
             raise InputError(f"request {want.name}", f"selectors that can be evaluated ({error})") from None
 
     def are_made(self, pod: Pod) -> bool:
         """Whether all of its claims are there, so that it is known what it asks for."""
         try:
             return all((pod.metadata.namespace, name) in self.devices.claims for name in claim_names(pod))
-        except ClaimWaitsError:
+        except NotYetError:
             return False
 
     def claims(self, pod: Pod) -> list[ResourceClaim]:
@@ -185,13 +186,22 @@ class DeviceRequests:
 
     def _candidates(self, claim: ResourceClaim) -> list[Candidate]:
         """The devices that some request of a claim is about; none where nobody can tell."""
+        ids = dict.fromkeys(
+            one for wants in self._requests(claim) for want, own in wants if not want.admin for one in own
+        )
+        return [self.devices.inventory.by_id[one] for one in ids]
+
+    def _requests(self, claim: ResourceClaim) -> list[list[tuple[Want, frozenset[DeviceId]]]]:
+        """The alternatives of each request with the devices that they are about; no request where nobody can tell."""
         try:
             asked = self.asked(claim)
-            wants = [want for alternatives in asked.requests for want in alternatives if not want.admin]
-            ids = dict.fromkeys(one for want in wants for one in self._matching(want, asked.namespace))
-        except (InputError, ClaimWaitsError, SelectorError):
+            return [[(want, self._given_by(want, asked.namespace)) for want in wants] for wants in asked.requests]
+        except (InputError, SelectorError):
             return []
-        return [self.devices.inventory.by_id[one] for one in ids]
+
+    def _given_by(self, want: Want, namespace: str) -> frozenset[DeviceId]:
+        """Devices that a request may take: none by the access of an administrator. Raises SelectorError."""
+        return frozenset() if want.admin else self._matching(want, namespace)
 
     def withheld(self, pod: Pod) -> str:
         """Why devices that its claims are about are given to nobody, as the end of a sentence; "" where all may be."""
@@ -211,17 +221,12 @@ class DeviceRequests:
     def _most_of(self, claim: ResourceClaim) -> list[int]:
         """The same for each request of a claim that is about devices of single nodes."""
         found: list[int] = []
-        try:
-            asked = self.asked(claim)
-            for alternatives in asked.requests:
-                wants = [want for want in alternatives if not want.admin]
-                ids = {one for want in wants for one in self._matching(want, asked.namespace)}
-                homes = [self.devices.inventory.by_id[one].reach.node for one in ids - self.devices.holders.keys()]
-                least = min((want.number for want in alternatives), default=0)
-                if len(wants) == len(alternatives) and least and homes and all(homes):
-                    found.append(max(Counter(homes).values()) // least)
-        except (InputError, ClaimWaitsError, SelectorError):
-            return []
+        for wants in self._requests(claim):
+            ids = {one for _, own in wants for one in own}
+            homes = [self.devices.inventory.by_id[one].reach.node for one in ids - self.devices.holders.keys()]
+            least = min((want.number for want, _ in wants), default=0)
+            if not any(want.admin for want, _ in wants) and least and homes and all(homes):
+                found.append(max(Counter(homes).values()) // least)
         return found
 
     def are_one(self, pods: Sequence[Pod]) -> bool:
@@ -237,15 +242,8 @@ class DeviceRequests:
 
     def _is_of_one_node(self, claim: ResourceClaim) -> bool:
         """Whether the devices of some request belong to one node each."""
-        try:
-            asked = self.asked(claim)
-            found = [
-                [one for want in alternatives if not want.admin for one in self._matching(want, asked.namespace)]
-                for alternatives in asked.requests
-            ]
-        except (InputError, ClaimWaitsError, SelectorError):
-            return False
         by_id = self.devices.inventory.by_id
+        found = ([one for _, own in wants for one in own] for wants in self._requests(claim))
         return any(ids and all(by_id[one].reach.node for one in ids) for ids in found)
 
     # --- GPUs -----------------------------------------------------------------------------------------------------
@@ -275,15 +273,14 @@ class DeviceRequests:
         try:
             asked = self.asked(claim)
             counts = [{self._gpus_of_want(want, asked.namespace) for want in wants} for wants in asked.requests]
-        except (InputError, ClaimWaitsError, SelectorError):
+        except (InputError, SelectorError):
             return 0  # it is told when its pods come
         if any(len(one) > 1 or None in one for one in counts):
             return None
         return sum(number for one in counts for number in one if number)
 
     def _gpus_of_want(self, want: Want, namespace: str) -> int | None:
-        if not self.is_current():
-            self._forget()
+        self._renew()
         if want not in self._gpus:
             self._gpus[want] = self._gpus_among(want, namespace)
         return self._gpus[want]
@@ -304,8 +301,7 @@ class DeviceRequests:
 
     def _matching(self, want: Want, namespace: str) -> frozenset[DeviceId]:
         """The devices that a request is about, whoever has them. Raises SelectorError."""
-        if not self.is_current():
-            self._forget()
+        self._renew()
         key = want.selectors, want.own
         found = self._found.get(key)
         if found is None:
@@ -349,7 +345,7 @@ class DeviceRequests:
                 continue
             try:
                 asked.append(repr(anonymous(self.asked(claim))))
-            except (InputError, ClaimWaitsError):
+            except InputError:
                 continue
         return blake2s("\n".join(asked).encode(), digest_size=6).hexdigest() if asked else ""
 

@@ -18,12 +18,12 @@ from kant.cluster.elastic import pod_by_pod
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import identity, kinds_of, may_be_elastic, sized
 from kant.kube.reconcile.messages import QUEUED, UNSCHEDULABLE
-from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member, Slot
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload, waits
 from kant.live.sentences import size_sentence
+from kant.model.errors import InputError
 from kant.model.event import JobGrown, JobScaled, JobShrunk
 from kant.model.job import Job, Role
 from kant.model.placement import GROUP, MASK, NODE, Allocation
@@ -131,7 +131,7 @@ class ElasticGangs:
     def _joiner(self, workload: Workload, job: Job, pod: Pod) -> Member | None:
         try:
             own = self.translation.joining_job(self.core, workload.group, pod)
-        except MalformedError:
+        except InputError:
             return None  # it says so, on its own
         if own.queue != job.queue or own.reservation != job.reservation:
             return None
@@ -149,7 +149,7 @@ class ElasticGangs:
             return
         pods += [(slot.group, self.mirror.pods[slot.pod]) for slot in workload.slots if slot.pod in self.mirror.pods]
         for group, pod in pods:
-            with suppress(MalformedError):
+            with suppress(InputError):
                 role = self.translation.role(self.core, workload.group, pod)
                 workload.kinds[group] = workload.kinds[group]._replace(role=role)
         self._scale(workload, self.job(workload), always=True)
@@ -235,8 +235,8 @@ class ElasticGangs:
             JobScaled(self.core.now, workload.job, job.groups, alike.models, roles=unlike, node_set=alike.node_set)
         )
 
-    def _give_back(self, workload: Workload, given: list[Slot], by: str = "") -> None:
-        self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given), by=by))
+    def _give_back(self, workload: Workload, given: list[Slot]) -> None:
+        self.core.happen(JobShrunk(self.core.now, workload.job, self._pieces(workload, given)))
         workload.slots = [slot for slot in workload.slots if slot not in given]
         self.transitions.existing_pods.freed(slot.node for slot in given)
         self.transitions.crowded.update(dict.fromkeys(slot.node for slot in given))

@@ -20,13 +20,13 @@ from kant.model.status import NodeStatus
 from kant.model.units import GPU
 
 
-def cluster_of(mirror: Mirror, translation: Translation, now: int, name: str = "kubernetes") -> ClusterSpec | None:
+def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpec | None:
     """The nodes there are, in the order of their names; None where there are none."""
     seen = (translation.node(mirror.nodes[key], now) for key in sorted(mirror.nodes))
     nodes = translation.leave_out_rare(tuple(one[0] for one in seen if one is not None))
     for node in nodes:
         translation.follow_facts(node.name)
-    return ClusterSpec(name, nodes) if nodes else None
+    return ClusterSpec("kubernetes", nodes) if nodes else None
 
 
 class Fleet:

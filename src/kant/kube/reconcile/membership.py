@@ -6,10 +6,10 @@ from contextlib import suppress
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Workload
-from kant.kube.translate.groups import GroupRef
+from kant.kube.translate.groups import GroupRef, group_of
+from kant.model.errors import InputError
 
 
 class Membership:
@@ -36,8 +36,8 @@ class Membership:
                 return None
             group, wrong = None, ""
             try:
-                group = self.translation.group_of(pod) if ours else None
-            except MalformedError as error:
+                group = group_of(pod) if ours else None
+            except InputError as error:
                 wrong = str(error)
             key = "/".join(group.key) if group is not None else uid
             self._join(uid, key)
@@ -85,8 +85,8 @@ class Membership:
         """Pods of a gang are gone: whichever are left say what counts."""
         found: list[GroupRef] = []
         for pod in self.pods(key):
-            with suppress(MalformedError):  # its annotations have been changed since it came
-                found += [one for one in (self.translation.group_of(pod),) if one is not None]
+            with suppress(InputError):  # its annotations have been changed since it came
+                found += [one for one in (group_of(pod),) if one is not None]
         largest, workload = max(found, key=lambda one: one.least, default=None), self.by_key[key]
         if largest is not None:
             self.unlike[key] = self.unlike[key] or largest != workload.group

@@ -15,11 +15,11 @@ import numpy as np
 from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_QUEUE
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload, waits
 from kant.model.decision import Plan
+from kant.model.errors import InputError
 from kant.model.event import JobCancelled, JobSubmitted
 from kant.model.job import Job
 
@@ -82,7 +82,7 @@ class NodePreemption:
         core = self.core
         try:
             job = self.translation.job_but_for_filters(core, workload.group, pod)
-        except MalformedError:
+        except InputError:
             return None
         ways = _Ways(self, self._stoppable(job))
 

@@ -5,32 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.refusals import MalformedError, NotYetError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.node_filters import NodeFilters
-from kant.kube.reconcile.refusals import MalformedError, NotYetError
 from kant.kube.translate.crds import BookedGpus
 from kant.kube.translate.provisioning import PROVISIONING, consumed_by, why_not_provided
-from kant.kube.translate.volumes import ClaimWaitsError, check_claims
+from kant.kube.translate.volumes import check_claims
 from kant.live.core import Core
-from kant.model.errors import InputError
 from kant.model.job import Job
 
 
 def check_claims_of(pods: Iterable[Pod], devices: DeviceAllocations, filters: NodeFilters) -> None:
-    """Raise NotYetError or MalformedError where volumes or devices of these pods cannot be used."""
-    try:
-        for pod in pods:
-            devices.check(pod)
-            if pod.spec.volumes:
-                check_claims(pod, filters.mirror.storage)
-                taken = filters.claim_taken(pod)
-                if taken:
-                    raise ClaimWaitsError(taken)
-    except ClaimWaitsError as waits:
-        raise NotYetError(str(waits)) from None
-    except InputError as error:
-        raise MalformedError(str(error)) from None
+    """Raise NotYetError or InputError where volumes or devices of these pods cannot be used."""
+    for pod in pods:
+        devices.check(pod)
+        if pod.spec.volumes:
+            check_claims(pod, filters.mirror.storage)
+            if taken := filters.claim_taken(pod):
+                raise NotYetError(taken)
 
 
 def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:

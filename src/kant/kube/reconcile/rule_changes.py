@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.membership import Membership
-from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.pod_rules import amounts_of
+from kant.model.errors import InputError
 from kant.model.event import JobRuled, PodsCounted
 from kant.model.preference import Preferences
 from kant.model.rules import PodRules
@@ -91,7 +91,7 @@ class RuleChanges:
     def _rules(self, workload: Workload, pod: Pod, apart: str) -> PodRules:
         try:
             return self.translation.rules(pod, apart)
-        except MalformedError:
+        except InputError:
             return self.translation.rules_there(pod, foreign=True)
 
     def count_beside(self, nodes: Iterable[str]) -> None:

@@ -10,12 +10,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from kant.kube.follow.mirror import Mirror
+from kant.kube.objects.refusals import MalformedError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.elastic_jobs import identity, kinds_of, may_be_elastic, with_floors
 from kant.kube.reconcile.existing_pods import ExistingPods
 from kant.kube.reconcile.messages import UNSCHEDULABLE, Messages
 from kant.kube.reconcile.node_filters import NodeFilters
-from kant.kube.reconcile.refusals import MalformedError
 from kant.kube.reconcile.slots import Member, Slot, slots_of, table_of
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.translation import Translation
@@ -43,7 +43,7 @@ class Transitions:
         mirror: Mirror,
         translation: Translation,
         existing_pods: ExistingPods,
-        in_flight: set[str],
+        in_flight: Collection[str],
     ) -> None:
         self.core = core
         self.mirror = mirror
@@ -73,7 +73,7 @@ class Transitions:
 
     def submit(self, workload: Workload, bound: list[Pod], waiting: list[Pod], more: list[Pod] | None = None) -> None:
         """It comes to the queue; bound pods keep their places. With `more` as an elastic gang, whose floor are those
-        that are `waiting`. Raises MalformedError."""
+        that are `waiting`. Raises InputError."""
         core = self.core
         more = more or []
         found = self.translation.job(core, workload.group, [*bound, *waiting, *more])

@@ -1,7 +1,7 @@
 """Translation: the objects of the mirror in the words of the model, with what has to be remembered for it.
 
 The rules themselves are in the modules that it calls, each a pure function of the objects. What is malformed is a
-sentence about one object (`MalformedError`), and harms no other.
+sentence about one object (`InputError`), and harms no other.
 
 Long: it keeps what the rules share, and asks each of them in one place.
 """
@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import GATE
+from kant.kube.objects.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.validation import InvalidObject
 from kant.kube.objects.views import Loose, Pod, Requirement
 from kant.kube.objects.views import Node as View
 from kant.kube.reconcile.device_allocations import DeviceAllocations
@@ -25,11 +25,10 @@ from kant.kube.reconcile.elastic_jobs import role_of
 from kant.kube.reconcile.node_filters import NodeFilters
 from kant.kube.reconcile.queue_presence import NONE_LEFT, QueuePresence
 from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, check_reservation
-from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.reconcile.topologies import Topologies
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
-from kant.kube.translate.groups import COMPOSITE, GroupRef, group_of
+from kant.kube.translate.groups import COMPOSITE, GroupRef
 from kant.kube.translate.levels import Levels, levels_seen
 from kant.kube.translate.node_facts import why_nowhere
 from kant.kube.translate.node_sets import NodeSets, SetChange, names_in
@@ -131,10 +130,12 @@ class Translation:
         self._left_out = set()
         self.reserved, self.booked = [], []
         for item in mirror.objects.get("reservations", {}).values():
-            reserved = reservation_of(item, zero)
-            if isinstance(reserved, InvalidObject):
-                self.complaints[reserved.about] = reserved.sentence
-            elif isinstance(reserved, BookedGpus):
+            try:
+                reserved = reservation_of(item, zero)
+            except InputError as wrong_one:
+                self.complaints[f"Reservation {item.metadata.name}"] = str(wrong_one)
+                continue
+            if isinstance(reserved, BookedGpus):
                 self.booked.append(reserved)
             else:
                 self.reserved.append(reserved)
@@ -161,7 +162,7 @@ class Translation:
 
     def queues(self, core: Core, at: int | None = None) -> None:
         """The queues as the objects say, if that is not what the state has."""
-        objects = self.mirror.objects.get("queues", {})
+        objects = self.mirror.kind("queues")
         self.presence.see(bool(objects))
         self.queue_config, wrong = queue_config_of(objects.values())
         if self.presence.gone:
@@ -172,10 +173,10 @@ class Translation:
         if self.queue_config != core.state.quota_usage.queue_config:
             core.happen(QueuesChanged(core.now if at is None else at, self.queue_config))
 
-    def _complain(self, kind: str, wrong: dict[str, InvalidObject]) -> None:
+    def _complain(self, kind: str, wrong: dict[str, str]) -> None:
         for name in [name for name in self.complaints if name.startswith(f"{kind} ")]:
             del self.complaints[name]
-        self.complaints.update({f"{kind} {name}": complaint.sentence for name, complaint in wrong.items()})
+        self.complaints.update({f"{kind} {name}": sentence for name, sentence in wrong.items()})
 
     # --- nodes ---------------------------------------------------------------
 
@@ -186,9 +187,10 @@ class Translation:
         """
         if view.metadata.name in self._left_out:
             return None
-        seen = node_of(view, self.levels, devices=self.devices.requests.gpus_at(view))
-        if isinstance(seen, InvalidObject):
-            self.complaints[seen.about] = seen.sentence
+        try:
+            seen = node_of(view, self.levels, self.devices.requests.gpus_at(view))
+        except InputError as wrong:
+            self.complaints[about(view)] = str(wrong)
             return None
         self.stale = self.stale or self.shares.is_new(view)
         self.mended(about(view), self._split.get(about(view), ""))
@@ -218,8 +220,7 @@ class Translation:
         self._left_out.discard(name)
 
     def _look_for_contradictions(self) -> None:
-        found = contradictions(self.mirror.nodes.values(), self.levels)
-        self._split = {one.about: one.sentence for one in found}
+        self._split = contradictions(self.mirror.nodes.values(), self.levels)
         self.complaints |= self._split
 
     def leave_out_rare(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -291,17 +292,10 @@ class Translation:
         """In the order of their names, worker-2 before worker-10: their ranks."""
         return sorted(pods, key=natural)
 
-    def group_of(self, pod: Pod) -> GroupRef | None:
-        """The group of a pod; None for one that stands alone. Raises MalformedError."""
-        try:
-            return group_of(pod)
-        except InputError as error:
-            raise MalformedError(str(error)) from None
-
     def group_spec(self, ref: GroupRef) -> GroupSpec | None:
         """What is known of a group: by its object where it has one; None while that has not been read.
 
-        Raises MalformedError for an object that makes no sense, and for one that is not there and has to be.
+        Raises InputError for an object that makes no sense, and for one that is not there and has to be.
         """
         if not ref.paths:
             return GroupSpec(ref.least or 1, tasks=ref.tasks)
@@ -313,27 +307,19 @@ class Translation:
             if ref.least:
                 return GroupSpec(ref.least)
             raise NotYetError(f"its group {ref.name} ({ref.source}) is not there")
-        try:
-            spec = group_spec(ref.source, found, ref.part)
-        except InputError as error:
-            raise MalformedError(str(error)) from None
+        spec = group_spec(ref.source, found, ref.part)
         if ref.source == COMPOSITE and ref.tasks:
             spec = spec._replace(tasks=ref.tasks)
         return spec._replace(least=ref.least) if ref.least and not spec.alone else spec
 
-    def demand(self, pod: Pod) -> Demand:
-        """What a pod asks for. Raises MalformedError."""
-        try:
-            return self._demand(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec")
-        except InputError as error:
-            raise MalformedError(str(error)) from None
+    def demand(self, pod: Pod, where: str = "") -> Demand:
+        """What a pod asks for. Raises InputError."""
+        where = where or f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
+        return with_gpus(self.shares.demand(pod, where), self.devices.requests.gpus(pod))
 
     def used(self, pod: Pod) -> Demand:
         """What a pod takes of the node that it is bound to, whatever else it says."""
         return with_gpus(self.shares.used(pod), self.devices.requests.gpus(pod))
-
-    def _demand(self, pod: Pod, where: str) -> Demand:
-        return with_gpus(self.shares.demand(pod, where), self.devices.requests.gpus(pod))
 
     def holdings(self, pod: Pod) -> list[Holding]:
         """What a pod holds of the node that it is bound to, and which GPUs of it."""
@@ -341,18 +327,15 @@ class Translation:
         return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
 
     def rules(self, pod: Pod, apart: str = "") -> PodRules:
-        """What a pod counts as and demands of the pods around it. Raises MalformedError.
+        """What a pod counts as and demands of the pods around it. Raises InputError.
 
         `apart` is a class of which a node takes one pod, besides.
         """
-        try:
-            return apart_from(self.rule_book.rules(pod), apart)
-        except InputError as error:
-            raise MalformedError(str(error)) from None
+        return apart_from(self.rule_book.rules(pod), apart)
 
     def rules_there(self, pod: Pod, foreign: bool) -> PodRules:
         """The same of a pod that stands where it is, whatever is wrong with it."""
-        with suppress(MalformedError):
+        with suppress(InputError):
             if not foreign:
                 return self.rules(pod)
         return self.rule_book.counted(pod)
@@ -364,7 +347,7 @@ class Translation:
         return self.filters.lane(pods[0]) if len(pods) == 1 else ""
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> GangJob:
-        """The job of pods that wait. Raises MalformedError.
+        """The job of pods that wait. Raises InputError.
 
         `filters`: what they demand of nodes beside what they say, if it is not all that is short now.
         """
@@ -374,15 +357,12 @@ class Translation:
         found = self._job(ref, pods, filters or self._requirements, lambda pod: self.rules(pod, apart))
         job = found.job
         self._check_namespace(job, pods)
-        try:
-            for pod in pods:
-                counted = (*((SHARED,) if job.gpu_milli else ()), *self.demand(pod).mig.split(","))
-                check_parts(pod.spec, job.queue, self.queue_config, counted)
-            claimed = next((name for pod in pods if (name := self.devices.requests.uncounted(pod))), "")
-            if claimed:
-                check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queue_config)
-        except InputError as error:
-            raise MalformedError(str(error)) from None
+        for pod in pods:
+            counted = (*((SHARED,) if job.gpu_milli else ()), *self.demand(pod).mig.split(","))
+            check_parts(pod.spec, job.queue, self.queue_config, counted)
+        claimed = next((name for pod in pods if (name := self.devices.requests.uncounted(pod))), "")
+        if claimed:
+            check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queue_config)
         if self.devices.requests.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
@@ -412,7 +392,7 @@ class Translation:
         return job
 
     def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> Role:
-        """What a pod accepts, though no node may be so. Raises MalformedError."""
+        """What a pod accepts, though no node may be so. Raises InputError."""
         role = role_of(self._job(ref, [pod], self._requirements, no_rules).job)
         self.tell_sets(core)
         return role
@@ -422,20 +402,6 @@ class Translation:
         self.tell_sets(core)
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(self._why_nowhere(pods), frozenset(names_in(job)))
-
-    def selects(self, pod: Pod) -> Selection | None:
-        """What a pod accepts of its node; None where something is wrong with it."""
-        try:
-            return self._selection(pod)
-        except InputError:
-            return None
-
-    def says(self, pod: Pod) -> Selection | None:
-        """What a pod says itself of its node, whatever is short now; None where something is wrong with it."""
-        try:
-            return selection(pod, self._storage)
-        except InputError:
-            return None
 
     def admits(self, pod: Pod, node: str) -> bool:
         """Whether a node has the GPU model, labels and taints that a pod accepts, as it is now."""
@@ -450,7 +416,7 @@ class Translation:
         return selection.admits(*self.node_sets.said(view))
 
     def _check_namespace(self, job: Job, pods: list[Pod]) -> None:
-        """Raise MalformedError where the queue is not for pods of their namespace."""
+        """Raise InputError where the queue is not for pods of their namespace."""
         if self.queue_namespaces.allowed:
             why = self.queue_namespaces.refuses(job.queue, pods[0].metadata.namespace)
             if why:
@@ -500,13 +466,11 @@ class Translation:
             self.epoch,
             storage=self._storage,
             filters=filters,
-            demand=self._demand,
+            demand=self.demand,
             preferences=self._preferences if filters is not no_filters else no_preferences,
             rules=rules,
         )
         found = job_of(name, pods, setting, spec)
-        if isinstance(found, InvalidObject):
-            raise MalformedError(found.sentence)
         if spec is not None and spec.created:
             return found._replace(job=replace(found.job, submit=microseconds(spec.created, name) - self.epoch))
         return found
@@ -518,7 +482,7 @@ class Translation:
                 job = self._job(ref, [_anywhere(pod) for pod in pods], no_filters, no_rules).job
                 name = core.fresh_id(job.id)
                 return replace(job, id=name, models=(), roles=(), within="", within_required=False)
-            except MalformedError:
+            except InputError:
                 pass
         meta = pods[0].metadata
         submit = microseconds(meta.creation_timestamp, meta.name) - self.epoch

@@ -17,6 +17,7 @@ from operator import itemgetter
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import MOVABLE
+from kant.kube.objects.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.changing_sets import ChangingSets
 from kant.kube.reconcile.composites import chain_of, needed
@@ -27,7 +28,6 @@ from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.node_preemption import NodePreemption
 from kant.kube.reconcile.partially_bound import PartiallyBound
-from kant.kube.reconcile.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.reconcile.rule_changes import RuleChanges
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.tasks import Tasks, lacking_task, starting_pods
@@ -60,7 +60,7 @@ class Workloads:
         mirror: Mirror,
         translation: Translation,
         leaving: dict[str, dict[str, None]] | None = None,
-        in_flight: set[str] | None = None,
+        in_flight: Collection[str] = (),
     ) -> None:
         self.core = core
         self.mirror = mirror
@@ -72,7 +72,7 @@ class Workloads:
             mirror,
             translation,
             self.existing_pods,
-            in_flight if in_flight is not None else set(),
+            in_flight,
         )
         self.messages = self.transitions.messages
         self.by_job = self.transitions.by_job
@@ -328,7 +328,7 @@ class Workloads:
                     self._split_off(pod)
             else:
                 self._begin_gang(workload, bound, waiting, least)
-        except (MalformedError, StateError) as wrong:
+        except (InputError, StateError) as wrong:
             if bound and workload.phase is Phase.INCOMPLETE:
                 self.transitions.adopt(workload, bound)
             self.messages.say(workload, str(wrong), _reason_of(wrong))
@@ -378,7 +378,7 @@ class Workloads:
             try:
                 self.transitions.submit(workload, [], first, more)
                 return
-            except MalformedError:
+            except InputError:
                 pass  # what is wrong with one of the others harms none of the first
         self.transitions.submit(workload, bound, first)
 
@@ -400,7 +400,7 @@ class Workloads:
         """Whether what there is to know of its group is known, be it that it makes no sense."""
         try:
             return self._least(workload) is not None
-        except MalformedError:
+        except InputError:
             return True
 
     def _least(self, workload: Workload) -> int | None:
@@ -444,7 +444,7 @@ class Workloads:
     # --- groups in groups -------------------------------------------------------------------------------------------
 
     def _join_outer(self, workload: Workload, spec: GroupSpec, bound: list[Pod], waiting: list[Pod]) -> bool:
-        """Its pods start with those of other groups, as one gang; False: they do not. Raises MalformedError."""
+        """Its pods start with those of other groups, as one gang; False: they do not. Raises InputError."""
         assert workload.group is not None
         if workload.group.source == COMPOSITE:
             return False
@@ -489,19 +489,16 @@ class Workloads:
             self.settle(key)
 
     def _expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
-        """Who stands in for the pods that its controller makes once others of it are ready. Raises MalformedError."""
+        """Who stands in for the pods that its controller makes once others of it are ready. Raises InputError."""
         assert workload.group is not None
         counted = [
             pod for pod in self.members.pods(workload.key) if not is_over(pod) or pod.status.phase == "Succeeded"
         ]
         found: list[Pod] = []
-        try:
-            for part in later:
-                own = [pod for pod in counted if part_of(pod) == part.name]
-                same = next((pod for pod in there if part_of(pod) == part.name), None)
-                found += stand_ins(part, part.pods - len(own), workload.group.name, there[0], same)
-        except InputError as wrong:
-            raise MalformedError(str(wrong)) from None
+        for part in later:
+            own = [pod for pod in counted if part_of(pod) == part.name]
+            same = next((pod for pod in there if part_of(pod) == part.name), None)
+            found += stand_ins(part, part.pods - len(own), workload.group.name, there[0], same)
         return found
 
     def _expected_otherwise(self, workload: Workload, newcomers: Sequence[Pod]) -> bool:
@@ -511,7 +508,7 @@ class Workloads:
             return bool(expecting) and any(
                 all(slot.demand != self.translation.demand(pod) for slot in expecting) for pod in newcomers
             )
-        except MalformedError:
+        except InputError:
             return False
 
     # --- one that runs --------------------------------------------------------------------------------------------
@@ -565,7 +562,7 @@ class Workloads:
                 self.transitions.time_partial(workload)
             else:
                 self.unanswered[workload.key] = None
-        except MalformedError:
+        except InputError:
             return False
         except AnewError:
             self.transitions.end(workload)
@@ -630,7 +627,7 @@ class Workloads:
         """The vacant places of pods that asked for the same as this one, and had the same rules."""
         try:
             kind = self.translation.demand(pod), self.translation.rules_there(pod, workload.foreign)
-        except MalformedError:
+        except InputError:
             return []
         kinds = workload.kinds
         vacant = [slot for slot in workload.slots if slot.vacant and slot.demand == kind[0]]

@@ -1,7 +1,8 @@
-"""The page of a Kant on Kubernetes, and its data under /v1, for callers on the loopback of the pod alone.
+"""The page of a Kant on Kubernetes, and its data under /v1, for callers on the loopback of the pod.
 
 Callers come by `kubectl port-forward`, which Kubernetes grants, and may ask anything; a what-if is a question too,
-though it is asked by POST. Orders are for those who bring a token of their own (`user/page_orders.py`).
+though it is asked by POST. Who comes from elsewhere may get answers that are signed for (`connect/ticket.py`), as
+`kant ops --kube` does. Orders are for those who bring a token of their own (`user/page_orders.py`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 import msgspec
 from aiohttp import web
 
 from kant.kube.connect.config import Config
+from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, UNASKABLE, is_signed
 from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
 from kant.live.questions import UnknownJobError
 from kant.model.errors import InputError
@@ -51,26 +54,35 @@ class OrderDesk(Protocol):
         """The paths of the orders, each with what carries it out."""
         ...
 
+    async def operations(self) -> list[Any]:
+        """The latest of what was planned and done by `kant ops`. Raises InputError."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
     """What the page is made of, what answers its what-ifs, and the answer of /v1/profiles, which these may name.
 
-    `orders` makes who takes orders, for an API server.
+    `orders` makes who takes orders, for an API server. `view` is what operations see of the state, and `past` answers
+    what they ask of the journal.
     """
 
     files: tuple[web.RouteDef, ...] = ()
     whatif: WhatIf | None = None
     profiles: Any = None
     orders: Callable[[Config], OrderDesk] | None = None
+    view: Callable[[LeaderQuestions], Any] | None = None
+    past: WhatIf | None = None
 
 
-def routes(questions: LeaderQuestions, page: PageContent, config: Config | None = None) -> list[web.RouteDef]:
-    """All of it; orders go to the API server of `config`."""
+def routes(
+    questions: LeaderQuestions, page: PageContent, config: Config | None = None, ticket: str = ""
+) -> list[web.RouteDef]:
+    """All of it; orders go to the API server of `config`. What is asked with the `ticket` is answered to anybody."""
     orders = page.orders(config) if page.orders is not None and config is not None else None
 
     def job(request: web.Request) -> str:
-        return request.match_info["job"]
+        return unquote(request.match_info["job"])  # once more: API servers decode a slash that is encoded once
 
     async def whoami(request: web.Request) -> dict[str, Any]:
         may = [*answers, "log", "events"] + ["whatif"] * (page.whatif is not None and bool(questions.journal()))
@@ -78,6 +90,10 @@ def routes(questions: LeaderQuestions, page: PageContent, config: Config | None 
         may += [*more, "sign_in"] if orders is not None else []
         role = "tenant" if user else "viewer"
         return {"user": user, "role": role, "queues": [], "address": "", "may": sorted(may)}
+
+    async def operations(request: web.Request) -> dict[str, Any]:
+        assert orders is not None, "a route of its own"
+        return {"entries": await orders.operations()}
 
     answers: dict[str, tuple[str, Callable[[web.Request], Any]]] = {
         "record": ("/v1/record", lambda request: questions.record(request.query.get("since", ""))),
@@ -93,38 +109,65 @@ def routes(questions: LeaderQuestions, page: PageContent, config: Config | None 
         "why": ("/v1/jobs/{job}/why", lambda request: questions.why(job(request))),
         "history": ("/v1/jobs/{job}/history", lambda request: questions.history(job(request))),
     }
+    if orders is not None:
+        answers["operations"] = ("/v1/operations", operations)
 
-    found = [web.get(path, _guarded(_answers(ask))) for path, ask in answers.values()]
+    asked = [(path, _answers(ask)) for path, ask in answers.values()]
+    if page.view is not None:
+        asked.append(("/v1/ops/view", _answers(lambda request: page.view and page.view(questions))))
+    if page.past is not None:
+        asked.append(("/v1/ops/past", _of_journal(questions, page.past, _asked_by_query)))
+    found = [web.get(path, _guarded(handler, ticket)) for path, handler in asked]
     found.append(web.get("/v1/jobs/{job}/log", _guarded(_output)))
     found.append(web.get("/v1/events", _guarded(_events(questions))))
     if page.whatif is not None:
-        found.append(web.post("/v1/whatif", _guarded(_futures(questions, page.whatif))))
+        found.append(web.post("/v1/whatif", _guarded(_of_journal(questions, page.whatif, _asked_by_post))))
     if orders is not None:
         found += [web.post(path, _guarded(handler)) for path, handler in orders.routes()]
     return found + [web.get(each.path, _guarded(each.handler)) for each in page.files]
 
 
-def _futures(questions: LeaderQuestions, whatif: WhatIf) -> Handler:
-    """Two futures of the journal that this leader writes. Only for JSON, which no form of another page can send."""
+class _UnreadError(Exception):
+    """A question that is not read: a sentence, and a code of HTTP."""
+
+
+async def _asked_by_post(request: web.Request) -> bytes:
+    """Only JSON, which no form of another page can send."""
+    if request.content_type != "application/json":
+        raise _UnreadError("POST /v1/whatif: expected the Content-Type application/json", 415)
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise _UnreadError("POST /v1/whatif: expected a question of at most 1 MiB", 413) from None
+
+
+async def _asked_by_query(request: web.Request) -> bytes:
+    return request.query.get("asked", "").encode()
+
+
+def _of_journal(
+    questions: LeaderQuestions, answer: WhatIf, asked_by: Callable[[web.Request], Awaitable[bytes]]
+) -> Handler:
+    """What the journal that this leader writes says, such as two futures of it."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        if request.content_type != "application/json":
-            return _failure("POST /v1/whatif: expected the Content-Type application/json", 415)
         try:
-            asked = await request.read()
+            asked = await asked_by(request)
             journal, now = questions.present_journal()
-        except web.HTTPRequestEntityTooLarge:
-            return _failure("POST /v1/whatif: expected a question of at most 1 MiB", 413)
+        except _UnreadError as error:
+            return _failure(*error.args)
         except NotLeadingError as error:
-            return _failure(str(error), 503)
+            return _failure(str(error), 503, NOT_LEADING)
         if not journal:
             return _failure("the journal: expected one (`kant kube run --journal FOLDER`): futures are made of it", 409)
 
         def gone() -> bool:
             return request.transport is None or request.transport.is_closing()
 
-        code, body = await whatif(journal, now, asked, gone)
-        return web.Response(body=body, status=code, content_type="application/json")
+        code, body = await answer(journal, now, asked, gone)
+        if code != 200:
+            return _failure(msgspec.json.decode(body)["error"], code, NOT_YET if code == 503 else UNASKABLE)
+        return web.Response(body=body, content_type="application/json")
 
     return handler
 
@@ -152,10 +195,13 @@ def _number(request: web.Request, name: str, low: int, high: int) -> int:
     return int(text)
 
 
-def _guarded(handler: Handler) -> Handler:
-    """Only for the loopback, and not for a page of elsewhere that has found a name which leads here."""
+def _guarded(handler: Handler, ticket: str = "") -> Handler:
+    """Only for the loopback, and not for a page of elsewhere that has found a name which leads here; or signed with the
+    `ticket`."""
 
     async def guarded(request: web.Request) -> web.StreamResponse:
+        if ticket and is_signed(ticket, request.raw_path):
+            return await handler(request)
         peer = request.transport.get_extra_info("peername") if request.transport is not None else None
         near = isinstance(peer, tuple) and ipaddress.ip_address(str(peer[0]).split("%")[0]).is_loopback
         name = request.host.rpartition(":")[0] or request.host
@@ -173,7 +219,7 @@ def _answers(ask: Callable[[web.Request], Any]) -> Handler:
             if inspect.isawaitable(found):
                 found = await found
         except NotLeadingError as error:
-            return _failure(str(error), 503)
+            return _failure(str(error), 503, NOT_LEADING)
         except UnknownJobError as error:
             return _failure(str(error), 404)
         except StrangerError as error:
@@ -210,5 +256,7 @@ def _events(questions: LeaderQuestions) -> Handler:
     return handler
 
 
-def _failure(sentence: str, status: int) -> web.Response:
-    return web.Response(body=msgspec.json.encode({"error": sentence}), status=status, content_type="application/json")
+def _failure(sentence: str, status: int, reason: str = UNASKABLE) -> web.Response:
+    """What is refused, for the page, and as the API server itself says it."""
+    said = {"error": sentence, "kind": "Status", "code": status, "reason": reason, "message": sentence}
+    return web.Response(body=msgspec.json.encode(said), status=status, content_type="application/json")

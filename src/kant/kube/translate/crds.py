@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from kant.kube.objects.quantity import Quantity, mib, milli
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.objects.views import Loose, View
 from kant.kube.translate.levels import Levels, levels_listed, levels_named
 from kant.model.errors import InputError
@@ -111,7 +110,8 @@ def about(found: Loose) -> str:
     return f"{found.kind or 'object'} {found.metadata.name}"
 
 
-def _decoded(found: Loose, form: type[Any]) -> Any:
+def decoded(found: Loose, form: type[Any]) -> Any:
+    """The spec of an object. Raises InputError."""
     try:
         return msgspec.json.decode(found.spec, type=form)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -123,7 +123,7 @@ def _decoded(found: Loose, form: type[Any]) -> Any:
 
 def queue_of(found: Loose) -> Queue:
     """The queue in the words of the model. Raises InputError."""
-    spec: QueueSpec = _decoded(found, QueueSpec)
+    spec: QueueSpec = decoded(found, QueueSpec)
     place = about(found)
     queue = Queue(
         name=found.metadata.name,
@@ -155,23 +155,21 @@ def _quota(quota: QuotaSpec, where: str) -> Quota:
     )
 
 
-def queue_config_of(
-    objects: Iterable[Loose], prices: tuple[tuple[str, int], ...] = ()
-) -> tuple[QueueConfig, dict[str, InvalidObject]]:
+def queue_config_of(objects: Iterable[Loose]) -> tuple[QueueConfig, dict[str, str]]:
     """All queues by name, and what is wrong with some.
 
     A malformed one stands as a root that starts nothing, and its children go to the queue above it. One with an unknown
     parent, or whose parents lead back to it, starts nothing until that is mended. All others are as they say.
     """
     queues: dict[str, Queue] = {}
-    wrong: dict[str, InvalidObject] = {}
+    wrong: dict[str, str] = {}
     above: dict[str, str] = {}  # the parents of malformed queues, as far as they can be read
     for found in sorted(objects, key=lambda one: one.metadata.name):
         name = found.metadata.name
         try:
             queues[name] = queue_of(found)
         except InputError as error:
-            wrong[name] = invalid(about(found), error)
+            wrong[name] = str(error)
             queues[name] = Queue(name, state="hold")
             above[name] = _parent(found)
     for name in [name for name in queues if name not in wrong]:
@@ -190,11 +188,11 @@ def queue_config_of(
     for name in _on_cycles(queues):
         wrong[name] = _wrong_parent(queues[name], "a queue that is not below it")
         queues[name] = _held(queues[name])
-    return validated(QueueConfig(tuple(queues.values()), prices), "queues"), wrong
+    return validated(QueueConfig(tuple(queues.values())), "queues"), wrong
 
 
-def _wrong_parent(queue: Queue, expected: str) -> InvalidObject:
-    return invalid(f"Queue {queue.name}", InputError(f"Queue {queue.name}, spec.parent", expected, queue.parent))
+def _wrong_parent(queue: Queue, expected: str) -> str:
+    return str(InputError(f"Queue {queue.name}, spec.parent", expected, queue.parent))
 
 
 def _held(queue: Queue) -> Queue:
@@ -226,32 +224,31 @@ def _on_cycles(queues: dict[str, Queue]) -> list[str]:
 # --- topologies and reservations -----------------------------------------------------------------------------------
 
 
-def levels_of(objects: Iterable[Loose]) -> tuple[Levels | None, dict[str, InvalidObject]]:
+def levels_of(objects: Iterable[Loose]) -> tuple[Levels | None, dict[str, str]]:
     """The levels that Topology objects name: ours before those of KAI and Kueue, then by name; and what is wrong.
 
     None: no object can be used. All but the one in force are named among what is wrong, those of others as
     NAME (GROUP).
     """
     found: Levels | None = None
-    wrong: dict[str, InvalidObject] = {}
+    wrong: dict[str, str] = {}
     for one in sorted(objects, key=lambda one: (not one.api_version.startswith(GROUP), one.metadata.name)):
         name, group = one.metadata.name, one.api_version.partition("/")[0]
         name = name if group == GROUP else f"{name} ({group})"
         try:
             levels = _levels(one)
         except InputError as error:
-            wrong[name] = invalid(about(one), error)
+            wrong[name] = str(error)
             continue
         if found is None:
             found = levels
         else:
-            second = InputError(about(one), f"one Topology; {found.source} is in force")
-            wrong[name] = invalid(about(one), second)
+            wrong[name] = str(InputError(about(one), f"one Topology; {found.source} is in force"))
     return found, wrong
 
 
 def _levels(found: Loose) -> Levels:
-    spec: TopologySpec = _decoded(found, TopologySpec)
+    spec: TopologySpec = decoded(found, TopologySpec)
     place = f"{about(found)}, spec.levels"
     if not spec.levels or not all(one.node_label for one in spec.levels):
         raise InputError(place, "one or more levels, each with its nodeLabel")
@@ -260,21 +257,18 @@ def _levels(found: Loose) -> Levels:
     return levels_listed((one.node_label for one in spec.levels), about(found), place)
 
 
-def reservation_of(found: Loose, epoch: int = 0) -> ReservedNodes | BookedGpus | InvalidObject:
-    """The reservation, on the clock whose zero is `epoch` (microseconds since 1970); or what is wrong with it."""
+def reservation_of(found: Loose, epoch: int = 0) -> ReservedNodes | BookedGpus:
+    """The reservation, on the clock whose zero is `epoch` (microseconds since 1970). Raises InputError."""
     place, name = f"{about(found)}, spec", found.metadata.name
-    try:
-        spec: ReservationSpec = _decoded(found, ReservationSpec)
-        if bool(spec.node_selector) == bool(spec.gpus):
-            raise InputError(f"{place}.nodeSelector", "one or more labels of nodes, or gpus in its place")
-        if spec.gpus < 0 or spec.within not in WITHIN:
-            raise InputError(f"{place}.gpus", f"GPUs, and within one of {', '.join(WITHIN[1:])}", spec.within)
-        start = microseconds(spec.start, f"{place}.start") - epoch
-        end = microseconds(spec.end, f"{place}.end") - epoch if spec.end else FOREVER
-        if end <= start:
-            raise InputError(f"{place}.end", "a time after start", spec.end)
-    except InputError as error:
-        return invalid(about(found), error)
+    spec: ReservationSpec = decoded(found, ReservationSpec)
+    if bool(spec.node_selector) == bool(spec.gpus):
+        raise InputError(f"{place}.nodeSelector", "one or more labels of nodes, or gpus in its place")
+    if spec.gpus < 0 or spec.within not in WITHIN:
+        raise InputError(f"{place}.gpus", f"GPUs, and within one of {', '.join(WITHIN[1:])}", spec.within)
+    start = microseconds(spec.start, f"{place}.start") - epoch
+    end = microseconds(spec.end, f"{place}.end") - epoch if spec.end else FOREVER
+    if end <= start:
+        raise InputError(f"{place}.end", "a time after start", spec.end)
     if spec.node_selector:
         return ReservedNodes(name, spec.node_selector, spec.queues, start, end, spec.reason)
     try:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Struct
 
-from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.objects.views import Loose, View
-from kant.kube.translate.crds import about
+from kant.kube.translate.crds import about, decoded
 from kant.model.errors import InputError
 
 FINAL = ("Planned", "Done", "Stopped", "Refused")
@@ -51,17 +48,14 @@ class AskedRound(Struct, frozen=True):
         return all(labels.get(key) == value for key, value in self.selector.items())
 
 
-def asked_round(found: Loose) -> AskedRound | InvalidObject:
-    """The round that an object asks for, or what is wrong with it."""
+def asked_round(found: Loose) -> AskedRound:
+    """The round that an object asks for. Raises InputError."""
+    spec: DefragmentationSpec = decoded(found, DefragmentationSpec)
+    if not 1 <= spec.most_moves <= 10_000:
+        raise InputError(f"{about(found)}, spec.mostMoves", "1 to 10,000 moves", spec.most_moves)
     try:
-        spec: DefragmentationSpec = _decoded(found.spec, DefragmentationSpec, f"{about(found)}, spec")
-        if not 1 <= spec.most_moves <= 10_000:
-            raise InputError(f"{about(found)}, spec.mostMoves", "1 to 10,000 moves", spec.most_moves)
-    except InputError as error:
-        return invalid(about(found), error)
-    try:
-        status: DefragmentationStatus = _decoded(found.status, DefragmentationStatus, "status")
-    except InputError:
+        status = msgspec.json.decode(found.status, type=DefragmentationStatus)
+    except (msgspec.MsgspecError, RecursionError):
         status = DefragmentationStatus()
     meta = found.metadata
     return AskedRound(
@@ -76,10 +70,3 @@ def asked_round(found: Loose) -> AskedRound | InvalidObject:
         status.phase,
         status.moved,
     )
-
-
-def _decoded(text: msgspec.Raw | bytes, form: type[Any], where: str) -> Any:
-    try:
-        return msgspec.json.decode(text, type=form)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise InputError(where, f"fields of their types ({error})") from None

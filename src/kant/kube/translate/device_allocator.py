@@ -9,7 +9,7 @@ the first alternative of a request first, devices by driver, pool, slice and pla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -251,13 +251,3 @@ class _Search:
 
 def _bears(want: Want, taint: k.Taint) -> bool:
     return any(tolerates(one, (taint.key, taint.value, taint.effect)) for one in want.tolerations)
-
-
-def left_of(counters: Mapping[Counter, int], held: Sequence[Candidate]) -> dict[Counter, int]:
-    """What is left of shared counters beside what these devices take."""
-    left = dict(counters)
-    for device in held:
-        for counter, amount in device.takes:
-            if counter in left:
-                left[counter] -= amount
-    return left

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.objects.names import ALLOCATED
+from kant.kube.objects.refusals import NotYetError
 from kant.kube.objects.validation import unsupported
 from kant.kube.translate.selectors import Term, terms_of
-from kant.kube.translate.volumes import ClaimName, ClaimWaitsError
+from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
@@ -74,7 +75,7 @@ def anonymous(asked: Asked) -> Asked:
 
 
 def claim_names(pod: k.Pod) -> tuple[str, ...]:
-    """The names of the claims that a pod uses. Raises ClaimWaitsError for one that has not been made yet."""
+    """The names of the claims that a pod uses. Raises NotYetError for one that has not been made yet."""
     if not pod.spec.resource_claims:
         return ()
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
@@ -84,7 +85,7 @@ def claim_names(pod: k.Pod) -> tuple[str, ...]:
         if name is None:
             if one.name not in made:
                 template = one.resource_claim_template_name
-                raise ClaimWaitsError(f"its claim {one.name} has not been made of the template {template} yet")
+                raise NotYetError(f"its claim {one.name} has not been made of the template {template} yet")
             name = made[one.name]
         if name is not None:
             names.append(name)
@@ -104,7 +105,7 @@ def key_of(claim: d.ResourceClaim) -> ClaimName:
 
 
 def asked_of(claim: d.ResourceClaim, classes: Mapping[str, d.DeviceClass]) -> Asked:
-    """What it asks for. Raises ClaimWaitsError without one of its classes, InputError for what Kant cannot give."""
+    """What it asks for. Raises NotYetError without one of its classes, InputError for what Kant cannot give."""
     spec, where = claim.spec.devices, f"resourceclaim {claim.metadata.namespace}/{claim.metadata.name}"
     requests: list[tuple[Want, ...]] = []
     for one in spec.requests:
@@ -121,7 +122,7 @@ def asked_of(claim: d.ResourceClaim, classes: Mapping[str, d.DeviceClass]) -> As
 def _want(name: str, one: d.ExactRequest, classes: Mapping[str, d.DeviceClass], where: str) -> Want:
     own = classes.get(one.device_class_name)
     if own is None:
-        raise ClaimWaitsError(f"the device class {one.device_class_name}, which its claim names, is not there")
+        raise NotYetError(f"the device class {one.device_class_name}, which its claim names, is not there")
     if one.capacity:
         unsupported(f"{where}.capacity", "parts of the capacity of a device")
     if one.allocation_mode not in ("ExactCount", "All"):

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2s
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.objects.names import ALLOCATED
@@ -59,7 +61,7 @@ class ExtendedClaim:
             found = self._made[wanted] = self._claim(wanted)
         if not version:
             return found
-        return d.ResourceClaim(_with_version(found.metadata, version), found.spec)
+        return d.ResourceClaim(replace(found.metadata, resource_version=version), found.spec)
 
     def _claim(self, wanted: tuple[str, ...]) -> d.ResourceClaim:
         requests = sorted(
@@ -154,16 +156,6 @@ def asks_alike(one: d.ResourceClaim, other: d.ResourceClaim) -> bool:
 def _essence(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
     exact = [(one.name, one.exactly or d.ExactRequest()) for one in claim.spec.devices.requests]
     return [(name, own.device_class_name, own.count) for name, own in exact]
-
-
-def _with_version(meta: d.ClaimMeta, version: str) -> d.ClaimMeta:
-    return d.ClaimMeta(
-        meta.name,
-        meta.namespace,
-        resource_version=version,
-        annotations=meta.annotations,
-        owner_references=meta.owner_references,
-    )
 
 
 def _part(resource: str, containers: tuple[k.Container, ...], starting: int) -> Part:

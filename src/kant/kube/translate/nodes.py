@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import Quantity, count, mib, milli
-from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.translate.hami import registered
 from kant.kube.translate.levels import Levels
 from kant.kube.translate.resources import GPU_RESOURCES
@@ -59,24 +58,15 @@ def about(view: k.Node) -> str:
     return f"node {view.metadata.name}"
 
 
-def node_of(
-    view: k.Node, levels: Levels, gpus: tuple[str, ...] = GPU_RESOURCES, devices: int = 0
-) -> Seen | InvalidObject:
-    """The node in the words of the model; an InvalidObject where it has amounts that cannot be used.
+def node_of(view: k.Node, levels: Levels, devices: int = 0) -> Seen:
+    """The node in the words of the model. Raises InputError where it has amounts that cannot be used.
 
     `devices` are GPUs that are had by claims; those that a device plugin gives out go before them.
     """
-    try:
-        return _seen(view, levels, gpus, devices)
-    except InputError as error:
-        return invalid(about(view), error)
-
-
-def _seen(view: k.Node, levels: Levels, gpus: tuple[str, ...], devices: int) -> Seen:
     capacity, left = view.status.capacity or {}, view.status.allocatable or {}
     place = f"{about(view)}, status"
-    there = _gpus(capacity, f"{place}.capacity", gpus)
-    usable = _gpus(left, f"{place}.allocatable", gpus) if left else there
+    there = _gpus(capacity, f"{place}.capacity")
+    usable = _gpus(left, f"{place}.allocatable") if left else there
     replicas = sharing_of(view).replicas
     known = registered(view)
     if known.devices:
@@ -111,8 +101,8 @@ def _seen(view: k.Node, levels: Levels, gpus: tuple[str, ...], devices: int) -> 
     return Seen(node, status_of(view), there - usable)
 
 
-def _gpus(amounts: dict[str, Quantity], where: str, names: tuple[str, ...]) -> int:
-    found = [(name, count(amounts[name], f"{where}.{name}")) for name in names if name in amounts]
+def _gpus(amounts: dict[str, Quantity], where: str) -> int:
+    found = [(name, count(amounts[name], f"{where}.{name}")) for name in GPU_RESOURCES if name in amounts]
     kinds = [name for name, number in found if number]
     if len(kinds) > 1:
         raise InputError(where, "GPUs of one kind", ", ".join(kinds))
@@ -156,15 +146,16 @@ def _path(inside_out: list[str]) -> str:
     return "/".join(name for name in reversed(inside_out) if name) if inside_out[0] else ""
 
 
-def contradictions(views: Iterable[k.Node], levels: Levels) -> list[InvalidObject]:
-    """NVLink domains whose nodes are in several leaves: each part of one counts as a domain of its own."""
+def contradictions(views: Iterable[k.Node], levels: Levels) -> dict[str, str]:
+    """NVLink domains whose nodes are in several leaves: each part of one counts as a domain of its own. What is wrong
+    with a node of each, by what it is about."""
     homes: dict[str, tuple[str, str]] = {}
-    split: dict[str, InvalidObject] = {}
+    split: dict[str, tuple[str, str]] = {}
     for view in sorted(views, key=lambda view: view.metadata.name):
         hbd, *around = domains_of(view, levels)
         home, first = homes.setdefault(hbd, (" / ".join(around), view.metadata.name))
         if hbd and home != " / ".join(around) and hbd not in split:
             expected = f"the same leaf as {first}, which is in the NVLink domain {hbd} too"
             error = InputError(f"{about(view)}, label {levels.leaf or levels.spine or levels.superspine}", expected)
-            split[hbd] = invalid(about(view), error)
-    return list(split.values())
+            split[hbd] = about(view), str(error)
+    return dict(split.values())

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from kant.kube.objects import views as k
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.translate.annotations import Annotations, annotations_of
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import NODE_POOL
@@ -18,7 +17,7 @@ from kant.kube.translate.node_sets import EVERYWHERE
 from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.orders import ordered, priority_of
 from kant.kube.translate.preferences import Preferring, no_preferences
-from kant.kube.translate.resources import GPU_RESOURCES, requests_of
+from kant.kube.translate.resources import requests_of
 from kant.kube.translate.selectors import Selection, check_neighbours, selection_of
 from kant.kube.translate.volumes import NO_STORAGE, Storage, reaching
 from kant.model.errors import InputError
@@ -73,7 +72,6 @@ class Setting(NamedTuple):
     levels: Levels
     node_sets: Sets = everywhere
     epoch: int = 0
-    gpus: tuple[str, ...] = GPU_RESOURCES
     storage: Storage = NO_STORAGE
     filters: Filters = no_filters
     demand: Demands = whole_gpus
@@ -111,7 +109,6 @@ def selection(
     pod: k.Pod,
     storage: Storage = NO_STORAGE,
     filters: Filters = no_filters,
-    gpus: tuple[str, ...] = GPU_RESOURCES,
     models: str = PRODUCT,
 ) -> Selection:
     """What the pod demands of its node besides amounts. Raises InputError.
@@ -119,7 +116,7 @@ def selection(
     `models` is the label of nodeSelector that is left out, as the GPU model of the job; "" for none.
     """
     where = f"{about(pod)}, spec"
-    others = requests_of(pod.spec, where, gpus).others
+    others = requests_of(pod.spec, where).others
     if pod.spec.by_claim:  # which nodes do is a node filter
         others = tuple(one for one in others if one[0] not in pod.spec.by_claim)
     found = selection_of(pod.spec, where, others, models=models)
@@ -137,28 +134,18 @@ def whole_selection(pod: k.Pod, storage: Storage = NO_STORAGE) -> Selection:
     return selection(pod, storage, models="")
 
 
-def job_of(
-    name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None = None
-) -> GangJob | InvalidObject:
-    """The job `name` of these pods, at least one, all of one namespace; or what is wrong with one of them.
-
-    `spec` is what their group says, where an object says it.
-    """
-    ranked = sorted(pods, key=natural)
-    try:
-        return _gang(name, ranked, setting, spec)
-    except InputError as error:
-        kind = about(ranked[0]) if len(ranked) == 1 else f"gang {name}"
-        return invalid(kind, error)
-
-
 def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
     """Sorts `worker-2` before `worker-10`: the order of ranks."""
     parts = _DIGITS.split(pod.metadata.name)
     return tuple(int(part) if number % 2 else part for number, part in enumerate(parts)), pod.metadata.name
 
 
-def _gang(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None) -> GangJob:
+def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None = None) -> GangJob:
+    """The job `name` of these pods, at least one, all of one namespace. Raises InputError for what is wrong with one.
+
+    `spec` is what their group says, where an object says it.
+    """
+    pods = sorted(pods, key=natural)
     groups: dict[tuple[Demand, Role, PodRules, Preferences], list[str]] = {}
     read = [_read(pod, setting, spec) for pod in pods]
     first, one = pods[0], read[0]
@@ -206,7 +193,7 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     where = f"{about(pod)}, spec"
     demand = setting.demand(pod, where)
     check_neighbours(pod, where)
-    select = selection(pod, setting.storage, setting.filters, setting.gpus)
+    select = selection(pod, setting.storage, setting.filters)
     own = (pod.metadata.labels or {}).get(NODE_POOL, "")
     if spec is not None and spec.node_pool not in ("", own):
         raise InputError(f"{about(pod)}, label {NODE_POOL}", f"that of its group, {spec.node_pool}", own or None)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kant.kube.objects.validation import InvalidObject, invalid
 from kant.kube.objects.views import LabelSelector, Loose, View
 from kant.kube.translate.selectors import selects
 from kant.model.errors import InputError
@@ -34,14 +33,12 @@ class QueueNamespaces:
         self.selecting = False
         self._parents: dict[str, str] = {}
 
-    def follow(
-        self, queues: Iterable[Loose], queue_config: QueueConfig, labels: Labels | None
-    ) -> dict[str, InvalidObject]:
+    def follow(self, queues: Iterable[Loose], queue_config: QueueConfig, labels: Labels | None) -> dict[str, str]:
         """Take in what the queues say; `labels` is None where namespaces may not be listed. What is wrong with some."""
         before, self.allowed = self.allowed, {}
         stood = self._parents
         self._parents = {queue.name: queue.parent for queue in queue_config.queues}
-        self.selecting, wrong = False, dict[str, InvalidObject]()
+        self.selecting, wrong = False, dict[str, str]()
         for found in queues:
             name = found.metadata.name
             try:
@@ -56,8 +53,8 @@ class QueueNamespaces:
                 self.selecting = True
                 chosen.update(space for space, own in labels.items() if selects(selector, own or {}))
             elif selector is not None:
-                error = InputError(f"Queue {name}, spec.namespaceSelector", "a right of Kant to list namespaces")
-                wrong[name] = invalid(f"Queue {name}", error)
+                expected = "a right of Kant to list namespaces"
+                wrong[name] = str(InputError(f"Queue {name}, spec.namespaceSelector", expected))
             self.allowed[name] = frozenset(chosen)
         if (before or self.allowed) and stood != self._parents:
             self.changed = None

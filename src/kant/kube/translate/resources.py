@@ -6,10 +6,11 @@ Source: k8s.io/component-helpers, resource/helpers.go (PodRequests), with sideca
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import suppress
 from fractions import Fraction
-from typing import NamedTuple
+from functools import wraps
+from typing import NamedTuple, TypeVar
 
 from kant.kube.objects.quantity import Quantity, count, exact, mib, milli
 from kant.kube.objects.views import Container, PodSpec, Resources
@@ -19,7 +20,7 @@ from kant.model.tenant import QueueConfig
 from kant.model.units import GPU
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe", "habana.ai/gaudi")
-"""Extended resources that count as GPUs, unless the driver is told others."""
+"""Extended resources that count as GPUs."""
 
 SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
 """Shares of a GPU in the words of HAMi, which no node says that it has."""
@@ -45,27 +46,69 @@ class PodRequests(NamedTuple):
     kind: str = ""
 
 
-def requests_of(spec: PodSpec, where: str = "spec", gpus: tuple[str, ...] = GPU_RESOURCES) -> PodRequests:
+T = TypeVar("T")
+MOST_KNOWN = 4096
+
+
+def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
+    """Read once for equal amounts: pods of a workload are alike, and exact sums cost more than all else about a pod."""
+    known: dict[Hashable, T] = {}
+
+    @wraps(read)
+    def reading(spec: PodSpec, where: str = "spec") -> T:
+        key = key_of(spec)
+        if key not in known:
+            if len(known) == MOST_KNOWN:
+                known.clear()
+            known[key] = read(spec, where)
+        return known[key]
+
+    return reading
+
+
+@_remembered
+def requests_of(spec: PodSpec, where: str) -> PodRequests:
     """What the pod asks of its node. Raises InputError for a bad quantity and for what Kant cannot give."""
-    key = (key_of(spec), gpus)
-    found = _known.get(key)
-    if found is None:
-        found = _asked(spec, where, gpus)
-        if len(_known) == _MOST_KNOWN:
-            _known.clear()
-        _known[key] = found
-    return found
+    total = _total(spec, where)
+    place = f"{where}, resources"
+    kinds = [name for name in GPU_RESOURCES if total.get(name)]
+    if len(kinds) > 1:
+        raise InputError(place, "GPUs of one kind", ", ".join(kinds))
+    others = []
+    for name, amount in sorted(total.items()):
+        if not amount or name in (*kinds, "cpu", "memory", *UNCOUNTED, *SHARES):
+            continue
+        others.append((name, amount_of(name, amount, f"{place}, {name}")))
+    demand = Demand(
+        count(total[kinds[0]], f"{place}, {kinds[0]}") if kinds else 0,
+        GPU,
+        milli(total.get("cpu", _NONE), f"{place}, cpu"),
+        mib(total.get("memory", _NONE), f"{place}, memory"),
+    )
+    return PodRequests(demand, tuple(others), kinds[0] if kinds else "")
 
 
-def used_of(spec: PodSpec, gpus: tuple[str, ...] = GPU_RESOURCES) -> Demand:
+@_remembered
+def used_of(spec: PodSpec, where: str) -> Demand:
     """What a pod that somebody else bound takes of its node, whatever else it says; nothing if nobody can tell."""
-    key = (key_of(spec), gpus)
-    found = _known_used.get(key)
-    if found is None:
-        found = _used(spec, gpus)
-        if len(_known_used) == _MOST_KNOWN:
-            _known_used.clear()
-        _known_used[key] = found
+    try:
+        total = _total(spec, where)
+        kind = next((name for name in GPU_RESOURCES if total.get(name)), "")
+        devices = count(total[kind], "gpus") if kind else 0
+        return Demand(devices, GPU, milli(total.get("cpu", _NONE), "cpu"), mib(total.get("memory", _NONE), "memory"))
+    except InputError:
+        return Demand()
+
+
+@_remembered
+def others_of(spec: PodSpec, where: str) -> dict[str, int]:
+    """What any pod takes of its node besides GPUs, CPU and memory; nothing of what nobody can tell."""
+    found: dict[str, int] = {}
+    with suppress(InputError):
+        for name, amount in _total(spec, where).items():
+            if amount and name not in (*GPU_RESOURCES, "cpu", "memory", *UNCOUNTED, *SHARES):
+                with suppress(InputError):
+                    found[name] = amount_of(name, amount, name)
     return found
 
 
@@ -110,12 +153,12 @@ def is_bytes(name: str) -> bool:
     return name == "ephemeral-storage" or name.startswith("hugepages-")
 
 
-def capacity_of(amounts: Mapping[str, Quantity], gpus: tuple[str, ...] = GPU_RESOURCES) -> Demand:
+def capacity_of(amounts: Mapping[str, Quantity]) -> Demand:
     """GPUs, CPU and memory among what a node has to give; nothing of what nobody can tell."""
     found = Demand()
     with suppress(InputError):
         found = Demand(
-            sum(count(amounts[name], name) for name in gpus if name in amounts),
+            sum(count(amounts[name], name) for name in GPU_RESOURCES if name in amounts),
             GPU,
             milli(amounts.get("cpu", 0), "cpu", up=False),
             mib(amounts.get("memory", 0), "memory", up=False),
@@ -123,44 +166,7 @@ def capacity_of(amounts: Mapping[str, Quantity], gpus: tuple[str, ...] = GPU_RES
     return found
 
 
-def others_of(spec: PodSpec, gpus: tuple[str, ...] = GPU_RESOURCES) -> dict[str, int]:
-    """What any pod takes of its node besides GPUs, CPU and memory; nothing of what nobody can tell."""
-    key = (key_of(spec), gpus)
-    found = _known_others.get(key)
-    if found is None:
-        found = _others(spec, gpus)
-        if len(_known_others) == _MOST_KNOWN:
-            _known_others.clear()
-        _known_others[key] = found
-    return found
-
-
-def _others(spec: PodSpec, gpus: tuple[str, ...]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    with suppress(InputError):
-        for name, amount in _total(spec, "spec").items():
-            if amount and name not in (*gpus, "cpu", "memory", *UNCOUNTED, *SHARES):
-                with suppress(InputError):
-                    found[name] = amount_of(name, amount, name)
-    return found
-
-
-def _used(spec: PodSpec, gpus: tuple[str, ...]) -> Demand:
-    try:
-        total = _total(spec, "spec")
-        kind = next((name for name in gpus if total.get(name)), "")
-        devices = count(total[kind], "gpus") if kind else 0
-        return Demand(devices, GPU, milli(total.get("cpu", _NONE), "cpu"), mib(total.get("memory", _NONE), "memory"))
-    except InputError:
-        return Demand()
-
-
 _NONE = Fraction(0)
-_known: dict[Hashable, PodRequests] = {}
-"""What was read before: the pods of one workload are alike, and exact sums cost more than all else about a pod."""
-_known_used: dict[Hashable, Demand] = {}
-_known_others: dict[Hashable, dict[str, int]] = {}
-_MOST_KNOWN = 4096
 
 
 def key_of(spec: PodSpec) -> Hashable:
@@ -174,26 +180,6 @@ def key_of(spec: PodSpec) -> Hashable:
 def _words(resources: Resources) -> Hashable:
     requests, limits = resources.requests, resources.limits
     return tuple(requests.items()) if requests else None, tuple(limits.items()) if limits else None
-
-
-def _asked(spec: PodSpec, where: str, gpus: tuple[str, ...]) -> PodRequests:
-    total = _total(spec, where)
-    place = f"{where}, resources"
-    kinds = [name for name in gpus if total.get(name)]
-    if len(kinds) > 1:
-        raise InputError(place, "GPUs of one kind", ", ".join(kinds))
-    others = []
-    for name, amount in sorted(total.items()):
-        if not amount or name in (*kinds, "cpu", "memory", *UNCOUNTED, *SHARES):
-            continue
-        others.append((name, amount_of(name, amount, f"{place}, {name}")))
-    demand = Demand(
-        count(total[kinds[0]], f"{place}, {kinds[0]}") if kinds else 0,
-        GPU,
-        milli(total.get("cpu", _NONE), f"{place}, cpu"),
-        mib(total.get("memory", _NONE), f"{place}, memory"),
-    )
-    return PodRequests(demand, tuple(others), kinds[0] if kinds else "")
 
 
 def _total(spec: PodSpec, where: str) -> Amounts:

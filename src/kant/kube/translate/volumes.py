@@ -13,6 +13,7 @@ from itertools import product
 from typing import NamedTuple
 
 from kant.kube.objects import views as k
+from kant.kube.objects.refusals import NotYetError
 from kant.kube.translate.selectors import NAME, Selection, Term, terms_of
 from kant.model.errors import InputError
 
@@ -59,10 +60,6 @@ class Storage(NamedTuple):
 NO_STORAGE = Storage({}, {}, {}, {})
 
 
-class ClaimWaitsError(Exception):
-    """A claim cannot be used yet, in one sentence."""
-
-
 def claims_of(pod: k.Pod) -> tuple[str, ...]:
     """The names of the claims that a pod uses; an ephemeral volume has one that is named after the pod."""
     if not pod.spec.volumes:
@@ -82,7 +79,7 @@ def is_bound(claim: k.Claim) -> bool:
 
 
 def check_claims(pod: k.Pod, storage: Storage) -> None:
-    """Raise ClaimWaitsError where a claim of the pod cannot be used yet, InputError where Kant cannot bind it."""
+    """Raise NotYetError where a claim of the pod cannot be used yet, InputError where Kant cannot bind it."""
     for name in claims_of(pod):
         where = f"pod {pod.metadata.namespace}/{pod.metadata.name}, claim {name}"
         if not storage.known:
@@ -91,18 +88,18 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
             )
         claim = storage.claims.get((pod.metadata.namespace, name))
         if claim is None:
-            raise ClaimWaitsError(f"its claim {name} is not there")
+            raise NotYetError(f"its claim {name} is not there")
         if claim.metadata.deletion_timestamp is not None:
-            raise ClaimWaitsError(f"its claim {name} is being deleted")
+            raise NotYetError(f"its claim {name} is being deleted")
         if claim.status.phase == "Lost":
-            raise ClaimWaitsError(f"its claim {name} has lost its volume {claim.spec.volume_name}")
+            raise NotYetError(f"its claim {name} has lost its volume {claim.spec.volume_name}")
         if is_bound(claim):
             if claim.spec.volume_name not in storage.volumes:
-                raise ClaimWaitsError(f"the volume {claim.spec.volume_name} of its claim {name} is not there")
+                raise NotYetError(f"the volume {claim.spec.volume_name} of its claim {name} is not there")
             continue
         own = _class_of(claim, storage)
         if own is None or own.volume_binding_mode != FIRST_CONSUMER:
-            raise ClaimWaitsError(f"its claim {name} is not bound to a volume yet")
+            raise NotYetError(f"its claim {name} is not bound to a volume yet")
 
 
 def unbound_claims(pod: k.Pod, storage: Storage) -> Iterator[k.Claim]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from kant.kube.objects.names import OWN
+from msgspec import structs
+
+from kant.kube.objects.names import OWN, TEST_GATE, TEST_PODS
 from kant.kube.translate.annotations import RUNTIME
 from kant.kube.translate.groups import INDEX, MIN_AVAILABLE
 from kant.kube.user.job_objects import OF_JOB
@@ -88,6 +90,17 @@ def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[s
             "template": {"metadata": {"labels": labels, "annotations": notes}, "spec": spec},
         },
     }
+
+
+def trial_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[str, Any]:
+    """A Job whose one pod asks when the job would start, behind a gate. Raises InputError as `job_manifest` does."""
+    if job.array:
+        raise InputError("--array", "one job beside --test-only", len(job.array))
+    made = job_manifest(structs.replace(job, hold=False), replace(options, pods=1), namespace)
+    template = made["spec"]["template"]
+    template["spec"]["schedulingGates"] = [{"name": TEST_GATE}]
+    template["metadata"]["annotations"] |= {TEST_PODS: str(options.pods)}
+    return made
 
 
 def service_of(name: str, uid: str, namespace: str) -> dict[str, Any]:

@@ -36,8 +36,6 @@ class JobSpec(View, frozen=True):
 
 
 class JobObjectStatus(View, frozen=True):
-    active: int = 0
-    succeeded: int = 0
     failed: int = 0
     completion_time: str | None = None
     conditions: tuple[Condition, ...] = ()

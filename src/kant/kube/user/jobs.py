@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -15,11 +16,13 @@ import msgspec
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import FORBIDDEN, advice
 from kant.kube.follow.mirror import ENDED
-from kant.kube.user.job_manifest import PodOptions, job_manifest, service_of
+from kant.kube.objects.names import TOLD
+from kant.kube.user.job_manifest import PodOptions, job_manifest, service_of, trial_manifest
 from kant.kube.user.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of, latest, phase_of, row_of
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 
+ANSWERED = 60.0  # seconds for the answer when a job would start
 LOOK = 1.0  # seconds between two looks at a job whose output is followed
 ROLE = "the role kant-user (docs/kubernetes.md, section The same commands)"
 
@@ -69,6 +72,31 @@ class UserJobs:
             if second.code != 404:
                 return ServerMessageError(f"{self._sentence(error, '')}; job {name} is left, held: kant cancel {name}")
         return self._sentence(error, "")
+
+    async def trial(self, job: Submission, options: PodOptions) -> str:
+        """When the job would start if it were submitted now, as the leader answers the pod of a Job that only asks.
+
+        The Job is deleted again.
+        """
+        made = trial_manifest(job, options, self.namespace)
+        try:
+            raw = await self.client.create(self._jobs, made)
+        except ApiError as error:
+            raise self._sentence(error, "") from None
+        name, uid = (meta := msgspec.json.decode(raw, type=JobObject).metadata).name, meta.uid
+        try:
+            async with asyncio.timeout(ANSWERED):
+                while True:
+                    pods = [pod async for pod in self._list(f"{self._pods}?labelSelector={OF_JOB}%3D{name}", RunPod)]
+                    told = [one for pod in pods for one in pod.status.conditions if one.reason == TOLD]
+                    if told:
+                        return str(told[0].message)
+                    await asyncio.sleep(LOOK / 4)
+        except TimeoutError:
+            raise InputError("--test-only", f"a Kant that leads and answers within {ANSWERED:g} s") from None
+        finally:
+            with suppress(ApiError):
+                await self.client.delete(self._path(name), uid=uid, propagation="Background")
 
     async def rows(self) -> list[dict[str, Any]]:
         """All jobs there are, the latest first."""

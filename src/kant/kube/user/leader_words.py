@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from kant.kube.connect.client import ApiClient, ApiError
@@ -31,18 +32,24 @@ SOON = 2.0
 
 
 async def words_of_leader(
-    config: Config, system: str, ticket: str, word: str, params: dict[str, str], within: float = FORECAST
+    config: Config,
+    system: str,
+    ticket: str,
+    path: str,
+    params: Mapping[str, str],
+    within: float = FORECAST,
+    answers: float = ANSWERS,
 ) -> bytes | None:
     """What the leader answers; None where it cannot be asked. Raises InputError where the question is wrong.
 
-    `ticket` is that on its Lease in the namespace `system`.
+    `ticket` is that on its Lease in the namespace `system`. `answers` are the seconds that one answer may take.
     """
     place = f"/api/v1/namespaces/{quote(system, safe='')}/services/{SERVICE}/proxy"
     began, met = time.monotonic(), 0
-    async with ApiClient(config, concurrency=1, timeout=ANSWERS) as client:
+    async with ApiClient(config, concurrency=1, timeout=answers) as client:
         while met < TRIES and (waited := time.monotonic() - began) < within:
-            own = params | ({"brief": ""} if word == "why" and waited > SOON else {})
-            target = f"{PATH}{word}" + (f"?{urlencode(own)}" if own else "")
+            own = dict(params) | ({"brief": ""} if path == f"{PATH}why" and waited > SOON else {})
+            target = path + (f"?{urlencode(own)}" if own else "")
             try:
                 return await client.call("GET", place + signed(ticket, target))
             except ApiError as error:

@@ -1,4 +1,4 @@
-"""What people order: to hold, to release, to rank, to drain. With their own rights: the objects themselves are changed.
+"""What people order of jobs, queues and nodes, with their own rights: the objects themselves are changed.
 
 Nothing here speaks to Kant, and Kant has no right to any of it: it follows what the objects say.
 """
@@ -6,6 +6,7 @@ Nothing here speaks to Kant, and Kant has no right to any of it: it follows what
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -16,14 +17,15 @@ from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import FORBIDDEN, INSTALL, UNKNOWN_FIELD, advice, is_unserved
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.names import HOLD, PRIORITY
+from kant.kube.objects.quantity import milli
 from kant.kube.objects.views import Loose, Node, Pod
 from kant.kube.translate.crds import API
 from kant.kube.translate.levels import HOSTNAME
-from kant.kube.translate.orders import HIGH, LOW, is_held
+from kant.kube.translate.orders import HIGH, LOW, is_held, priority_of
 from kant.kube.user.jobs import ServerMessageError, UserJobs
 from kant.kube.user.targets import Target, pods_meant, target_of
 from kant.model.errors import InputError
-from kant.model.units import parse_duration
+from kant.model.units import GPU, parse_duration
 
 STRICT = {"fieldValidation": "Strict"}  # else the API server drops a field that it does not know, without a word
 AT_ONCE = 16  # pods that are changed at the same time
@@ -104,15 +106,81 @@ class Orders:
         }
         if until:
             spec["end"] = _time(now + timedelta(microseconds=parse_duration(until, "--for")))
-        body = {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": "Reservation", "spec": spec}
-        body["metadata"] = {"name": _drain(target)}
         try:
-            await self.client.create(f"{API}/reservations", body, params=STRICT)
+            await self.client.create(f"{API}/reservations", _object("Reservation", _drain(target), spec), params=STRICT)
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise self._sentence(error, target) from None
             return False
         return True
+
+    async def cancel(self, text: str) -> bool:
+        """Withdraw a job: its Job, or its pods where nothing would make them anew. False: it is over."""
+        target = target_of(text)
+        if await self.jobs.is_alone(target.name):
+            return await self.jobs.cancel(target.name)
+        pods = await self._pods(target)
+        if not pods:
+            raise self._unknown(target)
+        for owner in (one for pod in pods for one in pod.metadata.owner_references if one.controller):
+            what = f"{owner.kind} {owner.name}"
+            raise InputError("TARGET", f"a job that stands alone: who deletes {what} withdraws this one", text)
+        await self._each(pods, lambda path, pod: self.client.delete(path, uid=pod.metadata.uid))
+        return True
+
+    async def preempt(self, text: str) -> None:
+        """Evict the pods of a running job, which their owner makes anew: so it waits again."""
+        target = target_of(text)
+        pods = [pod for pod in await self._pods(target) if pod.spec.node_name]
+        if not pods or not all(any(one.controller for one in pod.metadata.owner_references) for pod in pods):
+            raise InputError("TARGET", "a job that runs and whose pods are made anew by their owner", text)
+        await self._each(
+            pods, lambda _, pod: self.client.evict(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+        )
+
+    async def cordon(self, node: str, closed: bool) -> None:
+        """Let a node take nothing new, or take pods again."""
+        path = f"/api/v1/nodes/{quote(node, safe='')}"
+        await self._ask(self.client.patch(path, {"spec": {"unschedulable": closed or None}}), Target("node", node))
+
+    async def undrain(self, node: str) -> bool:
+        """Take a drain back. False: the node was not drained."""
+        try:
+            await self.client.delete(f"{API}/reservations/{quote(_drain(Target('node', node)), safe='')}")
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise self._sentence(error, Target("node", node)) from None
+        return True
+
+    async def quota(self, queue: str, model: str, gpus: float) -> float:
+        """Give a queue another nominal quota of GPUs; the one before."""
+        target, path = Target("queue", queue), f"{API}/queues/{quote(queue, safe='')}"
+        found = await self._ask(self.client.get(path, Loose), target)
+        quotas = _spec(found).get("quotas") or []
+        own = [one for one in quotas if (one.get("resource", "gpu"), one.get("model", "")) == ("gpu", model)]
+        if not own:
+            raise InputError("TARGET", f"a queue with a quota of GPUs{f' of {model}' * bool(model)}", queue)
+        before, own[0]["nominal"] = milli(own[0]["nominal"], "nominal", up=False) / GPU, f"{round(gpus * GPU)}m"
+        change = {"metadata": {"resourceVersion": found.metadata.resource_version}, "spec": {"quotas": quotas}}
+        await self._ask(self.client.patch(path, change, params=STRICT), target)
+        return before
+
+    async def make(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        """Make an object of one of Kant's kinds; with a name that ends in - the API server completes it."""
+        call = self.client.create(f"{API}/{kind.lower()}s", _object(kind, name, spec), params=STRICT)
+        await self._ask(call, Target("node", name))
+
+    async def unreserve(self, name: str) -> dict[str, Any]:
+        """Take a Reservation back; what it was."""
+        path, target = f"{API}/reservations/{quote(name, safe='')}", Target("reservation", name)
+        found = await self._ask(self.client.get(path, Loose), target)
+        await self._ask(self.client.delete(path, uid=found.metadata.uid), target)
+        return _spec(found)
+
+    async def priority(self, text: str) -> int:
+        """The priority of what waits, that is ordered or of its class."""
+        return priority_of((await self._waiting(target_of(text)))[0], text)
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -125,12 +193,8 @@ class Orders:
         return True
 
     async def _give_back(self, target: Target) -> bool:
-        try:
-            await self.client.delete(f"{API}/reservations/{quote(_drain(target), safe='')}")
-        except ApiError as error:
-            if error.code == 404:
-                raise InputError("TARGET", "a node that was drained by `kubectl kant drain`", target.name) from None
-            raise self._sentence(error, target) from None
+        if not await self.undrain(target.name):
+            raise InputError("TARGET", "a node that was drained by `kubectl kant drain`", target.name)
         return True
 
     async def _is_own_job(self, target: Target) -> bool:
@@ -156,13 +220,20 @@ class Orders:
         return pods_meant(found, target)
 
     async def _annotate(self, pods: list[Pod], key: str, value: str | None) -> None:
+        def change(path: str, pod: Pod) -> Awaitable[object]:
+            return self.client.patch(path, {"metadata": {"uid": pod.metadata.uid, "annotations": {key: value}}})
+
+        await self._each(pods, change)
+
+    async def _each(self, pods: list[Pod], act: Callable[[str, Pod], Awaitable[object]]) -> None:
+        """Do it to each of the pods, some at a time. Raises InputError with what was refused first."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(pod: Pod) -> None:
             meta = pod.metadata
             path = f"/api/v1/namespaces/{quote(meta.namespace, safe='')}/pods/{quote(meta.name, safe='')}"
             async with gate:
-                await self.client.patch(path, {"metadata": {"uid": meta.uid, "annotations": {key: value}}})
+                await act(path, pod)
 
         done = await asyncio.gather(*map(one, pods), return_exceptions=True)
         wrong = next((each for each in done if isinstance(each, BaseException)), None)
@@ -200,6 +271,11 @@ class Orders:
             where = f" in namespace {found['namespace']}" if found["namespace"] else ""
             return ServerMessageError(f"Kubernetes: you have no permission to {found['verb']} {what}{where} (403)")
         return ServerMessageError(advice(error, self.client.config.source))
+
+
+def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    naming = {"generateName": name} if name.endswith("-") else {"name": name}
+    return {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": kind, "metadata": naming, "spec": spec}
 
 
 def _drain(target: Target) -> str:

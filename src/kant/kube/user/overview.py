@@ -72,13 +72,31 @@ async def overview(config: Config, system: str) -> Overview:
                 raise refused(error, config) from None
             nodes = None
         try:
-            lease = await client.get(f"/apis/coordination.k8s.io/v1/namespaces/{quote(system)}/leases/kant", _Lease)
+            lease = await client.get(_path(system), _Lease)
         except ApiError as error:
             return Overview(nodes, unled=f"there is no Lease {system}/kant" if error.code == 404 else "")
         said = lease.metadata.annotations or {}
         return Overview(
             nodes, said.get(PROFILE, ""), said.get(VERSION, ""), said.get(TICKET, ""), _unled(lease, system)
         )
+
+
+async def ticket_of(config: Config, system: str) -> str:
+    """The ticket with which the leader is asked. Raises InputError where we may not read it, or there is none."""
+    async with _client(config) as client:
+        try:
+            lease = await client.get(_path(system), _Lease)
+        except ApiError as error:
+            if error.code not in (403, 404):
+                raise refused(error, config) from None
+            raise InputError(
+                f"the Lease {system}/kant", f"one that we may read ({advice(error, config.source)})"
+            ) from None
+    return (lease.metadata.annotations or {}).get(TICKET, "")
+
+
+def _path(system: str) -> str:
+    return f"/apis/coordination.k8s.io/v1/namespaces/{quote(system)}/leases/kant"
 
 
 def _unled(lease: _Lease, system: str) -> str:

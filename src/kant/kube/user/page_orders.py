@@ -5,10 +5,11 @@ So the API server decides by its own roles, as for kubectl. A token is used for 
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
@@ -18,14 +19,20 @@ from kant.kube.connect.config import Config
 from kant.kube.connect.credentials import Bearer
 from kant.kube.connect.errors import advice
 from kant.kube.serve.page import Handler, StrangerError
-from kant.kube.user.orders import Orders
+from kant.kube.user.operations import latest
+from kant.kube.user.reviews import may, own_name
 from kant.model.errors import InputError
 
+if TYPE_CHECKING:
+    from kant.kube.user.orders import Orders
+
+T = TypeVar("T")
 TOKEN = re.compile(r"Bearer ([A-Za-z0-9\-._~+/]{1,16384}=*)")
 YOU = "the token that you gave the page"
-JOB_ORDERS = ("hold", "release", "update")
+JOB_ORDERS = ("hold", "release", "update", "cancel")
 QUEUE_ORDERS = ("hold", "release", "drain")
 NODE_ORDERS = ("drain", "release")
+PLAN_ORDERS = ("plan", "apply", "undo")
 REVIEWS = {
     "order_queue": {"group": "scheduling.kant.dev", "resource": "queues", "verb": "patch"},
     "order_node": {"group": "scheduling.kant.dev", "resource": "reservations", "verb": "create"},
@@ -42,10 +49,33 @@ class NoTokenError(InputError):
         )
 
 
-class PageOrders:
-    """Gives the orders of callers at the API server that `config` names."""
+class Desk(Protocol):
+    """Plans and carries out the orders of one caller. Each raises InputError."""
 
-    def __init__(self, config: Config, scheduler_name: str = "kant") -> None:
+    def plan(self, orders: Any) -> dict[str, Any]: ...
+    def apply(self, plan_id: str, reason: str, approved: str = "") -> dict[str, Any]: ...
+    def undo(self, txn: str, reason: str) -> dict[str, Any]: ...
+
+
+class Planned(msgspec.Struct, forbid_unknown_fields=True):
+    """What the page sends to plan `orders`, to apply the plan `id`, or to undo the transaction `id`.
+
+    `agreed`: whoever sits there has been asked, and agrees to a plan beyond the limits.
+    """
+
+    orders: list[dict[str, Any]] = []
+    id: str = ""
+    reason: str = ""
+    agreed: bool = False
+
+
+class PageOrders:
+    """Gives the orders of callers at the API server that `config` names. `desk` makes the desk of a caller."""
+
+    def __init__(
+        self, config: Config, scheduler_name: str = "kant", desk: Callable[[Config], Desk] | None = None
+    ) -> None:
+        self.own, self.desk = config, desk
         self.config = replace(config, certificate=None, key=None, source=YOU)
         self.scheduler_name = scheduler_name
 
@@ -65,16 +95,31 @@ class PageOrders:
 
             return handler
 
+        def on_plan(act: str) -> Handler:
+            async def handler(request: web.Request) -> web.StreamResponse:
+                return await _answer(lambda: self.planned(request, act), lambda done: done)
+
+            return handler
+
         found = [(f"/v1/jobs/{{job}}/{order}", on_job(order)) for order in JOB_ORDERS]
+        found += [(f"/v1/operations/{act}", on_plan(act)) for act in PLAN_ORDERS if self.desk is not None]
         found += [(f"/v1/queues/{{name}}/{order}", on_thing("queue", order)) for order in QUEUE_ORDERS]
         return found + [(f"/v1/nodes/{{name}}/{order}", on_thing("node", order)) for order in NODE_ORDERS]
 
+    async def operations(self) -> list[Any]:
+        """The latest of what was planned and done, as Kant itself may read it. Raises InputError."""
+        return await latest(self.own)
+
     def client(self, request: web.Request) -> ApiClient:
         """A client with the rights of the caller. Raises NoTokenError."""
+        return ApiClient(self.theirs(request), concurrency=16, timeout=30.0)
+
+    def theirs(self, request: web.Request) -> Config:
+        """The API server, and the rights of the caller. Raises NoTokenError."""
         found = TOKEN.fullmatch(request.headers.get("Authorization", ""))
         if found is None:
             raise NoTokenError
-        return ApiClient(replace(self.config, credentials=Bearer(found[1])), concurrency=16, timeout=30.0)
+        return replace(self.config, credentials=Bearer(found[1]))
 
     async def caller(self, request: web.Request) -> tuple[str, list[str]]:
         """Who asks, "" for somebody without a token, and which orders they may try. Raises StrangerError."""
@@ -87,29 +132,52 @@ class PageOrders:
 
     async def _known(self, request: web.Request) -> tuple[str, list[str]]:
         async with self.client(request) as client:
-            path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-            answer = await client.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
-            user = str(msgspec.json.decode(answer)["status"]["userInfo"]["username"])
-            return user, [*JOB_ORDERS, *[name for name in REVIEWS if await _may(client, REVIEWS[name])]]
+            user = await own_name(client)
+            return user, [
+                *JOB_ORDERS,
+                *["plan"] * (self.desk is not None),
+                *[name for name in REVIEWS if await may(client, REVIEWS[name])],
+            ]
 
     async def job(self, request: web.Request, order: str) -> bool:
-        """An order about a job: `hold`, `release`, or `update` with a priority (none: that of its class)."""
+        """An order about a job; `update` with a priority (none: that of its class)."""
         space, _, name = request.match_info["job"].partition("/")
         name = name.partition("~")[0]  # one of a name that was there before
         said = msgspec.json.decode(await request.read() or b"{}") if order == "update" else {}
         async with self.client(request) as client:
-            orders = Orders(client, space, self.scheduler_name, suspends=False)
+            orders = self._orders(client, space)
             if order == "update":
                 if not isinstance(said, dict) or list(said) != ["priority"] or not _is_number(said["priority"]):
                     raise InputError("the request", 'a priority, such as {"priority": 5}')
                 return await orders.rank(name, said["priority"])
-            return await (orders.hold(name) if order == "hold" else orders.release(name))
+            return await {"hold": orders.hold, "release": orders.release, "cancel": orders.cancel}[order](name)
+
+    def _orders(self, client: ApiClient, namespace: str) -> Orders:
+        """Who gives the orders; loaded for the first of them."""
+        from kant.kube.user.orders import Orders
+
+        return Orders(client, namespace, self.scheduler_name, suspends=False)
+
+    async def planned(self, request: web.Request, act: str) -> dict[str, Any]:
+        """Plan, apply or undo by the desk of the caller."""
+        config, said = self.theirs(request), msgspec.json.decode(await request.read(), type=Planned)
+
+        def inside() -> dict[str, Any]:
+            assert self.desk is not None, "a route of its own"
+            own = self.desk(config)
+            if act == "plan":
+                return own.plan(said.orders)
+            if act == "apply":
+                return own.apply(said.id, said.reason, "on the page" if said.agreed else "")
+            return own.undo(said.id, said.reason)
+
+        return await asyncio.to_thread(inside)
 
     async def thing(self, request: web.Request, kind: str, order: str) -> bool:
         """An order about a queue or a node."""
         target = f"{kind}/{request.match_info['name']}"
         async with self.client(request) as client:
-            orders = Orders(client, "", self.scheduler_name)
+            orders = self._orders(client, "")
             return await {"hold": orders.hold, "release": orders.release, "drain": orders.drain}[order](target)
 
 
@@ -124,20 +192,13 @@ def refusal(error: Exception) -> tuple[int, str]:
     return (int(code[1]) if code else 400), text
 
 
-async def _answer(order: Callable[[], Awaitable[bool]], shown: Callable[[bool], Any]) -> web.Response:
+async def _answer(order: Callable[[], Awaitable[T]], shown: Callable[[T], Any]) -> web.Response:
     try:
         body, status = shown(await order()), 200
     except (InputError, ApiError, msgspec.DecodeError) as error:
         status, sentence = refusal(error)
         body = {"error": sentence}
     return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
-
-
-async def _may(client: ApiClient, what: dict[str, str]) -> bool:
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answer = await client.create(path, review | {"spec": {"resourceAttributes": what}})
-    return bool(msgspec.json.decode(answer)["status"].get("allowed"))
 
 
 def _is_number(value: object) -> bool:

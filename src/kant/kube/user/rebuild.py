@@ -39,7 +39,7 @@ async def rebuilt(
         config, DriverSettings(profile, None, scheduler_name, namespace=namespace, once=True), within
     ) as driver:
         return replace(
-            rebuilt_state(driver), calibration=await calibration_of_leader(driver.notifier.client, namespace, profile)
+            rebuilt_state(driver), calibration=await calibration_of_leader(driver.client, namespace, profile)
         )
 
 

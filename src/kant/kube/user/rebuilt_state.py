@@ -43,7 +43,7 @@ class RebuiltState:
 
 def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
     """The state of a driver that has built it; with `only` no other name is looked for among pods."""
-    assert driver.core is not None
+    assert driver.state is not None
     members = driver.workloads.members
     if only is None:
         workloads: Iterable[Workload] = members.by_key.values()
@@ -51,7 +51,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         named = {members.key_of.get(uid, "") for uid, pod in driver.mirror.pods.items() if _may_be(pod, only)}
         workloads = [one for key, one in members.by_key.items() if key in named] if named else []
     jobs, complaints = _names(driver, workloads)
-    core = driver.core
+    core = driver.state.core
     unread = [*driver.informers.forbidden, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
     return RebuiltState(
         core.scheduler,
@@ -59,7 +59,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         core.zero,
         jobs,
         complaints,
-        remarks=tuple(node_remarks(driver.fleet.closed, driver.mirror.nodes, core.state)),
+        remarks=tuple(node_remarks(driver.state.fleet.closed, driver.mirror.nodes, core.state)),
         unread=tuple(unread),
         queues_gone=driver.translation.presence.advice(driver.settings.namespace),
     )

@@ -111,7 +111,7 @@ def tighten(rows: Table, domain: int, domain_range: Table) -> None:
 
 @inlined
 def holds_all(rows: Table, slots: Table, counts: Table, milli: int, domain: int) -> bool:
-    """Whether each group alone fits into the domain, and their `milli`-GPUs together are free there."""
+    """Whether each group alone fits into the domain, and of the nodes of the first one `milli`-GPUs are free there."""
     for group in range(slots.shape[0]):
         if rows[slots[group], domain, FITTING_PODS] < counts[group]:
             return False
@@ -125,11 +125,12 @@ def best_domain(
 ) -> int:  # fmt: skip
     """The domain in [first, last) that a gang should take whole, so that large holes stay; -1 where none holds it.
 
-    `counts` pods of the demands in `slots`, `milli`-GPUs together. First comes a domain in which the gang has pods
-    already; then one that it fills exactly; one in which it breaks no node that is whole; one that is broken already
-    (of a node: its leaf is). Of these the one in the superspine, and then in the spine, with the fewest whole nodes
-    left, so that what is broken lies together at every level; then the one with the fewest itself, and with the least
-    room; of nodes the fullest. A single pod goes to the leaf with the fullest node instead: it fills nodes, not leaves.
+    `counts` pods of the demands in `slots`; `milli`-GPUs together on nodes of the first. First comes a domain in which
+    the gang has pods already; then one that it fills exactly; one in which it breaks no node that is whole; one that is
+    broken already (of a node: its leaf is). Of these the one in the superspine, and then in the spine, with the fewest
+    whole nodes left, so that what is broken lies together at every level; then the one with the fewest itself, and with
+    the least room; of nodes the fullest. A single pod goes to the leaf with the fullest node instead: it fills nodes,
+    not leaves.
     """
     best, key, lead = -1, (0, 0, 0, 0, 0, 0, 0, 0, 0), slots[0]
     single = slots.shape[0] == 1 and counts[0] == 1

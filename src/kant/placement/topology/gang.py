@@ -56,6 +56,8 @@ class GangPlacement:
         self.cuts = shape.cuts or (UNCUT,) * len(shape.parts)
         self.counts: Table = np.array([count for count, _ in shape.parts], dtype=np.int64)
         self.demands: Table = np.array([demand for _, demand in shape.parts], dtype=np.int64)
+        self.milli = shape.milli_of_first
+        """Milli-GPUs that have to be free together on the nodes which the first group may have."""
         self.slots: Table = self.demands  # of the domain capacity, once it has been asked
         self._slots_of = -1  # of which they are: how often all slots were given up by then
         self._kernels = [
@@ -212,7 +214,7 @@ class GangPlacement:
         """The domain in [first, last) that the gang should take, of those that are not 1 in `failed`; -1 for none."""
         topology = self.topology
         return best_domain(
-            self.capacity.rows, self.slots, self.counts, self.shape.gpu_milli, first, last, topology.domain_of,
+            self.capacity.rows, self.slots, self.counts, self.milli, first, last, topology.domain_of,
             topology.ancestors, self.occupied, failed,
         )  # fmt: skip
 
@@ -242,7 +244,7 @@ class GangPlacement:
         first, last = topology.inside(inside, level) if inside >= 0 else topology.offsets[level : level + 2]
         while True:
             domain = best_domain(
-                self.capacity.rows, self.slots, self.counts, self.shape.gpu_milli, first, last, topology.domain_of,
+                self.capacity.rows, self.slots, self.counts, self.milli, first, last, topology.domain_of,
                 topology.ancestors, self.occupied, failed,
             )  # fmt: skip
             if domain < 0:

@@ -1,7 +1,7 @@
 """Where a gang goes, tried pod by pod on every node.
 
 The groups of a gang are placed one after the other. A group that finds no place goes first in the next attempt, and
-there is at most one attempt for each group: that is the bounded search that `placement/group_order.py` documents. A
+there are at most two attempts for each group: that is the bounded search that `placement/group_order.py` documents. A
 gang with rules among pods that finds no place so is tried in every way. One that
 prefers something and finds no place so is tried without that.
 """
@@ -78,7 +78,7 @@ def _place(
         if admits(room.node, job, room.node_sets) and (model is None or room.node.model == model)
     ]
     order = list(range(len(job.groups)))
-    for _ in range(len(order)):
+    for _ in range(2 * len(order)):
         pieces: Pieces = []
         failed = next(
             (group for group in order if not _place_group(rooms, allowed, job, group, score, pieces, weights)), None

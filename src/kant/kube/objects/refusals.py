@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from kant.model.errors import InputError
 
-class MalformedError(Exception):
-    """What is wrong with an object, in one sentence."""
+
+class MalformedError(InputError):
+    """What is wrong with an object, in a sentence of its own."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("", sentence)
+        self.args = (sentence,)
 
 
 class NoMatchingNodeError(MalformedError):

@@ -1,0 +1,141 @@
+"""`kant ops runbooks`: what was once solved, as files that people review, and done again where it fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, Parameter
+
+from kant.cli.inputs import Json
+from kant.cli.ops_options import Where
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.ops.memory.replay import Run
+    from kant.ops.memory.runbooks import Runbook, Runbooks
+
+runbooks_app = App(name="runbooks", help="Compile what was once solved into files, review them, do it again.")
+HERE = Where()
+STOPPED = 1
+Folder = Annotated[Path, Parameter(name="--runbooks", help="The folder of the runbooks.")]
+FOLDER = Path("runbooks")
+
+
+@runbooks_app.command(name="list")
+def list_(*, folder: Folder = FOLDER, json: Json = False) -> int:
+    """List the runbooks: the words that ask for each, its steps, and how many are stale."""
+    from kant.cli.ops_show import show_runbooks
+
+    rows = [
+        {
+            "name": book.name,
+            "tasks": book.tasks,
+            "steps": len(book.step),
+            "stale": sum(bool(step.stale) for step in book.step),
+        }
+        for book in _books(_load(folder))
+    ]
+    return Reply({"runbooks": rows}, lambda: show_runbooks(rows)).print(json)
+
+
+@runbooks_app.command
+def show(
+    name: Annotated[str, Parameter(help="The name of a runbook (`kant ops runbooks list`).")],
+    /,
+    *,
+    folder: Folder = FOLDER,
+    json: Json = False,
+) -> int:
+    """Print what a runbook does, and under which conditions."""
+    import msgspec
+
+    from kant.cli.ops_show import show_runbook
+
+    known = {book.name: book for book in _books(_load(folder))}
+    if name not in known:
+        raise InputError("NAME", f"one of {', '.join(known) or 'no runbook'}", name)
+    found: dict[str, Any] = msgspec.to_builtins(known[name])
+    return Reply(found, lambda: show_runbook(found)).print(json)
+
+
+@runbooks_app.command(name="compile")
+def compile_(
+    *traces: Annotated[Path, Parameter(help="Folders of traces that came to a good end (`kant mcp --traces`).")],
+    folder: Folder = FOLDER,
+    json: Json = False,
+) -> int:
+    """Compile traces into runbooks, and add to those that are there. Look at the files before you run them."""
+    from kant.ops.memory.runbooks import Runbooks
+    from kant.ops.memory.traces import read_traces
+
+    if not traces:
+        raise InputError("ops runbooks compile", "at least one folder of traces")
+    own = Runbooks.load(folder) if folder.is_dir() else Runbooks()
+    every = [trace for path in traces for trace in read_traces(path)]
+    good = [trace for trace in every if trace.ended]
+    for trace in good:
+        own.learn(trace)
+    files = [str(path) for path in own.save(folder)]
+    found = {"traces": len(good), "left_out": len(every) - len(good), "files": files}
+    return Reply(found, lambda: _say(f"{len(good)} of {len(every)} traces are over and taken in", *files)).print(json)
+
+
+@runbooks_app.command
+def run(
+    *tasks: Annotated[str, Parameter(help="What is to be done, in the words of a runbook. Several are done at once.")],
+    folder: Folder = FOLDER,
+    traces: Annotated[
+        Path | None, Parameter(help="Write the traces to this folder, and go on with a task that was cut off there.")
+    ] = None,
+    yes: Annotated[bool, Parameter(help="Agree to plans that are beyond the limits.", negative="")] = False,
+    where: Where = HERE,
+    json: Json = False,
+) -> int:
+    """Do tasks as their runbooks say, as far as the conditions of each step hold. Where they do not it stops."""
+    from kant.cli.ops import asked
+    from kant.cli.ops_show import show_runs
+    from kant.ops.memory.replay import Run
+    from kant.ops.memory.together import run_together
+    from kant.ops.memory.traces import DeskTools
+
+    if not tasks:
+        raise InputError("ops runbooks run", "at least one task, such as 'drain node-00003'")
+    books, desk = _load(folder), where.opening().desk("runbook")
+    tools = DeskTools(desk, lambda question: desk.who.user if yes or asked(question) else "")
+    runs = run_together(tasks, tools, lambda task, own: Run(task, own, books, lambda trace: None, traces))
+    found = {"tasks": [_row(each) for each in runs]}
+    Reply(found, lambda: show_runs(found["tasks"])).print(json)
+    return 0 if all(each.trace.ended for each in runs) else STOPPED
+
+
+def _row(run: Run) -> dict[str, Any]:
+    """What became of a task."""
+    steps = [
+        {"tool": step.call.tool, "args": step.call.args, "answer": _short(step.answer or {})}
+        for step in run.trace.steps
+    ]
+    return {"task": run.task, "over": run.trace.ended, "stopped": run.stopped, "steps": steps}
+
+
+def _short(answer: dict[str, Any]) -> dict[str, Any]:
+    keep = ("plan_id", "can_be_applied", "txn", "state", "did", "refused", "sentence", "error")
+    return {key: answer[key] for key in keep if answer.get(key)}
+
+
+def _load(folder: Path) -> Runbooks:
+    from kant.ops.memory.runbooks import Runbooks
+
+    return Runbooks.load(folder)
+
+
+def _books(books: Runbooks) -> list[Runbook]:
+    return list({book.name: book for book in books.books.values()}.values())
+
+
+def _say(*lines: str) -> None:
+    from kant.cli.show import console
+
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,185 @@
+"""Effects: the requests by which a leader carries out its plans, in one queue with one guard, one retry and one end.
+
+Each kind of request is a step. An effect of a step has a key, and at most one effect of a key is in flight. Effects are
+levels: whoever needs one begins it in each turn until the watch shows that it has been carried out. So nothing is kept
+of one that failed. After a pause it may begin again, made from what is known then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from kant.kube.connect.client import ApiClient, ApiError, FencedError
+from kant.kube.connect.errors import advice
+from kant.kube.objects.names import LEADER
+from kant.kube.reconcile.slots import Slot
+
+TIMEOUT = 4.0  # seconds for one request, unless the Lease leaves less (`Lease.in_flight`)
+PAUSE = 0.2  # seconds before an effect that may heal begins again,
+REFUSED = 2.0  # and before one that was refused does
+REMEMBERED = 10_000  # effects of a step whose versions are known
+
+Key = TypeVar("Key", bound=Hashable)
+Work = Callable[[], Coroutine[Any, Any, object]]
+
+
+class RefusedError(Exception):
+    """The pod of a slot cannot have what it needs before it is bound, in one sentence; `word` names what it lacks."""
+
+    def __init__(self, slot: Slot, sentence: str, word: str) -> None:
+        super().__init__(sentence)
+        self.slot = slot
+        self.word = word
+
+
+class Effects:
+    """The queue of one leader: `holds` guards every request, `token` says who leads, `wake` is called after each.
+
+    `timeout` bounds a request in seconds: a request that a former leader sent is over before another one leads.
+    """
+
+    def __init__(
+        self,
+        client: ApiClient,
+        wake: Callable[[], None],
+        holds: Callable[[], bool] = lambda: True,
+        token: Callable[[], str] = lambda: "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.client = client
+        self.wake = wake
+        self.holds = holds
+        self.token = token
+        self.clock = clock
+        self.timeout = TIMEOUT
+        self.group: asyncio.TaskGroup | None = None
+        self._steps: list[Step[Any]] = []
+
+    @property
+    def signature(self) -> dict[str, str]:
+        """The annotation that says who leads: the API server refuses the requests of anybody else."""
+        token = self.token()
+        return {LEADER: token} if token else {}
+
+    async def run(self) -> None:
+        """Carry out what begins, for ever; cancelled with all that is under way."""
+        async with asyncio.TaskGroup() as self.group:
+            try:
+                for step in self._steps:
+                    step.hire(len(step.queued))
+                await asyncio.Event().wait()
+            finally:
+                self.group = None  # before the group ends: it takes no more tasks
+
+    def step(self, workers: int = 1_000_000) -> Step[Any]:
+        """One kind of effect, of which so many are carried out at a time."""
+        self._steps.append(Step(self, workers))
+        return self._steps[-1]
+
+    async def patch(self, path: str, change: object, kind: str = "merge") -> bytes:
+        """Change an object while we lead. Raises ApiError, and FencedError where somebody else may lead."""
+        return await self.client.patch(path, change, kind=kind, guard=self.holds, timeout=self.timeout)
+
+
+class Step(Generic[Key]):
+    """One kind of effect. `in_flight` has the keys of those that have begun, until they are answered or may begin
+    again, and `queued` those of them that were not sent; `refusals` says by key why one was refused.
+    """
+
+    def __init__(self, effects: Effects, workers: int) -> None:
+        self.in_flight: dict[Key, None] = {}
+        self.refusals: dict[Key, str] = {}
+        self.queued: dict[Key, Work] = {}
+        self.closed = False
+        self._effects = effects
+        self._idle = workers
+        self._begun: dict[Key, str] = {}  # the version of its object for which an effect began last
+
+    def is_unseen(self, key: Key, version: str) -> bool:
+        """Whether an effect began on this version of its object, and the watch does not show yet what came of it."""
+        return self._begun.get(key) == version
+
+    def begin(self, key: Key, work: Work, version: str = "") -> bool:
+        """Begin an effect on this `version` of its object. False: one is in flight, or its outcome is unseen.
+
+        Without a version nobody has to begin it again: where it may heal it is tried until it is carried out.
+        """
+        if self.closed or key in self.in_flight or (version and self.is_unseen(key, version)):
+            return False
+        self.in_flight[key] = None
+        if version:
+            self._begun.pop(key, None)
+            self._begun[key] = version
+            if len(self._begun) > REMEMBERED:  # at the cost of a write that changes nothing
+                del self._begun[next(iter(self._begun))]
+        self._put(key, work)
+        return True
+
+    def recall(self, keys: Iterable[Key]) -> list[Key]:
+        """Those of these effects that were not sent yet; they are not sent any more."""
+        found = [key for key in keys if self.queued.pop(key, None) is not None]
+        for key in found:
+            del self.in_flight[key]
+        return found
+
+    async def drain(self, within: float) -> None:
+        """Begin nothing more, and wait for what is under way: first for all of it, then only for what has been sent."""
+        self.closed = True
+        for _ in range(2):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within):
+                    while self.in_flight:
+                        await asyncio.sleep(0.01)
+            self.recall(list(self.queued))
+
+    def hire(self, count: int = 1) -> None:
+        """Let so many more workers carry out what waits, as far as there are some."""
+        group = self._effects.group
+        for _ in range(min(self._idle, count) if group is not None else 0):
+            assert group is not None
+            self._idle -= 1
+            group.create_task(self._work())
+
+    async def _work(self) -> None:
+        try:
+            while self.queued:
+                key = next(iter(self.queued))
+                await self._carry_out(key, self.queued.pop(key))
+        finally:
+            self._idle += 1
+
+    async def _carry_out(self, key: Key, work: Work) -> None:
+        pause, later = 0.0, asyncio.get_running_loop().call_later
+        try:
+            await work()
+        except FencedError:
+            pause = PAUSE
+        except ApiError as error:
+            if error.heals and key not in self._begun:
+                later(PAUSE, self._put, key, work)
+                return
+            if error.heals:
+                pause = PAUSE
+            elif error.code in (404, 409):  # the watch says what the object is now
+                pause = 0.0 if key in self._begun else PAUSE
+            else:
+                pause = REFUSED
+                self.refusals[key] = advice(error, self._effects.client.config.source)
+                self._effects.wake()
+        if pause:
+            self._begun.pop(key, None)
+            later(pause, self._end, key)
+        else:
+            self._end(key)
+
+    def _put(self, key: Key, work: Work) -> None:
+        self.queued[key] = work
+        self.hire()
+
+    def _end(self, key: Key) -> None:
+        self.in_flight.pop(key, None)
+        self._effects.wake()

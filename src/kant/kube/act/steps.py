@@ -1,0 +1,33 @@
+"""The steps by which a leader carries out its plans, on one queue of effects."""
+
+from __future__ import annotations
+
+from kant.kube.act.binder import Binder
+from kant.kube.act.claim_binder import ClaimBinder
+from kant.kube.act.device_locks import DeviceLocks
+from kant.kube.act.effects import Effects
+from kant.kube.act.evictor import Evictor
+from kant.kube.act.volume_binder import VolumeBinder
+from kant.kube.follow.mirror import Mirror
+from kant.kube.reconcile.translation import Translation
+
+
+class Steps:
+    """Volumes, claims and device locks come before bindings; evictions go beside them."""
+
+    def __init__(self, effects: Effects, mirror: Mirror, translation: Translation) -> None:
+        self.effects = effects
+        self.volumes = VolumeBinder(effects, mirror, translation.filters.chosen_volumes)
+        self.claims = ClaimBinder(effects, mirror, translation.devices)
+        locks = DeviceLocks(effects, mirror, translation.scheduler)
+        self.binder = Binder(effects, mirror, self.volumes, self.claims, locks)
+        self.evictor = Evictor(effects, mirror)
+
+    def is_binding(self) -> bool:
+        """Whether bindings are under way, before which all else waits."""
+        return bool(self.binder.step.in_flight)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is under way that a state which is built now would miss."""
+        return self.is_binding() or bool(self.binder.results) or self.evictor.is_busy or self.claims.is_busy

@@ -1,0 +1,291 @@
+"""All that lives as long as one state: what has happened comes in as events, and what is decided is handed over."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kant.kube.act.evictor import Eviction
+from kant.kube.act.plan_executor import KubeExecutor, ShadowExecutor
+from kant.kube.act.steps import Steps
+from kant.kube.follow.informers import Informers
+from kant.kube.follow.mirror import Mirror, is_over
+from kant.kube.lead.answers import Answers
+from kant.kube.lead.counts import Counts
+from kant.kube.lead.rebuilding import Rebuilding
+from kant.kube.lead.settings import DriverSettings
+from kant.kube.notify.notifier import Notifier
+from kant.kube.notify.reasons import Reasons
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.bookings import Bookings
+from kant.kube.reconcile.budgets import Budgets, Protection
+from kant.kube.reconcile.fleet import Fleet
+from kant.kube.reconcile.saved_work import SavedWork
+from kant.kube.reconcile.translation import Translation
+from kant.kube.reconcile.workloads import Workloads
+from kant.kube.serve.metrics import KubeTelemetry
+from kant.kube.translate.provisioning import PROVISIONING
+from kant.live.core import Core
+from kant.live.logs import log_decisions, log_event
+from kant.model.decision import Plan
+
+log = logging.getLogger("kant.kube")
+
+
+class LiveState:
+    """One state of the core, with the workloads, nodes and answers that belong to it."""
+
+    def __init__(
+        self,
+        core: Core,
+        settings: DriverSettings,
+        translation: Translation,
+        steps: Steps,
+        informers: Informers,
+        notifier: Notifier,
+        rebuilding: Rebuilding,
+        telemetry: KubeTelemetry,
+        counts: Counts,
+    ) -> None:
+        self.core = core
+        self.settings = settings
+        self.mirror: Mirror = translation.mirror
+        self.translation = translation
+        self.steps = steps
+        self.informers = informers
+        self.notifier = notifier
+        self.rebuilding = rebuilding
+        self.telemetry = telemetry
+        self.counts = counts
+        binder = steps.binder
+        binder.results.clear()
+        binder.leaving.clear()
+        self.fleet = Fleet(core, self.mirror, translation)
+        self.bookings = Bookings(core, translation)
+        self.workloads = Workloads(core, self.mirror, translation, binder.leaving, binder.step.in_flight)
+        self.workloads.recall, self.workloads.recount = binder.recall, self.fleet.follow
+        binder.closed, binder.short = self.fleet.closed, set()
+        budgets = Budgets(self.mirror)
+        steps.evictor.refuses = budgets.refuses
+        self.protection = Protection(self.workloads, budgets)
+        self.saved_work = SavedWork(self.workloads)
+        translation.filters.promises.leaving = binder.leaving
+        executor = ShadowExecutor if settings.shadow else KubeExecutor
+        self.executor = executor(core, self.mirror, self.workloads, binder.leaving)
+        self.answers = Answers(self.workloads, self.executor, steps, notifier, telemetry, counts)
+        self.reasons = Reasons(core, self.workloads, notifier)
+
+    def settle_everything(self) -> None:
+        """All that the mirror has, as the first events of the state."""
+        mirror, workloads = self.mirror, self.workloads
+        self.translation.queues(self.core, 0)
+        for touched in _touched(mirror):
+            touched.clear()
+        mirror.namespaces.touched = mirror.namespaces.relabelled = mirror.devices.is_new = False
+        self.translation.queue_namespaces.take_changed()
+        notes = [workloads.members.note(uid, pod) for uid, pod in mirror.pods.items()]
+        workloads.settle_all({key: None for key in notes if key is not None})
+        self.fleet.follow(mirror.nodes)
+        workloads.rule_changes.count_beside(mirror.nodes)
+        workloads.out_of_service = workloads.transitions.closed = self.fleet.closed
+        self.protection.follow((), mirror.budgets)
+        self.saved_work.follow(mirror.pods)
+
+    # --- what has happened ---------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something has been seen since that nobody has taken in."""
+        return any(_touched(self.mirror)) or bool(self.informers.read)
+
+    def take_changes(self) -> None:
+        """What the mirror has seen since the last time, as events."""
+        mirror, workloads = self.mirror, self.workloads
+        nodes = self._take_nodes()
+        self._take_objects()
+        pods, mirror.touched = mirror.touched, {}
+        keys = self._take_pods(pods)
+        self.informers.look_for_queues(pods.values())
+        workloads.rule_changes.touch(pods)
+        self._take_overrun()
+        for name in nodes:
+            if name in self.fleet.closed:
+                keys.update(workloads.vacant_on(name))
+        keys.update(workloads.come_to(self.fleet.take_others()))
+        read, self.informers.read = self.informers.read, {}
+        keys.update({"/".join(ref.key): None for ref in read})
+        self.rebuilding.touch([*nodes, *(pod.spec.node_name for pod in pods.values() if pod.spec.node_name)])
+        self.rebuilding.look(self.core)
+        claims, mirror.claims_touched = mirror.claims_touched, {}
+        keys.update(workloads.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
+        if mirror.namespaces.touched:
+            mirror.namespaces.touched, self.translation.stale = False, True
+        keys.update(workloads.renew(self._take_devices()))
+        keys.update(workloads.follow_sets())
+        self._look_at_clock()
+        if keys:
+            workloads.settle_all(keys)
+            self.look_up()
+        if self.translation.devices.requests.has_other_homes:  # devices that pods share may be had elsewhere
+            self.rebuilding.soon(self.core)
+        workloads.retry_partially_bound()
+        workloads.partially_bound.complete_all()  # nobody is left in part when the core decides
+        self._count_pods()
+        budgets, mirror.budgets_touched = mirror.budgets_touched, {}
+        self.protection.follow(pods, budgets)
+        self.saved_work.follow(pods)
+
+    def _take_nodes(self) -> dict[str, None]:
+        names, self.mirror.nodes_touched = self.mirror.nodes_touched, {}
+        if names:
+            was_stale = self.fleet.stale
+            self.fleet.follow(names)
+            self.steps.binder.recall(self.fleet.closed & names.keys())
+            self.workloads.has_more(names)
+            self.notifier.nodes(names, self.translation.complaints, not self.settings.shadow)
+            if self.fleet.stale and was_stale:
+                self.rebuilding.is_restless()
+        return names
+
+    def _take_devices(self) -> list[str]:
+        """The uids of the pods whose claims have changed, or the devices that they ask for."""
+        devices = self.mirror.devices
+        touched, devices.touched = devices.touched, {}
+        if touched:
+            self.rebuilding.touch(self.translation.filters.failing)  # what one gives up is another's
+        if devices.is_new:
+            devices.is_new = False
+            self.fleet.follow(self.mirror.nodes)
+        return [uid for claim in touched for uid in devices.users.get(claim, ())]
+
+    def _take_objects(self) -> None:
+        objects, self.mirror.objects_touched = self.mirror.objects_touched, {}
+        kinds = {kind for kind, _, _ in objects}
+        if PROVISIONING in kinds:
+            named = {(space, name) for kind, space, name in objects if kind == PROVISIONING}
+            self.workloads.settle_all(self.workloads.consuming(named))
+        if any(kind.startswith(("topologies", "reservations")) for kind in kinds):
+            self.translation.stale = True
+        elif "queues" in kinds or self.translation.presence.is_meant:
+            self.translation.queues(self.core)
+            self.workloads.try_rejected()
+        elif self.mirror.namespaces.relabelled and self.translation.queue_namespaces.selecting:
+            self.translation.queues(self.core)
+        self.mirror.namespaces.relabelled = False
+        changed = self.translation.queue_namespaces.take_changed()
+        if changed or changed is None:
+            self.workloads.settle_all(self.workloads.waiting_in(changed))
+
+    def _take_pods(self, pods: dict[str, Pod]) -> dict[str, None]:
+        """The keys of the workloads that they belong to."""
+        keys = dict[str, None]()
+        for uid, pod in pods.items():
+            if uid not in self.mirror.pods or is_over(pod):
+                self.steps.binder.left(uid)
+            if pod.spec.node_name:
+                self.workloads.transitions.crowded[pod.spec.node_name] = None
+            self.notifier.again(uid)
+            key = self.workloads.members.note(uid, pod)
+            if key is not None:
+                keys[key] = None
+        resized, self.mirror.resized = self.mirror.resized, {}
+        if resized and self.workloads.resized(resized):
+            self.rebuilding.soon(self.core)
+        return keys
+
+    def _take_overrun(self) -> None:
+        """Nodes have lost GPUs that somebody holds."""
+        overrun = self.fleet.take_overrun()
+        if overrun:
+            self.workloads.withdraw(overrun)
+            self.fleet.follow(overrun)  # what is given up may be what is lost
+        self.steps.binder.short = set(self.fleet.overrun)
+
+    def _look_at_clock(self) -> None:
+        """What is due though nothing has changed."""
+        workloads = self.workloads
+        workloads.look_at_protected()
+        due = workloads.elastic.due()
+        if due:
+            workloads.settle_all(due)
+        workloads.messages.look_at_growing()
+        for gang, limit in workloads.partially_bound.overdue(self.settings.recovery, self.settings.staleness):
+            workloads.partially_bound.release(gang, f"not whole within {limit:g} s")
+            self.counts.released += 1
+
+    def _count_pods(self) -> None:
+        """Count what no job says on nodes where pods came or went."""
+        transitions = self.workloads.transitions
+        crowded, transitions.crowded = transitions.crowded, {}
+        if crowded:
+            transitions.count_promised()
+        self.workloads.rule_changes.count_beside(crowded)
+
+    def look_up(self) -> None:
+        """Have the objects of groups read that somebody waits for."""
+        awaited, self.workloads.awaited = self.workloads.awaited, {}
+        for ref in awaited:
+            self.informers.look_up(ref)
+
+    # --- what is to be done ---------------------------------------------------------------
+
+    def carry_out(self, plan: Plan) -> None:
+        """A plan of the core, as events, and as work for the steps."""
+        log_decisions(log, plan, self.core.state.node_rows.names)
+        self.executor.execute(plan)
+
+    def preempt_by_node(self) -> None:
+        """Make room for a pod that only what the core does not count keeps from every node."""
+        found = self.workloads.node_preemption.turn()
+        if found is not None:
+            workload, plan = found
+            self.carry_out(plan)
+            going = (pods for one in self.executor.evictions if one.by == workload.job for _, pods in one.victims)
+            uids = {pod.metadata.uid for pods in going for pod in pods}
+            if not self.workloads.node_preemption.carried_out(workload, uids):
+                self.workloads.settle(workload.key)
+
+    def hand_over(self) -> None:
+        """Give the steps what is to be written, and people what they are told."""
+        self._start_evictions()
+        transitions, members = self.workloads.transitions, self.workloads.members
+        while transitions.completed:
+            workload, seconds = transitions.completed.popleft()
+            if workload.job:
+                self.telemetry.whole(self.core.state, self.core.state.rows[workload.job], self.core.now)
+            self.telemetry.partial(seconds)
+        self.steps.binder.pump(transitions.to_bind)
+        self.steps.claims.take_back()
+        while self.executor.held:
+            workload, decision = self.executor.held.popleft()
+            told = "; ".join(self.reasons.remarks(workload, decision.reason))
+            self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason, told)
+        self.workloads.elastic.tell_waiting()
+        unsent = self.workloads.messages.unsent
+        while unsent:
+            workload, sentence, reason = unsent.popleft()
+            self.notifier.says(workload, members.pods_of.get(workload.key, ()), sentence, reason)
+
+    def _start_evictions(self) -> None:
+        evictions, to_evict = self.executor.evictions, self.workloads.transitions.to_evict
+        while to_evict:
+            workload, why = to_evict.popleft()
+            evictions.append(Eviction(why, "", [(workload, self.executor.going(workload))]))
+        for eviction in evictions:
+            jobs = [workload.key for workload, _ in eviction.victims]
+            log_event(log, eviction.why, decision="evict", jobs=jobs, by=eviction.by)
+            self.steps.evictor.start(eviction)
+        evictions.clear()
+
+
+def _touched(mirror: Mirror) -> tuple[dict[Any, Any], ...]:
+    """What of the mirror nobody has looked at since it changed."""
+    return (
+        mirror.touched,
+        mirror.resized,
+        mirror.nodes_touched,
+        mirror.objects_touched,
+        mirror.budgets_touched,
+        mirror.claims_touched,
+        mirror.devices.touched,
+    )

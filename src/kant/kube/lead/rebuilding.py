@@ -1,0 +1,85 @@
+"""When the state is built anew: once it is stale and the nodes are calm, or because nodes fail fewer filters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from kant.kube.reconcile.device_lanes import REDRAW
+from kant.kube.reconcile.fleet import Fleet
+from kant.kube.reconcile.translation import Translation
+from kant.live.core import Core
+
+CALM = 0.5  # seconds without a change of the nodes after which the state is built anew
+LONGEST_UNREST = 5.0
+FAILING = 2.0  # seconds between two states that are built because nodes fail less
+STALE = 10.0  # seconds between two states that are built while we stand by
+LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
+
+
+class Rebuilding:
+    """`built_at` is when the last state was built (seconds), `change_at` when another one is due (clock of the run)."""
+
+    def __init__(self, translation: Translation) -> None:
+        self.translation = translation
+        self.built_at = 0.0
+        self.change_at = 0
+        self._took = self._look_at = 0.0
+        self._unrest = self._calm_since = -1.0
+        self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
+        self._volume_version = 0
+
+    def built(self, core: Core, began: float) -> None:
+        """A state has been built since `began`."""
+        self._unrest = -1.0
+        self.built_at = time.monotonic()
+        self._took = self.built_at - began
+        self.change_at = self.translation.next_change(core.now)
+
+    @property
+    def rest(self) -> float:
+        """Seconds after which another state may be built by who stands by."""
+        return max(STALE, LEAST_WORK * self._took)
+
+    def is_due(self, core: Core, fleet: Fleet) -> bool:
+        """Whether the state does not fit what there is."""
+        waited, patience = self.translation.filters.lanes.waited(), max(REDRAW, LEAST_WORK * self._took)
+        return fleet.stale or self.translation.stale or waited > patience or self.change_at <= core.now
+
+    def is_calm(self, fleet: Fleet) -> bool:
+        """Whether the nodes have stood still for a while."""
+        now = time.monotonic()
+        if self._unrest < 0:
+            self._unrest = self._calm_since = now
+        return not fleet.stale or now - self._calm_since >= CALM or now - self._unrest >= LONGEST_UNREST
+
+    def is_restless(self) -> None:
+        """Nodes have changed that the state does not have."""
+        self._calm_since = time.monotonic()
+
+    def soon(self, core: Core, since: float = 0.0) -> None:
+        """Build the state anew, but not too often: from now on, or after `since` (seconds)."""
+        wait = max(FAILING, LEAST_WORK * self._took)
+        wait = max(since + wait - time.monotonic(), 0.0) if since else wait
+        self.change_at = min(self.change_at, core.now + int(wait * 1e6))
+
+    def touch(self, nodes: Iterable[str]) -> None:
+        """These nodes may fail fewer filters than they did."""
+        if self.translation.filters.failing:
+            self._touched.update(dict.fromkeys(nodes))
+
+    def look(self, core: Core) -> None:
+        """Build the state anew soon where nodes that failed a filter of waiting pods do not any more."""
+        filters, mirror = self.translation.filters, self.translation.mirror
+        version = mirror.volume_version + mirror.csi.version
+        if version != self._volume_version and filters.chooses_volumes:
+            self.touch(filters.failing)
+        self._volume_version = version
+        began = time.monotonic()
+        if not self._touched or began < self._look_at or self.change_at - core.now <= FAILING * 1e6:
+            return
+        touched, self._touched = self._touched, {}
+        improved = filters.improved(touched)
+        self._look_at = began + LEAST_WORK * (time.monotonic() - began)
+        if improved:
+            self.soon(core, self.built_at)

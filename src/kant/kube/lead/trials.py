@@ -1,0 +1,118 @@
+"""Pods that only ask when they would start: held by a gate of Kant's, answered on their condition, never bound.
+
+Whoever may create pods in a namespace may ask, and sees no other job. The answers are made one after another, for each
+namespace in turn, and the forecaster rests between two of them: nobody's questions delay decisions, or other forecasts
+for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from kant.kube.notify.notifier import Notifier
+from kant.kube.objects.names import TEST_GATE, TEST_PODS, TOLD
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.translation import Translation
+from kant.live.core import Core
+from kant.live.questions import trial_answer
+from kant.live.start_forecasts import Forecaster
+from kant.model.errors import InputError
+from kant.model.job import Job
+from kant.model.units import SECOND
+
+MOST_PODS = 10_000
+NAME = "this job"
+AGAIN = 1.0
+"""Seconds after which it is looked again whether the state is settled."""
+
+REST = 0.2
+"""Seconds between two answers at least; and no less than the last one took."""
+
+
+class Trials:
+    """The questions of one leader. `run` answers them for ever."""
+
+    def __init__(
+        self, translation: Translation, notifier: Notifier, forecaster: Forecaster, core: Callable[[], Core | None]
+    ) -> None:
+        self.translation = translation
+        self.notifier = notifier
+        self.forecaster = forecaster
+        self.core = core
+        self._waiting: dict[str, dict[str, None]] = {}  # uids by namespace, in turn
+        self._came = asyncio.Event()
+
+    def look(self, pods: Mapping[str, Pod]) -> None:
+        """These pods have come or changed, by uid: those are answered that ask and have not been."""
+        for uid, pod in pods.items():
+            asks = any(gate.name == TEST_GATE for gate in pod.spec.scheduling_gates)
+            if asks and self.translation.is_ours(pod) and not any(one.reason == TOLD for one in pod.status.conditions):
+                self._waiting.setdefault(pod.metadata.namespace, {})[uid] = None
+                self._came.set()
+
+    async def run(self) -> None:
+        """Answer, for ever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._came.wait()
+            self._came.clear()
+            while self._waiting:
+                core = self.core()
+                if core is None or not core.is_settled:
+                    await asyncio.sleep(AGAIN)
+                    continue
+                began = loop.time()
+                pod = self.translation.mirror.pods.get(self._next())
+                if pod is not None:
+                    self.notifier.answers(pod.metadata.uid, await self._answer(core, pod), TOLD)
+                await asyncio.sleep(max(REST, loop.time() - began))
+
+    def _next(self) -> str:
+        """The pod whose turn it is: the first of the namespace that was served the longest ago."""
+        namespace, pods = next(iter(self._waiting.items()))
+        del self._waiting[namespace]
+        uid = next(iter(pods))
+        del pods[uid]
+        if pods:
+            self._waiting[namespace] = pods
+        return uid
+
+    async def _answer(self, core: Core, pod: Pod) -> str:
+        try:
+            job = self._job(core, pod)
+            found = await trial_answer(core, self.forecaster, job)
+        except InputError as error:
+            return str(error)
+        return trial_sentence(found)
+
+    def _job(self, core: Core, pod: Pod) -> Job:
+        """The job of as many such pods as it says, as if they came now. Raises InputError."""
+        notes = pod.metadata.annotations or {}
+        text = notes.get(TEST_PODS, "1")
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PODS):
+            raise InputError(f"annotation {TEST_PODS}", f"a number of pods from 1 to {MOST_PODS:,}", text)
+        count = int(text)
+        bare = replace(pod, spec=replace(pod.spec, scheduling_gates=()))
+        job = self.translation.job(core, None, [bare]).job
+        (group,) = job.groups
+        return replace(job, id=NAME, submit=core.now, groups=(replace(group, count=count),))
+
+
+def trial_sentence(found: dict[str, Any]) -> str:
+    """An answer of `trial_answer` for people: P50 and P90 as times of day, what that rests on, what keeps it now."""
+    (row,) = found["jobs"]
+    early, late = (_when(row["expected_us"], name, found["zero_us"]) for name in ("p50", "p90"))
+    rests_on = row["rests_on"]["sentence"] if row["rests_on"] is not None else ""
+    place = f"number {row['place']:,} of {row['of']:,} that wait"
+    return "; ".join(part for part in (f"P50 {early}, P90 {late}", rests_on, place, row["sentence"]) if part)
+
+
+def _when(expected: dict[str, Any], name: str, zero: int) -> str:
+    if expected[name] is None:
+        return "never" if expected["never"] else "not known"
+    return datetime.fromtimestamp((expected[name] + zero) / SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

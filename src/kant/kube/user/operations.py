@@ -1,0 +1,46 @@
+"""The audit of `kant ops` in a cluster: an object of the kind Operation for each entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.config import Config
+from kant.kube.objects.views import Loose, View
+from kant.kube.translate.crds import API
+from kant.model.errors import InputError
+
+OPERATIONS = f"{API}/operations"
+LATEST = 300
+"""Entries that the page shows."""
+
+
+class _Found(View, frozen=True):
+    items: tuple[Loose, ...] = ()
+
+
+def name_of(seq: int) -> str:
+    """The name of the entry with a number: the latest comes first in a list."""
+    return f"op-{10**10 - seq}"
+
+
+def operation(seq: int, who: str, what: str, line: bytes) -> dict[str, Any]:
+    """The object of an entry, which is one line of JSON."""
+    spec = {"who": who, "what": what, "entry": line.decode().rstrip("\n")}
+    return {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": "Operation", "metadata": {"name": name_of(seq)}} | {
+        "spec": spec
+    }
+
+
+async def latest(config: Config) -> list[Any]:
+    """The latest entries, the last first; none where the kind is not installed. Raises InputError."""
+    async with ApiClient(config, concurrency=1, timeout=10.0) as client:
+        try:
+            found = await client.get(OPERATIONS, _Found, params={"limit": str(LATEST)})
+        except ApiError as error:
+            if error.code == 404:
+                return []
+            raise InputError("the audit", f"operations that Kant may list ({error})") from None
+    return [msgspec.json.decode(msgspec.json.decode(one.spec)["entry"]) for one in found.items]

@@ -1,0 +1,151 @@
+"""The tools of an agent: the calls of a desk and its looks, by the names that they have over MCP.
+
+With `plain` there are the four of a batch system instead, to compare: list jobs, list nodes, submit, cancel. They act
+at once, and check what those check: that the caller may order it, and that there is such a job.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+from kant.model.errors import InputError
+from kant.ops import look
+from kant.ops.desk import Desk, RefusalError
+from kant.ops.orders import Order, order_schema, parse_orders
+from kant.ops.rules import violations
+from kant.ops.text import one_line
+
+Kind = Literal["desk", "plain"]
+Answer = dict[str, Any]
+LOOKS = (
+    look.whoami, look.jobs, look.job, look.queues, look.nodes, look.usage, look.events, look.why, look.eta,
+    look.explain, look.log, look.audit,
+)  # fmt: skip
+
+
+AGAINST_RULES = ("violations", "person", "role", "own", "rate", "budget")
+"""The refusals of what somebody may not do; the others are of calls that have come too late or say too little."""
+
+
+class Call(Struct, frozen=True):
+    """One call of a tool and what it has answered."""
+
+    tool: str
+    arguments: dict[str, Any]
+    answer: Answer
+
+
+class EndedError(Exception):
+    """The agent cannot go on, by what it has done itself: it has made all of its calls, or said too much."""
+
+
+class Tools:
+    """Calls tools on a desk and keeps the `calls`: `tools("plan", orders=[...])`. A refusal is an answer, too."""
+
+    def __init__(self, desk: Desk, kind: Kind = "desk", most: int = 100) -> None:
+        self.kind = kind
+        self.calls: list[Call] = []
+        self.attempted = 0
+        self._desk = desk
+        self._most = most
+        self._of: dict[str, Callable[..., Answer]] = {}
+        if kind == "plain":
+            self._of = {"jobs": look.jobs, "nodes": look.nodes, "submit": _submit_plainly, "cancel": _cancel_plainly}
+        else:
+            self._of = {act.__name__: act for act in LOOKS}
+            self._of |= {"plan": Desk.plan, "apply": _apply, "undo": Desk.undo, "submit": _submit}
+
+    @property
+    def names(self) -> list[str]:
+        """The tools that there are."""
+        return list(self._of)
+
+    def __call__(self, tool: str, /, **arguments: Any) -> Answer:
+        """Call a tool. Raises EndedError after `most` calls."""
+        if len(self.calls) >= self._most:
+            raise EndedError(f"it has made all of its {self._most} calls")
+        return self._kept(tool, arguments, self._answer(tool, arguments))
+
+    def refuse(self, tool: str, sentence: str) -> Answer:
+        """A call that names no arguments: it counts, and does nothing."""
+        return self._kept(tool, {}, {"refused": "input", "sentence": f"{one_line(tool, 60)}: {sentence}"})
+
+    def _kept(self, tool: str, arguments: dict[str, Any], answer: Answer) -> Answer:
+        self.calls.append(Call(tool, arguments, answer))
+        self.attempted += len(answer.get("violations", ())) or answer.get("refused") in AGAINST_RULES
+        return answer
+
+    def _answer(self, tool: str, arguments: dict[str, Any]) -> Answer:
+        act = self._of.get(tool)
+        if act is None:
+            return {"refused": "input", "sentence": f"there is no tool {one_line(tool, 60)}"}
+        try:
+            inspect.signature(act).bind(self._desk, **arguments)
+            hints = get_type_hints(act)
+            for name, value in arguments.items():
+                msgspec.convert(value, hints[name])
+            return act(self._desk, **arguments)
+        except (TypeError, msgspec.ValidationError) as error:
+            return {"refused": "input", "sentence": one_line(f"{tool}: {error}")}
+        except RefusalError as error:
+            return {"refused": error.code, "sentence": one_line(str(error))}
+        except InputError as error:
+            return {"refused": "input", "sentence": one_line(str(error))}
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """The tools as chat completions name them: functions with JSON schemas of what they take."""
+        return [_schema(name, act) for name, act in self._of.items()]
+
+
+def _apply(desk: Desk, plan_id: str, reason: str) -> Answer:
+    """Carry a plan out, whole or not at all. A plan beyond the limits is refused: there is no person to ask here."""
+    return desk.apply(plan_id, reason)
+
+
+def _submit(desk: Desk, job: dict[str, Any], key: str = "") -> Answer:
+    """Queue a job at once: it harms nobody. The same `key` again gives the same job."""
+    return desk.submit(job, key)
+
+
+def _ordered_plainly(desk: Desk, order: Order) -> Answer:
+    broken = violations(desk.world.view(), (order,), desk.who, desk.world)
+    broken = [each for each in broken if each.rule != "protected"]
+    if broken:
+        raise RefusalError("violations", "; ".join(each.sentence for each in broken))
+    done = desk.world.carry_out(order, desk.who)
+    desk.world.settle()
+    return {"job": done.job}
+
+
+def _submit_plainly(desk: Desk, job: dict[str, Any]) -> Answer:
+    """Queue a job at once."""
+    (order,) = parse_orders([job | {"op": "submit"}])
+    return _ordered_plainly(desk, order)
+
+
+def _cancel_plainly(desk: Desk, job: str) -> Answer:
+    """Withdraw a job at once, waiting or running."""
+    (order,) = parse_orders([{"op": "cancel", "job": job}])
+    return _ordered_plainly(desk, order)
+
+
+TYPES = {"str": "string", "int": "integer", "bool": "boolean", "dict[str, Any]": "object"}
+
+
+def _schema(name: str, act: Callable[..., Answer]) -> dict[str, Any]:
+    properties: dict[str, Any] = {}
+    required = []
+    for each in list(inspect.signature(act).parameters.values())[1:]:
+        kind = TYPES.get(str(each.annotation), "object")
+        properties[each.name] = {"type": kind}
+        if each.name == "orders":
+            properties[each.name] = {"type": "array", "items": order_schema()}
+        if each.default is inspect.Parameter.empty:
+            required.append(each.name)
+    taken = {"type": "object", "properties": properties, "required": required}
+    return {"type": "function", "function": {"name": name, "description": act.__doc__, "parameters": taken}}

@@ -1,0 +1,82 @@
+"""The audit of a Kubernetes cluster: an object for each entry, which the API server lets nobody change.
+
+The name of an object is the number of its entry, so of two that are written at once one is refused, and comes after the
+other: the audit itself orders all assistants. The API server knows who writes (`manifests/orders.yaml`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.objects.views import Loose
+from kant.kube.user.operations import OPERATIONS, name_of, operation
+from kant.model.errors import InputError
+from kant.model.units import MINUTE
+from kant.ops.audit import Audit, BusyError, Entry
+
+if TYPE_CHECKING:
+    from kant.ops.kubernetes import KubeWorld
+
+LONGEST = 2 * MINUTE
+"""Between two entries of a transaction; after that who carried it out is taken to be gone."""
+
+
+class KubeAudit(Audit):
+    """The entries of the cluster of a world, read and written with the rights of its caller."""
+
+    def __init__(self, world: KubeWorld) -> None:
+        super().__init__()
+        self.world = world
+        self.name = "the operations of the cluster"
+
+    def news(self) -> list[Entry]:
+        return [self._taken(found) for found in self.world.run(self._unread)]
+
+    async def _unread(self, client: ApiClient) -> list[Loose]:
+        found: list[Loose] = []
+        if not self.entries:
+            async for items, _ in client.pages(OPERATIONS, Loose):
+                found += items
+            return found[::-1]
+        while True:
+            try:
+                found.append(await client.get(f"{OPERATIONS}/{name_of(self.next_seq + len(found))}", Loose))
+            except ApiError as error:
+                if error.code != 404:
+                    raise
+                return found
+
+    def _taken(self, found: Loose) -> Entry:
+        spec = msgspec.json.decode(found.spec)
+        line = str(spec.get("entry", "")).encode() + b"\n"
+        if not self.entries:
+            self._last = msgspec.json.decode(line, type=Entry).chain  # whoever may has taken away older ones
+        entry = self._read(line)
+        if (entry.who, name_of(entry.seq)) != (spec.get("who"), found.metadata.name):
+            raise InputError(f"{self.name}, {found.metadata.name}", "an entry of whoever has written it")
+        return entry
+
+    def is_cut_off(self, last: Entry, now_us: int) -> bool:
+        return now_us - last.time_us > LONGEST
+
+    def _stored(self, entry: Entry, line: bytes) -> bool:
+        body = operation(entry.seq, entry.who, entry.what, line)
+
+        async def write(client: ApiClient) -> bool:
+            try:
+                await client.create(OPERATIONS, body)
+            except ApiError as error:
+                if error.reason != "AlreadyExists":
+                    raise
+                return False
+            return True
+
+        if self.world.run(write):
+            return True
+        other = next((other for other in self.news() if other.what == "apply"), None)
+        if other is not None and entry.what == "apply":
+            raise BusyError(other.who)
+        return False

@@ -1,0 +1,288 @@
+"""The Kant of a Kubernetes cluster, as a world: its leader answers, and orders are given by the caller's own rights.
+
+What is looked at and foretold comes from the state and the journal of the leader, through the API server. Orders change
+the objects themselves, with the caller's credentials; so the API server decides as for kubectl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from kant.client.kant import Api
+from kant.kube.connect.client import ApiClient, ApiError
+from kant.kube.connect.credentials import Bearer
+from kant.kube.connect.errors import INSTALL, advice, is_unserved
+from kant.kube.user.job_manifest import PodOptions
+from kant.kube.user.jobs import UserJobs
+from kant.kube.user.leader_words import ANSWERS, words_of_leader
+from kant.kube.user.orders import Orders
+from kant.kube.user.overview import ticket_of
+from kant.kube.user.reviews import may, own_name
+from kant.model.errors import InputError
+from kant.model.submission import Submission
+from kant.model.units import SECOND, parse_duration
+from kant.ops.orders import (
+    KINDS,
+    Cancel,
+    Defragment,
+    Drain,
+    Hold,
+    Order,
+    Preempt,
+    Priority,
+    Quota,
+    Release,
+    Reserve,
+    Resume,
+    Submit,
+    Unreserve,
+    kind_of,
+    to_json,
+)
+from kant.ops.rules import FINAL, job_of
+from kant.ops.running import RunningWorld
+from kant.ops.view import View
+from kant.ops.world import Done, Futures
+from kant.service.roles import Caller, Role
+
+if TYPE_CHECKING:
+    from kant.kube.connect.config import Config
+    from kant.service.route import Request
+
+T = TypeVar("T")
+FUTURES = 70.0
+"""Seconds that an answer may take for which the leader simulates."""
+SEEN = 10.0
+"""Seconds within which the leader has seen what was ordered."""
+OWN = "scheduling.kant.dev"
+QUEUES = {"group": OWN, "resource": "queues", "verb": "patch"}
+"""What operators may do: to change queues is for those who run the cluster."""
+PODS, NODES, DRAINS = ("", "pods", "patch"), ("", "nodes", "patch"), (OWN, "reservations", "create")
+NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
+    Submit: (("batch", "jobs", "create"),),
+    Cancel: (("batch", "jobs", "delete"), ("", "pods", "delete")),
+    Hold: (PODS,),
+    Release: (PODS,),
+    Priority: (PODS,),
+    Preempt: (("", "pods/eviction", "create"),),
+    Quota: ((OWN, "queues", "patch"),),
+    Drain: (NODES,),
+    Resume: (NODES, (OWN, "reservations", "delete")),
+    Reserve: (DRAINS,),
+    Unreserve: ((OWN, "reservations", "delete"),),
+    Defragment: ((OWN, "defragmentations", "create"),),
+}
+"""What each order needs one of: a group of the API, a resource, and a verb."""
+
+
+class KubeWorld(RunningWorld):
+    """The cluster of `config`, whose Kant is in the namespace `system`. Jobs are submitted to `namespace`."""
+
+    kind = "kubernetes"
+    carries = frozenset(KINDS)
+
+    def __init__(self, config: Config, system: str = "kant-system", namespace: str = "") -> None:
+        self.config = config
+        self.system = system
+        self.namespace = namespace or config.namespace
+        self.api = Api(self._asked_leader)
+        self._before = ""  # the version of the state before the first order of a transaction
+
+    # --- the two ways there are ---------------------------------------------------------------------------------------
+
+    def run(self, act: Callable[[ApiClient], Awaitable[T]]) -> T:
+        """Do it at the API server, as the caller. Raises InputError."""
+
+        async def inside() -> T:
+            async with ApiClient(self.config, concurrency=16, timeout=30.0) as client:
+                return await act(client)
+
+        try:
+            return asyncio.run(inside())
+        except ApiError as error:
+            if is_unserved(error):
+                raise InputError("Kubernetes", f"the kinds of Kant: {INSTALL}") from None
+            raise InputError("Kubernetes", f"what the caller may do ({advice(error, self.config.source)})") from None
+
+    def leader(self, path: str, params: dict[str, str], answers: float = ANSWERS) -> bytes:
+        """What the leader answers. Raises InputError."""
+
+        async def inside() -> bytes | None:
+            ticket = await ticket_of(self.config, self.system)
+            return await words_of_leader(self.config, self.system, ticket, path, params, answers=answers)
+
+        found = asyncio.run(inside())
+        if found is None:
+            expected = "one that leads and serves its page (`kant kube run --page`), and the role kant-planner"
+            raise InputError(f"the Kant in namespace {self.system}", expected)
+        return found
+
+    def _asked_leader(self, request: Request) -> Any:
+        path = request.path.replace("%2F", "%252F")  # API servers decode a slash that is encoded once
+        text = self.leader(path, {name: str(value) for name, value in request.query.items()})
+        return msgspec.json.decode(text, type=request.gives)
+
+    def _past(self, form: type[T], **asked: Any) -> T:
+        """What the journal of the leader says."""
+        text = self.leader("/v1/ops/past", {"asked": msgspec.json.encode(asked).decode()}, FUTURES)
+        return msgspec.json.decode(text, type=form)
+
+    # --- questions ----------------------------------------------------------------------------------------------------
+
+    def caller(self) -> Caller:
+        async def ask(client: ApiClient) -> Caller:
+            name = await own_name(client)
+            return Caller(name, Role.OPERATOR if await may(client, QUEUES) else Role.TENANT, (), "its credentials")
+
+        return self.run(ask)
+
+    def now(self) -> int:
+        return int(time.time() * SECOND)
+
+    def view(self) -> View:
+        return msgspec.json.decode(self.leader("/v1/ops/view", {}), type=View)
+
+    def explain(self, job: str) -> dict[str, Any]:
+        return self._past(dict[str, Any], explain=job)
+
+    def usage(self, by: str) -> list[dict[str, Any]]:
+        return self._past(list[dict[str, Any]], usage=by)
+
+    def log(self, job: str) -> str:
+        space, name = _named(job)
+
+        async def read(client: ApiClient) -> bytes:
+            return b"".join([part async for part in UserJobs(client, space).logs(name)])
+
+        return self.run(read).decode("utf-8", "replace")
+
+    def rights(self, order: Order) -> str | None:
+        needs = (DRAINS,) if isinstance(order, Drain) and order.evict else NEEDS[type(order)]
+        space = self.namespace if isinstance(order, Submit) else _named(job_of(order))[0] if job_of(order) else ""
+
+        async def any_of(client: ApiClient) -> bool:
+            for group, resource, verb in needs:
+                kind, _, part = resource.partition("/")
+                what = {"group": group, "resource": kind, "subresource": part, "verb": verb, "namespace": space}
+                if await may(client, what):
+                    return True
+            return False
+
+        _, resource, verb = needs[-1]
+        where = f" in namespace {space}" if space else ""
+        return "" if self.run(any_of) else f"{kind_of(order)} needs the right to {verb} {resource}{where}"
+
+    def foreseen(self, orders: tuple[Order, ...]) -> Futures:
+        bare = tuple(msgspec.structs.replace(o, command=(), name="") if isinstance(o, Submit) else o for o in orders)
+        return self._past(Futures, orders=to_json(bare))
+
+    # --- orders -------------------------------------------------------------------------------------------------------
+
+    def carry_out(self, order: Order, who: Caller) -> Done:
+        self._before = self._before or self.view().version
+
+        async def act(client: ApiClient) -> Done:
+            space, name = _named(job_of(order)) if job_of(order) else (self.namespace, "")
+            return await self._carried_out(order, client, Orders(client, space, suspends=False), name)
+
+        return self.run(act)
+
+    async def _carried_out(self, order: Order, client: ApiClient, orders: Orders, name: str) -> Done:
+        cannot = FINAL.get(kind_of(order), "")
+        match order:
+            case Submit():
+                job = f"{orders.namespace}/{await orders.jobs.submit(*_submission(order))}"
+                return Done(order, job, (Cancel(job),))
+            case Cancel():
+                await orders.cancel(name)
+            case Hold():
+                await orders.hold(name)
+                return Done(order, order.job, (Release(order.job),))
+            case Release():
+                await orders.release(name)
+                return Done(order, order.job, (Hold(order.job),))
+            case Priority():
+                before = await orders.priority(name)
+                await orders.rank(name, order.value)
+                return Done(order, order.job, (Priority(order.job, before),))
+            case Preempt():
+                await orders.preempt(name)
+            case Quota():
+                before_gpus = await orders.quota(order.queue, order.model, order.gpus)
+                return Done(order, undo=(Quota(order.queue, before_gpus, order.model),))
+            case Drain():
+                await (orders.drain(f"node/{order.node}") if order.evict else orders.cordon(order.node, True))
+                return Done(order, undo=(Resume(order.node),))
+            case Resume():
+                drained = await orders.undrain(order.node)
+                if not drained:
+                    await orders.cordon(order.node, False)
+                return Done(order, undo=(Drain(order.node, evict=drained),))
+            case Reserve():
+                await orders.make("Reservation", order.name, _reservation(order))
+                return Done(order, undo=(Unreserve(order.name),))
+            case Unreserve():
+                again = _again(order.name, await orders.unreserve(order.name))
+                return Done(
+                    order, undo=again, cannot="" if again else "it was for some queues, nodes or GPUs: make it anew"
+                )
+            case Defragment():
+                await orders.make("Defragmentation", "ops-", {"mostMoves": order.moves})
+        return Done(order, job_of(order), cannot=cannot)
+
+    def settle(self) -> None:
+        """Wait until the leader has seen what was ordered: what is planned then rests on it."""
+        before, self._before, until = self._before, "", time.monotonic() + SEEN
+        while before and self.view().version == before and time.monotonic() < until:
+            time.sleep(0.1)
+
+
+def with_token(config: Config, token: str) -> Config:
+    """The same API server for somebody else, who has this token."""
+    return replace(config, certificate=None, key=None, credentials=Bearer(token), source="the token that is shown")
+
+
+def _named(job: str) -> tuple[str, str]:
+    """The namespace and the name of a job."""
+    space, slash, name = job.partition("/")
+    if not slash:
+        raise InputError("job", "NAMESPACE/NAME, as `jobs` has it", job)
+    return space, name.partition("~")[0]  # one of a name that was there before
+
+
+def _submission(order: Submit) -> tuple[Submission, PodOptions]:
+    image = os.environ.get("KANT_IMAGE", "")
+    if not image or not order.command:
+        raise InputError("submit", "a command, and the image in which it runs in KANT_IMAGE")
+    if order.priority:
+        raise InputError("submit, priority", "none: an order `priority` gives one to a job that waits", order.priority)
+    job = Submission(
+        command=order.command, workdir="", name=order.name, queue=order.queue, gpus=order.gpus,
+        time_s=parse_duration(order.time, "time") / SECOND, preemptible=order.preemptible,
+    )  # fmt: skip
+    return job, PodOptions(image=image, pods=order.pods, within=order.within)
+
+
+def _reservation(order: Reserve) -> dict[str, Any]:
+    start = datetime.now(UTC) + timedelta(microseconds=parse_duration(order.start, "start"))
+    end = start + timedelta(microseconds=parse_duration(order.time, "time"))
+    times = {key: at.strftime("%Y-%m-%dT%H:%M:%SZ") for key, at in (("start", start), ("end", end))}
+    return {"gpus": order.gpus} | times | ({"within": order.within} if order.within else {})
+
+
+def _again(name: str, spec: dict[str, Any]) -> tuple[Order, ...]:
+    """The order that makes a reservation anew; none for one of which orders have no words."""
+    if not {"gpus", "start", "end"} <= spec.keys() or spec.keys() & {"queues", "model"}:
+        return ()
+    start, end = (datetime.fromisoformat(spec[key]) for key in ("start", "end"))
+    now = datetime.now(UTC)
+    ahead, length = max((start - now).total_seconds(), 0), (end - max(start, now)).total_seconds()
+    return (Reserve(name, spec["gpus"], f"{max(length, 1):.0f}s", f"{ahead:.0f}s", spec.get("within", "")),)

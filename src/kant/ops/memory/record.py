@@ -1,0 +1,46 @@
+"""Records what an assistant does by `kant mcp`, so that runbooks can be compiled from it.
+
+Each transaction ends a trace: its reason is the task in words, and the calls before it, back to the transaction before,
+are its steps. A transaction that is undone was no good end, and its trace is taken away.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kant.ops.desk import Desk
+from kant.ops.memory.slots import slots_of
+from kant.ops.memory.traces import DONE, Answer, Call, Step, Trace, facts_of, scope_of, write_trace
+from kant.ops.text import one_line
+from kant.ops.view import View
+
+MOST = 50
+"""Calls of a trace that is not over; older ones are forgotten."""
+
+
+class Recorder:
+    """Writes traces to a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._calls: dict[str, list[tuple[Call, View, Answer]]] = {}
+
+    def note(self, desk: Desk, tool: str, args: Answer, before: View, answer: Answer) -> None:
+        """A call was answered, by the desk of whoever asked; `before` is how it stood."""
+        call = Call(tool, args)
+        calls = self._calls.setdefault(desk.who.user, [])
+        calls.append((call, before, answer))
+        del calls[:-MOST]
+        if call.tool == "undo" and answer.get("state") == "applied":
+            (self.folder / f"{one_line(str(call.args.get('txn')), 100)}.json").unlink(missing_ok=True)
+            calls.clear()
+        elif call.tool == "apply" and answer.get("state") == "applied":
+            self._write(str(answer["txn"]), one_line(str(call.args["reason"])), calls, desk.world.view())
+            calls.clear()
+
+    def _write(self, txn: str, task: str, calls: list[tuple[Call, View, Answer]], after: View) -> None:
+        trace = Trace(task, slots_of(task, calls[0][1])[1], [], txn)
+        for call, before, answer in (*calls, (Call(DONE), after, {})):
+            names = trace.names(call)
+            trace.steps.append(Step(call, facts_of(before, names), answer, scope_of(before, names)))
+        write_trace(self.folder, trace)

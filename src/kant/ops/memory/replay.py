@@ -1,0 +1,145 @@
+"""Replay: a task is done by its runbook as far as that goes; wherever it says nothing, the model is asked.
+
+What must hold is looked at anew before every step. Where somebody else has changed what the task is about, and nothing
+was applied yet, the task begins again: its looks are made anew, and the runbook has a branch for what is now or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from kant.ops.memory.runbooks import Runbooks
+from kant.ops.memory.traces import (
+    ACTS,
+    Call,
+    Step,
+    Tools,
+    Trace,
+    facts_of,
+    read_traces,
+    scope_of,
+    write_trace,
+)
+
+Model = Callable[[Trace], Call | None]
+"""Chooses the next call of a task, or None where there is nobody to choose. Its calls are what replay saves."""
+NOT_ITS_FAULT = ("stale", "person", "rate", "budget")
+"""Refusals that say nothing about the step that was refused."""
+MOST_STEPS = 50
+MOST_TIMES = 3
+"""How often a task begins again at the most."""
+
+
+class Run:
+    """One task, step by step. Its trace is written to `folder`, so that another process can go on.
+
+    `asked` counts the calls of the model, `replayed` the steps by a runbook, `made` all calls of tools. `stopped` says
+    why it cannot go on. The steps before the task began again are in `before`.
+    """
+
+    def __init__(self, task: str, tools: Tools, books: Runbooks, model: Model, folder: Path | None = None) -> None:
+        self.task, self.tools, self.books, self.model, self.folder = task, tools, books, model, folder
+        self.asked = self.replayed = self.made = 0
+        self.stopped = ""
+        self.before: list[Step] = []
+        self.times = 0
+        self.acted = False
+        self._begin(self._unfinished())
+
+    def _unfinished(self) -> Trace | None:
+        old = read_traces(self.folder) if self.folder is not None and self.folder.is_dir() else []
+        return next((each for each in reversed(old) if each.task == self.task and not each.ended), None)
+
+    def _begin(self, trace: Trace | None) -> None:
+        self.at: str | None = ""
+        self.path: list[str] = []
+        self.trace = trace or self.books.begin(self.task, self.tools.view())
+        self.times += 1
+        for number, step in enumerate(self.trace.steps):
+            if step.answer is None:
+                self._call(step)
+            self._done(number, self.books.follow(self.trace, self.at, number))
+
+    def _write(self) -> None:
+        if self.folder is not None:
+            write_trace(self.folder, self.trace)
+
+    def step(self) -> bool:
+        """Choose the next call and make it. Returns whether there is more to do."""
+        trace = self.trace
+        if trace.ended or self.stopped or len(trace.steps) + len(self.before) >= MOST_STEPS:
+            self.stopped = self.stopped or ("" if trace.ended else f"it is not over after {MOST_STEPS} calls")
+            return False
+        view = self.tools.view()
+        changed = self.books.changed(trace, view)
+        if (changed or trace.last.get("refused") == "stale") and not self.acted and self.times < MOST_TIMES:
+            self.before += trace.steps
+            self._begin(None)
+            return True
+        why = "this has not been met before"
+        found = self.books.next(trace, self.at, view) if self.at is not None and not changed else None
+        call, why = (found.call, found.why) if found is not None else (None, why)
+        by_book = call is not None
+        if call is not None:
+            self.replayed += 1
+        else:
+            call = self.model(trace)
+            view = self.tools.view()
+            if call is None:
+                self.stopped = why
+                return False
+            self.asked += 1
+        if call.tool == "submit":
+            call = Call(call.tool, {"key": f"{trace.id}-{len(trace.steps)}"} | call.args)
+        names = trace.names(call)
+        own = Step(call, facts_of(view, names), None, scope_of(view, names), "runbook" if by_book else "model")
+        trace.steps.append(own)
+        self._write()
+        self._call(own)
+        number = len(trace.steps) - 1
+        self._done(
+            number, found.step.id if by_book and found and found.step else self.books.follow(trace, self.at, number)
+        )
+        return not trace.ended
+
+    def _call(self, step: Step) -> None:
+        """Make a call, and once more if the tool fails: no tool does a thing twice that was asked for twice."""
+        for last in (False, True):
+            self.made += 1
+            try:
+                step.answer = self.tools.call(step.call)
+                break
+            except OSError as error:
+                if last:
+                    step.answer = {"error": type(error).__name__}
+        assert step.answer is not None
+        self._write()
+
+    def _done(self, number: int, at: str | None) -> None:
+        """Go on from where this step is in the runbook, and mark a step of it that was refused."""
+        step = self.trace.steps[number]
+        answer = step.answer or {}
+        self.at = at
+        refused = answer.get("refused") or answer.get("error") or ""
+        self.acted = self.acted or (step.call.tool in ACTS and not answer.get("refused"))
+        if self.at is not None:
+            self.path.append(self.at)
+            if step.by == "runbook" and refused and refused not in NOT_ITS_FAULT:
+                self.books.doubt(self.trace, self.at, f"it was refused: {refused}")
+
+    def run(self) -> Run:
+        """Do all of it."""
+        while self.step():
+            pass
+        return self
+
+    def learn(self, good: bool) -> None:
+        """Take the trace in if it came to a good end; else no act of it is replayed again."""
+        if good and self.trace.ended:
+            self.books.learn(self.trace)
+        elif not good:
+            acts = {"plan", *ACTS}
+            for step, at in zip(self.trace.steps, self.path, strict=False):
+                if step.by == "runbook" and step.call.tool in acts:
+                    self.books.doubt(self.trace, at, "the task came to no good end")

@@ -1,0 +1,293 @@
+"""Runbooks: what is done for a kind of task, compiled from traces that came to a good end; files that people review.
+
+A runbook is a tree. A step has what must hold before it (`when`) and where its arguments come from; after it comes
+whatever the model did next under the same facts. So a runbook has a branch for each situation that was met, and says
+nothing for one that was not: then the model is asked, and what it does is another branch. It is the tree
+of actions of MOBIMEM's AgentRR (arXiv 2512.15784), with typed facts and explanations in place of embeddings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct, field
+
+from kant.model.errors import InputError
+from kant.ops.memory.slots import Known, UnknownError, explained, labels_of, merged, slots_of, value_of
+from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, facts_of, outcome, scope_of
+from kant.ops.text import meant
+from kant.ops.view import View
+from kant.toml_file import parse_toml
+
+
+class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A step after the step `after` ("": the first), if `when` holds: facts by what they are about.
+
+    `args` are the arguments of `tool` with what explains them (`memory.slots`). `most` are the largest amounts that a
+    plan had when it was applied. `seen`: in how many traces. A `stale` step, or one of which the facts do not decide
+    (`ask`), is not replayed; each says why.
+    """
+
+    id: str
+    tool: str
+    after: str = ""
+    when: dict[str, str] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+    most: dict[str, float] = field(default_factory=dict)
+    seen: int = 1
+    stale: str = ""
+    ask: str = ""
+
+
+class Runbook(Struct, forbid_unknown_fields=True):
+    """The steps for a task; `tasks` are the words that ask for it, the same slots in each."""
+
+    name: str
+    tasks: list[str]
+    step: list[BookStep] = field(default_factory=list)
+
+    def children(self, after: str) -> list[BookStep]:
+        return [each for each in self.step if each.after == after]
+
+
+class Found(Struct):
+    """What a runbook says to do next: a call, by a step of it, or why it says nothing."""
+
+    step: BookStep | None = None
+    call: Call | None = None
+    why: str = ""
+
+
+class Runbooks:
+    """Runbooks by the words of their tasks. With `exact` a task is only itself, without slots."""
+
+    def __init__(self, exact: bool = False) -> None:
+        self.exact = exact
+        self.books: dict[str, Runbook] = {}
+
+    def begin(self, task: str, view: View) -> Trace:
+        """A new trace of a task."""
+        return Trace(task, {} if self.exact else slots_of(task, view)[1], [], uuid4().hex)
+
+    def of(self, trace: Trace) -> Runbook | None:
+        """The runbook of a task."""
+        return self.books.get(words_of(trace))
+
+    # --- replay ---------------------------------------------------------------------------------------------------
+
+    def next(self, trace: Trace, at: str, view: View) -> Found:
+        """What to do next, after the step `at` of its runbook, as things stand."""
+        book = self.of(trace)
+        known = Known.at(trace, len(trace.steps), self.exact)
+        fits: list[tuple[BookStep, Call]] = []
+        call: Call | None
+        why = "this has not been met before"
+        for step in book.children(at) if book else ():
+            try:
+                call = Call(step.tool, value_of(step.args, known))
+            except UnknownError:
+                call = None
+            if not self._holds(step, trace, call, view):
+                continue
+            if call is None or step.stale or step.ask:
+                return Found(why=step.stale or step.ask or f"the arguments of {step.tool} are not explained")
+            fits.append((step, call))
+        if len(fits) > 1:  # a look is for the facts for which nothing else is known
+            fits = [each for each in fits if each[1].tool not in LOOKS]
+        if len(fits) != 1:
+            return Found(why="several branches fit" if fits else why)
+        step, call = fits[0]
+        if wrong := self._unfit(step, trace, view):
+            return Found(why=wrong)
+        return Found(step, call)
+
+    def changed(self, trace: Trace, view: View) -> bool:
+        """Whether somebody else has changed what a task is about since its last step."""
+        last = trace.steps[-1] if trace.steps else None
+        return last is not None and last.call.tool not in ACTS and last.scope != scope_of(view, trace.names())
+
+    def _holds(self, step: BookStep, trace: Trace, call: Call | None, view: View) -> bool:
+        """Whether the facts before a step are those of the branch; where its call is not known, as far as they are."""
+        found = situation(trace, len(trace.steps), call or Call(step.tool), view)
+        return found == step.when or (call is None and found.items() <= step.when.items())
+
+    def _unfit(self, step: BookStep, trace: Trace, view: View) -> str:
+        """Why a plan is not applied by the runbook, though the facts are those of the branch."""
+        if step.tool != "apply":
+            return ""
+        if trace.last.get("version") != view.version:
+            return "the state has changed since the plan was made"
+        found = amounts(trace.last)
+        larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
+        return f"{larger[0]} is larger than it ever was" if larger else ""
+
+    # --- learn ----------------------------------------------------------------------------------------------------
+
+    def learn(self, trace: Trace) -> None:
+        """Take in a trace that came to a good end, up to where something else changed what it is about.
+
+        What was chosen after that was chosen by facts that no longer held.
+        """
+        words = words_of(trace)
+        book = self.books.setdefault(words, Runbook(_name(words, self.books), [words]))
+        at = ""
+        for number, own in enumerate(trace.steps):
+            if number and changed_under(trace.steps[number - 1], own.facts):
+                return
+            known = Known.at(trace, number, self.exact)
+            when = recorded(trace, number)
+            args = explained(own.call, known)
+            found = amounts(trace.steps[number - 1].answer or {}) if own.call.tool == "apply" and number else {}
+            at = self._take(book, BookStep(f"s{len(book.step) + 1}", own.call.tool, at, when, args, found)).id
+
+    def _take(self, book: Runbook, new: BookStep) -> BookStep:
+        same = [each for each in book.children(new.after) if each.when == new.when]
+        for step in same:
+            both = merged(step.args, new.args) if step.tool == new.tool else None
+            if both is not None:
+                step.args, step.seen, step.stale = both, step.seen + 1, ""
+                step.most = {name: max(most, new.most.get(name, 0)) for name, most in step.most.items()}
+                return step
+        for step in [each for each in same if not each.stale]:
+            step.ask = new.ask = "the facts do not decide between calls"
+        book.step.append(new)
+        return new
+
+    def follow(self, trace: Trace, at: str | None, number: int) -> str | None:
+        """The step of the runbook that a step of the trace is, after `at`; None where it has no such step."""
+        book, own = self.of(trace), trace.steps[number]
+        if book is None or at is None:
+            return None
+        when, args = recorded(trace, number), explained(own.call, Known.at(trace, number, self.exact))
+        for step in book.children(at):
+            if step.tool == own.call.tool and merged(step.args, args) is not None and step.when == when:
+                return step.id
+        return None
+
+    def doubt(self, trace: Trace, at: str, why: str) -> None:
+        """Mark a step as stale: its pre-conditions held, and it came to no good end."""
+        book = self.of(trace)
+        for step in book.step if book else ():
+            if step.id == at:
+                step.stale = why
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write each runbook to a file of its own."""
+        folder.mkdir(parents=True, exist_ok=True)
+        found = []
+        for book in {book.name: book for book in self.books.values()}.values():
+            found.append(folder / f"{book.name}.toml")
+            found[-1].write_text(to_toml(book), encoding="utf-8")
+        return found
+
+    @classmethod
+    def load(cls, folder: Path) -> Runbooks:
+        """The runbooks of the files of a folder. Raises InputError."""
+        own = cls()
+        if not folder.is_dir():
+            raise InputError(str(folder), "a folder of runbooks (`kant ops runbooks compile`)")
+        for path in sorted(folder.glob("*.toml")):
+            book = read_runbook(path)
+            for words in book.tasks:
+                if words in own.books:
+                    raise InputError(
+                        f"{path}, tasks", f"words that no other runbook has ({own.books[words].name})", words
+                    )
+                own.books[words] = book
+        return own
+
+
+def changed_under(before: Step, facts: dict[str, str]) -> bool:
+    """Whether something else has changed what a task is about since the step before, which changed nothing itself."""
+    return before.call.tool not in ACTS and any(facts.get(name) != said for name, said in before.facts.items())
+
+
+def words_of(trace: Trace) -> str:
+    """The words of a task with its slots in place of what they stand for."""
+    text = trace.task
+    for name, value in sorted(trace.slots.items(), key=lambda item: -len(str(item[1]))):
+        text = re.sub(rf"(?<![A-Za-z0-9{{._-]){re.escape(str(value))}(?![A-Za-z0-9}}_-])", "{" + name + "}", text)
+    return text
+
+
+def situation(trace: Trace, number: int, call: Call, view: View) -> dict[str, str]:
+    """The facts before a call, each by what it is about; of what the call names, too."""
+    return _labelled(trace, number, call, lambda name: facts_of(view, [name]).get(name))
+
+
+def recorded(trace: Trace, number: int) -> dict[str, str]:
+    """The same, of a step that is in the trace."""
+    return _labelled(trace, number, trace.steps[number].call, trace.steps[number].facts.get)
+
+
+def _labelled(trace: Trace, number: int, call: Call, fact: Callable[[str], str | None]) -> dict[str, str]:
+    """A look changes nothing, and what is said after an act is about the act: there the answer before decides alone."""
+    before = trace.steps[:number]
+    named = [("{" + slot + "}", str(value)) for slot, value in trace.slots.items()]
+    named += [
+        pair
+        for n, each in enumerate((*before, None), 1)
+        for pair in labels_of((each.call if each else call).args, f"{n}")
+    ]
+    places: dict[str, set[str]] = {}
+    seen: set[str] = set()
+    for label, text in named:
+        name = meant(text)
+        said = fact(name) if name not in seen else None
+        seen.add(name)
+        if said is not None:
+            places.setdefault(label, set()).add(said)
+    alone = call.tool in LOOKS or (call.tool == DONE and bool(before) and before[-1].call.tool in ACTS)
+    found = {} if alone else {label: " | ".join(sorted(said)) for label, said in places.items()}
+    return found | ({"answer": outcome(before[-1].answer or {}, seen)} if before else {})
+
+
+def _name(words: str, books: dict[str, Runbook]) -> str:
+    plain = re.sub(r"[^a-z]+", "-", re.sub(r"\{\w+\}", "", words.lower())).strip("-")[:40].strip("-") or "task"
+    taken = {book.name for book in books.values()}
+    if plain not in taken:
+        return plain
+    return f"{plain}-{hashlib.blake2b(words.encode(), digest_size=3).hexdigest()}"
+
+
+def read_runbook(path: Path) -> Runbook:
+    """A runbook of a file. Raises InputError that names the field."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
+    book = parse_toml(str(path), text, Runbook)
+    ids = [step.id for step in book.step]
+    if len(set(ids)) < len(ids) or not book.tasks:
+        raise InputError(str(path), "the words of at least one task, and each step once")
+    for number, step in enumerate(book.step):
+        if step.after and step.after not in ids[:number]:
+            raise InputError(f"{path}, step {step.id}, after", "a step before it", step.after)
+    return book
+
+
+def to_toml(book: Runbook) -> str:
+    """A runbook as its file has it."""
+    lines = [f"name = {_toml(book.name)}", f"tasks = {_toml(book.tasks)}"]
+    for step in book.step:
+        lines += ["", "[[step]]"]
+        lines += [f"{key} = {_toml(value)}" for key, value in msgspec.to_builtins(step).items()]
+    return "\n".join(lines) + "\n"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{json.dumps(key)} = {_toml(each)}" for key, each in value.items())
+        return "{" + (f" {pairs} " if pairs else "") + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

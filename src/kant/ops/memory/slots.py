@@ -1,0 +1,333 @@
+"""Slots: where each argument of a call comes from, so that the call of one task can be made for another.
+
+An argument is explained by what stands in the task, by what an earlier answer says of that, or by a sum or difference
+of both. All explanations that have fitted every trace so far are kept, and a call is replayed only where all of them
+come to the same (version spaces: T. Mitchell, 1982; for programs by examples S. Gulwani, POPL 2011). What nothing
+explains is asked for each time. Texts of tenants explain nothing.
+
+`{node}` is a slot of the task, `{2/plan_id}` what the second answer has there. On the way `#` is the only entry of a
+list, `@` the only key of an object, `user=$user` the one row whose field is the slot, `nodes~$node` the one whose field
+has it. `{each/id}` is of the row that an order of a list is made for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from kant.model.errors import InputError
+from kant.model.job import LEVELS
+from kant.model.units import parse_duration
+from kant.ops.memory.traces import DONE, Call, Trace, kind_in
+from kant.ops.orders import KINDS
+from kant.ops.view import View
+
+WORDS = {*KINDS, *LEVELS, "", "waiting", "blocked", "running", "stopping", "held", "user", "queue"}
+"""Words of the tools themselves: they mean the same in every task."""
+OWN = ("plan_id", "txn")
+"""Arguments that only an earlier answer explains."""
+SILENT = ("untrusted", "now_us", "as_of_us", "version", "next", "total")
+"""Parts of an answer that explain nothing."""
+TOKEN = re.compile(r"[^\s,;!?\"'()<>=]+")
+PART = re.compile(r"\{([^{}]+)\}")
+ASK: dict[str, Any] = {"ask": True}
+MARKS = ("ask", "either", "each")
+
+
+class UnknownError(Exception):
+    """The explanations do not say what the argument is here."""
+
+
+def slots_of(task: str, view: View) -> tuple[str, dict[str, Any]]:
+    """The words of a task with its names and numbers as slots, and these: `drain {node}`, {"node": "node-00003"}."""
+    slots: dict[str, Any] = {}
+    parts: list[str] = []
+    end = 0
+    for found in TOKEN.finditer(task):
+        word = found[0].rstrip(".:")
+        kind = kind_in(view, word) or _kind(word)
+        if not kind:
+            continue
+        value = float(word) if kind == "number" else word
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
+        same = [name for name, other in slots.items() if other == value]
+        count = sum(name.rstrip("0123456789") == kind for name in slots)
+        name = same[0] if same else kind + (str(count + 1) if count else "")
+        slots[name] = value
+        parts += [task[end : found.start()], "{" + name + "}"]
+        end = found.start() + len(word)
+    return "".join([*parts, task[end:]]), slots
+
+
+def _kind(word: str) -> str:
+    """number, time or word for what is likely to be another in the next task; "" for a word of the language."""
+    if not any(char.isdigit() for char in word):
+        return ""
+    try:
+        return "number" if float(word) == float(word) else "word"
+    except ValueError:
+        pass
+    try:
+        parse_duration(word, "")
+    except InputError:
+        return "word"
+    return "time"
+
+
+@dataclass(slots=True)
+class Known:
+    """What explanations may refer to: the task, its slots, the answers so far, and the row of a list (`each`).
+
+    `exact`: values are also explained by themselves, which is what a replay without slots does.
+    """
+
+    task: str
+    slots: dict[str, Any]
+    answers: list[dict[str, Any]]
+    row: Any = None
+    exact: bool = False
+    _leaves: list[tuple[str, Any]] | None = field(default=None)
+
+    @classmethod
+    def at(cls, trace: Trace, step: int, exact: bool = False) -> Known:
+        """What is known before a step."""
+        return cls(trace.task, trace.slots, [each.answer or {} for each in trace.steps[:step]], exact=exact)
+
+    def within(self, row: Any) -> Known:
+        return Known(self.task, self.slots, self.answers, row, self.exact)
+
+    def leaves(self) -> list[tuple[str, Any]]:
+        """Everything that is no list or object in the answers, with its path."""
+        if self._leaves is None:
+            found = [leaf for n, answer in enumerate(self.answers, 1) for leaf in _walk(answer, self.slots, f"{n}")]
+            if self.row is not None:
+                found = [*_walk(self.row, self.slots, "each"), *found]
+            self._leaves = found
+        return self._leaves
+
+
+def _walk(value: Any, slots: dict[str, Any], path: str, lists: bool = False) -> Iterator[tuple[str, Any]]:
+    """The leaves below a value, or with `lists` its lists."""
+    if isinstance(value, dict):
+        if len(value) == 1 and not lists:
+            yield f"{path}/@", next(iter(value))
+        for key, each in value.items():
+            if key not in SILENT and "/" not in key and key.isidentifier():
+                yield from _walk(each, slots, f"{path}/{key}", lists)
+    elif isinstance(value, list):
+        if lists and value:
+            yield path, value
+        if len(value) == 1:
+            yield from _walk(value[0], slots, f"{path}/#", lists)
+        elif value and all(isinstance(row, dict) for row in value):
+            for key in dict(value[0]):
+                for name in slots:
+                    for sign in "=~":
+                        rows = _chosen(value, key, sign, slots[name])
+                        if len(rows) == 1:
+                            yield from _walk(rows[0], slots, f"{path}/{key}{sign}${name}", lists)
+    elif not lists and not isinstance(value, bool) and value is not None:
+        yield path, value
+
+
+def _chosen(rows: Any, key: str, sign: str, value: Any) -> list[Any]:
+    if sign == "=":
+        return [row for row in rows if row.get(key) == value]
+    return [row for row in rows if isinstance(row.get(key), list | dict) and value in row[key]]
+
+
+def _at(known: Known, path: str) -> Any:
+    """What stands at a path. Raises UnknownError."""
+    first, *rest = path.split("/")
+    try:
+        value = known.row if first == "each" else known.answers[int(first) - 1]
+        for part in rest:
+            if part == "@" or part == "#":
+                (value,) = value
+            elif "$" in part:
+                key, sign, name = re.split(r"([=~])\$", part)
+                (value,) = _chosen(value, key, sign, known.slots[name])
+            else:
+                value = value[part]
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError):
+        raise UnknownError from None
+    return value
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------
+
+
+def explained(call: Call, known: Known) -> dict[str, Any]:
+    """The arguments of a call, each with all that explains it; without the `key` of a submission, which is of each run.
+
+    Where a task ends a plain word such as `done` explains itself: the facts decide about it as about the call.
+    """
+    found = {key: _explain(value, known, key) for key, value in call.args.items() if key != "key"}
+    if call.tool == DONE:
+        for key, value in call.args.items():
+            if isinstance(value, str) and re.fullmatch(r"[a-z][a-z-]*", value) and value not in known.slots.values():
+                found[key] = _pack([value, *(each for each in _options(found[key]) if each not in (ASK, value))])
+    return found
+
+
+def _explain(value: Any, known: Known, key: str = "") -> Any:
+    if key == "reason":
+        return "{task}"
+    if isinstance(value, dict):
+        return {name: _explain(each, known, name) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        found: list[Any] = [[_explain(each, known) for each in value]]
+        if value and known.row is None:
+            for number, answer in enumerate(known.answers, 1):
+                for path, rows in _walk(answer, known.slots, f"{number}", lists=True):
+                    found += _for_each(value, rows, path, known)
+        return _pack(found)
+    return _pack(list(dict.fromkeys(_alternatives(value, known, key))))
+
+
+def _for_each(value: Any, rows: list[Any], path: str, known: Known) -> Iterator[Any]:
+    """One pattern for the entries of a value, each made of a row, where there is one."""
+    if len(rows) != len(value):
+        return
+    pattern = None
+    for each, row in zip(value, rows, strict=True):
+        own = _explain(each, known.within(row))
+        pattern = own if pattern is None else merged(pattern, own)
+        if pattern is None or has_ask(pattern):
+            return
+    if "{each" in json.dumps(pattern):
+        yield {"each": path, "as": pattern}
+
+
+def _alternatives(value: Any, known: Known, key: str) -> Iterator[Any]:
+    if isinstance(value, bool) or value is None or (isinstance(value, str) and value in WORDS):
+        yield value
+        return
+    if isinstance(value, str) and key not in OWN:
+        text = value
+        for name, slot in sorted(known.slots.items(), key=lambda item: -len(str(item[1]))):
+            text = re.sub(rf"(?<![A-Za-z0-9{{]){re.escape(str(slot))}(?![A-Za-z0-9}}])", f"{{{name}}}", text)
+        whole = PART.fullmatch(text)
+        if text != value and not (whole and not isinstance(known.slots.get(whole[1]), str)):
+            yield text
+    elif not isinstance(value, str):
+        yield from (f"{{{name}}}" for name, slot in known.slots.items() if _same(slot, value))
+        numbers = [(name, slot) for name, slot in known.slots.items() if not isinstance(slot, str)]
+        for path, leaf in known.leaves():
+            if not isinstance(leaf, str):
+                yield from (f"{{{path} + {name}}}" for name, slot in numbers if leaf + slot == value)
+                yield from (f"{{{path} - {name}}}" for name, slot in numbers if leaf - slot == value)
+    yield from (f"{{{path}}}" for path, leaf in known.leaves() if _same(leaf, value))
+    if known.exact and key not in OWN:
+        yield value
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one == other and isinstance(one, str) == isinstance(other, str)
+
+
+def _pack(found: list[Any]) -> Any:
+    return (found[0] if len(found) == 1 else {"either": found}) if found else ASK
+
+
+def has_ask(node: Any) -> bool:
+    """Whether something in it is not explained."""
+    if isinstance(node, dict):
+        return "ask" in node or any(has_ask(each) for each in node.values())
+    return isinstance(node, list) and any(has_ask(each) for each in node)
+
+
+# --- merge ------------------------------------------------------------------------------------------------------------
+
+
+def merged(one: Any, other: Any) -> Any:
+    """What explains the arguments of both; None where they are no calls of one kind."""
+    found: list[Any] = []
+    for a in _options(one):
+        for b in _options(other):
+            both = _meet(a, b)
+            if both is not None and both not in found:
+                found.append(both)
+    found = [each for each in found if not has_ask(each)] or found
+    if not found:
+        return None if _is_tree(one) or _is_tree(other) else ASK
+    return _pack(found)
+
+
+def _options(node: Any) -> list[Any]:
+    return node["either"] if isinstance(node, dict) and "either" in node else [node]
+
+
+def _is_tree(node: Any) -> bool:
+    return any(isinstance(each, list) or (isinstance(each, dict) and "ask" not in each) for each in _options(node))
+
+
+def _meet(one: Any, other: Any) -> Any:
+    if type(one) is type(other) and one == other:
+        return one
+    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
+        if "each" in one and one["each"] != other["each"]:
+            return None
+        found = {key: one[key] if key == "each" else merged(one[key], other[key]) for key in one}
+        return None if any(each is None and one[key] is not None for key, each in found.items()) else found
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        several = [merged(a, b) for a, b in zip(one, other, strict=True)]
+        return None if any(each is None for each in several) else several
+    return None
+
+
+# --- what they come to ------------------------------------------------------------------------------------------------
+
+
+def value_of(node: Any, known: Known) -> Any:
+    """What explanations come to here. Raises UnknownError where they do not say, or not the same."""
+    if isinstance(node, dict):
+        if "ask" in node:
+            raise UnknownError
+        if "either" in node:
+            found = [value_of(each, known) for each in node["either"]]
+            if any(type(each) is not type(found[0]) or each != found[0] for each in found):
+                raise UnknownError
+            return found[0]
+        if "each" in node:
+            rows = _at(known, node["each"])
+            if not isinstance(rows, list) or not rows:
+                raise UnknownError
+            return [value_of(node["as"], known.within(row)) for row in rows]
+        return {key: value_of(each, known) for key, each in node.items()}
+    if isinstance(node, list):
+        return [value_of(each, known) for each in node]
+    if isinstance(node, str):
+        whole = PART.fullmatch(node)
+        return _of(whole[1], known) if whole else PART.sub(lambda part: str(_of(part[1], known)), node)
+    return node
+
+
+def _of(text: str, known: Known) -> Any:
+    if text == "task":
+        return known.task
+    path, _, sum = text.partition(" ")
+    value = _at(known, path) if "/" in path else known.slots.get(path)
+    if value is None or isinstance(value, list | dict):
+        raise UnknownError
+    if sum:
+        sign, _, name = sum.partition(" ")
+        number = known.slots.get(name)
+        if isinstance(value, str) or not isinstance(number, int | float):
+            raise UnknownError
+        value = value + number if sign == "+" else value - number
+    return value
+
+
+def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Each text among arguments with the place where it stands; entries of one list have one place."""
+    for key, value in args.items():
+        rows = value if isinstance(value, list | tuple) else [value]
+        for row in rows:
+            if isinstance(row, dict):
+                yield from labels_of(row, f"{path}/{key}")
+            elif isinstance(row, str):
+                yield f"{path}/{key}", row

@@ -1,0 +1,262 @@
+"""Traces: the calls of one task, with what was known before each and what came of it.
+
+A trace is written before each call and after it, so it can be gone on with after a kill: at most the one call that has
+no answer is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+from msgspec import Struct, field
+
+from kant.model.errors import InputError
+from kant.ops import look
+from kant.ops.desk import Desk, RefusalError
+from kant.ops.text import meant, one_line
+from kant.ops.view import View
+
+Answer = dict[str, Any]
+DONE = "done"
+"""The call that ends a task; its arguments are what is answered."""
+LOOKS = (
+    "whoami",
+    "jobs",
+    "job",
+    "queues",
+    "nodes",
+    "usage",
+    "events",
+    "habits",
+    "why",
+    "eta",
+    "explain",
+    "log",
+    "audit",
+)
+ACTS = ("apply", "undo", "submit")
+
+
+class Call(Struct, frozen=True):
+    """A call of a tool."""
+
+    tool: str
+    args: dict[str, Any] = field(default_factory=dict)
+
+
+class Step(Struct, omit_defaults=True):
+    """A call of a task, the facts before it of what is named by then, and its answer (None: it is not known).
+
+    `scope` is a digest of all that the task was about before it. `by` says who chose it: the model, or a runbook.
+    """
+
+    call: Call
+    facts: dict[str, str] = field(default_factory=dict)
+    answer: Answer | None = None
+    scope: str = ""
+    by: Literal["model", "runbook"] = "model"
+
+
+class Trace(Struct):
+    """A task in words, what its words name (by slot), and its steps so far. `id` is another for each."""
+
+    task: str
+    slots: dict[str, Any] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    id: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.steps) and self.steps[-1].call.tool == DONE and self.steps[-1].answer is not None
+
+    def names(self, call: Call | None = None) -> list[str]:
+        """What its words and its calls name, and this call."""
+        calls = [step.call for step in self.steps] + ([call] if call is not None else [])
+        return [*map(str, self.slots.values()), *(name for each in calls for name in names_in(each.args))]
+
+    @property
+    def last(self) -> Answer:
+        """The latest answer; {} before the first."""
+        return (self.steps[-1].answer or {}) if self.steps else {}
+
+
+class Tools(Protocol):
+    """What a task is done with: the tools of an assistant, and a look at how things stand, for pre-conditions."""
+
+    def call(self, call: Call) -> Answer:
+        """The answer; a refusal is an answer too, with `refused` and `sentence`."""
+        ...
+
+    def view(self) -> View:
+        """How it stands now."""
+        ...
+
+
+class DeskTools:
+    """The tools of `kant mcp`, on a desk of this process. `agreed` asks a person, and gives the name of who agrees."""
+
+    def __init__(self, desk: Desk, agreed: Callable[[str], str] = lambda question: "") -> None:
+        self.desk, self.agreed = desk, agreed
+
+    def view(self) -> View:
+        with self.desk.alone():
+            return self.desk.world.view()
+
+    def call(self, call: Call) -> Answer:
+        if call.tool == DONE:
+            return {}
+        act = getattr(self.desk, call.tool) if call.tool in (*ACTS, "plan") else None
+        if act is None and call.tool not in LOOKS:
+            return {"refused": "input", "sentence": f"there is no tool {one_line(call.tool, 100)}"}
+        found = self._answer(act or partial(getattr(look, call.tool), self.desk), call.args)
+        if call.tool == "apply" and found.get("refused") == "person":
+            yes = self.agreed(self.desk.question(call.args["plan_id"]))
+            found = self._answer(self.desk.apply, call.args | {"approved": yes}) if yes else found
+        return found
+
+    def _answer(self, act: Callable[..., Answer], args: dict[str, Any]) -> Answer:
+        try:
+            with self.desk.audit.locked():
+                return act(**args)
+        except RefusalError as error:
+            return {"refused": error.code, "sentence": one_line(str(error))}
+        except (InputError, TypeError) as error:
+            return {"refused": "input", "sentence": one_line(str(error))}
+
+
+# --- what is known of the things that are named -----------------------------------------------------------------------
+
+
+def names_in(value: Any) -> Iterator[str]:
+    """The texts among arguments, each of which may name a thing."""
+    if isinstance(value, str):
+        yield meant(value)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from names_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from names_in(each)
+
+
+def kind_in(view: View, name: str) -> str:
+    """What a name is in a view: job, node, queue, reservation or user; "" where it is nothing there."""
+    if name in view.jobs:
+        return "job"
+    for kind, names in (
+        ("node", (each.node for each in view.nodes)),
+        ("queue", (each.queue for each in view.queues)),
+        ("reservation", (each.name for each in view.booked)),
+        ("user", (each.user for each in view.jobs.values())),
+    ):
+        if name and name in names:
+            return kind
+    return ""
+
+
+def fact_of(view: View, name: str) -> str:
+    """What decides about a thing, in words that are the same for all things of which the same may be done."""
+    kind = kind_in(view, name)
+    if kind == "job":
+        job = view.jobs[name]
+        return f"job: {job.phase}" + ", nobody may stop it" * (not job.preemptible)
+    if kind == "node":
+        (node,) = (each for each in view.nodes if each.node == name)
+        there = view.on_node(name)
+        kept = any(not job.preemptible for job in there)
+        return f"node: {node.status}, " + (("a job that nobody may stop" if kept else "jobs") if there else "empty")
+    if kind == "queue":
+        rows = [each for each in view.queues if each.queue == name]
+        waits = "some wait" if any(each.waiting for each in rows) else "nobody waits"
+        return f"queue: {waits}" + ", it borrows" * any(each.borrowed_gpus for each in rows)
+    return f"{kind}: it is there" if kind else "not there"
+
+
+def facts_of(view: View, names: Iterator[str] | list[str]) -> dict[str, str]:
+    """The facts of those names that are things of this view, or were (`names` may have any text)."""
+    return {name: fact_of(view, name) for name in dict.fromkeys(names) if kind_in(view, name)}
+
+
+def about(view: View, names: list[str]) -> dict[str, str]:
+    """What a plan would rest on of these things, and of what hangs on them: who is on a node, or in a queue."""
+    named = set(names)
+    keys = {f"{kind} {name}" for kind in ("job", "node", "reservation") for name in named}
+    for job in view.jobs.values():
+        if named & {job.id, job.queue, job.user, *job.nodes}:
+            keys |= {f"job {job.id}", *(f"node {node}" for node in job.nodes if job.id in named)}
+    return {k: v for k, v in view.facts().items() if k in keys or (k.startswith("queue ") and k.split()[1] in named)}
+
+
+def scope_of(view: View, names: list[str]) -> str:
+    """A digest of what is about these things: two moments have the same where nothing of that has changed."""
+    text = msgspec.json.encode(sorted(about(view, names).items()))
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def outcome(answer: Answer, named: set[str]) -> str:
+    """What of an answer decides about the next call, in words. Amounts and names are not in it."""
+    found = []
+    for key in ("refused", "error", "phase", "state", "status"):
+        if isinstance(answer.get(key), str):
+            found.append(f"{key} {answer[key]}")
+    if isinstance(answer.get("reason"), dict):
+        found.append(f"reason {answer['reason'].get('why', '')}")
+    if isinstance(answer.get("total"), int):
+        found.append(
+            f"{('none', 'one', 'several')[min(answer['total'], 2)]}" + ", and more pages" * bool(answer.get("next"))
+        )
+    if "plan_id" in answer:
+        rules = sorted({each["rule"] for each in answer["violations"] if isinstance(each, dict)})
+        found.append(f"breaks {', '.join(rules)}" if rules else "can be applied")
+        stops = answer["effects"].get("stop", [])
+        if stops:
+            found.append("stops what is named" if set(stops) <= named else "stops others")
+        if answer["effects"].get("move"):
+            found.append("moves jobs")
+        if answer["effects"].get("not_foretold"):
+            found.append("not all is foretold")
+        if answer["asks_a_person"]:
+            found.append("asks a person")
+        if answer["cannot_be_undone"]:
+            found.append("cannot be undone")
+    return "; ".join(found)
+
+
+def amounts(answer: Answer) -> dict[str, float]:
+    """The amounts of a plan that may not become larger than they were: work that is lost, jobs that wait longer."""
+    if "plan_id" not in answer:
+        return {}
+    return {"gpu_hours_lost": answer["gpu_hours_lost"], "jobs_later": answer["blast_radius"]["jobs_later"]}
+
+
+# --- on disk ----------------------------------------------------------------------------------------------------------
+
+
+def write_trace(folder: Path, trace: Trace) -> None:
+    """Write a trace in place of what was known of it before; it is on the disk when this returns."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"{trace.id}.json"
+    with path.with_suffix(".new").open("wb") as file:
+        file.write(msgspec.json.encode(trace))
+        file.flush()
+        os.fsync(file.fileno())
+    path.with_suffix(".new").replace(path)
+
+
+def read_traces(folder: Path) -> list[Trace]:
+    """The traces of a folder, by when they were written. Raises InputError that names the file."""
+    if not folder.is_dir():
+        raise InputError(str(folder), "a folder of traces (`kant mcp --traces`)")
+    found = []
+    for path in sorted(folder.glob("*.json"), key=lambda each: (each.stat().st_mtime_ns, each.name)):
+        try:
+            found.append(msgspec.json.decode(path.read_bytes(), type=Trace))
+        except (OSError, msgspec.MsgspecError) as error:
+            raise InputError(str(path), f"a trace ({error})") from None
+    return found

@@ -1,0 +1,100 @@
+"""The least that a task can cost, by trying every set of a few orders: nobody's cleverness, the oracle's neither.
+
+.venv/bin/python -m tests.ops.optimum start-paper      # what it can be done for, and by which orders
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from itertools import combinations
+from typing import Any
+
+from kant.model.errors import InputError
+from kant.ops.bench.task import Task, read_tasks
+from kant.ops.bench.verify import cost, judge
+from kant.ops.orders import Resume, parse_orders
+from kant.ops.view import View
+from kant.service.roles import Caller, Role
+
+WHO = Caller("search", Role.OPERATOR)
+
+
+def vocabulary(task: Task, view: View) -> list[dict[str, Any]]:
+    """Every order that the task allows, and that could help: in this sequence they are tried together."""
+    verify = task.verify
+
+    def may(kind: str, name: str) -> bool:
+        return any(fnmatchcase(f"{kind} {name}", pattern) for pattern in verify.may_change)
+
+    found: list[dict[str, Any]] = []
+    nodes = [node for node in view.nodes if may("node", node.node) or verify.transactions > 1]
+    found += [{"op": "resume", "node": node.node} for node in nodes if node.status != "in service"]
+    waiting = [job.id for job in view.jobs.values() if not job.runs and may("job", job.id)]
+    found += [{"op": "hold", "job": job} for job in waiting]
+    above = sorted({job.priority + 1 for job in view.jobs.values()})
+    found += [{"op": "priority", "job": job, "value": value} for job in waiting for value in above]
+    free = [node.node for node in nodes if node.status == "in service"]
+    found += [{"op": "drain", "node": node, "evict": evict} for node in free for evict in (False, True)]
+    found += [{"op": "preempt", "job": job.id} for job in view.jobs.values() if job.runs and job.preemptible]
+    if task.ask["want"] == "book":
+        asked = {"op": "reserve"} | {key: value for key, value in task.ask.items() if key not in ("want", "by")}
+        found = [asked | {"start": f"{hour}h"} for hour in range(49)]
+    return found
+
+
+def at_least(orders: tuple[dict[str, Any], ...], view: View) -> float:
+    """What these orders lose by themselves, whatever follows."""
+    lost = {order["job"]: view.jobs[order["job"]].lost_gpu_s for order in orders if order["op"] == "preempt"}
+    for order in orders:
+        if order.get("evict"):
+            lost |= {job.id: job.lost_gpu_s for job in view.on_node(order["node"])}
+    return sum(lost.values()) / 3600
+
+
+def sets_of(task: Task, view: View) -> Iterator[tuple[dict[str, Any], ...]]:
+    """What is asked for by name is in every set."""
+    assert task.verify.economy is not None
+    asked = tuple(task.ask.get("orders", ()))
+    every = vocabulary(task, view)
+    for size in range(task.verify.economy.orders + 1 - len(asked)):
+        yield from (asked + more for more in combinations(every, size) if asked + more)
+
+
+def optimum(task: Task, most: float = float("inf")) -> tuple[float, tuple[dict[str, Any], ...]]:
+    """The least cost of what reaches the goal within the invariants, and the orders; only what is below `most` is
+    looked at to the end."""
+    economy = task.verify.economy
+    assert economy is not None
+    before = task.world().view()
+    best: tuple[float, tuple[dict[str, Any], ...]] = (most, ())
+    for orders in sets_of(task, before):
+        named = [order[key] for order in orders for key in ("job", "node") if key in order]
+        if len(set(named)) < len(named) or at_least(orders, before) >= best[0]:
+            continue
+        world = task.world()
+        try:
+            for order in parse_orders(orders):
+                world.carry_out(order, WHO)
+            world.settle()
+            if task.verify.transactions > 1:  # what was only in the way for a moment
+                for order in orders:
+                    if order["op"] == "drain" and not order["evict"]:
+                        world.carry_out(Resume(order["node"]), WHO)
+                world.settle()
+        except InputError:
+            continue
+        paid = cost(economy.of, before, world.view())
+        if paid >= best[0]:
+            continue
+        found = judge(task, before, world, {}, None)
+        if not any(found[check] for check in ("goal", "protected", "cancelled", "quotas", "untouched")):
+            best = paid, orders
+    return best
+
+
+if __name__ == "__main__":
+    for each in read_tasks(*sys.argv[1:]):
+        if each.verify.economy is not None:
+            print(each.name, each.verify.economy.best, *optimum(each), flush=True)
