@@ -42,10 +42,7 @@ def joined(state: StateData, event: ev.NodesJoined) -> None:
             state.health.replaced(row)
             for name in state.shapes.node_sets.of(row):
                 asking.update(dict.fromkeys(change_node_set(state, name, (), (row,), event.time)))
-    for row, node in zip(rows, nodes, strict=True):
-        _put(state, row, node, larger)
-    if larger:
-        _lay_out(state)
+    _put(state, rows, nodes, larger)
     asking.update(dict.fromkeys(_add_pools(state, nodes)))
     for row, node, last in zip(rows, nodes, before, strict=True):
         asking.update(dict.fromkeys(_write(state, row, node, last)))
@@ -89,9 +86,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
         follower.node_changed(row, event.time)  # those of its old pool
     used = _used(state, row)
     larger = _make_room(state, 0, (node,))
-    _put(state, row, node, larger)
-    if larger:
-        _lay_out(state)
+    _put(state, [row], [node], larger)
     added = _add_pools(state, (node,))
     c.count_node(state.table, state.pools, row, -1)
     status = state.table.item(row, c.STATUS)
@@ -150,24 +145,18 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
     return True
 
 
-def _put(state: StateData, row: int, node: Node, anew: bool) -> None:
-    """A node takes a row, or is another one; say where it is in the fabric, if that is elsewhere than before.
-
-    Where the table is laid out `anew` that is said of all rows.
-    """
-    columns = state.node_rows.put(row, node, anew)
-    if columns:
-        state.moves += 1
+def _put(state: StateData, rows: Sequence[int], nodes: Sequence[Node], anew: bool) -> None:
+    """These nodes take these rows: say where each is in the fabric, of all rows where the table is laid out `anew`."""
+    for row, node in zip(rows, nodes, strict=True):
+        if place := state.node_rows.put(row, node, anew):
+            state.moves += 1
+            for table in state.tables:
+                table[row, PLACE] = place
+    if anew:
+        state.layout += 1
+        columns = state.node_rows.columns()
         for table in state.tables:
-            table[row, PLACE] = columns
-
-
-def _lay_out(state: StateData) -> None:
-    """The table is another one: say where each row is."""
-    state.layout += 1
-    columns = state.node_rows.columns()
-    for table in state.tables:
-        table[:, PLACE] = columns
+            table[:, PLACE] = columns
 
 
 def _add_pools(state: StateData, nodes: Iterable[Node]) -> list[int]:

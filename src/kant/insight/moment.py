@@ -48,12 +48,11 @@ class Moment:
 def freeze(state: ClusterState) -> bytes:
     """The state as it is, without those who follow it. It takes some milliseconds."""
     own = vars(state)
-    kept, held = dict(own), state.running
+    kept, held, jobs = dict(own), state.running, state.jobs[: len(state.ids) + 1]
     running = list(held), list(map(len, held.values())), np.concatenate([NOTHING, *held.values()])
     live = list(state.live), msgspec.msgpack.encode(list(state.live.values()))
     try:  # in place, as its parts know it; ten thousand of each would take pickle a third of a second
-        own.update(running={}, live={}, followers=[], job_changes=ChangeLog(), _competing=None)
-        own.update(jobs=state.jobs[: len(state.ids) + 1])
+        own.update(running={}, live={}, followers=[], job_changes=ChangeLog(), _competing=None, jobs=jobs)
         return pickle.dumps((state, running, live), pickle.HIGHEST_PROTOCOL)
     finally:
         own.update(kept)

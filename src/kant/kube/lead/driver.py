@@ -135,7 +135,9 @@ class KubeDriver:
                 await synced.wait()
                 if led is not None and not led.is_set():
                     await self._stand_by(led)
-                await self._ask_what_was_learned()
+                self.learned = await learned_elsewhere(self.client, self.settings.namespace)
+                if self.settings.profile.order.shares:
+                    self.used = await use_on_lease(self.client, self.settings.namespace)
                 self._begin_to_lead()
                 tasks.create_task(self.notifier.recorder.run())
                 tasks.create_task(self.effects.run())
@@ -152,12 +154,6 @@ class KubeDriver:
                 self.core.end()
             if self.settings.journals is not None:
                 self.settings.journals.close()
-
-    async def _ask_what_was_learned(self) -> None:
-        """Read what the leader before us has learned."""
-        self.learned = await learned_elsewhere(self.client, self.settings.namespace)
-        if self.settings.profile.order.shares:
-            self.used = await use_on_lease(self.client, self.settings.namespace)
 
     async def _stand_by(self, led: asyncio.Event) -> None:
         """Build the state before we lead, and tell nobody. It is built anew when something has changed, now and then.

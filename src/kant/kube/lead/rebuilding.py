@@ -24,6 +24,7 @@ class Rebuilding:
         self.translation = translation
         self.built_at = 0.0
         self.change_at = 0
+        self.rest = STALE  # seconds after which who stands by may build another one
         self._took = self._look_at = 0.0
         self._unrest = self._calm_since = -1.0
         self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
@@ -34,12 +35,8 @@ class Rebuilding:
         self._unrest = -1.0
         self.built_at = time.monotonic()
         self._took = self.built_at - began
+        self.rest = max(STALE, LEAST_WORK * self._took)
         self.change_at = self.translation.next_change(core.now)
-
-    @property
-    def rest(self) -> float:
-        """Seconds after which another state may be built by who stands by."""
-        return max(STALE, LEAST_WORK * self._took)
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
         """Whether the state does not fit what there is."""

@@ -8,13 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from kant.kube.lead.driver import KubeDriver
 
-AGAIN = 1.0
-"""Seconds after which another driver is made for one that has ended by itself."""
+AGAIN = 1.0  # seconds after which another driver is made for one that has ended by itself
 
 
 class Ready:
@@ -40,12 +38,9 @@ class Standby:
         self._ready: Ready | None = None
 
     async def __aenter__(self) -> Self:
-        self._ready = Ready(self._make())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self._ready is not None:
             await self._ready.drop()
 
@@ -54,22 +49,16 @@ class Standby:
         election = asyncio.ensure_future(elected)
         try:
             while not election.done():
-                await self._renew()
+                self._ready = await self.take()
                 await asyncio.wait({election}, timeout=AGAIN)
             return election.result()
         finally:
             election.cancel()
 
     async def take(self) -> Ready:
-        """The driver that is ready, or gets ready."""
-        found, self._ready = await self._renew(), None
-        return found
-
-    async def _renew(self) -> Ready:
-        """The driver, which is another one where the last has ended by itself."""
-        found = self._ready
-        if found is None or found.running.done():
-            if found is not None:
-                await found.drop()
-            found = self._ready = Ready(self._make())
-        return found
+        """The driver that is ready, or gets ready: another one where the last has ended by itself."""
+        found, self._ready = self._ready, None
+        if found is not None and found.running.done():
+            await found.drop()
+            found = None
+        return found or Ready(self._make())

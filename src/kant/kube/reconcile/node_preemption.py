@@ -110,21 +110,13 @@ class NodePreemption:
     def _stoppable(self, job: Job) -> dict[str, Workload]:
         """The jobs that might be stopped for it at all, whatever their quotas say."""
         policy, state = self.core.scheduler.profile.preemption, self.core.state
-        found = dict[str, Workload]()
         if policy is None or (policy.reclaim == "off" and job.priority <= state.lowest_preemptible()):
-            return found
+            return {}
         rows = np.fromiter(state.running, dtype=np.int64, count=len(state.running))
-        is_victim = np.zeros(len(rows), dtype=np.bool_)
-        if policy.priority:
-            is_victim |= state.jobs[rows, J_PRIORITY] < job.priority
-        if policy.reclaim != "off":
-            is_victim |= state.jobs[rows, J_QUEUE] != state.queues.get(job.queue, -1)
-        is_victim &= state.jobs[rows, J_PREEMPTIBLE] > 0
-        for row in rows[is_victim].tolist():
-            workload = self.transitions.by_job.get(state.ids[row])
-            if workload is not None:
-                found[state.ids[row]] = workload
-        return found
+        may_stop = (state.jobs[rows, J_PRIORITY] < job.priority) & policy.priority
+        may_stop |= (state.jobs[rows, J_QUEUE] != state.queues.get(job.queue, -1)) & (policy.reclaim != "off")
+        names = (state.ids[row] for row in rows[may_stop & (state.jobs[rows, J_PREEMPTIBLE] > 0)].tolist())
+        return {name: self.transitions.by_job[name] for name in names if name in self.transitions.by_job}
 
 
 def _may_stop_others(pod: Pod) -> bool:

@@ -18,14 +18,12 @@ def node_remarks(closed: Collection[str], nodes: Collection[str], state: Cluster
 
 
 def _crowded(state: ClusterState) -> str:
-    counters, names = state.shapes.rules.counters, state.node_rows.names
-    if PODS not in counters.amounts:
-        return ""
-    ((_, taken),) = closing_rules(state.table, counters, PodRules(amounts=((PODS, 1),)))
-    full = sorted(name for row in np.flatnonzero(taken).tolist() if state.node_index.get(name := names[row]) == row)
+    counters = state.shapes.rules.counters
+    one = PodRules(amounts=((PODS, 1),) if PODS in counters.amounts else ())
+    taken = [row for _, mask in closing_rules(state.table, counters, one) for row in np.flatnonzero(mask).tolist()]
+    full = [node for row in taken if state.node_index.get((node := state.nodes[row]).name) == row]
     if len(full) == 1:
-        (limit,) = (amount for name, amount in state.nodes[state.node_index[full[0]]].amounts if name == PODS)
-        return f"node {full[0]} has as many pods as it may ({limit})"
+        return f"node {full[0].name} has as many pods as it may ({dict(full[0].amounts)[PODS]})"
     return f"{len(full):,} nodes have as many pods as they may" if full else ""
 
 
