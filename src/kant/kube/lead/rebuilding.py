@@ -13,6 +13,7 @@ from kant.live.core import Core
 CALM = 0.5  # seconds without a change of the nodes after which the state is built anew
 LONGEST_UNREST = 5.0
 FAILING = 2.0  # seconds between two states that are built because nodes fail less
+STALE = 10.0  # seconds between two states that are built while we stand by
 LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
 
 
@@ -23,6 +24,7 @@ class Rebuilding:
         self.translation = translation
         self.built_at = 0.0
         self.change_at = 0
+        self.rest = STALE  # seconds after which who stands by may build another one
         self._took = self._look_at = 0.0
         self._unrest = self._calm_since = -1.0
         self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
@@ -33,6 +35,7 @@ class Rebuilding:
         self._unrest = -1.0
         self.built_at = time.monotonic()
         self._took = self.built_at - began
+        self.rest = max(STALE, LEAST_WORK * self._took)
         self.change_at = self.translation.next_change(core.now)
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
