@@ -85,6 +85,11 @@ class LiveState:
 
     # --- what has happened ---------------------------------------------------------------
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something has been seen since that nobody has taken in."""
+        return any(_touched(self.mirror)) or bool(self.informers.read)
+
     def take_changes(self) -> None:
         """What the mirror has seen since the last time, as events."""
         mirror, workloads = self.mirror, self.workloads

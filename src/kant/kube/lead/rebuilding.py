@@ -13,6 +13,7 @@ from kant.live.core import Core
 CALM = 0.5  # seconds without a change of the nodes after which the state is built anew
 LONGEST_UNREST = 5.0
 FAILING = 2.0  # seconds between two states that are built because nodes fail less
+STALE = 10.0  # seconds between two states that are built while we stand by
 LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
 
 
@@ -34,6 +35,11 @@ class Rebuilding:
         self.built_at = time.monotonic()
         self._took = self.built_at - began
         self.change_at = self.translation.next_change(core.now)
+
+    @property
+    def rest(self) -> float:
+        """Seconds after which another state may be built by who stands by."""
+        return max(STALE, LEAST_WORK * self._took)
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
         """Whether the state does not fit what there is."""

@@ -256,10 +256,9 @@ class Replica:
             term.holds = lambda: True
             await self._lead(Ready(self._driver(client, term)))
             return
-        patience = self.options.lease[0] / 3
         async with (
             LeaseThread(self.config, self._lease, self.trouble) as candidate,
-            Standby(lambda: self._driver(client, term), candidate.silent, patience) as standby,
+            Standby(lambda: self._driver(client, term)) as standby,
         ):
             log_event(log, "stands for election")
             term.token = token = await standby.until(candidate.elected())

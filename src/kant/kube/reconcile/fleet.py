@@ -124,6 +124,8 @@ class Fleet:
 
     def _is_held_in_part(self, index: int, devices: int) -> bool:
         """Whether one of these GPUs, as bits, has something left beside what is held of it: it cannot be lost yet."""
+        if not devices:
+            return False
         row = self.core.state.table[index].tolist()
         return any(devices >> number & 1 and 0 < free < GPU for number, free in enumerate(row[c.DEVICES :]))
 

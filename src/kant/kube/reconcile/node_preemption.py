@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from time import monotonic
 
-from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY
+import numpy as np
+
+from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_QUEUE
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.slots import Member
@@ -111,13 +113,17 @@ class NodePreemption:
         found = dict[str, Workload]()
         if policy is None or (policy.reclaim == "off" and job.priority <= state.lowest_preemptible()):
             return found
-        for name, workload in self.transitions.by_job.items():
-            row = state.rows.get(name, -1)
-            if row not in state.running or not state.jobs[row, J_PREEMPTIBLE]:
-                continue
-            lower = policy.priority and int(state.jobs[row, J_PRIORITY]) < job.priority
-            if lower or (policy.reclaim != "off" and state.live[row].queue != job.queue):
-                found[name] = workload
+        rows = np.fromiter(state.running, dtype=np.int64, count=len(state.running))
+        is_victim = np.zeros(len(rows), dtype=np.bool_)
+        if policy.priority:
+            is_victim |= state.jobs[rows, J_PRIORITY] < job.priority
+        if policy.reclaim != "off":
+            is_victim |= state.jobs[rows, J_QUEUE] != state.queues.get(job.queue, -1)
+        is_victim &= state.jobs[rows, J_PREEMPTIBLE] > 0
+        for row in rows[is_victim].tolist():
+            workload = self.transitions.by_job.get(state.ids[row])
+            if workload is not None:
+                found[state.ids[row]] = workload
         return found
 
 
