@@ -180,6 +180,8 @@ class Binder:
             try:
                 if our_gate(pod) >= 0 and may_be_sent():
                     await open_gate(effects, pod)
+                if not may_be_sent():
+                    raise FencedError
                 await effects.client.bind(
                     namespace, name, uid, slot.node, effects.signature | notes,
                     guard=may_be_sent, timeout=effects.timeout,
