@@ -147,13 +147,6 @@ class Binder:
             if not self.leaving[node]:
                 del self.leaving[node]
 
-    async def drain(self, within: float = 1.0) -> None:
-        """Take nothing more, and wait for what is under way.
-
-        So who leads next does not find half of a gang, and no binding of ours comes after it has begun.
-        """
-        await self.step.drain(within)
-
     async def _bind(self, workload: Workload, slot: Slot, uid: str) -> None:
         began, notes = self.effects.clock(), self.locks.notes(slot)
         outcome, pod, why, code = await self._judged(workload, slot, uid, notes)
