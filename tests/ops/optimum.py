@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from kant.model.errors import InputError
@@ -18,6 +18,7 @@ from kant.ops.orders import Resume, parse_orders
 from kant.ops.view import View
 from kant.service.roles import Caller, Role
 
+Orders = tuple[dict[str, Any], ...]
 WHO = Caller("search", Role.OPERATOR)
 
 
@@ -44,7 +45,7 @@ def vocabulary(task: Task, view: View) -> list[dict[str, Any]]:
     return found
 
 
-def at_least(orders: tuple[dict[str, Any], ...], view: View) -> float:
+def at_least(orders: Orders, view: View) -> float:
     """What these orders lose by themselves, whatever follows."""
     lost = {order["job"]: view.jobs[order["job"]].lost_gpu_s for order in orders if order["op"] == "preempt"}
     for order in orders:
@@ -53,22 +54,29 @@ def at_least(orders: tuple[dict[str, Any], ...], view: View) -> float:
     return sum(lost.values()) / 3600
 
 
-def sets_of(task: Task, view: View) -> Iterator[tuple[dict[str, Any], ...]]:
-    """What is asked for by name is in every set."""
+def sets_of(task: Task, view: View) -> Iterator[Orders]:
+    """The sets of orders that are tried. What is asked for by name is in each of them."""
     assert task.verify.economy is not None
-    asked = tuple(task.ask.get("orders", ()))
+    asked: list[Orders] = [tuple(task.ask.get("orders", ()))]
     every = vocabulary(task, view)
-    for size in range(task.verify.economy.orders + 1 - len(asked)):
-        yield from (asked + more for more in combinations(every, size) if asked + more)
+    if task.ask["want"] == "empty" and not task.ask.get("any"):
+        named = [
+            node.node for node in view.nodes if {node.node, node.leaf} & {task.ask.get("node"), task.ask.get("leaf")}
+        ]
+        ways = [[{"op": "drain", "node": node, "evict": evict} for evict in (False, True)] for node in named]
+        asked = list(product(*ways))
+        every = [order for order in every if order["op"] != "drain"]
+    for some in asked:
+        for size in range(task.verify.economy.orders + 1):
+            yield from (more + some for more in combinations(every, size) if more + some)
 
 
-def optimum(task: Task, most: float = float("inf")) -> tuple[float, tuple[dict[str, Any], ...]]:
-    """The least cost of what reaches the goal within the invariants, and the orders; only what is below `most` is
-    looked at to the end."""
+def optimum(task: Task, most: float = float("inf")) -> tuple[float, Orders]:
+    """The least cost, below `most`, of what reaches the goal and keeps the rest of it, and by which orders."""
     economy = task.verify.economy
     assert economy is not None
     before = task.world().view()
-    best: tuple[float, tuple[dict[str, Any], ...]] = (most, ())
+    best: tuple[float, Orders] = (most, ())
     for orders in sets_of(task, before):
         named = [order[key] for order in orders for key in ("job", "node") if key in order]
         if len(set(named)) < len(named) or at_least(orders, before) >= best[0]:

@@ -169,6 +169,7 @@ def bench(
         Literal["oracle", "rules", "greedy", "naive", "random", "replay", "llm"], Parameter(help="Who does the tasks.")
     ] = "oracle",
     tasks: Annotated[str, Parameter(help="Names, patterns or categories of tasks, with commas between.")] = "*",
+    folder: Annotated[Path | None, Parameter(help="A folder of tasks. Default: those of Kant.")] = None,
     k: Annotated[int, Parameter(name=["-k", "--attempts"], help="So many attempts at each task.")] = 4,
     tools: Annotated[
         Literal["desk", "plain"], Parameter(help="Those of `kant mcp`, or list, submit and cancel alone.")
@@ -188,8 +189,8 @@ def bench(
     from kant.cli.ops_bench import list_tasks, run
 
     if show:
-        return list_tasks(tasks, json)
-    return run(agent, tasks, k, tools, out, traces, url, model, turns, json)
+        return list_tasks(tasks, folder, json)
+    return run(agent, tasks, folder, k, tools, out, traces, url, model, turns, json)
 
 
 def _desk(where: Where) -> Desk:

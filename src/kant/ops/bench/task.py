@@ -49,7 +49,8 @@ class Economy(Struct, frozen=True, forbid_unknown_fields=True):
     """What the change may cost: at most 1.2 times `best`, in the unit of `of`.
 
     `lost`: GPU-hours of work that stopped runs throw away. `booked`: hours until the new reservation begins. `best` is
-    found by trying all sets of at most `orders` orders (tests/ops/optimum.py), and not by the oracle.
+    found by trying all sets of at most `orders` orders beside what is asked for (tests/ops/optimum.py), and not by the
+    oracle.
     """
 
     best: Annotated[float, Meta(ge=0)]
@@ -82,7 +83,10 @@ class Oracle(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A task. `ask` says what `text` says, for scripted agents: `want`, and what it is about (docs/ops-bench.md)."""
+    """A task. `ask` says what `text` says, for scripted agents: `want`, and what it is about (docs/ops-bench.md).
+
+    `states` is the folder of the states of its start.
+    """
 
     category: Category
     start: Start
@@ -91,6 +95,7 @@ class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     oracle: Oracle
     name: str = ""
     text: str = ""
+    states: str = ""
 
     def desk(self, world: SimulatedWorld, audit: Audit | None = None) -> Desk:
         """The desk of the agent."""
@@ -99,7 +104,7 @@ class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def world(self) -> SimulatedWorld:
         """A new world as it is at the start. Raises InputError."""
-        world = read_scenario(HERE / "states" / f"{self.start.base}.toml").world()
+        world = read_scenario(Path(self.states) / f"{self.start.base}.toml").world()
         for order in parse_orders(self.start.orders) if self.start.orders else ():
             world.carry_out(order, Caller("earlier", Role.OPERATOR))
             world.settle()
@@ -109,11 +114,11 @@ class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 def read_task(folder: Path) -> Task:
     """The task of a folder. Raises InputError."""
-    path = folder / "task.toml"
+    path, states = folder / "task.toml", str(folder.parent / "states")
     try:
         text = (folder / "told.md").read_text(encoding="utf-8").strip()
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-        return msgspec.structs.replace(msgspec.convert(found, Task), name=folder.name, text=text)
+        return msgspec.structs.replace(msgspec.convert(found, Task), name=folder.name, text=text, states=states)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(str(folder), f"told.md and task.toml that can be read ({error})") from None
     except msgspec.ValidationError as error:
@@ -123,6 +128,8 @@ def read_task(folder: Path) -> Task:
 def read_tasks(chosen: str = "*", folder: Path = HERE) -> list[Task]:
     """The tasks whose names or categories fit one of the patterns, by name. Raises InputError where none does."""
     every = [read_task(path.parent) for path in sorted(folder.glob("*/task.toml"))]
+    if not every:
+        raise InputError(str(folder), "a folder of tasks: folders with told.md and task.toml")
     found: dict[str, Task] = {}
     for pattern in (part.strip() for part in chosen.split(",")):
         fits = [task for task in every if fnmatchcase(task.name, pattern) or task.category == pattern]

@@ -24,7 +24,7 @@ Kind = Literal["desk", "plain"]
 Answer = dict[str, Any]
 LOOKS = (
     look.whoami, look.jobs, look.job, look.queues, look.nodes, look.usage, look.events, look.why, look.eta,
-    look.explain, look.log, look.audit,
+    look.explain, look.log, look.audit, look.habits,
 )  # fmt: skip
 
 
@@ -51,7 +51,7 @@ class Tools:
         self.kind = kind
         self.calls: list[Call] = []
         self.attempted = 0
-        self._desk = desk
+        self.desk = desk
         self._most = most
         self._of: dict[str, Callable[..., Answer]] = {}
         if kind == "plain":
@@ -85,11 +85,11 @@ class Tools:
         if act is None:
             return {"refused": "input", "sentence": f"there is no tool {one_line(tool, 60)}"}
         try:
-            inspect.signature(act).bind(self._desk, **arguments)
+            inspect.signature(act).bind(self.desk, **arguments)
             hints = get_type_hints(act)
             for name, value in arguments.items():
                 msgspec.convert(value, hints[name])
-            return act(self._desk, **arguments)
+            return act(self.desk, **arguments)
         except (TypeError, msgspec.ValidationError) as error:
             return {"refused": "input", "sentence": one_line(f"{tool}: {error}")}
         except RefusalError as error:

@@ -21,7 +21,7 @@ from kant.ops.view import JobView, View
 
 SLACK = 1.2
 """How much more than the best a change may cost."""
-CLOSE = 0.01
+CLOSE = 0.005
 """How near a number of an answer has to come."""
 
 
@@ -204,7 +204,7 @@ def alike(wanted: Any, got: Any) -> bool:
                 return False
             del left[at]
         return True
-    return isinstance(got, str) and wanted.casefold() == got.strip().casefold()
+    return isinstance(got, str) and wanted.strip().casefold() == got.strip().casefold()
 
 
 # --- goals ----------------------------------------------------------------------------------------------------------
