@@ -106,8 +106,8 @@ class LiveState:
         keys.update(workloads.come_to(self.fleet.take_others()))
         read, self.informers.read = self.informers.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
-        self.rebuilding.touch([*nodes, *(pod.spec.node_name for pod in pods.values() if pod.spec.node_name)])
-        self.rebuilding.look(self.core)
+        filled = {pod.spec.node_name: None for pod in pods.values() if pod.spec.node_name}
+        self.rebuilding.look(self.core, nodes | filled)
         claims, mirror.claims_touched = mirror.claims_touched, {}
         keys.update(workloads.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
         if mirror.namespaces.touched:
@@ -144,7 +144,7 @@ class LiveState:
         devices = self.mirror.devices
         touched, devices.touched = devices.touched, {}
         if touched:
-            self.rebuilding.touch(self.translation.filters.failing)  # what one gives up is another's
+            self.rebuilding.touched.update(dict.fromkeys(self.translation.filters.failing))  # one's is another's now
         if devices.is_new:
             devices.is_new = False
             self.fleet.follow(self.mirror.nodes)

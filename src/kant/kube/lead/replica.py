@@ -228,7 +228,7 @@ class Replica:
         stop = asyncio.create_task(self.stopped.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         if stop.done() and self.driver is not None:
-            await self.driver.steps.binder.drain()
+            await self.driver.steps.binder.step.drain(1.0)  # so that who leads next finds no half of a gang
         stop.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
