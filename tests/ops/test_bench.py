@@ -360,8 +360,17 @@ def test_an_agent_that_calls_too_often_has_not_passed() -> None:
     task = TASKS["report-idle"]
     row = attempt(task, Scripted("rules", looks=True), most=1)
     assert (row.passed, row.ended) == (True, "")
-    row = attempt(TASKS["start-paper"], Scripted("rules", looks=True), most=3)
-    assert (row.passed, row.ended, row.turns) == (False, "it has made all of its 3 calls", 3)
+
+    class Talker(Oracle):
+        def work(self, told: Told, tools: Tools) -> dict[str, Any]:
+            super().work(told, tools)
+            while True:
+                tools("whoami")
+
+    task = TASKS["repair-node"]
+    row = attempt(task, Talker([task]), most=3)
+    assert (row.passed, row.complaints) == (False, {})
+    assert (row.ended, row.turns) == ("it has made all of its 3 calls", 3)
 
 
 @pytest.mark.parametrize(
