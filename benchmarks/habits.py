@@ -1,4 +1,4 @@
-"""Questions about the habits of 2,000 tenants: 10,000 facts, by a dictionary of words beside SQLite's full-text search."""
+"""Questions about the habits of 2,000 tenants at 10,000 facts, by a dictionary of words beside SQLite's search."""
 
 from __future__ import annotations
 

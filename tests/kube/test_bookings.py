@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from kant.kube.notify.status import booking_status
-from kant.kube.objects.views import Loose
+from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.bookings import AGAIN, Bookings
 from kant.kube.translate.crds import BookedGpus, reservation_of
 from kant.live.core import Core
@@ -88,7 +88,7 @@ def test_what_an_object_says_of_it() -> None:
         body = {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": "Reservation", "metadata": {"name": "a"}}
         parts = {"spec": msgspec.Raw(msgspec.json.encode({"start": "1970-01-01T01:00:00Z"} | spec))}
         parts["status"] = msgspec.Raw(msgspec.json.encode(status or {}))
-        return reservation_of(msgspec.convert(body | parts, Loose))
+        return reservation_of(msgspec.convert(body | parts, Unstructured))
 
     def wrong(**spec: Any) -> str:
         with pytest.raises(InputError) as error:

@@ -262,8 +262,8 @@ def test_against_a_real_api_server(plane: ControlPlane) -> None:
                 await client.patch(path, labels, "apply")
                 assert (await client.get(path, Pod)).metadata.labels == {"c": "d"}
                 assert await _code(client.delete(path, uid="another")) == 409
-                await client.evict("default", "one", uid, dry_run=True, grace=0)
-                await client.evict("default", "one", uid, grace=0)
+                await client.evict("default", "one", uid, dry_run=True)
+                await client.evict("default", "one", uid)
                 assert await _code(client.get(path, Pod)) == 404
 
     asyncio.run(main())

@@ -31,7 +31,7 @@ def translation(
         spec = {"schedulingPolicy": policy, "parentCompositePodGroupName": parent}
         if key and plural == "podgroups":
             spec |= {"schedulingConstraints": {"topology": [{"key": key}]}}
-        one = k.Loose("v", "Thing", k.Meta(name, "ml"), msgspec.Raw(json.dumps(spec).encode()))
+        one = k.Unstructured("v", "Thing", k.Meta(name, "ml"), msgspec.Raw(json.dumps(spec).encode()))
         found.groups[BASE.format(version, plural, name)] = one
 
     for name, (least, parent) in composites.items():

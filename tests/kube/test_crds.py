@@ -11,7 +11,7 @@ import pytest
 from tests.kube.api import Api, Object, RefusedError
 from tests.kube.control_plane import ControlPlane
 
-from kant.kube.objects.views import Loose
+from kant.kube.objects.views import Unstructured
 from kant.kube.translate import crds
 from kant.model.tenant import Queue, Quota
 from kant.model.units import MINUTE
@@ -75,7 +75,7 @@ async def install(api: Api) -> None:
 
 
 def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: ControlPlane) -> None:
-    async def run() -> tuple[dict[str, list[Loose]], list[str]]:
+    async def run() -> tuple[dict[str, list[Unstructured]], list[str]]:
         async with Api(plane) as api:
             await install(api)
             said = []
@@ -92,7 +92,9 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
             )
             assert not [c for c in conditions["status"]["conditions"] if c["type"] == "NonStructuralSchema"]
             found = {kind: await api.list(f"{crds.API}/{kind}") for kind in KINDS}
-            return {kind: [msgspec.convert(_raw(one), Loose) for one in ones] for kind, ones in found.items()}, said
+            return {
+                kind: [msgspec.convert(_raw(one), Unstructured) for one in ones] for kind, ones in found.items()
+            }, said
 
     found, said = asyncio.run(run())
     for (_, expected), message in zip(WRONG, said, strict=True):

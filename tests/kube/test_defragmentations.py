@@ -41,7 +41,7 @@ class Story:
         """The object as the API server has it now."""
         spec = {"mostMoves": 3, "dryRun": False, "stop": stop}
         meta = k.Meta("round", uid="u", creation_timestamp="2026-01-01T00:00:00Z")
-        item = k.Loose("", "Defragmentation", meta, msgspec.Raw(msgspec.json.encode(spec)),
+        item = k.Unstructured("", "Defragmentation", meta, msgspec.Raw(msgspec.json.encode(spec)),
                        msgspec.Raw(msgspec.json.encode(status)))  # fmt: skip
         self.mirror.objects["defragmentations"] = {("", "round"): item}
 

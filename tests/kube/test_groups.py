@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kant.kube.objects import views as k
-from kant.kube.objects.views import Loose, Meta
+from kant.kube.objects.views import Meta, Unstructured
 from kant.kube.translate.crds import levels_of, queue_config_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import GroupRef, group_of
@@ -78,8 +78,8 @@ def test_the_group_of_a_pod(one: k.Pod, group: GroupRef | None) -> None:
     assert group_of(one) == group
 
 
-def loose(spec: Any, **meta: Any) -> Loose:
-    return Loose("v1", "Thing", Meta("g", "ml", **meta), msgspec.Raw(msgspec.json.encode(spec)))
+def loose(spec: Any, **meta: Any) -> Unstructured:
+    return Unstructured("v1", "Thing", Meta("g", "ml", **meta), msgspec.Raw(msgspec.json.encode(spec)))
 
 
 JOB = {"template": {"spec": {"parallelism": 4, "completions": 4}}}
@@ -221,7 +221,9 @@ specs = st.fixed_dictionaries(
 
 @given(st.dictionaries(st.sampled_from(QUEUES), specs))
 def test_a_malformed_queue_is_reported_and_the_others_stay_as_they_are(given_: dict[str, Any]) -> None:
-    objects = [Loose("", "Queue", Meta(name), msgspec.Raw(msgspec.json.encode(spec))) for name, spec in given_.items()]
+    objects = [
+        Unstructured("", "Queue", Meta(name), msgspec.Raw(msgspec.json.encode(spec))) for name, spec in given_.items()
+    ]
     queue_config, wrong = queue_config_of(objects)
     validated(queue_config)  # always a forest
     assert {queue.name for queue in queue_config.queues} == set(given_)
@@ -238,8 +240,8 @@ def test_a_malformed_queue_is_reported_and_the_others_stay_as_they_are(given_: d
 
 
 def test_one_topology_is_in_force_and_ours_goes_first() -> None:
-    def topology(version: str, name: str, *levels: Any) -> Loose:
-        return Loose(version, "Topology", Meta(name), msgspec.Raw(msgspec.json.encode({"levels": list(levels)})))
+    def topology(version: str, name: str, *levels: Any) -> Unstructured:
+        return Unstructured(version, "Topology", Meta(name), msgspec.Raw(msgspec.json.encode({"levels": list(levels)})))
 
     kueue = topology("kueue.x-k8s.io/v1beta1", "a", {"nodeLabel": "block"}, {"nodeLabel": "rack"})
     ours = topology("scheduling.kant.dev/v1alpha1", "b", {"level": "leaf", "nodeLabel": "tor"})

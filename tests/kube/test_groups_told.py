@@ -24,7 +24,7 @@ MADE = "2026-01-31T12:00:00Z"
 GPUS, LEAST, PODS = 4, 3, 6
 KEY = "scheduling.x-k8s.io/pod-group"
 KEYS = [f"ml/{KEY.split('/')[0]}/g"]
-OBJECT = k.Loose(metadata=k.Meta("g", "ml"), spec=msgspec.Raw(b'{"minMember": %d}' % LEAST))
+OBJECT = k.Unstructured(metadata=k.Meta("g", "ml"), spec=msgspec.Raw(b'{"minMember": %d}' % LEAST))
 
 
 def pod(number: int, generation: int) -> k.Pod:
@@ -37,7 +37,7 @@ def pod(number: int, generation: int) -> k.Pod:
 class Story:
     """A leader that is told of changes one by one, as by watches, and answers that come when the story says."""
 
-    def __init__(self, mirror: Mirror, there: k.Loose | None) -> None:
+    def __init__(self, mirror: Mirror, there: k.Unstructured | None) -> None:
         self.mirror, self.object, self.made = mirror, there, 0
         self.told: dict[str, str] = {}
         self.leader = Leader(mirror)

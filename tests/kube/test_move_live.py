@@ -27,7 +27,7 @@ from tests.local.test_move import AMOUNTS, a_record, made_home, queue_configs
 
 from kant.insight.calibration import ANY, CalibrationState, CellState, cell, reach
 from kant.kube.lead.calibration_store import LEARNED as LEARNED_MAP
-from kant.kube.translate.crds import Loose, queue_config_of
+from kant.kube.translate.crds import Unstructured, queue_config_of
 from kant.kube.user.old_jobs import MOST_BYTES, history_objects
 from kant.kube.user.queue_objects import class_of, priority_class, queue_objects
 from kant.live.core import Core
@@ -157,7 +157,7 @@ def rbac() -> str:
 @given(queue_configs())
 def test_queues_are_as_objects_what_they_are(config: QueueConfig) -> None:
     ordered = QueueConfig(tuple(sorted(config.queues, key=lambda queue: queue.name)))
-    loose = [msgspec.json.decode(msgspec.json.encode(one), type=Loose) for one in queue_objects(config)]
+    loose = [msgspec.json.decode(msgspec.json.encode(one), type=Unstructured) for one in queue_objects(config)]
     found, wrong = queue_config_of(loose)
     assert found == ordered and not wrong
 

@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
+
+pytest.importorskip("mcp")
+
+from mcp.client import Client
 from playwright.sync_api import expect
 from tests.browser import launched, opened
 from tests.cli.command import kant
@@ -21,6 +25,8 @@ from tests.kube.running import KantProcess
 from tests.kube.test_orders_live import TEAM, granted, policy
 from tests.kube.test_page_orders import picture, sign_in
 from tests.kube.test_rebuilt_state import fetched
+from tests.ops.test_mcp import call
+from tests.ops.test_mcp import talk as assist
 
 from kant.kube.connect.config import load
 from kant.kube.translate.crds import API
@@ -145,9 +151,19 @@ def talk(plane: ControlPlane) -> None:
     assert again["state"] == "applied" and again["txn"] == f"t{drain[1:]}", "it is not applied again"
     assert [row["what"] for row in look.audit(boss)["entries"]][:4] == ["applied", "done", "apply", "plan"]
 
+    # An assistant sees the same.
+
+    async def assistant(client: Client) -> None:
+        assert (await call(client, "whoami"))["world"] == "kubernetes"
+        rows = (await call(client, "nodes"))["nodes"]
+        assert [(row["node"], row["status"]) for row in rows] == [("n0", "in service"), ("n1", "cordoned")]
+        assert (await call(client, "undo", txn="t0-0", reason="a trial"))["refused"] == "unknown"
+
+    assist(ida, assistant)
     # Over HTTP each token of the cluster has a desk of its own.
     desks = Opening(cluster=Cluster(load(plane.kubeconfig("nobody")), NAMESPACE, "")).desks("mcp")
     assert [desks(plane.token(user)).who.user for user in ("operator", "tenant")] == ["operator", "tenant"]
+    assert isinstance(desks(plane.token("tenant")).audit, KubeAudit)
     with pytest.raises(InputError, match="does not accept the credentials"):
         desks("nonsense")
     assert "no --journal" in kant("ops", "audit", "--scenario", "lab.toml", *where).refusal()

@@ -15,7 +15,7 @@ from tests.kube.live import bound, change, condition, of_queue, perform, queue, 
 from tests.kube.objects import make_node, make_pod
 from tests.kube.running import kant
 
-from kant.kube.objects.views import Loose
+from kant.kube.objects.views import Unstructured
 from kant.kube.translate.crds import queue_config_of
 from kant.kube.translate.queue_namespaces import QueueNamespaces
 
@@ -44,9 +44,9 @@ worlds = st.tuples(
 )
 
 
-def loose(name: str, spec: dict[str, Any]) -> Loose:
+def loose(name: str, spec: dict[str, Any]) -> Unstructured:
     body = {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
-    return msgspec.json.decode(msgspec.json.encode(body), type=Loose)
+    return msgspec.json.decode(msgspec.json.encode(body), type=Unstructured)
 
 
 def selected(selector: dict[str, Any], own: dict[str, str]) -> bool:

@@ -40,7 +40,7 @@ from kant.kube.reconcile.workload import Workload
 from kant.kube.serve.asked import NoForecastError, NotYetError, Question
 from kant.kube.translate.annotations import RUNTIME
 from kant.kube.translate.crds import API
-from kant.kube.user.leader_words import TRIES, words_of_leader
+from kant.kube.user.leader_answer import TRIES, answer_of_leader
 from kant.kube.user.rebuilt_state import RebuiltState, _names
 from kant.live.core import Core
 from kant.live.start_forecasts import StartForecasts, nobody
@@ -218,7 +218,7 @@ def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch
             writer.write(left.pop(0) if len(left) > 1 else left[0])
 
         async with Scripted(reply) as server:
-            found = await words_of_leader(Config(server.url), "kant-system", "secret", PATH + word, {"name": "a"})
+            found = await answer_of_leader(Config(server.url), "kant-system", "secret", PATH + word, {"name": "a"})
         return found, [request.decode().split()[1] for request in server.seen]
 
     async def story() -> None:
@@ -236,7 +236,7 @@ def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch
             assert found is None and len([path for path in asked if "/proxy" in path]) == 1, "it is reckoned alone"
         with pytest.raises(InputError, match=r"^it is Unaskable$"):
             await ask(standby, refusal(400, UNASKABLE))
-        monkeypatch.setattr("kant.kube.user.leader_words.SOON", 0.05)
+        monkeypatch.setattr("kant.kube.user.leader_answer.SOON", 0.05)
         _, asked = await ask(soon, soon, answer)
         assert ["brief=" in path for path in asked] == [False, True, True], "it is said without a forecast"
         _, asked = await ask(soon, soon, answer, word="eta")

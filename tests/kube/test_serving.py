@@ -155,7 +155,7 @@ def test_the_probes_say_what_is_wrong() -> None:
 
 
 def test_the_dump_is_for_the_pod_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kant.kube.serve.server._is_loopback", lambda request: False)
+    monkeypatch.setattr("kant.kube.serve.server.is_loopback", lambda request: False)
 
     async def scenario() -> None:
         async with (

@@ -12,7 +12,7 @@ from tests.kube.test_pods import nodes_of, setting
 from tests.kube.test_pods import pod as gpu_pod
 
 from kant.kube.objects import views as k
-from kant.kube.objects.views import Loose, Meta
+from kant.kube.objects.views import Meta, Unstructured
 from kant.kube.reconcile.tasks import lacking_task, starting_pods, task_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
 from kant.kube.translate.groups import NODE_POOL, TASK
@@ -51,7 +51,9 @@ def test_who_starts_a_gang_is_enough_of_each_task_and_then_the_first(
 
 
 def group(source: str, spec: object, **meta: object) -> GroupSpec:
-    return group_spec(source, Loose("v1", "PodGroup", Meta("g", "ml", **meta), msgspec.Raw(msgspec.json.encode(spec))))  # type: ignore[arg-type]
+    return group_spec(
+        source, Unstructured("v1", "PodGroup", Meta("g", "ml", **meta), msgspec.Raw(msgspec.json.encode(spec)))
+    )  # type: ignore[arg-type]
 
 
 def test_a_podgroup_of_volcano_counts_tasks_only_where_the_whole_does() -> None:

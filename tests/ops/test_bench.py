@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -405,6 +406,10 @@ def test_the_command_prints_what_came_of_it(tmp_path: Path, capsys: pytest.Captu
     assert answer["score"] | {"turns": 0} == msgspec.to_builtins(Score(2, 4, 1.0, 1.0, 1.0, 0, 0, 0, 0))
     assert kant([*bench[:4], "-k", "1", "--agent", "replay", "--traces", str(tmp_path / "out")]) == 0
     assert "replay: pass@1 100.0%" in capsys.readouterr().out
+    assert kant([*bench[:4], "-k", "3", "--agent", "replay"]) == 0
+    found = re.search(r"(\d+) of (\d+) calls were chosen by the oracle", capsys.readouterr().out)
+    assert found is not None
+    assert 0 < 2 * int(found[1]) <= int(found[2])
     assert kant([*bench, "--agent", "naive"]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "quota-below quota 0/2 2.0 answer: held_gpus is not None" in said
@@ -422,7 +427,6 @@ def test_the_command_prints_what_came_of_it(tmp_path: Path, capsys: pytest.Captu
         ("--agent llm --model m", "--url of an OpenAI-compatible endpoint, and --model"),
         ("--agent llm", "--url and --model: expected both with --agent llm"),
         ("--model m", "--url and --model: expected both with --agent llm"),
-        ("--agent replay", "--traces: expected results of --out, with --agent replay and only there"),
         ("--traces x", "--traces: expected results of --out, with --agent replay and only there"),
         ("--agent replay --traces x", "x: expected a file of results"),
         ("--folder /nowhere", "/nowhere: expected a folder of tasks"),

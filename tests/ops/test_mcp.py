@@ -18,11 +18,11 @@ from tests.ops.worlds import OPERATOR, VIEWER, desk, small
 
 from kant.ops.desk import Desk
 from kant.ops.mcp_server import make_server
-from kant.ops.memory.record import Recorder
 from kant.ops.memory.replay import Run
 from kant.ops.memory.runbooks import Runbooks
 from kant.ops.memory.traces import DeskTools, read_traces
 from kant.ops.orders import Cancel
+from kant.ops.record import Recorder
 from kant.ops.rules import Limit, Limits
 
 Talk = Callable[[Client], Awaitable[Any]]

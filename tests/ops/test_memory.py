@@ -13,18 +13,19 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.studies.memory_tasks import KINDS, Task, Watched, expert, task_of, world_of
+from benchmarks.studies.memory_tasks import KINDS, Task, Watched, expert, should, task_of, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.ops.worlds import ORDERS, desk, small
 
 from kant.model.errors import InputError
+from kant.ops.facts import about
 from kant.ops.memory.replay import Run
 from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, read_runbook, words_of
 from kant.ops.memory.slots import ASK, Known, UnknownError, explained, merged, slots_of, value_of
 from kant.ops.memory.together import run_together, waits_for
-from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Step, Tools, Trace, about, read_traces, write_trace
+from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Step, Tools, Trace, read_traces, write_trace
 from kant.ops.orders import parse_orders
 
 TAUGHT = ("drain", "stop", "quota", "release", "priority")
@@ -50,6 +51,16 @@ def teach(books: Runbooks, kind: str, seed: int, drift: float = 0.0) -> Run:
     run = Run(task.text, tools, books, expert(task)).run()
     run.learn(tools.good(run.trace))
     return run
+
+
+@cache
+def busy() -> int:
+    """A seed by which the node that is to be drained has jobs that may be stopped."""
+    for seed in range(50):
+        task, tools = watched("drain", seed)
+        if (wanted := should(task, tools.view())) and wanted[0]["evict"]:
+            return seed
+    raise AssertionError
 
 
 @cache
@@ -79,9 +90,9 @@ def test_whatever_changes_while_it_is_replayed_nothing_wrong_is_applied(kind: st
 @pytest.mark.parametrize("changed", range(6))
 def test_one_change_before_any_call_is_seen(changed: int) -> None:
     """A job that nobody may stop comes to the node, before each call in turn."""
-    task, tools = watched("drain", 3)
+    task, tools = watched("drain", busy())
     books = Runbooks()
-    for seed in (0, 5, 10, 15, 3):
+    for seed in (0, 5, 10, 15, busy()):
         teach(books, "drain", seed)
     calls = 0
 
@@ -111,7 +122,7 @@ def test_what_was_learned_while_the_world_changed_is_not_wrong_either() -> None:
 def test_the_model_is_asked_so_often_and_no_more() -> None:
     books = Runbooks()
     asked = [teach(books, sorted(KINDS)[number % 10], number, 0.03).asked for number in range(40)]
-    assert sum(asked[:20]) <= 44
+    assert sum(asked[:20]) <= 47
     assert sum(asked[20:]) <= 10
 
 
@@ -202,7 +213,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("at", range(5))
 def test_a_killed_task_goes_on_with_at_most_one_call_made_again(tmp_path: Path, at: int, after: bool) -> None:
-    task, tools = watched("drain", 3)
+    task, tools = watched("drain", busy())
     made: list[str] = []
 
     def call(own: Call) -> Answer:
@@ -226,7 +237,7 @@ def test_a_killed_task_goes_on_with_at_most_one_call_made_again(tmp_path: Path, 
 
 
 def test_a_tool_that_fails_is_called_once_more_and_then_the_model_decides() -> None:
-    task, tools = watched("drain", 3)
+    task, tools = watched("drain", busy())
     books = taught()
     failures = [OSError, OSError, OSError]
 

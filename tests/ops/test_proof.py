@@ -13,19 +13,22 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.ops.worlds import OPERATOR, SMALL, TENANT, VIEWER, Objects, Shared, desk, small
 
+from kant.kube.connect.config import Config
 from kant.model.errors import InputError
 from kant.model.units import MINUTE
 from kant.ops import look
 from kant.ops.audit import Audit, Entry
 from kant.ops.desk import Desk, RefusalError
 from kant.ops.kube_audit import LONGEST, KubeAudit
+from kant.ops.kubernetes import KubeWorld
 from kant.ops.scenario import parse_scenario
 from kant.ops.simulated import SimulatedWorld
+from kant.ops.view import View
 
 JOBS = st.sampled_from(["t1", "t2", "t3", "svc", "big", "ops-1", "nobody", "t1~2", "%00", ""])
 NODES = st.sampled_from(["node-00000", "node-00001", "node-00002", "node-00003", "node-99999"])
@@ -112,6 +115,7 @@ def same_by_replay(own: Desk) -> Any:
 
 @settings(max_examples=examples(60))
 @given(junk=JSON)
+@example(junk={"\n": None})
 def test_junk_is_refused_in_one_sentence_and_changes_nothing(junk: Any) -> None:
     own = JUNK_DESK
     before = own.world.view().version
@@ -331,3 +335,19 @@ def test_what_fails_midway_is_taken_back() -> None:
         own.apply(plan, "maintenance")
     assert error.value.code == "failed"
     assert own.world.view().facts() == before
+
+
+def test_a_change_of_a_cluster_is_over_when_the_leader_has_seen_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, seen = desk(), list[View]()
+    before = own.world.view()
+    own.apply(own.plan([{"op": "hold", "job": "t1"}])["plan_id"], "its data is late")
+    coming = [before, before, own.world.view()]
+    world = KubeWorld(Config("http://nowhere"))
+    monkeypatch.setattr(world, "view", lambda: seen.append(coming[len(seen)]) or seen[-1])
+    world.settle()
+    assert not seen, "nothing was ordered"
+    world._before = before.version
+    world.settle()
+    assert seen == coming
+    world.settle()
+    assert seen == coming, "it is over"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kant.kube.connect.errors import ApiError
-from kant.kube.objects.views import Loose, Meta
+from kant.kube.objects.views import Meta, Unstructured
 from kant.ops.audit import Audit
 from kant.ops.desk import Desk
 from kant.ops.orders import KINDS
@@ -62,24 +62,24 @@ class Objects:
     """What an API server keeps of the audit, in memory: who makes an object that is there is refused."""
 
     def __init__(self) -> None:
-        self.there: dict[str, Loose] = {}
+        self.there: dict[str, Unstructured] = {}
 
     def run(self, act: Callable[[Any], Any]) -> Any:
         return asyncio.run(act(self))
 
     async def create(self, path: str, body: dict[str, Any]) -> None:
         name = body["metadata"]["name"]
-        made = Loose(metadata=Meta(name=name), spec=msgspec.Raw(msgspec.json.encode(body["spec"])))
+        made = Unstructured(metadata=Meta(name=name), spec=msgspec.Raw(msgspec.json.encode(body["spec"])))
         if self.there.setdefault(name, made) is not made:
             raise ApiError(409, "AlreadyExists", name)
 
-    async def get(self, path: str, view: type) -> Loose:
+    async def get(self, path: str, view: type) -> Unstructured:
         found = self.there.get(path.rpartition("/")[2])
         if found is None:
             raise ApiError(404, "NotFound", path)
         return found
 
-    async def pages(self, path: str, view: type) -> AsyncIterator[tuple[list[Loose], str]]:
+    async def pages(self, path: str, view: type) -> AsyncIterator[tuple[list[Unstructured], str]]:
         yield [self.there[name] for name in sorted(self.there)], ""
 
 

@@ -75,11 +75,11 @@ class LeaderReply:
         import sys
 
         from kant.kube.connect.ticket import PATH
-        from kant.kube.user.leader_words import words_of_leader
+        from kant.kube.user.leader_answer import answer_of_leader
 
         own = self.words
         how = {"json": ""} if json else _terminal()
-        found = asyncio.run(words_of_leader(own.config, own.system, own.ticket, PATH + self.word, self.about | how))
+        found = asyncio.run(answer_of_leader(own.config, own.system, own.ticket, PATH + self.word, self.about | how))
         if found is None:
             return self.otherwise(own.alone()).print(json)
         sys.stdout.write(found.decode())

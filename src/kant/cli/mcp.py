@@ -34,7 +34,7 @@ def mcp(
 
     record = None
     if traces is not None:
-        from kant.ops.memory.record import Recorder
+        from kant.ops.record import Recorder
 
         record = Recorder(traces).note
     opening = where.opening(token_file)

@@ -23,7 +23,7 @@ AGENTS = ("oracle", "rules", "greedy", "naive", "random", "replay", "llm")
 
 def agent_of(name: str, tasks: Sequence[Task], traced: Path | None, url: str | None, model: str | None) -> Agent:
     """The agent of a name. Raises InputError for an option that it needs and has not, or has and does not need."""
-    if (traced is not None) != (name == "replay"):
+    if traced is not None and name != "replay":
         raise InputError("--traces", "results of --out, with --agent replay and only there", traced)
     if (url is not None or model is not None) != (name == "llm"):
         raise InputError("--url and --model", "both with --agent llm, and only there")
@@ -37,6 +37,11 @@ def agent_of(name: str, tasks: Sequence[Task], traced: Path | None, url: str | N
         return Model(url, model, os.environ.get("KANT_LLM_KEY", ""))
     if name == "replay" and traced is not None:
         return Replay(traces(read_rows(traced)))
+    if name == "replay":
+        from kant.ops.bench.remembering import Remembering
+        from kant.ops.memory.runbooks import Runbooks
+
+        return Remembering(Oracle(tasks), Runbooks())
     made: dict[str, Agent] = {
         "oracle": Oracle(tasks), "rules": Scripted("rules", looks=True), "greedy": Scripted("greedy"),
         "naive": Scripted("naive", naive=True), "random": Random(),
@@ -53,10 +58,12 @@ def run(
         raise InputError("-k and --turns", "at least 1")
     tasks = read_tasks(chosen, folder or HERE)
     agent = agent_of(name, tasks, traced, url, model)
-    rows = bench(tasks, agent, k, kind, out, most=turns)
+    rows = bench(tasks, agent, k, kind, out, getattr(agent, "seen", lambda row: None), turns)
     score = Score.of(rows)
     answer = {"agent": agent.name, "tools": kind, "k": k, "score": msgspec.to_builtins(score), "rows": _rows(rows)}
     Reply(answer, lambda: _show(tasks, rows, score, agent.name, k)).print(json)
+    if not json and isinstance(getattr(agent, "asked", None), int):
+        console.print(f"{agent.asked} of {agent.steps} calls were chosen by the oracle", highlight=False)  # type: ignore[attr-defined]
     return 0 if score.pass_all == 1.0 and not score.errors else 1
 
 

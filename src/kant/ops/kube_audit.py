@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.objects.views import Loose
+from kant.kube.objects.views import Unstructured
 from kant.kube.user.operations import OPERATIONS, name_of, operation
 from kant.model.errors import InputError
 from kant.model.units import MINUTE
@@ -35,21 +35,21 @@ class KubeAudit(Audit):
     def news(self) -> list[Entry]:
         return [self._taken(found) for found in self.world.run(self._unread)]
 
-    async def _unread(self, client: ApiClient) -> list[Loose]:
-        found: list[Loose] = []
+    async def _unread(self, client: ApiClient) -> list[Unstructured]:
+        found: list[Unstructured] = []
         if not self.entries:
-            async for items, _ in client.pages(OPERATIONS, Loose):
+            async for items, _ in client.pages(OPERATIONS, Unstructured):
                 found += items
             return found[::-1]
         while True:
             try:
-                found.append(await client.get(f"{OPERATIONS}/{name_of(self.next_seq + len(found))}", Loose))
+                found.append(await client.get(f"{OPERATIONS}/{name_of(self.next_seq + len(found))}", Unstructured))
             except ApiError as error:
                 if error.code != 404:
                     raise
                 return found
 
-    def _taken(self, found: Loose) -> Entry:
+    def _taken(self, found: Unstructured) -> Entry:
         spec = msgspec.json.decode(found.spec)
         line = str(spec.get("entry", "")).encode() + b"\n"
         if not self.entries:

@@ -22,7 +22,7 @@ from kant.kube.connect.credentials import Bearer
 from kant.kube.connect.errors import INSTALL, advice, is_unserved
 from kant.kube.user.job_manifest import PodOptions
 from kant.kube.user.jobs import UserJobs
-from kant.kube.user.leader_words import ANSWERS, words_of_leader
+from kant.kube.user.leader_answer import ANSWERS, answer_of_leader
 from kant.kube.user.orders import Orders
 from kant.kube.user.overview import ticket_of
 from kant.kube.user.reviews import may, own_name
@@ -117,7 +117,7 @@ class KubeWorld(RunningWorld):
 
         async def inside() -> bytes | None:
             ticket = await ticket_of(self.config, self.system)
-            return await words_of_leader(self.config, self.system, ticket, path, params, answers=answers)
+            return await answer_of_leader(self.config, self.system, ticket, path, params, answers=answers)
 
         found = asyncio.run(inside())
         if found is None:

@@ -61,7 +61,7 @@ class Opening:
         shared = None if self._runs else self._world(None)
         if shared is not None and self.tokens is None:
             raise InputError("--token-file", "a file of tokens beside --http, where no Kant that runs has them")
-        audit, limits = self._audit(shared), self._limits()
+        audit, limits = self._audit(shared) if self.cluster is None else None, self._limits()
         known: dict[str, Desk] = {}
         if shared is not None:
             Desk(shared, Caller("server", Role.VIEWER), audit, limits, via)  # what was done before is done again
@@ -77,8 +77,7 @@ class Opening:
             found = world.caller()
             assert found is not None, "a Kant that runs knows who asks"
             if own is None:
-                mine = self._audit(world) if self.cluster is not None else audit
-                own = known[token] = Desk(world, self._at_most(found), mine, limits, via)
+                own = known[token] = Desk(world, self._at_most(found), audit or self._audit(world), limits, via)
             own.who = self._at_most(found)
             return own
 

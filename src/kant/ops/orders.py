@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from kant.model.errors import InputError
 from kant.ops.past_question import MOST
+from kant.ops.text import one_line
 
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=200)]
@@ -132,7 +133,9 @@ def parse_orders(given: Any) -> tuple[Order, ...]:
         try:
             found.append(msgspec.convert(each, Order))
         except msgspec.ValidationError as error:
-            raise InputError(f"order {number}", f"one of {', '.join(KINDS)} with its fields: {error}") from None
+            raise InputError(
+                f"order {number}", f"one of {', '.join(KINDS)} with its fields: {one_line(str(error))}"
+            ) from None
     return tuple(found)
 
 

@@ -94,7 +94,7 @@ class ClaimBinder:
         if not unneeded and self._is_free(missing):
             for key, there in missing.items():
                 claim = self.mirror.devices.claims[key]
-                plan = None if self.allocations.is_settled(claim) else self.allocations.plans[key]
+                plan = None if self.allocations.requests.is_settled(claim) else self.allocations.plans[key]
                 self._begin(key, partial(self._write, claim, plan, [pod for _, pod in there]))
         return False
 
@@ -103,7 +103,7 @@ class ClaimBinder:
             self._written_at = self.clock()
 
     def _is_planned(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
-        if self.allocations.is_settled(self.mirror.devices.claims[key]):
+        if self.allocations.requests.is_settled(self.mirror.devices.claims[key]):
             return True
         plan = self.allocations.plans.get(key)
         return plan is not None and {pod.metadata.uid for _, pod in users} <= set(plan.pods)
@@ -153,7 +153,7 @@ class ClaimBinder:
             return False
         if plan is not None and plan.made is not None and not self._is_noted(claim, plan, users[0][1]):
             return False
-        return self.allocations.is_settled(claim) or (plan is not None and _is_as(claim, plan))
+        return self.allocations.requests.is_settled(claim) or (plan is not None and _is_as(claim, plan))
 
     def _is_noted(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> bool:
         """Whether the pod says which claim has its extended resources: we have been told so, or shall be."""
@@ -258,7 +258,7 @@ class ClaimBinder:
             claim = devices.claims[key]
             if key in self.step.in_flight or self._is_unseen(key):
                 continue
-            if not self.allocations.is_settled(claim) and not self._is_awaited(claim, unseen):
+            if not self.allocations.requests.is_settled(claim) and not self._is_awaited(claim, unseen):
                 self._begin(key, partial(self._release, claim))
         waits = {uid: at for uid, at in self._since.items() if uid in self.mirror.pods}
         self._since = waits | unseen

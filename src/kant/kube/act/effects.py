@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from kant.kube.connect.client import ApiClient, ApiError, FencedError
@@ -36,28 +37,21 @@ class RefusedError(Exception):
         self.word = word
 
 
+@dataclass(eq=False)
 class Effects:
     """The queue of one leader: `holds` guards every request, `token` says who leads, `wake` is called after each.
 
     `timeout` bounds a request in seconds: a request that a former leader sent is over before another one leads.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        wake: Callable[[], None],
-        holds: Callable[[], bool] = lambda: True,
-        token: Callable[[], str] = lambda: "",
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.client = client
-        self.wake = wake
-        self.holds = holds
-        self.token = token
-        self.clock = clock
-        self.timeout = TIMEOUT
-        self.group: asyncio.TaskGroup | None = None
-        self._steps: list[Step[Any]] = []
+    client: ApiClient
+    wake: Callable[[], None]
+    holds: Callable[[], bool] = lambda: True
+    token: Callable[[], str] = lambda: ""
+    clock: Callable[[], float] = time.monotonic
+    timeout: float = TIMEOUT
+    group: asyncio.TaskGroup | None = None
+    _steps: list[Step[Any]] = field(default_factory=list)
 
     @property
     def signature(self) -> dict[str, str]:

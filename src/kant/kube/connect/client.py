@@ -179,14 +179,12 @@ class ApiClient:
         changed = with_metadata(raw, annotations, finalizers)
         return version_of(await self.call("PUT", path, changed, content_type=PROTOBUF, guard=guard))
 
-    async def delete(
-        self, path: str, *, uid: str | None = None, grace: int | None = None, propagation: str = "", **options: Any
-    ) -> bytes:
-        """Delete the object, if it still is the one with this uid. `grace`: seconds for a pod to end.
+    async def delete(self, path: str, *, uid: str | None = None, propagation: str = "", **options: Any) -> bytes:
+        """Delete the object, if it still is the one with this uid.
 
         `propagation`: Foreground (first what it owns), Background or Orphan; "" for what its kind does.
         """
-        body = {"kind": "DeleteOptions", **_deletion(uid, grace)}
+        body = {"kind": "DeleteOptions", **_deletion(uid)}
         body |= {"propagationPolicy": propagation} if propagation else {}
         return await self.call("DELETE", path, encoded(body), **options)
 
@@ -219,7 +217,6 @@ class ApiClient:
         annotations: dict[str, str] | None = None,
         *,
         dry_run: bool = False,
-        grace: int | None = None,
         guard: Guard | None = None,
         timeout: float | None = None,
     ) -> None:
@@ -231,7 +228,7 @@ class ApiClient:
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": pod, "namespace": namespace, "annotations": annotations or {}},
-            "deleteOptions": _deletion(uid, grace) | ({"dryRun": ["All"]} if dry_run else {}),
+            "deleteOptions": _deletion(uid) | ({"dryRun": ["All"]} if dry_run else {}),
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
         await self.call("POST", path, encoded(eviction), guard=guard, timeout=timeout)
@@ -260,6 +257,10 @@ class ApiClient:
                 return
             params["continue"] = page.metadata.continue_
 
+    async def list(self, path: str, view: type[T]) -> list[T]:
+        """All objects of the list at `path`."""
+        return [one async for items, _ in self.pages(path, view) for one in items]
+
     async def stream(self, path: str, params: dict[str, str], silence: float | None) -> AsyncIterator[bytes]:
         """The bytes of a watch as they come. Ends when the server ends it; ApiError after `silence` seconds of none."""
         headers = await self._headers(None)
@@ -283,30 +284,20 @@ class ApiClient:
     async def _send(
         self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
     ) -> bytes:
-        if self.config.proxy:
-            return await self._send_by_proxy(method, path, body, content_type, timeout, guard)
-        head = await self._head(content_type if body is not None else None)
+        kind = content_type if body is not None else None
         if not path.isascii() or not path.isprintable() or " " in path:
             raise ValueError(f"not the path of a request: {path!r}")
-        content = body or b""
-        request = f"{method} {self._prefix}{path} HTTP/1.1\r\nContent-Length: {len(content)}\r\n{head}".encode()
         try:
-            async with asyncio.timeout(timeout):
-                answer = await self._pool.request(request + content, again=method == "GET", guard=guard)
-        except GuardRefusedError:
-            raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
-        except (TimeoutError, OSError) as error:
-            raise self._lost(method, path, error) from error
-        if answer.code >= 300:
-            raise await self._judged(path, self._refusal(answer.code, answer.body, answer.retry_after))
-        return answer.body
-
-    async def _send_by_proxy(
-        self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
-    ) -> bytes:
-        headers = await self._headers(content_type if body is not None else None)
-        try:
-            answer = await self._session().request(method, path, body, headers, timeout, guard)
+            if self.config.proxy:
+                headers = await self._headers(kind)
+                answer = await self._session().request(method, path, body, headers, timeout, guard)
+            else:
+                content, lines = body or b"", await self._head(kind)
+                request = (
+                    f"{method} {self._prefix}{path} HTTP/1.1\r\nContent-Length: {len(content)}\r\n{lines}".encode()
+                )
+                async with asyncio.timeout(timeout):
+                    answer = await self._pool.request(request + content, again=method == "GET", guard=guard)
         except GuardRefusedError:
             raise FencedError(f"{method} {path}: not sent, we may no longer lead") from None
         except (TimeoutError, OSError) as error:
@@ -388,9 +379,8 @@ def _words(error: BaseException | None) -> str:
     return text.rpartition("] ")[2] or type(error).__name__
 
 
-def _deletion(uid: str | None, grace: int | None) -> dict[str, Any]:
-    options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
-    return options | ({"gracePeriodSeconds": grace} if grace is not None else {})
+def _deletion(uid: str | None) -> dict[str, Any]:
+    return {"preconditions": {"uid": uid}} if uid else {}
 
 
 def _with(path: str, params: dict[str, str] | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kant.kube.connect.errors import ApiError
-from kant.kube.objects.views import Meta, View
+from kant.kube.objects.views import Meta, PartialMetadata, View
 
 T = TypeVar("T")
 OnMalformed = Callable[[Meta, str], None]
@@ -24,12 +24,6 @@ class ListPage(msgspec.Struct, Generic[T]):
 
     metadata: ListMeta = ListMeta()
     items: list[T] = []
-
-
-class Bare(View, frozen=True):
-    """Only who an object is."""
-
-    metadata: Meta = Meta()
 
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -65,7 +59,7 @@ def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> List
 def who(raw: bytes | msgspec.Raw) -> Meta:
     """The metadata of an object of which something does not decode, as much of it as does."""
     try:
-        return decoder(Bare).decode(raw).metadata
+        return decoder(PartialMetadata).decode(raw).metadata
     except msgspec.DecodeError:
         pass
     try:

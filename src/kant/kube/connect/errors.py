@@ -56,9 +56,17 @@ def advice(error: ApiError, source: str) -> str:
         return f"the API server does not accept the credentials of {source}: they are wrong or have ended (401)"
     if error.code != 403:
         return str(error)
-    found = FORBIDDEN.search(error.message)
-    if found is None:
+    if (denied := denied_by(error)) is None:
         return f"{error.message} (403): compare the roles of the account with those of `kant kube manifests`"
+    what, namespace = denied
+    role = f"Role kant in namespace {namespace}" if namespace else "ClusterRole kant"
+    return f"no permission to {what}: add it to {role}, as `kant kube manifests` has it (403)"
+
+
+def denied_by(error: ApiError) -> tuple[str, str] | None:
+    """What roles do not let us do, such as `list pods`, and in which namespace ("": in none); None for all else."""
+    found = FORBIDDEN.search(error.message) if error.code == 403 else None
+    if found is None:
+        return None
     resource = found["resource"] + (f".{found['group']}" if found["group"] else "")
-    role = f"Role kant in namespace {found['namespace']}" if found["namespace"] else "ClusterRole kant"
-    return f"no permission to {found['verb']} {resource}: add it to {role}, as `kant kube manifests` has it (403)"
+    return f"{found['verb']} {resource}", found["namespace"] or ""

@@ -29,7 +29,7 @@ class CsiMirror:
         self.all_drivers = Store(own_name, self._driver_changed, lambda one: one.spec.storage_capacity)
         self.nodes = Store(own_name, self._node_changed, _limits)
         self.attachments = Store(own_name, self._attachment_changed, lambda one: None)  # its spec never changes
-        self.objects = Store(space_name, self._capacity_changed, _essence)
+        self.objects = Store(space_name, self._capacity_changed, _relevant)
 
     @property
     def attached_volumes(self) -> set[str]:
@@ -72,5 +72,5 @@ def _limits(one: CsiNode) -> dict[str, int]:
     return {name: own.count for name, own in found if own is not None and own.count is not None}
 
 
-def _essence(one: StorageCapacity) -> tuple[object, ...]:
+def _relevant(one: StorageCapacity) -> tuple[object, ...]:
     return one.storage_class_name, one.node_topology, one.capacity, one.maximum_volume_size

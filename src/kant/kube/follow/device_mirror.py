@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kant.kube.follow.store import Store, own_name
 from kant.kube.objects.device_views import DeviceClass, ResourceClaim, ResourceSlice
-from kant.kube.objects.views import Loose, Pod, PodClaim
+from kant.kube.objects.views import Pod, PodClaim, Unstructured
 from kant.kube.translate.device_claims import held_by, is_made, is_ours, key_of, known_names
 from kant.kube.translate.device_taints import DeviceTaintRule, taint_rule
 from kant.kube.translate.devices import DeviceId, Inventory
@@ -63,7 +63,7 @@ class DeviceMirror:
             self._inventory = Inventory(self.slices.values(), self.rules)
         return self._inventory
 
-    def taint_rules(self, rules: Iterable[Loose]) -> None:
+    def taint_rules(self, rules: Iterable[Unstructured]) -> None:
         """All rules about taints there are."""
         self.rules = tuple(taint_rule(one) for one in rules)
         self._renew()
@@ -87,7 +87,7 @@ class DeviceMirror:
             self._hold(claim, True)
         elif key in self.extended:  # it may be made again
             self.claims[key] = self.extended[key].claim(version=f"after {claim.metadata.resource_version}")
-        if kind == "deleted" or before is None or _essence(before) != _essence(claim):
+        if kind == "deleted" or before is None or _relevant(before) != _relevant(claim):
             self.touched[key] = None
 
     def replace_claims(self, claims: Iterable[ResourceClaim]) -> None:
@@ -174,7 +174,7 @@ class DeviceMirror:
                     del self.users[key]
 
 
-def _essence(claim: ResourceClaim) -> tuple[object, ...]:
+def _relevant(claim: ResourceClaim) -> tuple[object, ...]:
     """All of a claim that pods which wait depend on."""
     meta = claim.metadata
     return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.allocation, len(claim.status.reserved_for)

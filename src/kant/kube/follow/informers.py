@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -19,14 +20,14 @@ from kant.kube.objects.storage_views import CsiDriver, CsiNode, StorageCapacity,
 from kant.kube.objects.views import (
     Budget,
     Claim,
-    Loose,
     Meta,
     Namespace,
     Node,
+    PartialMetadata,
     PersistentVolume,
     Pod,
     StorageClass,
-    View,
+    Unstructured,
 )
 from kant.kube.translate.crds import API
 from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
@@ -83,31 +84,20 @@ class BehindError(Exception):
     """The watch has not said in time what is known to have happened."""
 
 
-class Whose(View, frozen=True):
-    """Of an object that it is there."""
-
-    metadata: Meta = Meta()
-
-
+@dataclass(eq=False)
 class Informers:
     """Keeps a mirror up to date. `wake` is called when it has changed. With `once` everything is read once."""
 
-    def __init__(
-        self,
-        client: ApiClient,
-        mirror: Mirror,
-        wake: Callable[[], None],
-        on_trouble: Trouble = lambda error: None,
-        on_malformed: Malformed = lambda kind, meta, sentence: None,
-        once: bool = False,
-    ) -> None:
-        self.once = once
-        self.client = client
-        self.mirror = mirror
-        self.wake = wake
-        self.on_trouble = on_trouble
-        self.on_malformed = on_malformed
-        self.groups: dict[str, Loose | None] = {}
+    client: ApiClient
+    mirror: Mirror
+    wake: Callable[[], None]
+    on_trouble: Trouble = lambda error: None
+    on_malformed: Malformed = lambda kind, meta, sentence: None
+    once: bool = False
+
+    def __post_init__(self) -> None:
+        mirror = self.mirror
+        self.groups: dict[str, Unstructured | None] = {}
         self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
@@ -140,9 +130,9 @@ class Informers:
         for one in self.storage:
             one.on_trouble = partial(self._without, one, NO_STORAGE)
         self.forbidden: list[str] = []  # what we may not read, and what comes of that
-        self.others: list[Reflector[Loose]] = []
+        self.others: list[Reflector[Unstructured]] = []
         self._absent: list[str] = []  # kinds that the cluster has not
-        self._late: list[Reflector[Loose]] = []  # kinds of Kant that it has now
+        self._late: list[Reflector[Unstructured]] = []  # kinds of Kant that it has now
         self._asked = self._looked = 0  # how often somebody had to know of Queues, and which of that has been answered
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
@@ -252,7 +242,7 @@ class Informers:
         path = await self._served(KINDS[kind])
         if not path:
             return False
-        self.others.append(self._stored(kind, path, Loose, self.mirror.kind(kind)))
+        self.others.append(self._stored(kind, path, Unstructured, self.mirror.kind(kind)))
         return True
 
     async def _served(self, candidates: tuple[str, ...]) -> str:
@@ -314,7 +304,7 @@ class Informers:
             ref = await self._wanted.get()
             for path in ref.paths:
                 try:
-                    self.groups[path] = await self.client.get(path, Loose)
+                    self.groups[path] = await self.client.get(path, Unstructured)
                     break
                 except ApiError as error:
                     if error.code != 404:
@@ -343,7 +333,7 @@ class Informers:
 
         A watch may be behind: whoever begins to lead has to know what the leader before it has bound.
         """
-        pages = self.client.pages("/api/v1/pods", Whose, 5_000, fields="spec.nodeName!=")
+        pages = self.client.pages("/api/v1/pods", PartialMetadata, 5_000, fields="spec.nodeName!=")
         known, latest = self.mirror.pods, "0"
         async for items, _ in pages:
             for one in items:

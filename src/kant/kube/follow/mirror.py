@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from kant.kube.follow.csi_mirror import CsiMirror
 from kant.kube.follow.device_mirror import DeviceMirror
-from kant.kube.follow.essence import essence_of_claim, essence_of_node, essence_of_object, essence_of_pod
 from kant.kube.follow.namespaces import Namespaces
+from kant.kube.follow.relevance import relevant_of_claim, relevant_of_node, relevant_of_object, relevant_of_pod
 from kant.kube.follow.store import Store, own_name, space_name
-from kant.kube.objects.views import Budget, Claim, Loose, Namespace, Node, PersistentVolume, Pod, StorageClass
+from kant.kube.objects.views import Budget, Claim, Namespace, Node, PersistentVolume, Pod, StorageClass, Unstructured
 from kant.kube.translate.device_taints import TAINT_RULES
 from kant.kube.translate.resizing import as_counted, is_resized
 from kant.kube.translate.volumes import SELECTED_NODE, ClaimName, Storage, claims_of
@@ -51,7 +51,7 @@ class Mirror:
 
     pods: dict[str, Pod] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
-    objects: dict[str, Store[tuple[str, str], Loose]] = field(default_factory=dict)
+    objects: dict[str, Store[tuple[str, str], Unstructured]] = field(default_factory=dict)
     budgets: Store[tuple[str, str], Budget] = field(init=False)
     claims: Store[ClaimName, Claim] = field(init=False)
     volumes: Store[str, PersistentVolume] = field(init=False)
@@ -78,7 +78,7 @@ class Mirror:
     def __post_init__(self) -> None:
         self.devices.on_served = self._served_otherwise
         self.budgets = Store(space_name, lambda key, *_: self.budgets_touched.setdefault(key))
-        self.claims = Store(space_name, self._claim_changed, essence_of_claim)
+        self.claims = Store(space_name, self._claim_changed, relevant_of_claim)
         self.volumes = Store(own_name, self._volume_changed)
         self.storage_classes = Store(own_name, lambda *_: self.claims_touched.update(dict.fromkeys(self.users)))
 
@@ -114,7 +114,7 @@ class Mirror:
         at, ours = now.spec.node_name, self.schedulers
         if before.spec.node_name != at or not (at or (ours and now.spec.scheduler_name not in ours)):
             return False
-        return essence_of_pod(before) == essence_of_pod(now)
+        return relevant_of_pod(before) == relevant_of_pod(now)
 
     def _note_claims(self, pod: Pod, gone: bool = False) -> None:
         if pod.spec.resource_claims:
@@ -200,7 +200,7 @@ class Mirror:
             self.nodes.pop(name, None)
         else:
             self.nodes[name] = node
-            if before is not None and essence_of_node(before) == essence_of_node(node):
+            if before is not None and relevant_of_node(before) == relevant_of_node(node):
                 return False
         self.version += 1
         self.nodes_touched[name] = None
@@ -252,7 +252,7 @@ class Mirror:
 
     # --- other objects ---------------------------------------------------------------
 
-    def kind(self, plural: str) -> Store[tuple[str, str], Loose]:
+    def kind(self, plural: str) -> Store[tuple[str, str], Unstructured]:
         """The objects of another kind."""
 
         def told(key: tuple[str, str], *_: object) -> None:
@@ -261,14 +261,10 @@ class Mirror:
                 self.devices.taint_rules(self.objects[plural].values())
 
         if plural not in self.objects:
-            self.objects[plural] = Store(space_name, told, partial(essence_of_object, plural))
+            self.objects[plural] = Store(space_name, told, partial(relevant_of_object, plural))
         return self.objects[plural]
 
-    def object(self, plural: str, kind: str, item: Loose) -> None:
-        """An object of another kind was added, modified or deleted."""
-        self.kind(plural).change(kind, item)
-
-    def named(self, plural: str, namespace: str, name: str) -> Loose | None:
+    def named(self, plural: str, namespace: str, name: str) -> Unstructured | None:
         """One object; None where there is none."""
         return self.kind(plural).get((namespace, name))
 

@@ -15,6 +15,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -39,6 +40,7 @@ class Event(msgspec.Struct, Generic[T], gc=False):
     object: T
 
 
+@dataclass(eq=False)
 class Reflector(Generic[T]):
     """Follows the objects at `path` as `view`.
 
@@ -48,41 +50,27 @@ class Reflector(Generic[T]):
     `once` it lists, and does not watch.
     """
 
-    def __init__(
-        self,
-        client: ApiClient,
-        path: str,
-        view: type[T],
-        sink: Callable[[str, T], None],
-        *,
-        on_replace: Callable[[list[T]], None],
-        on_malformed: OnMalformed = lambda metadata, sentence: None,
-        on_trouble: Callable[[ApiError | InputError], None] = lambda error: None,
-        clock: Callable[[], float] = time.monotonic,
-        watch: float = WATCH,
-        silence: float = SILENCE,
-        limit: int = 500,
-        once: bool = False,
-        rng: random.Random | None = None,
-    ) -> None:
-        self.client = client
-        self.path = path
-        self.view = view
-        self.sink = sink
-        self.on_replace = on_replace
-        self.on_malformed = on_malformed
-        self.on_trouble = on_trouble
-        self.clock = clock
-        self.watch = watch
-        self.silence = silence
-        self.limit = limit
-        self.once = once
-        self.keep: Callable[[T], T] | None = None
+    client: ApiClient
+    path: str
+    view: type[T]
+    sink: Callable[[str, T], None]
+    _: KW_ONLY
+    on_replace: Callable[[list[T]], None]
+    on_malformed: OnMalformed = lambda metadata, sentence: None
+    on_trouble: Callable[[ApiError | InputError], None] = lambda error: None
+    clock: Callable[[], float] = time.monotonic
+    watch: float = WATCH
+    silence: float = SILENCE
+    limit: int = 500
+    once: bool = False
+    rng: random.Random = field(default_factory=random.Random)
+    keep: Callable[[T], T] | None = None
+    lists: int = 0
+
+    def __post_init__(self) -> None:
         self.synced = asyncio.Event()
-        self.lists = 0
-        self._rng = rng or random.Random()
         self._version = ""  # the last resourceVersion seen; empty: list anew
-        self._heard = clock()
+        self._heard = self.clock()
         self._wait = FIRST_WAIT
         self._changes: deque[tuple[str, T]] = deque()
         self._more = asyncio.Event()
@@ -127,7 +115,7 @@ class Reflector(Generic[T]):
 
     async def _pause(self, asked: float | None) -> None:
         """Wait longer each time, by a random part, so that many clients do not come back together."""
-        await asyncio.sleep(max(asked or 0.0, self._wait * self._rng.uniform(0.5, 1.0)))
+        await asyncio.sleep(max(asked or 0.0, self._wait * self.rng.uniform(0.5, 1.0)))
         self._wait = min(self._wait * 2, LONGEST_WAIT)
 
     async def _list(self) -> None:
@@ -146,7 +134,7 @@ class Reflector(Generic[T]):
 
     async def _read(self) -> None:
         """One watch, from the last version on, to its end."""
-        seconds = self.watch * self._rng.uniform(1.0, 2.0)
+        seconds = self.watch * self.rng.uniform(1.0, 2.0)
         params = {
             "watch": "true",
             "allowWatchBookmarks": "true",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kant.kube.act.binder import BindResult, Outcome
 from kant.kube.act.evictor import Eviction
 from kant.kube.act.plan_executor import KubeExecutor
@@ -18,34 +20,24 @@ class LeadershipLostError(Exception):
     """Another replica leads now."""
 
 
+@dataclass(eq=False)
 class Answers:
     """Takes in what the binder and the evictor have collected, for the workloads of one state."""
 
-    def __init__(
-        self,
-        workloads: Workloads,
-        executor: KubeExecutor,
-        steps: Steps,
-        notifier: Notifier,
-        telemetry: KubeTelemetry,
-        counts: Counts,
-    ) -> None:
-        self.mirror = workloads.mirror
-        self.workloads = workloads
-        self.executor = executor
-        self.binder = steps.binder
-        self.evictor = steps.evictor
-        self.notifier = notifier
-        self.telemetry = telemetry
-        self.counts = counts
+    workloads: Workloads
+    executor: KubeExecutor
+    steps: Steps
+    notifier: Notifier
+    telemetry: KubeTelemetry
+    counts: Counts
 
     def take(self) -> None:
         """Take in all answers. Raises LeadershipLostError."""
         keys = self._take_bindings()
-        while self.evictor.refused:
-            keys |= self._take_refusal(self.evictor.refused.popleft())
-        while self.evictor.done:
-            self._take_eviction(self.evictor.done.popleft())
+        while self.steps.evictor.refused:
+            keys |= self._take_refusal(self.steps.evictor.refused.popleft())
+        while self.steps.evictor.done:
+            self._take_eviction(self.steps.evictor.done.popleft())
         if self.workloads.unanswered:  # the watch has told of a change before all answers came
             keys |= self.workloads.answered()
         if keys:
@@ -53,8 +45,8 @@ class Answers:
 
     def _take_bindings(self) -> dict[str, None]:
         """The keys of the workloads that are to be settled."""
-        results, keys = list(self.binder.results), dict[str, None]()
-        self.binder.results.clear()
+        results, keys = list(self.steps.binder.results), dict[str, None]()
+        self.steps.binder.results.clear()
         if any(result.outcome is Outcome.NOT_LEADING for result in results):
             raise LeadershipLostError
         for result in sorted(results, key=lambda one: one.outcome is not Outcome.BOUND):
@@ -74,13 +66,13 @@ class Answers:
 
     def _take_binding(self, result: BindResult) -> None:
         workload, slot, uid, outcome = result.workload, result.slot, result.uid, result.outcome
-        pod = self.mirror.pods.get(uid)
+        pod = self.workloads.mirror.pods.get(uid)
         self._count(result)
         if outcome is Outcome.BOUND and pod is not None:
             if not pod.spec.node_name:
-                self.mirror.bound_here[uid] = slot.node
+                self.workloads.mirror.bound_here[uid] = slot.node
                 if result.notes:
-                    self.mirror.notes_here[uid] = result.notes
+                    self.workloads.mirror.notes_here[uid] = result.notes
             self.notifier.bound(pod, slot.node)
         if self.workloads.members.by_key.get(workload.key) is not workload:
             return
@@ -90,9 +82,9 @@ class Answers:
             self.workloads.transitions.time_partial(workload)
             return
         if outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
-            self.mirror.hear([uid])  # its place was taken from it meanwhile
+            self.workloads.mirror.hear([uid])  # its place was taken from it meanwhile
         elif outcome is Outcome.ASTRAY and result.pod is not None:
-            self.mirror.pod("modified", result.pod)
+            self.workloads.mirror.pod("modified", result.pod)
         elif outcome is Outcome.REFUSED and has_place:
             self.counts.refused += 1
             self.workloads.messages.say(workload, f"a pod of it could not be bound: {result.why}")
@@ -125,7 +117,7 @@ class Answers:
             self.executor.unplace(eviction.by, f"it may not evict whom it would replace: {eviction.refused}")
         for workload, pods in eviction.victims:
             for pod in pods:
-                self.binder.left(pod.metadata.uid)
+                self.steps.binder.left(pod.metadata.uid)
             shrunk = workload.phase is Phase.PLACED and bool(workload.job)
             if shrunk or workload.phase is Phase.LEAVING:
                 named = {pod.metadata.uid for pod in pods}

@@ -8,7 +8,6 @@ numbers of which answers are made go as an annotation on the Lease, which is wri
 
 from __future__ import annotations
 
-import base64
 import gzip
 import time
 from pathlib import Path
@@ -20,8 +19,8 @@ from msgspec import Struct
 
 from kant.insight.calibration import Calibration
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.objects.config_maps import config_map
-from kant.kube.objects.views import Meta, View
+from kant.kube.objects.config_maps import ConfigMap, config_map
+from kant.kube.objects.views import PartialMetadata
 from kant.live.core import Core
 from kant.live.learned import SavedCalibration, digest, learned_version, saved_calibration
 from kant.live.queue_use import SavedUse, note_of, read_note, use_of
@@ -44,10 +43,6 @@ class CalibrationNote(Struct):
 
     profile: str
     calibration: Calibration
-
-
-class _Lease(View, frozen=True):
-    metadata: Meta = Meta()
 
 
 def note(core: Core) -> str:
@@ -98,10 +93,6 @@ class CalibrationStore:
             self._at = now + 60 * EVERY  # the disk is full: the journal has said so
 
 
-class _ConfigMap(View, frozen=True):
-    binary_data: dict[str, str] | None = None
-
-
 def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
     """The ConfigMap with what was learned elsewhere, for the namespace in which Kant runs."""
     packed = gzip.compress(msgspec.json.encode(saved), mtime=0)
@@ -111,9 +102,8 @@ def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
 async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibration | None:
     """What the ConfigMap says; None where there is none that can be used."""
     try:
-        found = await client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{LEARNED}", _ConfigMap)
-        packed = (found.binary_data or {}).get(KEY, "")
-        return msgspec.json.decode(gzip.decompress(base64.b64decode(packed)), type=SavedCalibration)
+        found = await client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{LEARNED}", ConfigMap)
+        return msgspec.json.decode(found.unpacked(KEY), type=SavedCalibration)
     except (ApiError, OSError, EOFError, ValueError, msgspec.MsgspecError):
         return None
 
@@ -122,7 +112,7 @@ async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
     """The annotations of the Lease; none where there is no Lease, or it may not be read."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/kant"
     try:
-        lease = await client.get(path, _Lease)
+        lease = await client.get(path, PartialMetadata)
     except (ApiError, InputError):
         return {}
     return lease.metadata.annotations or {}

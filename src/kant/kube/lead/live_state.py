@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from kant.kube.act.evictor import Eviction
@@ -32,32 +33,23 @@ from kant.model.decision import Plan
 log = logging.getLogger("kant.kube")
 
 
+@dataclass(eq=False)
 class LiveState:
     """One state of the core, with the workloads, nodes and answers that belong to it."""
 
-    def __init__(
-        self,
-        core: Core,
-        settings: DriverSettings,
-        translation: Translation,
-        steps: Steps,
-        informers: Informers,
-        notifier: Notifier,
-        rebuilding: Rebuilding,
-        telemetry: KubeTelemetry,
-        counts: Counts,
-    ) -> None:
-        self.core = core
-        self.settings = settings
-        self.mirror: Mirror = translation.mirror
-        self.translation = translation
-        self.steps = steps
-        self.informers = informers
-        self.notifier = notifier
-        self.rebuilding = rebuilding
-        self.telemetry = telemetry
-        self.counts = counts
-        binder = steps.binder
+    core: Core
+    settings: DriverSettings
+    translation: Translation
+    steps: Steps
+    informers: Informers
+    notifier: Notifier
+    rebuilding: Rebuilding
+    telemetry: KubeTelemetry
+    counts: Counts
+
+    def __post_init__(self) -> None:
+        core, translation, steps, binder = self.core, self.translation, self.steps, self.steps.binder
+        self.mirror = translation.mirror
         binder.results.clear()
         binder.leaving.clear()
         self.fleet = Fleet(core, self.mirror, translation)
@@ -70,10 +62,10 @@ class LiveState:
         self.protection = Protection(self.workloads, budgets)
         self.saved_work = SavedWork(self.workloads)
         translation.filters.promises.leaving = binder.leaving
-        executor = ShadowExecutor if settings.shadow else KubeExecutor
+        executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, self.mirror, self.workloads, binder.leaving)
-        self.answers = Answers(self.workloads, self.executor, steps, notifier, telemetry, counts)
-        self.reasons = Reasons(core, self.workloads, notifier)
+        self.answers = Answers(self.workloads, self.executor, steps, self.notifier, self.telemetry, self.counts)
+        self.reasons = Reasons(core, self.workloads, self.notifier)
 
     def settle_everything(self) -> None:
         """All that the mirror has, as the first events of the state."""

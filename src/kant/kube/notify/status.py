@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -17,7 +18,7 @@ import numpy as np
 from kant.cluster.columns import J_QUEUE
 from kant.kube.act.effects import Effects
 from kant.kube.connect.client import ApiError, FencedError
-from kant.kube.objects.views import Loose
+from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.translation import Translation, matches
 from kant.kube.translate.crds import API, GROUP, BookedGpus, ReservedNodes
@@ -37,24 +38,17 @@ class Sources(Protocol):
     bookings: Bookings
 
 
+@dataclass(eq=False)
 class Statuses:
     """Writes them. `state` gives what there is, None while there is nothing; `rounds` has of each round of
     defragmentation its name, status, and what is wrong or good."""
 
-    def __init__(
-        self,
-        effects: Effects,
-        translation: Translation,
-        state: Callable[[], Sources | None],
-        rounds: Callable[[], Iterable[tuple[str, Status, str, str]]] = lambda: (),
-    ) -> None:
-        self.effects = effects
-        self.mirror = translation.mirror
-        self.translation = translation
-        self.state = state
-        self.rounds = rounds
-        self.written = 0
-        self._sent: dict[str, tuple[Status, float]] = {}
+    effects: Effects
+    translation: Translation
+    state: Callable[[], Sources | None]
+    rounds: Callable[[], Iterable[tuple[str, Status, str, str]]] = lambda: ()
+    written: int = 0
+    _sent: dict[str, tuple[Status, float]] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Write what has changed, for ever."""
@@ -81,11 +75,16 @@ class Statuses:
             except (ApiError, InputError):
                 self._sent.pop(path, None)
 
-    def wanted(self, state: Sources) -> Iterable[tuple[str, Loose, Status]]:
+    def wanted(self, state: Sources) -> Iterable[tuple[str, Unstructured, Status]]:
         """The path of each of our objects, the object, and its status without the times of conditions."""
-        translation, objects, core, bookings = self.translation, self.mirror.objects, state.core, state.bookings
+        translation, objects, core, bookings = (
+            self.translation,
+            self.translation.mirror.objects,
+            state.core,
+            state.bookings,
+        )
         queues = queue_statuses(core) if objects.get("queues") else {}
-        labels = [view.metadata.labels or {} for view in self.mirror.nodes.values()]
+        labels = [view.metadata.labels or {} for view in self.translation.mirror.nodes.values()]
         reserved = {one.name: one for one in translation.reserved}
         booked = {one.name: one for one in translation.booked}
         for plural, kind in (("queues", "Queue"), ("topologies", "Topology"), ("reservations", "Reservation")):
@@ -105,12 +104,12 @@ class Statuses:
                         good = good if status.get("nodes") else "no node has these labels"
                 yield f"{API}/{plural}/{name}", item, status | {"conditions": [_ready(item, wrong, good)]}
         for name, status, wrong, good in self.rounds():
-            if (own := self.mirror.named("defragmentations", "", name)) is not None:
+            if (own := self.translation.mirror.named("defragmentations", "", name)) is not None:
                 status = {"observedGeneration": own.metadata.generation, **status}
                 yield f"{API}/defragmentations/{name}", own, status | {"conditions": [_ready(own, wrong, good)]}
 
 
-def _ready(item: Loose, wrong: str, good: str) -> Status:
+def _ready(item: Unstructured, wrong: str, good: str) -> Status:
     """The condition Ready, without its time."""
     return {
         "type": "Ready",
@@ -184,7 +183,7 @@ def booking_status(booked: BookedGpus, nodes: tuple[str, ...], now: int) -> Stat
     return {"phase": phase, "nodes": len(nodes), "nodeNames": list(nodes)}
 
 
-def _said(item: Loose) -> Status:
+def _said(item: Unstructured) -> Status:
     try:
         found: Status = msgspec.json.decode(item.status)
         return found if isinstance(found, dict) else {}
@@ -192,7 +191,7 @@ def _said(item: Loose) -> Status:
         return {}
 
 
-def _with_times(wanted: Status, item: Loose) -> Status:
+def _with_times(wanted: Status, item: Unstructured) -> Status:
     """With the time at which each condition came to stand as it does: what the object says, or now."""
     before = {one.get("type"): one for one in _said(item).get("conditions", [])}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -261,8 +261,14 @@ class Pod(View, frozen=True):
     status: PodStatus = PodStatus()
 
 
-class Namespace(View, frozen=True):
+class PartialMetadata(View, frozen=True):
+    """Of an object its metadata alone."""
+
     metadata: Meta = Meta()
+
+
+class Namespace(PartialMetadata, frozen=True):
+    pass
 
 
 # --- nodes -------------------------------------------------------------------------------------------------------
@@ -388,7 +394,7 @@ class Budget(View, frozen=True):
 # --- anything else -----------------------------------------------------------------------------------------------
 
 
-class Loose(View, frozen=True):
+class Unstructured(View, frozen=True):
     """An object of which only the metadata has a fixed form; `spec` and `status` are read where they are used."""
 
     api_version: str = ""

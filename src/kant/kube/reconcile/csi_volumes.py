@@ -12,7 +12,15 @@ from collections.abc import Collection, Iterable, Iterator
 
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.promises import NOBODY, Placed, Promises
-from kant.kube.translate.csi import Attached, CapacityName, Wish, attached_by, handle_of, wished_by, wishes_of
+from kant.kube.translate.csi import (
+    Attached,
+    CapacityName,
+    VolumeRequest,
+    attached_by,
+    handle_of,
+    requested_by,
+    requests_of,
+)
 from kant.kube.translate.volumes import claims_of, selected_node
 
 MANY = 1 << 30
@@ -110,36 +118,38 @@ class CsiVolumes:
 
     # --- storage for volumes that are to be made ------------------------------------------------------------------
 
-    def wishes(self, placed: Placed) -> list[Wish]:
+    def requests(self, placed: Placed) -> list[VolumeRequest]:
         """The volumes that are to be made for these pods at these nodes by drivers that say what storage they have."""
         nodes, storage, drivers = self.mirror.nodes, self.mirror.storage, self.mirror.csi.drivers
         if not drivers:
             return []
         return [
-            wish
+            request
             for node, pod in placed
             if pod.spec.volumes and node in nodes
-            for wish in wished_by(pod, nodes[node], storage, drivers)
+            for request in requested_by(pod, nodes[node], storage, drivers)
         ]
 
-    def lacks_storage(self, placed: Placed) -> Wish | None:
+    def lacks_storage(self, placed: Placed) -> VolumeRequest | None:
         """The largest volume that could not be made for these pods beside what others are to get; None for none."""
-        wishes = self.wishes(placed)
-        if not wishes:
+        requests = self.requests(placed)
+        if not requests:
             return None
-        lacking = self.mirror.csi.capacities.shared_out(wishes, self._granted({wish.claim for wish in wishes}))
+        lacking = self.mirror.csi.capacities.shared_out(
+            requests, self._granted({request.claim for request in requests})
+        )
         return lacking[0] if lacking else None
 
-    def _granted(self, but_for: Collection[tuple[str, str]]) -> list[Wish]:
+    def _granted(self, but_for: Collection[tuple[str, str]]) -> list[VolumeRequest]:
         """The volumes that are to be made for pods that have places, and those that are being made."""
         mirror, pods = self.mirror, self.mirror.pods
         placed = [(node, pods[uid]) for node, uids in self.promises.promised.items() for uid in uids if uid in pods]
-        found = self.wishes(placed)
+        found = self.requests(placed)
         for claim in (mirror.claims[name] for name in mirror.selected):
             node = mirror.nodes.get(selected_node(claim, mirror.storage))
             if node is not None:
-                found += wishes_of((claim,), node, mirror.storage, mirror.csi.drivers)
-        return [wish for wish in found if wish.claim not in but_for]
+                found += requests_of((claim,), node, mirror.storage, mirror.csi.drivers)
+        return [request for request in found if request.claim not in but_for]
 
     def spreads(self, node: str, pods: list[Pod]) -> bool:
         """Whether storage for these pods is short at a node, and other nodes reach the same storage: it is no help to
@@ -151,7 +161,7 @@ class CsiVolumes:
         others = (view for name, view in self.mirror.nodes.items() if name != node)
         return any(names & set(self.mirror.csi.capacities.reached(lacking._replace(node=view))) for view in others)
 
-    def overdraw(self, placed: Placed, lacking: Wish) -> None:
+    def overdraw(self, placed: Placed, lacking: VolumeRequest) -> None:
         """These pods look elsewhere: what they were to share is too small for all of them."""
         self._refresh()
         names = tuple(self.mirror.csi.capacities.reached(lacking))
@@ -160,16 +170,16 @@ class CsiVolumes:
             self._overdrawn[pod.metadata.uid] = tuple(sorted({*known, *names}))
 
     def asks(self, pod: Pod) -> str:
-        """What a pod wishes of storage, and where it found too little with its gang; "" for nothing."""
+        """What a pod requests of storage, and where it found too little with its gang; "" for nothing."""
         drivers = self.mirror.csi.drivers
         if not drivers or not pod.spec.volumes:
             return ""
         node = next(iter(self.mirror.nodes.values()), None)
-        wishes = list(wished_by(pod, node, self.mirror.storage, drivers)) if node is not None else []
-        if not wishes:
+        requests = list(requested_by(pod, node, self.mirror.storage, drivers)) if node is not None else []
+        if not requests:
             return ""
         self._refresh()
-        asked = sorted((wish.storage_class, wish.size) for wish in wishes)
+        asked = sorted((request.storage_class, request.size) for request in requests)
         return repr((asked, self._overdrawn.get(pod.metadata.uid, ())))
 
     def fails(self, pod: Pod, node: str) -> bool:
@@ -179,7 +189,7 @@ class CsiVolumes:
         self._refresh()
         avoided = set(self._overdrawn.get(pod.metadata.uid, ()))
         reached = self.mirror.csi.capacities.reached
-        return bool(avoided) and any(avoided >= set(reached(wish)) for wish in self.wishes([(node, pod)]))
+        return bool(avoided) and any(avoided >= set(reached(request)) for request in self.requests([(node, pod)]))
 
     def _refresh(self) -> None:
         """What gangs have found too small is forgotten when something of it has changed."""

@@ -89,10 +89,6 @@ class DeviceAllocations:
             del self.coming[uid]
         return stands
 
-    def is_settled(self, claim: ResourceClaim) -> bool:
-        """Whether it is allocated, and stays so: by somebody else, or for a pod that is bound."""
-        return self.requests.is_settled(claim)
-
     # --- who gets what --------------------------------------------------------------------------------------------
 
     def why_not(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
@@ -135,7 +131,7 @@ class DeviceAllocations:
             needed = self.needed_at(key, there[0][0])
             if needed is not None and not needed:
                 continue  # the node has it all from device plugins
-            if self.is_settled(claim):
+            if self.requests.is_settled(claim):
                 node = "" if empty else self._beyond(claim, [node for node, _ in there])
                 if node:
                     return f"node {node} does not reach the devices of its claim {key[1]}", []

@@ -22,6 +22,7 @@ from kant.kube.reconcile.slots import Member, Slot
 from kant.kube.reconcile.tasks import Tasks, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Phase, Workload, waits
+from kant.kube.translate.pods import ranked
 from kant.live.sentences import size_sentence
 from kant.model.errors import InputError
 from kant.model.event import JobGrown, JobScaled, JobShrunk
@@ -113,7 +114,7 @@ class ElasticGangs:
     def _joiners(self, workload: Workload, job: Job, live: Sequence[Pod]) -> tuple[list[Member], list[Pod]]:
         """Which pods that wait may join the gang, by their ranks, and which are none of it."""
         filled = {slot.pod for slot in workload.slots}
-        newcomers = self.translation.ranked([p for p in live if waits(p) and p.metadata.uid not in filled])
+        newcomers = ranked([p for p in live if waits(p) and p.metadata.uid not in filled])
         known = {member.pod.metadata.uid: member for member in workload.members}
         joining, alone = list[Member](), list[Pod]()
         for pod in newcomers:

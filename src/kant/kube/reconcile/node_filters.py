@@ -211,20 +211,21 @@ class NodeFilters:
         taken = next((why for _, pod in placed if (why := self.claim_taken(pod, going))), "")
         if taken:
             return taken
+        if why := self._short(placed, going):
+            self._clean.clear()
+        return why
+
+    def _short(self, placed: Placed, going: Collection[str]) -> str:
+        """What is short for these pods there, in one sentence; "" for nothing."""
         for node, pods in _by_node(placed).items():
             if why := self.csi_volumes.too_many(node, pods, going):
-                self._clean.clear()
                 return why
-        why = self._devices(placed, going)
-        if why:
-            self._clean.clear()
+        if why := self._devices(placed, going):
             return why
         if self.chosen_volumes.match(placed) is None:
-            self._clean.clear()
             return "the nodes that it was to go to have not the free volumes that its claims ask for"
         lacking = self.csi_volumes.lacks_storage(placed)
         if lacking is not None:
-            self._clean.clear()
             self.csi_volumes.overdraw(placed, lacking)
             where = lacking.node.metadata.name
             return f"near node {where} there is not enough storage for the volume of its claim {lacking.claim[1]}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kant.kube.follow.mirror import Mirror
 from kant.kube.objects.refusals import MalformedError
@@ -29,6 +29,7 @@ from kant.model.job import Job
 from kant.model.placement import COUNTED, Allocation
 
 
+@dataclass(eq=False)
 class Transitions:
     """`by_job` has the workloads that are jobs of the core.
 
@@ -37,20 +38,14 @@ class Transitions:
     `unprotected` has workloads of which the core does not know yet whether they may be stopped.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        mirror: Mirror,
-        translation: Translation,
-        existing_pods: ExistingPods,
-        in_flight: Collection[str],
-    ) -> None:
-        self.core = core
-        self.mirror = mirror
-        self.translation = translation
-        self.existing_pods = existing_pods
-        self.in_flight = in_flight  # pods whose binding has not been answered
-        self.messages = Messages(core.clock)
+    core: Core
+    mirror: Mirror
+    translation: Translation
+    existing_pods: ExistingPods
+    in_flight: Collection[str]  # pods whose binding has not been answered
+
+    def __post_init__(self) -> None:
+        self.messages = Messages(self.core.clock)
         self.by_job: dict[str, Workload] = {}
         self.to_bind: deque[Workload] = deque()
         self.to_evict: deque[tuple[Workload, str]] = deque()
@@ -63,7 +58,7 @@ class Transitions:
         self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
         self.closed: set[str] = set()  # nodes that take no pod now
         self.nowhere: dict[Workload, str] = {}  # single pods that no node takes as things are, by uid
-        self.node_names = core.state.node_rows.names  # of each row, also while nodes join
+        self.node_names = self.core.state.node_rows.names  # of each row, also while nodes join
 
     def is_in_flight(self, workload: Workload) -> bool:
         """Whether a binding of it has not been answered: until then its places are given to nobody else."""

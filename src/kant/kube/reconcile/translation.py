@@ -18,8 +18,8 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import GATE
 from kant.kube.objects.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.views import Loose, Pod, Requirement
 from kant.kube.objects.views import Node as View
+from kant.kube.objects.views import Pod, Requirement, Unstructured
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.elastic_jobs import role_of
 from kant.kube.reconcile.node_filters import NodeFilters
@@ -43,7 +43,6 @@ from kant.kube.translate.pods import (
     everywhere,
     job_of,
     model_asked,
-    natural,
     no_filters,
     no_rules,
     selection,
@@ -89,7 +88,7 @@ class Translation:
         self.devices = DeviceAllocations(mirror, scheduler)
         self.filters = NodeFilters(mirror, scheduler, self.devices)
         self.shares = GpuShares()
-        self.groups: dict[str, Loose | None] = {}
+        self.groups: dict[str, Unstructured | None] = {}
         self.reserved: list[ReservedNodes] = []
         self.booked: list[BookedGpus] = []
         self.complaints: dict[str, str] = {}
@@ -280,17 +279,9 @@ class Translation:
             return pod.spec.scheduler_name in self.shadow and self.used(pod).gpus > 0
         return pod.spec.scheduler_name == self.scheduler
 
-    def is_gated(self, pod: Pod) -> bool:
-        """Whether somebody else's scheduling gate holds it."""
-        return any(gate.name != GATE for gate in pod.spec.scheduling_gates)
-
     def is_free(self, pod: Pod) -> bool:
         """Whether a pod that waits may start: nobody else's gate and nobody's order holds it."""
-        return not self.is_gated(pod) and not is_held(pod)
-
-    def ranked(self, pods: Iterable[Pod]) -> list[Pod]:
-        """In the order of their names, worker-2 before worker-10: their ranks."""
-        return sorted(pods, key=natural)
+        return all(gate.name == GATE for gate in pod.spec.scheduling_gates) and not is_held(pod)
 
     def group_spec(self, ref: GroupRef) -> GroupSpec | None:
         """What is known of a group: by its object where it has one; None while that has not been read.

@@ -13,6 +13,7 @@ Long: `settle` and the few questions that it asks of what it keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from kant.kube.follow.mirror import Mirror, is_over
@@ -39,6 +40,7 @@ from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import COMPOSITE, ORDERED, GroupRef, composite_of, part_of
 from kant.kube.translate.orders import is_held, ordered
 from kant.kube.translate.parts import Part, stand_ins, stands_in
+from kant.kube.translate.pods import ranked
 from kant.kube.translate.provisioning import consumed_by
 from kant.live.core import Core
 from kant.model.errors import InputError, StateError
@@ -48,32 +50,24 @@ HELD = "it is held until somebody releases it"
 PROTECTED = 30.0  # seconds for which nobody tries again to stop what a budget of disruptions protects
 
 
+@dataclass(eq=False)
 class Workloads:
     """All workloads of one state.
 
     `out_of_service` are nodes that take no pod now. `awaited` are objects of groups that somebody has to read.
     """
 
-    def __init__(
-        self,
-        core: Core,
-        mirror: Mirror,
-        translation: Translation,
-        leaving: dict[str, dict[str, None]] | None = None,
-        in_flight: Collection[str] = (),
-    ) -> None:
-        self.core = core
-        self.mirror = mirror
-        self.translation = translation
-        self.existing_pods = ExistingPods(core, translation, leaving if leaving is not None else {})
+    core: Core
+    mirror: Mirror
+    translation: Translation
+    leaving: dict[str, dict[str, None]] = field(default_factory=dict)
+    in_flight: Collection[str] = ()
+
+    def __post_init__(self) -> None:
+        core, mirror, translation = self.core, self.mirror, self.translation
+        self.existing_pods = ExistingPods(core, translation, self.leaving)
         self.members = Membership(mirror, translation)
-        self.transitions = Transitions(
-            core,
-            mirror,
-            translation,
-            self.existing_pods,
-            in_flight,
-        )
+        self.transitions = Transitions(core, mirror, translation, self.existing_pods, self.in_flight)
         self.messages = self.transitions.messages
         self.by_job = self.transitions.by_job
         self.partially_bound = PartiallyBound(self.transitions)
@@ -201,9 +195,8 @@ class Workloads:
 
     def waiting_in(self, namespaces: Collection[str] | None) -> dict[str, None]:
         """The keys of the workloads that wait in these namespaces (None: in all), which come anew."""
-        waiting = (uid for uid, pod in self.mirror.pods.items() if not pod.spec.node_name)
-        pods = self.mirror.pods
-        return self.renew(uid for uid in waiting if namespaces is None or pods[uid].metadata.namespace in namespaces)
+        waiting = ((uid, pod.metadata.namespace) for uid, pod in self.mirror.pods.items() if not pod.spec.node_name)
+        return self.renew(uid for uid, space in waiting if namespaces is None or space in namespaces)
 
     def resized(self, pods: Collection[str]) -> bool:
         """These pods ask for other amounts than before: what waits comes anew, and what runs is counted anew.
@@ -300,7 +293,7 @@ class Workloads:
         self.changing_sets.nowhere.pop(workload, None)
         leaving = self.existing_pods.leaving
         bound = [p for p in live if p.spec.node_name and p.metadata.uid not in leaving.get(p.spec.node_name, ())]
-        waiting = self.translation.ranked([pod for pod in live if waits(pod)]) if not workload.foreign else []
+        waiting = ranked([pod for pod in live if waits(pod)]) if not workload.foreign else []
         if not any(map(is_held, waiting)):
             workload.held = ""
         if not bound and not waiting:
@@ -348,7 +341,7 @@ class Workloads:
             least, lacking = len(bound), 0
         if bound and (lacking <= 0 or len(free) < lacking):
             floor = least if not lacking_task(tasks, bound) else 0
-            self.transitions.adopt(workload, self.translation.ranked(bound), floor, tasks)
+            self.transitions.adopt(workload, ranked(bound), floor, tasks)
             self._follow(workload, [*bound, *waiting])
         elif len(free) < lacking <= len(waiting) and any(map(is_held, waiting)):
             self._withhold(workload, waiting[:lacking])
@@ -530,7 +523,7 @@ class Workloads:
         anew = self._expected_otherwise(workload, coming) and not self.transitions.is_in_flight(workload)
         if not anew and self._resize(workload, live):
             return
-        newcomers = self.translation.ranked([p for p in coming if self.translation.devices.requests.are_made(p)])
+        newcomers = ranked([p for p in coming if self.translation.devices.requests.are_made(p)])
         if anew or self._is_to_be_planned(workload, newcomers):
             self.transitions.end(workload)
             self._begin(workload, live)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import ipaddress
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from aiohttp import web
 from kant.kube.connect.config import Config
 from kant.kube.connect.ticket import NOT_LEADING, NOT_YET, UNASKABLE, is_signed
 from kant.kube.serve.questions import LeaderQuestions, NotLeadingError
+from kant.kube.serve.server import is_loopback
 from kant.live.questions import UnknownJobError
 from kant.model.errors import InputError
 
@@ -202,10 +202,8 @@ def _guarded(handler: Handler, ticket: str = "") -> Handler:
     async def guarded(request: web.Request) -> web.StreamResponse:
         if ticket and is_signed(ticket, request.raw_path):
             return await handler(request)
-        peer = request.transport.get_extra_info("peername") if request.transport is not None else None
-        near = isinstance(peer, tuple) and ipaddress.ip_address(str(peer[0]).split("%")[0]).is_loopback
         name = request.host.rpartition(":")[0] or request.host
-        if not near or (name not in HERE and request.host not in HERE):
+        if not is_loopback(request) or (name not in HERE and request.host not in HERE):
             return _failure("the page: expected a caller from the pod itself, as by kubectl port-forward", 403)
         return await handler(request)
 

@@ -67,7 +67,7 @@ def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Applicatio
         return web.Response(body=telemetry.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def state(request: web.Request) -> web.Response:
-        if not _is_loopback(request):
+        if not is_loopback(request):
             raise web.HTTPForbidden(text="only from the pod itself: kubectl exec, or kubectl port-forward\n")
         return web.Response(text=json.dumps(health.dump(), indent=2, default=str), content_type="application/json")
 
@@ -82,7 +82,8 @@ def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Applicatio
     return app
 
 
-def _is_loopback(request: web.Request) -> bool:
+def is_loopback(request: web.Request) -> bool:
+    """Whether whoever asks is in the pod itself."""
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
     return isinstance(peer, tuple) and ipaddress.ip_address(str(peer[0]).split("%")[0]).is_loopback
 

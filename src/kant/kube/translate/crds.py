@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from kant.kube.objects.quantity import Quantity, mib, milli
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.views import Loose, View
+from kant.kube.objects.views import Unstructured, View
 from kant.kube.translate.levels import Levels, levels_listed, levels_named
 from kant.model.errors import InputError
 from kant.model.tenant import Queue, QueueConfig, Quota, validated
@@ -106,11 +106,11 @@ class ReservationStatus(View, frozen=True):
     node_names: tuple[str, ...] = ()
 
 
-def about(found: Loose) -> str:
+def about(found: Unstructured) -> str:
     return f"{found.kind or 'object'} {found.metadata.name}"
 
 
-def decoded(found: Loose, form: type[Any]) -> Any:
+def decoded(found: Unstructured, form: type[Any]) -> Any:
     """The spec of an object. Raises InputError."""
     try:
         return msgspec.json.decode(found.spec, type=form)
@@ -121,7 +121,7 @@ def decoded(found: Loose, form: type[Any]) -> Any:
 # --- queues ------------------------------------------------------------------------------------------------------
 
 
-def queue_of(found: Loose) -> Queue:
+def queue_of(found: Unstructured) -> Queue:
     """The queue in the words of the model. Raises InputError."""
     spec: QueueSpec = decoded(found, QueueSpec)
     place = about(found)
@@ -155,7 +155,7 @@ def _quota(quota: QuotaSpec, where: str) -> Quota:
     )
 
 
-def queue_config_of(objects: Iterable[Loose]) -> tuple[QueueConfig, dict[str, str]]:
+def queue_config_of(objects: Iterable[Unstructured]) -> tuple[QueueConfig, dict[str, str]]:
     """All queues by name, and what is wrong with some.
 
     A malformed one stands as a root that starts nothing, and its children go to the queue above it. One with an unknown
@@ -200,7 +200,7 @@ def _held(queue: Queue) -> Queue:
     return replace(queue, parent="", state="stop" if queue.state == "stop" else "hold")
 
 
-def _parent(found: Loose) -> str:
+def _parent(found: Unstructured) -> str:
     try:
         spec = msgspec.json.decode(found.spec)
     except (msgspec.MsgspecError, RecursionError):
@@ -224,7 +224,7 @@ def _on_cycles(queues: dict[str, Queue]) -> list[str]:
 # --- topologies and reservations -----------------------------------------------------------------------------------
 
 
-def levels_of(objects: Iterable[Loose]) -> tuple[Levels | None, dict[str, str]]:
+def levels_of(objects: Iterable[Unstructured]) -> tuple[Levels | None, dict[str, str]]:
     """The levels that Topology objects name: ours before those of KAI and Kueue, then by name; and what is wrong.
 
     None: no object can be used. All but the one in force are named among what is wrong, those of others as
@@ -247,7 +247,7 @@ def levels_of(objects: Iterable[Loose]) -> tuple[Levels | None, dict[str, str]]:
     return found, wrong
 
 
-def _levels(found: Loose) -> Levels:
+def _levels(found: Unstructured) -> Levels:
     spec: TopologySpec = decoded(found, TopologySpec)
     place = f"{about(found)}, spec.levels"
     if not spec.levels or not all(one.node_label for one in spec.levels):
@@ -257,7 +257,7 @@ def _levels(found: Loose) -> Levels:
     return levels_listed((one.node_label for one in spec.levels), about(found), place)
 
 
-def reservation_of(found: Loose, epoch: int = 0) -> ReservedNodes | BookedGpus:
+def reservation_of(found: Unstructured, epoch: int = 0) -> ReservedNodes | BookedGpus:
     """The reservation, on the clock whose zero is `epoch` (microseconds since 1970). Raises InputError."""
     place, name = f"{about(found)}, spec", found.metadata.name
     spec: ReservationSpec = decoded(found, ReservationSpec)

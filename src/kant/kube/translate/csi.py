@@ -47,7 +47,7 @@ def handle_of(volume: k.PersistentVolume | None) -> Attached | None:
     return (source.driver, source.volume_handle) if source is not None else None
 
 
-class Wish(NamedTuple):
+class VolumeRequest(NamedTuple):
     """A volume that is to be made for a claim, of so many thousandths of a byte, reachable from a node."""
 
     claim: ClaimName
@@ -56,18 +56,20 @@ class Wish(NamedTuple):
     node: k.Node
 
 
-def wished_by(pod: k.Pod, node: k.Node, storage: Storage, drivers: Collection[str]) -> Iterator[Wish]:
+def requested_by(pod: k.Pod, node: k.Node, storage: Storage, drivers: Collection[str]) -> Iterator[VolumeRequest]:
     """The volumes to be made for the claims of a pod at a node, by drivers that say how much storage there is."""
-    yield from wishes_of(unbound_claims(pod, storage), node, storage, drivers)
+    yield from requests_of(unbound_claims(pod, storage), node, storage, drivers)
 
 
-def wishes_of(claims: Iterable[k.Claim], node: k.Node, storage: Storage, drivers: Collection[str]) -> Iterator[Wish]:
+def requests_of(
+    claims: Iterable[k.Claim], node: k.Node, storage: Storage, drivers: Collection[str]
+) -> Iterator[VolumeRequest]:
     """The volumes to be made for these claims at a node, by drivers that say how much storage there is."""
     for claim in claims:
         own = storage.classes.get(claim.spec.storage_class_name or "")
         size = asked_of(claim)
         if own is not None and own.provisioner in drivers and size and not claim.spec.volume_name:
-            yield Wish(key_of(claim), own.metadata.name, size, node)
+            yield VolumeRequest(key_of(claim), own.metadata.name, size, node)
 
 
 class Capacities:
@@ -82,50 +84,52 @@ class Capacities:
                 label = min((one.node_topology.match_labels or {}).items(), default=("", ""))
                 self._index.setdefault(one.storage_class_name, {}).setdefault(label, []).append(one)
 
-    def reached(self, wish: Wish) -> Iterator[CapacityName]:
+    def reached(self, request: VolumeRequest) -> Iterator[CapacityName]:
         """Those from which a volume could come, if it were the only one."""
-        labels = wish.node.metadata.labels or {}
-        for (key, value), found in self._index.get(wish.storage_class, {}).items():
+        labels = request.node.metadata.labels or {}
+        for (key, value), found in self._index.get(request.storage_class, {}).items():
             if key and labels.get(key) != value:
                 continue
             for one in found:
                 assert one.node_topology is not None
-                if wish.size <= largest_of(one) and selects(one.node_topology, labels):
+                if request.size <= largest_of(one) and selects(one.node_topology, labels):
                     yield one.metadata.namespace, one.metadata.name
 
-    def shared_out(self, wishes: Iterable[Wish], before: Iterable[Wish] = ()) -> list[Wish]:
-        """The wishes that cannot be met together, the largest first; `before` are those that have been granted.
+    def shared_out(
+        self, requests: Iterable[VolumeRequest], before: Iterable[VolumeRequest] = ()
+    ) -> list[VolumeRequest]:
+        """The requests that cannot be met together, the largest first; `before` are those that have been granted.
 
         A driver that says only how large a volume may be has no end of them.
         """
-        first, rest = _by_size(before), _by_size(wishes)  # from which capacity those before come nobody says
+        first, rest = _by_size(before), _by_size(requests)  # from which capacity those before come nobody says
         if not self._unmet(sorted([*first, *rest], key=_largest_first), {}):
             return []
         left: dict[CapacityName, int] = {}
         self._unmet(first, left)
         return self._unmet(rest, left)
 
-    def _unmet(self, wishes: Iterable[Wish], left: dict[CapacityName, int]) -> list[Wish]:
+    def _unmet(self, requests: Iterable[VolumeRequest], left: dict[CapacityName, int]) -> list[VolumeRequest]:
         """Give each in turn to the capacity with the most `left`; returns those for which there is none."""
-        unmet: list[Wish] = []
-        for wish in wishes:
-            for name in (reached := list(self.reached(wish))):
+        unmet: list[VolumeRequest] = []
+        for request in requests:
+            for name in (reached := list(self.reached(request))):
                 left.setdefault(name, total_of(self.by_name[name]))
             most = max(reached, key=lambda name: left[name], default=None)
-            if most is None or left[most] < wish.size:
-                unmet.append(wish)
+            if most is None or left[most] < request.size:
+                unmet.append(request)
             else:
-                left[most] -= wish.size
+                left[most] -= request.size
         return unmet
 
 
-def _by_size(wishes: Iterable[Wish]) -> list[Wish]:
+def _by_size(requests: Iterable[VolumeRequest]) -> list[VolumeRequest]:
     """One for each claim, the largest first."""
-    return sorted({wish.claim: wish for wish in wishes}.values(), key=_largest_first)
+    return sorted({request.claim: request for request in requests}.values(), key=_largest_first)
 
 
-def _largest_first(wish: Wish) -> tuple[int, ClaimName]:
-    return -wish.size, wish.claim
+def _largest_first(request: VolumeRequest) -> tuple[int, ClaimName]:
+    return -request.size, request.claim
 
 
 def largest_of(one: v.StorageCapacity) -> int:
@@ -148,4 +152,13 @@ def _bytes(amount: str | int | float | None) -> int:
         return 0
 
 
-__all__ = ["Attached", "Capacities", "Wish", "attached_by", "handle_of", "is_bound", "largest_of", "wished_by"]
+__all__ = [
+    "Attached",
+    "Capacities",
+    "VolumeRequest",
+    "attached_by",
+    "handle_of",
+    "is_bound",
+    "largest_of",
+    "requested_by",
+]

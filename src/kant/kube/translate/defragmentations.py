@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from kant.kube.objects.views import Loose, View
+from kant.kube.objects.views import Unstructured, View
 from kant.kube.translate.crds import about, decoded
 from kant.model.errors import InputError
 
@@ -48,7 +48,7 @@ class AskedRound(Struct, frozen=True):
         return all(labels.get(key) == value for key, value in self.selector.items())
 
 
-def asked_round(found: Loose) -> AskedRound:
+def asked_round(found: Unstructured) -> AskedRound:
     """The round that an object asks for. Raises InputError."""
     spec: DefragmentationSpec = decoded(found, DefragmentationSpec)
     if not 1 <= spec.most_moves <= 10_000:

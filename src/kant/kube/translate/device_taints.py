@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kant.kube.objects.views import Loose, Taint, View
+from kant.kube.objects.views import Taint, Unstructured, View
 
 TAINT_RULES = "devicetaintrules"
 """What the mirror calls them."""
@@ -40,7 +40,7 @@ class DeviceTaintRule(View, frozen=True):
         return all(wanted is None or wanted == own for wanted, own in pairs)
 
 
-def taint_rule(found: Loose) -> DeviceTaintRule:
+def taint_rule(found: Unstructured) -> DeviceTaintRule:
     """The rule that an object says. One that cannot be read is about all devices, so that none is given out wrongly."""
     try:
         return msgspec.json.decode(found.spec, type=DeviceTaintRule)

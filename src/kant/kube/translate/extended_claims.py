@@ -150,10 +150,10 @@ def body_of(claim: d.ResourceClaim, notes: Mapping[str, str]) -> dict[str, Any]:
 
 def asks_alike(one: d.ResourceClaim, other: d.ResourceClaim) -> bool:
     """Whether two claims for extended resources ask for the same."""
-    return _essence(one) == _essence(other)
+    return _relevant(one) == _relevant(other)
 
 
-def _essence(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
+def _relevant(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
     exact = [(one.name, one.exactly or d.ExactRequest()) for one in claim.spec.devices.requests]
     return [(name, own.device_class_name, own.count) for name, own in exact]
 

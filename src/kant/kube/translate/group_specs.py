@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kant.kube.objects.validation import whole
-from kant.kube.objects.views import Loose
+from kant.kube.objects.views import Unstructured
 from kant.kube.translate import groups as g
 from kant.kube.translate.parts import Part, gangs_of, later_parts
 from kant.model.errors import InputError
@@ -46,7 +46,7 @@ class GroupSpec(NamedTuple):
     parent: str = ""
 
 
-def group_spec(source: str, found: Loose, part: str = "") -> GroupSpec:
+def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
     """What the object says that `GroupRef.paths` names, of the group `part` in it: of a JobSet the gang that begins
     with the job of that name. Raises InputError where it cannot be used."""
     where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from kant.kube.objects import views as k
@@ -140,12 +140,17 @@ def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
     return tuple(int(part) if number % 2 else part for number, part in enumerate(parts)), pod.metadata.name
 
 
+def ranked(pods: Iterable[k.Pod]) -> list[k.Pod]:
+    """In the order of their names: their ranks."""
+    return sorted(pods, key=natural)
+
+
 def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None = None) -> GangJob:
     """The job `name` of these pods, at least one, all of one namespace. Raises InputError for what is wrong with one.
 
     `spec` is what their group says, where an object says it.
     """
-    pods = sorted(pods, key=natural)
+    pods = ranked(pods)
     groups: dict[tuple[Demand, Role, PodRules, Preferences], list[str]] = {}
     read = [_read(pod, setting, spec) for pod in pods]
     first, one = pods[0], read[0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kant.kube.objects.views import Condition, Loose, Pod, View
+from kant.kube.objects.views import Condition, Pod, Unstructured, View
 
 PROVISIONING = "provisioningrequests"
 """What the mirror calls them."""
@@ -34,7 +34,7 @@ def consumed_by(pod: Pod) -> str:
     return next((said[key] for key in CONSUMES if said.get(key)), "")
 
 
-def why_not_provided(name: str, found: Loose | None) -> str:
+def why_not_provided(name: str, found: Unstructured | None) -> str:
     """Why the nodes of a ProvisioningRequest are not there, in one sentence; "" where they are.
 
     When its booking has expired others may have taken them: its pods compete for what is there.

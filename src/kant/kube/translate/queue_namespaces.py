@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kant.kube.objects.views import LabelSelector, Loose, View
+from kant.kube.objects.views import LabelSelector, Unstructured, View
 from kant.kube.translate.selectors import selects
 from kant.model.errors import InputError
 from kant.model.tenant import QueueConfig
@@ -33,7 +33,9 @@ class QueueNamespaces:
         self.selecting = False
         self._parents: dict[str, str] = {}
 
-    def follow(self, queues: Iterable[Loose], queue_config: QueueConfig, labels: Labels | None) -> dict[str, str]:
+    def follow(
+        self, queues: Iterable[Unstructured], queue_config: QueueConfig, labels: Labels | None
+    ) -> dict[str, str]:
         """Take in what the queues say; `labels` is None where namespaces may not be listed. What is wrong with some."""
         before, self.allowed = self.allowed, {}
         stood = self._parents

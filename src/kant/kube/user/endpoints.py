@@ -100,11 +100,9 @@ class ServiceEndpoints:
 
     async def now(self) -> Mapping[str, bool]:
         """The addresses there are. Raises InputError where the API server does not say."""
-        found: list[EndpointSlice] = []
         try:
             async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
-                async for items, _ in client.pages(self.path, EndpointSlice):
-                    found += items
+                found = await client.list(self.path, EndpointSlice)
         except ApiError as error:
             raise self._sentence(error) from None
         return addresses(found, self.port, self.where)

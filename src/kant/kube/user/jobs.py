@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.errors import FORBIDDEN, advice
+from kant.kube.connect.errors import advice, denied_by
 from kant.kube.follow.mirror import ENDED
 from kant.kube.objects.names import TOLD
 from kant.kube.user.job_manifest import PodOptions, job_manifest, service_of, trial_manifest
@@ -87,7 +87,7 @@ class UserJobs:
         try:
             async with asyncio.timeout(ANSWERED):
                 while True:
-                    pods = [pod async for pod in self._list(f"{self._pods}?labelSelector={OF_JOB}%3D{name}", RunPod)]
+                    pods = await self._ask(self.client.list(f"{self._pods}?labelSelector={OF_JOB}%3D{name}", RunPod))
                     told = [one for pod in pods for one in pod.status.conditions if one.reason == TOLD]
                     if told:
                         return str(told[0].message)
@@ -100,10 +100,10 @@ class UserJobs:
 
     async def rows(self) -> list[dict[str, Any]]:
         """All jobs there are, the latest first."""
-        jobs = [job async for job in self._list(self._jobs, JobObject) if self._ours(job)]
+        jobs = [job for job in await self._ask(self.client.list(self._jobs, JobObject)) if self._ours(job)]
         pods: dict[str, list[RunPod]] = {}
         if jobs:
-            async for pod in self._list(f"{self._pods}?labelSelector={quote(OF_JOB)}", RunPod):
+            for pod in await self._ask(self.client.list(f"{self._pods}?labelSelector={quote(OF_JOB)}", RunPod)):
                 pods.setdefault((pod.metadata.labels or {}).get(OF_JOB, ""), []).append(pod)
         jobs.sort(key=lambda job: (job.metadata.creation_timestamp, job.metadata.name), reverse=True)
         return [row_of(job, _own(job, pods.get(job.metadata.name, ()))) for job in jobs]
@@ -218,18 +218,10 @@ class UserJobs:
         if not self._ours(job):
             raise self._unknown(name)
         selector = quote(f"{OF_JOB}={name}")
-        pods = [pod async for pod in self._list(f"{self._pods}?labelSelector={selector}", RunPod)]
+        pods = await self._ask(self.client.list(f"{self._pods}?labelSelector={selector}", RunPod))
         return job, _own(job, pods)
 
-    async def _list(self, path: str, view: type[Any]) -> AsyncIterator[Any]:
-        try:
-            async for items, _ in self.client.pages(path, view):
-                for item in items:
-                    yield item
-        except ApiError as error:
-            raise self._sentence(error, "") from None
-
-    async def _ask(self, call: Any, name: str) -> Any:
+    async def _ask(self, call: Any, name: str = "") -> Any:
         try:
             return await call
         except ApiError as error:
@@ -244,9 +236,8 @@ class UserJobs:
         if error.code == 404 and name:
             return self._unknown(name)
         said = error.message if error.code in (400, 409, 422) else advice(error, self.client.config.source)
-        found = FORBIDDEN.search(error.message) if error.code == 403 else None
-        if found is not None:
-            said = f"no permission to {found['verb']} {found['resource']} in namespace {self.namespace} (403)"
+        if (denied := denied_by(error)) is not None:
+            said = f"no permission to {denied[0].partition('.')[0]} in namespace {self.namespace} (403)"
             said = f"Kubernetes: expected an account with {ROLE}, got {said}"
         return ServerMessageError(said)
 

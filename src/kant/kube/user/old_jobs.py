@@ -5,7 +5,6 @@ Each has some of them as lines of JSON, gzipped, below the 256 KiB that `kubectl
 
 from __future__ import annotations
 
-import base64
 import gzip
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -14,9 +13,8 @@ from urllib.parse import quote
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.objects.config_maps import config_map
+from kant.kube.objects.config_maps import ConfigMap, config_map
 from kant.kube.objects.names import OWN
-from kant.kube.objects.views import Meta, View
 from kant.model.errors import InputError
 
 LABEL = f"{OWN}/history"
@@ -26,11 +24,6 @@ MOST = 5_000
 FEWER = 500
 MOST_BYTES = 180_000
 """Of what is packed, before base64 adds a third."""
-
-
-class _ConfigMap(View, frozen=True):
-    metadata: Meta = Meta()
-    binary_data: dict[str, str] | None = None
 
 
 def history_objects(source: str, jobs: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
@@ -58,21 +51,18 @@ async def old_jobs(client: ApiClient, namespace: str) -> AsyncIterator[dict[str,
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?labelSelector={quote(LABEL)}"
     seen = set[tuple[str, str]]()
     try:
-        async for items, _ in client.pages(path, _ConfigMap):
-            for item in items:
-                source = (item.metadata.labels or {}).get(LABEL, "")
-                packed = (item.binary_data or {}).get(KEY, "")
-                for job in _unpacked(packed, item.metadata.name):
-                    if (source, job["id"]) not in seen:
-                        seen.add((source, job["id"]))
-                        yield job
+        for item in await client.list(path, ConfigMap):
+            source = (item.metadata.labels or {}).get(LABEL, "")
+            for job in _jobs_of(item):
+                if (source, job["id"]) not in seen:
+                    seen.add((source, job["id"]))
+                    yield job
     except ApiError as error:
         raise InputError("the history", f"config maps of namespace {namespace} that can be listed ({error})") from None
 
 
-def _unpacked(packed: str, name: str) -> list[dict[str, Any]]:
+def _jobs_of(item: ConfigMap) -> list[dict[str, Any]]:
     try:
-        lines = gzip.decompress(base64.b64decode(packed)).splitlines() if packed else []
-        return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines]
+        return [msgspec.json.decode(line, type=dict[str, Any]) for line in item.unpacked(KEY).splitlines()]
     except (OSError, EOFError, ValueError, msgspec.MsgspecError):
-        raise InputError(f"ConfigMap {name}", "a history that `kant export` has made") from None
+        raise InputError(f"ConfigMap {item.metadata.name}", "a history that `kant export` has made") from None

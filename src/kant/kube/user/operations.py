@@ -8,7 +8,7 @@ import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import Config
-from kant.kube.objects.views import Loose, View
+from kant.kube.objects.views import Unstructured, View
 from kant.kube.translate.crds import API
 from kant.model.errors import InputError
 
@@ -18,7 +18,7 @@ LATEST = 300
 
 
 class _Found(View, frozen=True):
-    items: tuple[Loose, ...] = ()
+    items: tuple[Unstructured, ...] = ()
 
 
 def name_of(seq: int) -> str:

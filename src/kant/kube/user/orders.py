@@ -14,11 +14,11 @@ from urllib.parse import quote
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.connect.errors import FORBIDDEN, INSTALL, UNKNOWN_FIELD, advice, is_unserved
+from kant.kube.connect.errors import INSTALL, UNKNOWN_FIELD, advice, denied_by, is_unserved
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.names import HOLD, PRIORITY
 from kant.kube.objects.quantity import milli
-from kant.kube.objects.views import Loose, Node, Pod
+from kant.kube.objects.views import Node, Pod, Unstructured
 from kant.kube.translate.crds import API
 from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.orders import HIGH, LOW, is_held, priority_of
@@ -156,7 +156,7 @@ class Orders:
     async def quota(self, queue: str, model: str, gpus: float) -> float:
         """Give a queue another nominal quota of GPUs; the one before."""
         target, path = Target("queue", queue), f"{API}/queues/{quote(queue, safe='')}"
-        found = await self._ask(self.client.get(path, Loose), target)
+        found = await self._ask(self.client.get(path, Unstructured), target)
         quotas = _spec(found).get("quotas") or []
         own = [one for one in quotas if (one.get("resource", "gpu"), one.get("model", "")) == ("gpu", model)]
         if not own:
@@ -174,7 +174,7 @@ class Orders:
     async def unreserve(self, name: str) -> dict[str, Any]:
         """Take a Reservation back; what it was."""
         path, target = f"{API}/reservations/{quote(name, safe='')}", Target("reservation", name)
-        found = await self._ask(self.client.get(path, Loose), target)
+        found = await self._ask(self.client.get(path, Unstructured), target)
         await self._ask(self.client.delete(path, uid=found.metadata.uid), target)
         return _spec(found)
 
@@ -186,7 +186,7 @@ class Orders:
 
     async def _queue(self, target: Target, order: str) -> bool:
         path, state = f"{API}/queues/{quote(target.name, safe='')}", QUEUE_STATES[order]
-        found = await self._ask(self.client.get(path, Loose), target)
+        found = await self._ask(self.client.get(path, Unstructured), target)
         if (_spec(found).get("state") or "open") == state:
             return False
         await self._ask(self.client.patch(path, {"spec": {"state": state}}, params=STRICT), target)
@@ -211,13 +211,10 @@ class Orders:
         return found
 
     async def _pods(self, target: Target) -> list[Pod]:
-        path, found = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods", list[Pod]()
-        try:
-            async for items, _ in self.client.pages(path, Pod):
-                found += [pod for pod in items if pod.spec.scheduler_name == self.scheduler_name and not is_over(pod)]
-        except ApiError as error:
-            raise self._sentence(error, target) from None
-        return pods_meant(found, target)
+        path = f"/api/v1/namespaces/{quote(self.namespace, safe='')}/pods"
+        pods = await self._ask(self.client.list(path, Pod), target)
+        ours = [pod for pod in pods if pod.spec.scheduler_name == self.scheduler_name and not is_over(pod)]
+        return pods_meant(ours, target)
 
     async def _annotate(self, pods: list[Pod], key: str, value: str | None) -> None:
         def change(path: str, pod: Pod) -> Awaitable[object]:
@@ -265,11 +262,9 @@ class Orders:
             return InputError("TARGET", f"a {target.kind or 'job'}{where} that is there", target.name)
         if error.code in (403, 422) and DENIED in error.message:
             return ServerMessageError(f"Kubernetes: {error.message.rpartition('denied request: ')[2]} (403)")
-        found = FORBIDDEN.search(error.message) if error.code == 403 else None
-        if found is not None:
-            what = found["resource"] + (f".{found['group']}" if found["group"] else "")
-            where = f" in namespace {found['namespace']}" if found["namespace"] else ""
-            return ServerMessageError(f"Kubernetes: you have no permission to {found['verb']} {what}{where} (403)")
+        if (denied := denied_by(error)) is not None:
+            where = f" in namespace {denied[1]}" if denied[1] else ""
+            return ServerMessageError(f"Kubernetes: you have no permission to {denied[0]}{where} (403)")
         return ServerMessageError(advice(error, self.client.config.source))
 
 
@@ -286,6 +281,6 @@ def _time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _spec(found: Loose) -> dict[str, Any]:
+def _spec(found: Unstructured) -> dict[str, Any]:
     decoded = msgspec.json.decode(found.spec)
     return decoded if isinstance(decoded, dict) else {}

@@ -114,11 +114,10 @@ def _unled(lease: _Lease, system: str) -> str:
 
 async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant") -> list[OwnJob]:
     """The jobs of one namespace, as their pods tell. Needs `pods: list` there, and nothing else. Raises InputError."""
-    path, pods = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods", list[Pod]()
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     async with _client(config) as client:
         try:
-            async for items, _ in client.pages(path, Pod):
-                pods += items
+            pods = await client.list(path, Pod)
         except ApiError as error:
             if error.code == 403:
                 expected = f"an account that may list pods of namespace {namespace}, or the role kant-inspector"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.config import Config
-from kant.kube.connect.errors import FORBIDDEN, advice
+from kant.kube.connect.errors import advice, denied_by
 from kant.kube.lead.calibration_store import calibration_of_leader, notes_on_lease
 from kant.kube.lead.driver import KubeDriver
 from kant.kube.lead.settings import DriverSettings
@@ -105,8 +105,6 @@ async def _read_groups(driver: KubeDriver) -> None:
 
 
 def _sentence(error: Exception, config: Config) -> str:
-    found = FORBIDDEN.search(error.message) if isinstance(error, ApiError) and error.code == 403 else None
-    if found is not None:
-        what = found["resource"] + (f".{found['group']}" if found["group"] else "")
-        return f"no permission to {found['verb']} {what} in the whole cluster: it needs the role kant-inspector (403)"
+    if isinstance(error, ApiError) and (denied := denied_by(error)) is not None:
+        return f"no permission to {denied[0]} in the whole cluster: it needs the role kant-inspector (403)"
     return advice(error, config.source) if isinstance(error, ApiError) else str(error)

@@ -9,18 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from kant.ops.memory.runbooks import Runbooks
-from kant.ops.memory.traces import (
-    ACTS,
-    Call,
-    Step,
-    Tools,
-    Trace,
-    facts_of,
-    read_traces,
-    scope_of,
-    write_trace,
-)
+from kant.ops.facts import facts_of, scope_of
+from kant.ops.memory.runbooks import Found, Runbooks
+from kant.ops.memory.traces import ACTS, Call, Step, Tools, Trace, read_traces, write_trace
 
 Model = Callable[[Trace], Call | None]
 """Chooses the next call of a task, or None where there is nobody to choose. Its calls are what replay saves."""
@@ -51,10 +42,11 @@ class Run:
         old = read_traces(self.folder) if self.folder is not None and self.folder.is_dir() else []
         return next((each for each in reversed(old) if each.task == self.task and not each.ended), None)
 
-    def _begin(self, trace: Trace | None) -> None:
+    def _begin(self, trace: Trace | None, id: str = "") -> None:
         self.at: str | None = ""
         self.path: list[str] = []
         self.trace = trace or self.books.begin(self.task, self.tools.view())
+        self.trace.id = id or self.trace.id
         self.times += 1
         for number, step in enumerate(self.trace.steps):
             if step.answer is None:
@@ -75,32 +67,27 @@ class Run:
         changed = self.books.changed(trace, view)
         if (changed or trace.last.get("refused") == "stale") and not self.acted and self.times < MOST_TIMES:
             self.before += trace.steps
-            self._begin(None)
+            self._begin(None, trace.id)
             return True
-        why = "this has not been met before"
-        found = self.books.next(trace, self.at, view) if self.at is not None and not changed else None
-        call, why = (found.call, found.why) if found is not None else (None, why)
-        by_book = call is not None
-        if call is not None:
-            self.replayed += 1
-        else:
+        known = self.at is not None and not changed
+        found = self.books.next(trace, str(self.at), view) if known else Found(why="this has not been met before")
+        call, by = found.call, found.step
+        if call is None:
             call = self.model(trace)
             view = self.tools.view()
             if call is None:
-                self.stopped = why
+                self.stopped = found.why
                 return False
-            self.asked += 1
+        self.asked += by is None
+        self.replayed += by is not None
         if call.tool == "submit":
             call = Call(call.tool, {"key": f"{trace.id}-{len(trace.steps)}"} | call.args)
         names = trace.names(call)
-        own = Step(call, facts_of(view, names), None, scope_of(view, names), "runbook" if by_book else "model")
+        own = Step(call, facts_of(view, names), None, scope_of(view, names), "runbook" if by else "model")
         trace.steps.append(own)
         self._write()
         self._call(own)
-        number = len(trace.steps) - 1
-        self._done(
-            number, found.step.id if by_book and found and found.step else self.books.follow(trace, self.at, number)
-        )
+        self._done(len(trace.steps) - 1, by.id if by else self.books.follow(trace, self.at, len(trace.steps) - 1))
         return not trace.ended
 
     def _call(self, step: Step) -> None:

@@ -20,8 +20,9 @@ import msgspec
 from msgspec import Struct, field
 
 from kant.model.errors import InputError
+from kant.ops.facts import facts_of, scope_of
 from kant.ops.memory.slots import Known, UnknownError, explained, labels_of, merged, slots_of, value_of
-from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, facts_of, outcome, scope_of
+from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, outcome
 from kant.ops.text import meant
 from kant.ops.view import View
 from kant.toml_file import parse_toml

@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kant.model.errors import InputError
 from kant.model.job import LEVELS
-from kant.model.units import parse_duration
-from kant.ops.memory.traces import DONE, Call, Trace, kind_in
+from kant.ops.facts import kind_in
+from kant.ops.memory.traces import DONE, Call, Trace
 from kant.ops.orders import KINDS
 from kant.ops.view import View
 
@@ -34,7 +33,6 @@ SILENT = ("untrusted", "now_us", "as_of_us", "version", "next", "total")
 TOKEN = re.compile(r"[^\s,;!?\"'()<>=]+")
 PART = re.compile(r"\{([^{}]+)\}")
 ASK: dict[str, Any] = {"ask": True}
-MARKS = ("ask", "either", "each")
 
 
 class UnknownError(Exception):
@@ -64,17 +62,8 @@ def slots_of(task: str, view: View) -> tuple[str, dict[str, Any]]:
 
 def _kind(word: str) -> str:
     """number, time or word for what is likely to be another in the next task; "" for a word of the language."""
-    if not any(char.isdigit() for char in word):
-        return ""
-    try:
-        return "number" if float(word) == float(word) else "word"
-    except ValueError:
-        pass
-    try:
-        parse_duration(word, "")
-    except InputError:
-        return "word"
-    return "time"
+    kinds = (r"\d+(\.\d+)?", "number"), (r"(\d+(\.\d+)?(us|ms|s|m|h|d))+", "time"), (r".*\d.*", "word")
+    return next((kind for pattern, kind in kinds if re.fullmatch(pattern, word)), "")
 
 
 @dataclass(slots=True)

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
 
+from kant.ops.facts import about
 from kant.ops.memory.replay import Run
 from kant.ops.memory.slots import slots_of
-from kant.ops.memory.traces import Answer, Call, Tools, about
+from kant.ops.memory.traces import Answer, Call, Tools
 from kant.ops.view import View
 
 MOST_AT_ONCE = 8

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from kant.ops.desk import Desk
+from kant.ops.facts import facts_of, scope_of
 from kant.ops.memory.slots import slots_of
-from kant.ops.memory.traces import DONE, Answer, Call, Step, Trace, facts_of, scope_of, write_trace
+from kant.ops.memory.traces import DONE, Answer, Call, Step, Trace, write_trace
 from kant.ops.text import one_line
 from kant.ops.view import View
 

@@ -31,7 +31,7 @@ SOON = 2.0
 """Seconds after which it is said without a forecast why a job waits."""
 
 
-async def words_of_leader(
+async def answer_of_leader(
     config: Config,
     system: str,
     ticket: str,
@@ -61,5 +61,4 @@ async def words_of_leader(
                     met += 1
                 else:
                     return None
-    return None
     return None

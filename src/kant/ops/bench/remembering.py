@@ -1,0 +1,89 @@
+"""The agent that remembers: it replays runbooks, and lets another agent choose where they say nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kant.ops.bench.agents import Agent, Said, Told
+from kant.ops.bench.run import Row
+from kant.ops.bench.tools import Call as Made
+from kant.ops.bench.tools import Tools
+from kant.ops.memory.replay import Run
+from kant.ops.memory.runbooks import Runbooks
+from kant.ops.memory.traces import DONE, Answer, Call, Trace
+from kant.ops.view import View
+
+
+class Remembering:
+    """Does a task by runbooks and learns from the attempts that pass. `asked` counts the calls that `inner` chose.
+
+    `inner` is begun anew for each of them and is given the answers of the calls that were made, so it has to choose
+    by what it is told and by answers alone, as scripted agents do.
+    """
+
+    name = "replay"
+
+    def __init__(self, inner: Agent, books: Runbooks) -> None:
+        self.inner, self.books = inner, books
+        self.asked = self.steps = 0
+        self._last: Run | None = None
+
+    def work(self, told: Told, tools: Tools) -> Said:
+        def model(trace: Trace) -> Call:
+            again = _Again(trace, tools)
+            try:
+                return Call(DONE, self.inner.work(told, again))  # type: ignore[arg-type]
+            except _WantedError as wanted:
+                return wanted.call
+
+        self._last = Run(told.text, _Suite(tools), self.books, model).run()
+        self.asked += self._last.asked
+        self.steps += len(self._last.before) + len(self._last.trace.steps)
+        return self._last.trace.steps[-1].call.args if self._last.trace.ended else {}
+
+    def seen(self, row: Row) -> None:
+        """An attempt was judged."""
+        if self._last is not None:
+            self._last.learn(row.passed)
+            self._last = None
+
+
+class _Suite:
+    """The tools of the suite, as replay calls them."""
+
+    def __init__(self, tools: Tools) -> None:
+        self.tools = tools
+
+    def view(self) -> View:
+        return self.tools.desk.world.view()
+
+    def call(self, call: Call) -> Answer:
+        return self.tools(call.tool, **call.args) if call.tool != DONE else {}
+
+
+class _WantedError(Exception):
+    """The first call that was not made yet."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+
+class _Again:
+    """Tools that answer what was answered, up to the first call that was not made yet."""
+
+    def __init__(self, trace: Trace, tools: Tools) -> None:
+        self.kind, self.names = tools.kind, tools.names
+        self.calls: list[Made] = []
+        self._made = list(trace.steps)
+
+    def __call__(self, tool: str, /, **arguments: Any) -> Answer:
+        while self._made:
+            step = self._made.pop(0)
+            if (step.call.tool, _plain(step.call.args)) == (tool, _plain(arguments)):
+                self.calls.append(Made(tool, arguments, step.answer or {}))
+                return step.answer or {}
+        raise _WantedError(Call(tool, arguments))
+
+
+def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if key not in ("reason", "key")}
