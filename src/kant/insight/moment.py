@@ -44,7 +44,7 @@ def freeze(state: ClusterState) -> bytes:
     """The state as it is, without those who follow it. It takes some milliseconds."""
     twin = copy(state)
     twin.followers, twin.job_changes, twin._competing = [], ChangeLog(), None
-    twin.jobs = state.jobs[: len(state.ids) + 1]
+    twin.jobs, twin.pieces = state.jobs[: len(state.ids) + 1], NOTHING
     held, twin.running, twin.live = state.running, {}, {}  # ten thousand of each would take pickle a third of a second
     running = list(held), list(map(len, held.values())), np.concatenate([NOTHING, *held.values()])
     live = list(state.live), msgspec.msgpack.encode(list(state.live.values()))
@@ -57,6 +57,7 @@ def thaw(frozen: bytes) -> ClusterState:
     assert isinstance(found, ClusterState)
     ends = accumulate(lengths)
     found.running = {row: pieces[end - own : end] for row, own, end in zip(rows, lengths, ends, strict=True)}
+    found.lay_out_pieces(0)
     found.live = dict(zip(live, msgspec.msgpack.decode(jobs, type=list[Job]), strict=True))
     return found
 
