@@ -25,7 +25,7 @@ from kant.model.event import PlanProposed
 from kant.model.job import Job
 from kant.model.matching import Match
 from kant.model.node import MAX_POOLS, ClusterSpec
-from kant.model.placement import MASK, NODE, Allocation, Booking, Reservation
+from kant.model.placement import MASK, NODE, WIDTH, Allocation, Booking, Reservation
 
 
 class Follower(Protocol):
@@ -86,6 +86,8 @@ class StateData:
         self.live: dict[int, Job] = {}  # waiting and running jobs as they were submitted
         self.pending: dict[int, None] = {}
         self.running: dict[int, Allocation] = {}
+        self.pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)  # held by running jobs; those of one in a row
+        self.pieces_used = 0  # rows of it, also those of jobs that run no more
         self.reserved: dict[int, Reservation] = {}
         self.burst_replicas: dict[int, dict[int, None]] = {}
         self.affinity_members: dict[str, dict[int, None]] = {}
@@ -114,6 +116,17 @@ class StateData:
         self.booking_version = 0  # counts changes of what is booked
         self.books = False  # whether anything was ever booked, or a job has named a reservation
         self.arrivals = 0  # the rank that the next job to arrive gets
+
+    def lay_out_pieces(self, more: int) -> int:
+        """Lay out anew what running jobs hold, with room for as much again and `more`; returns the first free row."""
+        held = list(self.running.values())
+        counts = np.fromiter(map(len, held), np.int64, len(held))
+        ends, rows = np.cumsum(counts), list(self.running)
+        self.pieces_used = used = int(counts.sum())
+        self.pieces = np.zeros((2 * (used + more) + 256, WIDTH), dtype=np.int64)
+        self.pieces[:used] = np.concatenate([self.pieces[:0], *held])
+        self.jobs[rows, c.J_PIECE], self.jobs[rows, c.J_PIECES] = ends - counts, counts
+        return used
 
     def look_at_all(self) -> None:
         """Whoever follows the log of changed nodes has missed something, and looks at all of them."""

@@ -52,7 +52,9 @@ def freeze(state: ClusterState) -> bytes:
     running = list(held), list(map(len, held.values())), np.concatenate([NOTHING, *held.values()])
     live = list(state.live), msgspec.msgpack.encode(list(state.live.values()))
     try:  # in place, as its parts know it; ten thousand of each would take pickle a third of a second
-        own.update(running={}, live={}, followers=[], job_changes=ChangeLog(), _competing=None, jobs=jobs)
+        own.update(
+            running={}, live={}, followers=[], job_changes=ChangeLog(), _competing=None, jobs=jobs, pieces=NOTHING
+        )
         return pickle.dumps((state, running, live), pickle.HIGHEST_PROTOCOL)
     finally:
         own.update(kept)
@@ -64,6 +66,7 @@ def thaw(frozen: bytes) -> ClusterState:
     assert isinstance(found, ClusterState)
     ends = accumulate(lengths)
     found.running = {row: pieces[end - own : end] for row, own, end in zip(rows, lengths, ends, strict=True)}
+    found.lay_out_pieces(0)
     found.live = dict(zip(live, msgspec.msgpack.decode(jobs, type=list[Job]), strict=True))
     return found
 

@@ -77,7 +77,7 @@ class Recorder:
         self.samples: Table = np.zeros((4096, SAMPLE_WIDTH), dtype=np.int64)
         self.used = 0
         self.integrals: Table = np.zeros((len(state.pools), INTEGRAL_WIDTH), dtype=np.int64)
-        self._held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
+        self.held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
         self.spans: SpanRows = np.zeros((1024, SPANS_WIDTH), dtype=np.int32)
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
@@ -92,16 +92,16 @@ class Recorder:
         if self.used == len(self.samples):
             self.samples = c.longer(self.samples)
         state = self.state
-        if len(self._held) < len(state.pools):
+        if len(self.held) < len(state.pools):
             self.meet_pools()
         self.used = sample(
-            state.pools, self.samples, self.used, self.integrals, self._held,
+            state.pools, self.samples, self.used, self.integrals, self.held,
             now, len(state.pending), state.waiting_milli,
         )  # fmt: skip
 
     def meet_pools(self) -> None:
         """Nodes of pools have joined that there were not before."""
-        self._held = with_pools(self._held, len(self.state.pools))
+        self.held = with_pools(self.held, len(self.state.pools))
         self.integrals = with_pools(self.integrals, len(self.state.pools))
 
     def started(self, row: int, allocation: Allocation) -> None:

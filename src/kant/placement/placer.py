@@ -94,7 +94,7 @@ class Placer:
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
-        self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self._scores_of)
+        self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self.scores_of)
         self._empty: Placer | None = None
         self._never: dict[int, NeverFits | None] = {}
         self._known = (
@@ -129,6 +129,18 @@ class Placer:
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return (self._routes.get(shape.index) or self._choose_route(shape)).place(job_row)
+
+    def scored_groups(self, shape: Shape) -> list[tuple[int, int, NodeScores, bool]] | None:
+        """How a placement by score places each group of `shape`: pods, demand, whose scores, and whether node by node.
+
+        None where more than the scores of single nodes decides, or a score that is drawn.
+        """
+        if self._cycle != self.trial.cycles:
+            self._read_typical_pods()
+        route = self._routes.get(shape.index) or self._choose_route(shape)
+        if not isinstance(route, ScoredPlacement) or any(nodes.fresh for _, _, nodes, _ in route.groups):
+            return None
+        return route.groups
 
     def clear_of_bookings(
         self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
@@ -245,7 +257,7 @@ class Placer:
         policy, groups = self.policy_of(shape), len(shape.parts)
         chosen = [policy.policy_for(group, groups, pods) for group, (pods, _) in enumerate(shape.parts)]
         known = self._scores
-        found = [(known[own] if own in known else self._scores_of(own), by_node) for own, by_node in chosen]
+        found = [(known[own] if own in known else self.scores_of(own), by_node) for own, by_node in chosen]
         return route(self.snapshot, self.trial, shape, found, self.seed, self._pieces)
 
     def _preferred(self, shape: Shape, otherwise: Route) -> Route:
@@ -255,7 +267,7 @@ class Placer:
             return otherwise
         return PreferredPlacement(self.snapshot, self.trial, shape, groups, self.seed, self._pieces, otherwise)
 
-    def _scores_of(self, policy: NodePolicy) -> NodeScores:
+    def scores_of(self, policy: NodePolicy) -> NodeScores:
         """What each node is worth under a policy, to the demands that have been asked for."""
         if policy not in self._scores:
             order = self._order(policy)[0]
