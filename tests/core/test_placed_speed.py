@@ -49,7 +49,7 @@ def test_all_work_is_done_however_often_a_job_is_stopped(
     speed.submitted(0, work, 0)
     for slowdown, ran in runs:
         speed.started(0, now, slowdown)
-        if now + ran >= speed.next_end():
+        if now + ran >= speed.next_end:
             speed.stopped(0, 1, now)
             lost += 5
             continue
@@ -59,7 +59,7 @@ def test_all_work_is_done_however_often_a_job_is_stopped(
         done += own
         lost += speed.stopped(0, 1, now)
     speed.started(0, now, last)
-    took = speed.next_end() - now
+    took = speed.next_end - now
     left = work + lost - done
     assert (took - 1) * FULL < left * last <= took * FULL
     assert took >= left
@@ -72,7 +72,7 @@ def test_a_stopped_job_loses_the_work_and_not_the_time_since_its_last_checkpoint
     speed.started(0, 0, 2000)
     assert speed.stopped(0, 1, 250) == 25  # 250 at half speed are 125 of work, of which 100 are saved
     speed.started(0, 250)
-    assert speed.next_end() == 250 + 1000 - 100
+    assert speed.next_end == 250 + 1000 - 100
 
 
 # --- in a run -------------------------------------------------------------------------------------------------------

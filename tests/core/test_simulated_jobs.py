@@ -11,7 +11,7 @@ import pytest
 from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
 from kant.model.units import SECOND
-from kant.sim.jobs import Gangs, arrivals
+from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.options import SimOptions, read_options
 from kant.sim.run import simulate
 from kant.sim.speed import ResumeCost, Steady
@@ -30,7 +30,7 @@ def test_a_stopped_job_loses_what_its_last_checkpoint_has_not(checkpoint: int | 
     speed.started(0, 10)
     assert speed.stopped(0, 1, 260) == lost + 7
     speed.started(0, 300)
-    assert speed.next_end() == 300 + 1000 - 250 + lost + 7
+    assert speed.next_end == 300 + 1000 - 250 + lost + 7
 
 
 def preempted(**options: Any) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def estimates(factor: float, seed: int) -> np.ndarray:
     draw = generator(3)
     jobs = make_jobs(submit=np.arange(400), runtime=draw.integers(1, 10_000, 400))
     options = SimOptions(estimate_factor=factor)
-    coming: list[JobSubmitted] = list(arrivals(jobs, Gangs(make_cluster(8), False), options, seed))
+    coming: list[JobSubmitted] = list(Arrivals(jobs, Gangs(make_cluster(8), False), options, seed))
     return np.array([event.job.estimate / event.runtime for event in coming])
 
 

@@ -26,11 +26,12 @@ from kant.model.units import HOUR, MINUTE
 from kant.ops import look
 from kant.ops.bench import run
 from kant.ops.bench.agents import Oracle, PipelineError, Random, Replay, Scripted, Told
+from kant.ops.bench.conditions import CONDITIONS
 from kant.ops.bench.llm import Model, answer_in
 from kant.ops.bench.run import Row, Score, attempt, bench, read_rows, traces
 from kant.ops.bench.task import HERE, Category, read_task, read_tasks
 from kant.ops.bench.tools import Tools
-from kant.ops.bench.verify import CONDITIONS, alike, cost, judge
+from kant.ops.bench.verify import alike, cost, judge, violations_left
 from kant.ops.orders import Resume, parse_orders
 from kant.service.roles import Caller, Role
 
@@ -68,6 +69,9 @@ def test_a_verifier_accepts_what_the_oracle_leaves_and_rejects_nine_of_ten_mutan
     count, alive = survivors(TASKS[name])
     assert count >= 20
     assert len(alive) <= 0.1 * count, alive
+    assert {each.get("op", "an answer") for each in alive} <= {"preempt", "an answer"}, (
+        "a run that begins again at once"
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, task in TASKS.items() if task.verify.economy])
@@ -100,6 +104,17 @@ def test_whoever_stops_a_protected_job_never_passes(data: st.DataObject) -> None
     verdict = judge(task, before, world, task.oracle.answer, None)
     assert {f"job {name}" for name in protected} == set(verdict["protected"])
     assert not protected or not verdict.passed
+
+
+def test_a_protected_job_that_runs_again_was_stopped_all_the_same() -> None:
+    task = TASKS["drain-now"]
+    world = task.world()
+    before = world.view()
+    world.carry_out(parse_orders([{"op": "preempt", "job": "serve-a"}])[0], WHO)
+    world.settle()
+    assert world.view().jobs["serve-a"].phase == "running"
+    assert judge(task, before, world, {}, None)["protected"] == ["job serve-a"]
+    assert violations_left(task, before, world.view()) == ["job serve-a was stopped, and nobody may"]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +171,7 @@ json_values = st.recursive(
 @given(json_values, json_values)
 def test_answers_are_alike_whatever_the_order_of_a_list(one: Any, other: Any) -> None:
     assert alike([one, other], [other, one])
+    assert alike([one, one], [one, other]) == alike(one, other)
     assert not alike([one, other], [one])
     assert not alike({"a": one}, {"a": one, "b": other})
     assert not alike(True, 1)
@@ -345,8 +361,17 @@ def test_an_agent_that_calls_too_often_has_not_passed() -> None:
     task = TASKS["report-idle"]
     row = attempt(task, Scripted("rules", looks=True), most=1)
     assert (row.passed, row.ended) == (True, "")
-    row = attempt(TASKS["start-paper"], Scripted("rules", looks=True), most=3)
-    assert (row.passed, row.ended, row.turns) == (False, "it has made all of its 3 calls", 3)
+
+    class Talker(Oracle):
+        def work(self, told: Told, tools: Tools) -> dict[str, Any]:
+            super().work(told, tools)
+            while True:
+                tools("whoami")
+
+    task = TASKS["repair-node"]
+    row = attempt(task, Talker([task]), most=3)
+    assert (row.passed, row.complaints) == (False, {})
+    assert (row.ended, row.turns) == ("it has made all of its 3 calls", 3)
 
 
 @pytest.mark.parametrize(
@@ -356,6 +381,9 @@ def test_an_agent_that_calls_too_often_has_not_passed() -> None:
         ("goal =", "goals =", "unknown field `goals`"),
         ('"broken"', '"broken", role = "king"', "Invalid enum value 'king'"),
         ("[verify]", "[verify", "that can be read"),
+        ('is = "node"', 'is = "tidy"', "goal 1, is: expected one of phase"),
+        ("status = ", "state = ", "goal 1: expected the fields of node"),
+        ("status = ", 'after = "soon", status = ', "goal 1, after: expected"),
         ("", "", "told.md"),
     ],
 )

@@ -101,7 +101,9 @@ J_UNWANTED = 27  # 1: submitted while its queue took no new jobs
 J_KIND = 28  # of its run time (cluster/history.py; -1: nothing is learned)
 J_P50 = 29  # run time promised at its submission, at two probabilities (-1: nothing was known)
 J_P90 = 30
-JOB_WIDTH = 31
+J_PIECE = 31  # where its pieces begin in the table of pieces that are held, while it runs (`StateData.pieces`)
+J_PIECES = 32  # how many they are
+JOB_WIDTH = 33
 
 # --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
 

@@ -31,6 +31,9 @@ def check(state: StateData) -> None:
     for row, allocation in state.running.items():
         _say(c.take(fresh, scratch, ignored, allocation, state.shapes.demands) < 0,
              f"job {state.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
+        at, count = state.jobs[row, [c.J_PIECE, c.J_PIECES]].tolist()
+        _say(bool(state.elastic or state.shapes.counts) or np.array_equal(state.pieces[at : at + count], allocation),
+             f"the table of pieces has what job {state.ids[row]!r} holds")  # fmt: skip
         shape = state.shape_of(row)
         _say(not shape.ceiling or pods_by_group(shape, allocation) is not None,
              f"elastic gang {state.ids[row]!r} holds between its floor and its ceiling")  # fmt: skip
@@ -100,8 +103,12 @@ def _check_rows(state: StateData) -> None:
         if state.left is not None and node is not NOBODY:
             write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
             _say(np.array_equal(fresh[: c.REVISION], state.left[row, : c.REVISION]), f"{node.name!r} may come back")
-    _say(np.array_equal(state.empty[:, PLACE], place_columns(state.node_rows.places)),
-         "two nodes are in one domain if they say so")  # fmt: skip
+    domains, said = place_columns(state.node_rows.places), True
+    for own, fresh in zip(state.empty[:, PLACE].T.tolist(), domains.T.tolist(), strict=True):
+        said = said and len(set(zip(own, fresh, strict=True))) == len(set(own)) == len(set(fresh))
+        said = said and max(own) < len(own)
+    _say(said and all((table[:, PLACE] == state.empty[:, PLACE]).all() for table in state.tables),
+         "two nodes are in one domain if they say so, and domains have small numbers")  # fmt: skip
     _say(state.shapes.node_sets.pool_of == state.table[:, c.POOL].tolist(), "the pool of each row is known")
     state.shapes.node_sets.check()
     state.counter_tables.check()

@@ -85,9 +85,16 @@ def started(state: StateData, event: ev.JobStarted) -> None:
     allocation = event.allocation
     if state.shapes.counts or allocation.shape[1] < WIDTH:
         allocation = state.shapes.counted(shape, allocation)
-    missing = to.started(state.table, state.log, state.pools, jobs, allocation, state.shapes.demands, row, now)
+    at, count = state.pieces_used, len(allocation)
+    if at + count > len(state.pieces):
+        at = state.lay_out_pieces(count)
+    demands = state.shapes.demands
+    missing = to.started(
+        state.table, state.log, state.pools, jobs, allocation, demands, row, now, state.pieces, at
+    )  # fmt: skip
     if missing >= 0:
         raise not_free(event.job, allocation, missing)
+    state.pieces_used = at + count
     del state.pending[row]
     state.reserved.pop(row, None)
     state.health.broken.pop(row, None)

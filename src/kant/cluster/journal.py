@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from kant.cluster.columns import Table
 from kant.model.decision import Grow, Plan, Shrink, Start
 from kant.model.errors import InputError
 from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, TypicalPodsGiven
 from kant.model.node import ClusterSpec
-from kant.model.placement import GROUP, WIDTH
+from kant.model.placement import GROUP, WIDTH, Allocation
 
 
 class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
@@ -32,6 +34,9 @@ class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
     zero: int = 0  # microseconds since the Unix epoch at time zero; 0: simulated time
     begins: int = 0  # when the record begins: what lies before it is what was known then of those who were there
 
+
+AT_ONCE = 128
+"""Plans that are written together."""
 
 TYPICAL_WIDTH = 5
 """Columns of the typical pods (`kant.placement.cost.fragmentation`)."""
@@ -106,6 +111,30 @@ class Journal:
         if self.sink is not None:
             self.sink(_ENCODER.encode(Cycled(self._cycled)) + b"\n")
             self._cycled = -1
+
+    def starts(self, times: Table, jobs: list[str], counts: Table, pieces: Allocation) -> None:
+        """Record cycles that only started jobs, of a run that writes no journal: when, whom, with how many pieces.
+
+        Not too many at once: what is forgotten soon is no work for the garbage collector.
+        """
+        assert self.sink is None
+        ends, news = np.cumsum(counts), np.flatnonzero(np.diff(times)) + 1
+        for first, end in pairwise([0, *news[AT_ONCE - 1 :: AT_ONCE].tolist(), len(jobs)]):
+            own = pieces[ends[first] - counts[first] : ends[end - 1]]
+            rows, groups = own[:, :GROUP].tolist(), own[:, GROUP].tolist()
+            plans, at = list[Plan](), 0
+            for now, job, count in zip(
+                times[first:end].tolist(), jobs[first:end], counts[first:end].tolist(), strict=True
+            ):
+                held = rows[at : at + count]
+                if count > 1 and any(groups[at : at + count]):
+                    held = own[at : at + count, : GROUP + 1].tolist()
+                at += count
+                if not plans or now != plans[-1].time:
+                    plans.append(Plan(now, []))
+                plans[-1].decisions.append(Start(job, held))
+            self._digest.update(_ENCODER.encode_lines(plans))
+        self.decisions += len(jobs)
 
     def plan(self, plan: Plan, always: bool = False) -> None:
         """Record the decisions of one cycle.

@@ -99,17 +99,6 @@ class Shape:
         return sum(most * group.demand.gpu_milli for most, group in zip(self.ceiling, self.groups, strict=True))
 
     @property
-    def milli_of_first(self) -> int:
-        """Milli-GPUs of the groups all of whose nodes the first group may have too: they share what is free there."""
-        roles = self.ask.roles or (self.pool_bits,) * len(self.groups)
-        sets = self.ask.node_sets or ("",) * len(self.groups)
-        return sum(
-            group.count * group.demand.gpu_milli
-            for group, role, own in zip(self.groups, roles, sets, strict=True)
-            if not role & ~roles[0] and sets[0] in ("", own)
-        )
-
-    @property
     def has_affinity(self) -> bool:
         """Whether it matters to it where its affinity group runs, or its own pods."""
         return self.affinity is not None and (self.affinity.apart >= 0 or self.affinity.near >= 0)

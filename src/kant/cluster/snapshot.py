@@ -80,8 +80,8 @@ class Snapshot:
         self.table = state.table.copy()
         self._empty = False
         self.log = c.make_log(len(state.table))
-        self._seen = int(state.log[0])
-        self._tried = 0
+        self.seen = int(state.log[0])
+        self.tried = 0
 
     def of_empty_cluster(self) -> Snapshot:
         """The cluster with nothing taken and every node in service, also those that have left."""
@@ -101,11 +101,11 @@ class Snapshot:
         self.now = now
         state = self.state
         source = state.log
-        if source[0] != self._seen or self.log[0] != self._tried:
+        if source[0] != self.seen or self.log[0] != self.tried:
             truth = state.with_left if self._empty else state.table
-            copy_changed(truth, source, self._seen, self.table, self.log, self._tried)
-            self._seen = int(source[0])
-            self._tried = int(self.log[0])
+            copy_changed(truth, source, self.seen, self.table, self.log, self.tried)
+            self.seen = int(source[0])
+            self.tried = int(self.log[0])
 
 
 class Trial:

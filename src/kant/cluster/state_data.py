@@ -25,7 +25,7 @@ from kant.model.event import PlanProposed
 from kant.model.job import Job
 from kant.model.matching import Match
 from kant.model.node import MAX_POOLS, ClusterSpec
-from kant.model.placement import MASK, NODE, Allocation, Booking, Reservation
+from kant.model.placement import MASK, NODE, WIDTH, Allocation, Booking, Reservation
 
 
 class Follower(Protocol):
@@ -86,6 +86,8 @@ class StateData:
         self.live: dict[int, Job] = {}  # waiting and running jobs as they were submitted
         self.pending: dict[int, None] = {}
         self.running: dict[int, Allocation] = {}
+        self.pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)  # held by running jobs; those of one in a row
+        self.pieces_used = 0  # rows of it, also those of jobs that run no more
         self.reserved: dict[int, Reservation] = {}
         self.burst_replicas: dict[int, dict[int, None]] = {}
         self.affinity_members: dict[str, dict[int, None]] = {}
@@ -106,13 +108,25 @@ class StateData:
         self.node_version = 0  # counts changes of the status or the devices of nodes
         self.fleet_version = 0  # counts events by which nodes joined, left, or were described anew
         self.asked_anew = 0  # counts changes after which a waiting job may never fit, or ask for other nodes
-        self.layout = 0  # counts those of them after which what is kept by node has to be made again
+        self.layout = 0  # counts those of them after which what is kept by node has to be made again,
+        self.moves = 0  # and those after which what is kept by domain has: a row has another place in the fabric
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
         self.limits_runs = False  # whether a job or a booking has come that lasts only so long
         self.bookings: dict[str, Booking] = {}
         self.booking_version = 0  # counts changes of what is booked
         self.books = False  # whether anything was ever booked, or a job has named a reservation
         self.arrivals = 0  # the rank that the next job to arrive gets
+
+    def lay_out_pieces(self, more: int) -> int:
+        """Lay out anew what running jobs hold, with room for as much again and `more`; returns the first free row."""
+        held = list(self.running.values())
+        counts = np.fromiter(map(len, held), np.int64, len(held))
+        ends, rows = np.cumsum(counts), list(self.running)
+        self.pieces_used = used = int(counts.sum())
+        self.pieces = np.zeros((2 * (used + more) + 256, WIDTH), dtype=np.int64)
+        self.pieces[:used] = np.concatenate([self.pieces[:0], *held])
+        self.jobs[rows, c.J_PIECE], self.jobs[rows, c.J_PIECES] = ends - counts, counts
+        return used
 
     def look_at_all(self) -> None:
         """Whoever follows the log of changed nodes has missed something, and looks at all of them."""
@@ -142,6 +156,11 @@ class StateData:
     def gpus_there(self) -> int:
         """GPUs of the nodes that are there, in service or not."""
         return int(self.empty[:, c.GPUS].sum())
+
+    @property
+    def tables(self) -> list[Table]:
+        """All tables of nodes: as things are, with nothing taken, and that with those that have left."""
+        return [self.table, self.empty, *([] if self.left is None else [self.left])]
 
     @property
     def with_left(self) -> Table:

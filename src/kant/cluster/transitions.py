@@ -51,12 +51,20 @@ def submitted(
 
 @compiled
 def started(
-    table: Table, log: Table, pools: Table, jobs: Table, pieces: Table, demands: Table, row: int, now: int
-) -> int:
-    """A waiting job takes its pieces and runs: -1, or the first piece that is not there; then nothing has changed."""
+    table: Table, log: Table, pools: Table, jobs: Table, pieces: Table, demands: Table, row: int, now: int,
+    held: Table, at: int,
+) -> int:  # fmt: skip
+    """A waiting job takes its pieces, which `held` has from row `at` on then, and runs: -1.
+
+    Or the first piece that is not there; then nothing has changed.
+    """
     missing = c.take(table, log, pools, pieces, demands)
     if missing < 0:
+        for piece in range(pieces.shape[0]):
+            c.copy_row(pieces, piece, held, at + piece)
         job = jobs[row]
+        job[c.J_PIECE] = at
+        job[c.J_PIECES] = pieces.shape[0]
         job[c.J_WAITED] += now - job[c.J_SINCE]
         job[c.J_SINCE] = job[c.J_STARTED] = now
         job[c.J_STATUS] = RUNNING

@@ -159,6 +159,7 @@ def _reached(kernel: Callable[..., object]) -> Iterator[object]:
         elif id(part) not in seen:
             seen.add(id(part))
             code = part.__code__
+            yield part.__qualname__  # by which the linker knows it
             yield from _code(code)
             rest += [part.__defaults__, *(cell.cell_contents for cell in part.__closure__ or ())]
             rest += _globals(code, part.__globals__)

@@ -36,10 +36,10 @@ class LiveRecorder(Recorder):
         """Take the state's totals as they are from `now` on, which is not before the last time."""
         self.settle(now)
         state = self.state
-        if len(self._held) < len(state.pools):
+        if len(self.held) < len(state.pools):
             self.meet_pools()
         used = sample(
-            state.pools, self._last, self._seen, self.integrals, self._held,
+            state.pools, self._last, self._seen, self.integrals, self.held,
             now, len(state.pending), state.waiting_milli,
         )  # fmt: skip
         if used == 2:

@@ -11,7 +11,6 @@ from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.metrics.result import Series
 from kant.model.placement import Allocation
-from kant.model.status import NodeStatus
 from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns, SpanRows
 
 # Columns of a sample. Each holds from its time to the next sample's.
@@ -78,7 +77,7 @@ class Recorder:
         self.samples: Table = np.zeros((4096, SAMPLE_WIDTH), dtype=np.int64)
         self.used = 0
         self.integrals: Table = np.zeros((len(state.pools), INTEGRAL_WIDTH), dtype=np.int64)
-        self._held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
+        self.held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
         self.spans: SpanRows = np.zeros((1024, SPANS_WIDTH), dtype=np.int32)
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
@@ -93,16 +92,16 @@ class Recorder:
         if self.used == len(self.samples):
             self.samples = c.longer(self.samples)
         state = self.state
-        if len(self._held) < len(state.pools):
+        if len(self.held) < len(state.pools):
             self.meet_pools()
         self.used = sample(
-            state.pools, self.samples, self.used, self.integrals, self._held,
+            state.pools, self.samples, self.used, self.integrals, self.held,
             now, len(state.pending), state.waiting_milli,
         )  # fmt: skip
 
     def meet_pools(self) -> None:
         """Nodes of pools have joined that there were not before."""
-        self._held = with_pools(self._held, len(self.state.pools))
+        self.held = with_pools(self.held, len(self.state.pools))
         self.integrals = with_pools(self.integrals, len(self.state.pools))
 
     def started(self, row: int, allocation: Allocation) -> None:
@@ -145,8 +144,7 @@ class Recorder:
             self._service.pop()
         lost = self.state.health.lost.get(node, 0)
         status = int(self.state.table[node, c.STATUS])
-        shown = NodeStatus.FAILED.value if status == NodeStatus.RETIRED else status
-        self._service.append((now, node, shown, lost))
+        self._service.append((now, node, status, lost))
 
     def nodes_changed(self, now: int) -> None:
         """Other nodes are there from `now` on than before, perhaps."""
@@ -159,10 +157,7 @@ class Recorder:
         return spent + gpus * max(end - max(since, begin), 0)
 
     def service(self) -> Table:
-        """Rows (time, node, status, bit mask of the devices that it lacks), where `keep_intervals` asked for them.
-
-        A node that is not there has the status of one that has failed.
-        """
+        """Rows (time, node, status, bit mask of the devices that it lacks), where `keep_intervals` asked for them."""
         return np.array(self._service, dtype=np.int64).reshape(-1, 4)
 
     def series(self) -> Series:

@@ -155,11 +155,7 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
     rows = rows[rows < len(recorder.spans)]
     rows = rows[recorder.spans[rows, T_NODES] > 0]  # it has been seen to start
-    shapes, model = recorder.shapes()[rows], recorder.model
-    slowdowns = np.fromiter(
-        (model.of(shape, recorder.spans[row]) for shape, row in zip(shapes.tolist(), rows.tolist(), strict=True)),
-        np.int64, len(rows),
-    )  # fmt: skip
+    slowdowns = recorder.model.of_all(recorder.shapes()[rows], recorder.spans[rows])
     spans = recorder.spans[rows[:, None], [T_NODES, T_LEAVES]]
     return jtted(spans.astype(np.int64), _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
 

@@ -41,7 +41,7 @@ from kant.ops.orders import (
     kind_of,
 )
 from kant.ops.world import Done
-from kant.sim.jobs import Gangs, arrivals
+from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.run import Run
 from kant.sim.whatif_changes import QuotaChange, with_quotas
 from kant.workload.faults_file import NodeHealth
@@ -61,7 +61,7 @@ def submission(run: Run, order: Submit, now: int, id: str, user: str = "") -> Jo
     words = f"id=x,gpus={order.gpus},pods={order.pods},time={order.time}"
     words += f",within={order.within}" * bool(order.within)
     gangs = Gangs(run.cluster, run.options.shape == "gpu")
-    (event,) = arrivals(parse_jobs([words], now, "submit"), gangs, run.options, run.seed)
+    (event,) = Arrivals(parse_jobs([words], now, "submit"), gangs, run.options, run.seed)
     job = replace(
         event.job, id=id, queue=order.queue, user=user, name=order.name,
         priority=order.priority, preemptible=order.preemptible,

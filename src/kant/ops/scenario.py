@@ -19,7 +19,7 @@ from kant.ops.orders import Drain
 from kant.ops.simulated import SimulatedWorld
 from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.roles import Caller, Role
-from kant.sim.jobs import Gangs, arrivals
+from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.options import read_options
 from kant.workload.cluster_file import parse_cluster, regular_cluster
 from kant.workload.cluster_toml import Shape
@@ -102,7 +102,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
         for job in self.job:
             words = f"id=x,gpus={job.gpus},pods={job.pods},time={job.time}" + f",within={job.within}" * bool(job.within)
             jobs = parse_jobs([words], parse_duration(job.at, f"scenario, job {job.id}, at"), f"scenario, job {job.id}")
-            (event,) = arrivals(jobs, gangs, options, self.seed)
+            (event,) = Arrivals(jobs, gangs, options, self.seed)
             checkpoint = parse_duration(job.checkpoint, f"scenario, job {job.id}, checkpoint") if job.checkpoint else -1
             limit = parse_duration(job.limit, f"scenario, job {job.id}, limit") if job.limit else -1
             own = replace(

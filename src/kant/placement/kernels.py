@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -49,6 +50,7 @@ COUNT_ALL = 1 << 60
 """More pods than fit anywhere: a kernel that is asked for so many takes nothing and says how many fit."""
 
 Kernel = Callable[..., int]
+F = TypeVar("F", bound=Callable[..., object])
 
 
 @inlined
@@ -88,6 +90,15 @@ def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Tabl
         if better and counted_capacity(table, order[NODE_AT, leaf], demands, d, WIDE) > 0:
             best = leaf
     return int(best)
+
+
+def named(kernel: F, *around: Callable[..., object]) -> F:
+    """The kernel under a name that says what it was made around.
+
+    Machine code that is kept on disk has in it the kernels that it calls, and the linker knows these by name.
+    """
+    kernel.__qualname__ += "".join(f" {one.__module__}.{one.__qualname__}" for one in around)
+    return kernel
 
 
 def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
@@ -160,7 +171,7 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
             if demands[d, D_COUNTED] > 0:
                 note_counts(table, log, node, demands, d)
 
-    return compiled(place_group)
+    return compiled(named(place_group, score, pick))
 
 
 def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
@@ -207,7 +218,7 @@ def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
                 note_counts(table, log, node, demands, d)
         return used
 
-    return compiled(place_in_slice)
+    return compiled(named(place_in_slice, score, pick))
 
 
 @cache

@@ -94,7 +94,7 @@ class Placer:
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
-        self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self._scores_of)
+        self._preferring = Preferring(snapshot, preferences or PreferenceWeights(), seed, self.scores_of)
         self._empty: Placer | None = None
         self._never: dict[int, NeverFits | None] = {}
         self._known = (
@@ -102,7 +102,7 @@ class Placer:
             0,
             0,
         )  # the versions of the fleet, of node sets and of what counts there, for which this is known
-        self._fleet = snapshot.state.fleet_version
+        self._fleet, self._moves = snapshot.state.fleet_version, snapshot.state.moves
 
     @cached_property
     def calendar(self) -> Calendar:
@@ -129,6 +129,18 @@ class Placer:
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return (self._routes.get(shape.index) or self._choose_route(shape)).place(job_row)
+
+    def scored_groups(self, shape: Shape) -> list[tuple[int, int, NodeScores, bool]] | None:
+        """How a placement by score places each group of `shape`: pods, demand, whose scores, and whether node by node.
+
+        None where more than the scores of single nodes decides, or a score that is drawn.
+        """
+        if self._cycle != self.trial.cycles:
+            self._read_typical_pods()
+        route = self._routes.get(shape.index) or self._choose_route(shape)
+        if not isinstance(route, ScoredPlacement) or any(nodes.fresh for _, _, nodes, _ in route.groups):
+            return None
+        return route.groups
 
     def clear_of_bookings(
         self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
@@ -245,7 +257,7 @@ class Placer:
         policy, groups = self.policy_of(shape), len(shape.parts)
         chosen = [policy.policy_for(group, groups, pods) for group, (pods, _) in enumerate(shape.parts)]
         known = self._scores
-        found = [(known[own] if own in known else self._scores_of(own), by_node) for own, by_node in chosen]
+        found = [(known[own] if own in known else self.scores_of(own), by_node) for own, by_node in chosen]
         return route(self.snapshot, self.trial, shape, found, self.seed, self._pieces)
 
     def _preferred(self, shape: Shape, otherwise: Route) -> Route:
@@ -255,7 +267,7 @@ class Placer:
             return otherwise
         return PreferredPlacement(self.snapshot, self.trial, shape, groups, self.seed, self._pieces, otherwise)
 
-    def _scores_of(self, policy: NodePolicy) -> NodeScores:
+    def scores_of(self, policy: NodePolicy) -> NodeScores:
         """What each node is worth under a policy, to the demands that have been asked for."""
         if policy not in self._scores:
             order = self._order(policy)[0]
@@ -291,6 +303,12 @@ class Placer:
         state = self.snapshot.state
         self._fleet = state.fleet_version
         self._pieces.has_gpus(state.gpus)
+        if self._moves != state.moves:
+            self._moves = state.moves
+            self._orders.clear()
+            self._capacities.clear()
+            self._spreadings.clear()
+            self._forget_domains()
         if self._zone is not None:
             self._spreadings.clear()
         outdated = any(one.is_outdated(state.empty) for one in self._scores.values())
@@ -299,6 +317,9 @@ class Placer:
 
     def _forget_scores(self) -> None:
         self._scores.clear()
+        self._forget_domains()
+
+    def _forget_domains(self) -> None:
         self._domains.clear()
         self._by_domain.clear()
         self._routes.clear()

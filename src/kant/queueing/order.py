@@ -32,6 +32,8 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     shares: ClassVar[bool] = False
     """Whether queues take turns: `share` ranks them, and the job of the lowest queue goes first."""
 
+    by_arrival: ClassVar[bool] = False
+    """Whether jobs of one priority that come at one time go in the order of their rows."""
     outgrown: ClassVar[bool] = False
     """Whether a job falls behind as it runs on: then who is behind a late head goes by keys, and not by submission."""
 

@@ -45,12 +45,13 @@ class IntervalOverhead:
     def left(self, row: int) -> int:
         return self._left[row]
 
+    @property
     def next_end(self) -> int:
         return self._updated + min((self._left[row] for row in self._running), default=FOREVER)
 
     def take_ended(self, now: int) -> list[int]:
         latest = now + int(now * self.merge) - self._updated
-        ended = [row for row in self._running if self._left[row] <= latest] if self.next_end() == now else []
+        ended = [row for row in self._running if self._left[row] <= latest] if self.next_end == now else []
         for row in ended:
             self.dropped(row)
         return ended

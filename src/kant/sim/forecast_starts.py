@@ -220,7 +220,7 @@ class _Future:
         now, wake, left = self.now, self.now, 200 + 40 * (len(state.live) + 10)
         while missing and left:
             left -= 1
-            ends = speed.next_end()
+            ends = speed.next_end
             ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # nobody knows when
             at = min(arrival.time if arrival is not None else FOREVER, ends, wake)
             if at >= FOREVER:

@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kant.cluster.columns import Table
 from kant.model.cut import blocks_for, pods_of
 from kant.model.event import JobSubmitted
 from kant.model.job import LEVELS, Demand, Job, PodGroup
@@ -19,7 +20,7 @@ from kant.model.units import FOREVER, GPU, SECOND
 from kant.sim.options import SimOptions
 from kant.workload.workload import Workload, only_value
 
-CHUNK = 8192
+CHUNK = 512
 
 NAMES = ("", *LEVELS)
 """The levels by the codes of a workload."""
@@ -125,42 +126,92 @@ def estimates(workload: Workload, options: SimOptions, truth: np.ndarray, seed: 
     return np.where(known >= 0, np.minimum(np.rint(longer), FOREVER // 2), -1).astype(np.int64)
 
 
-def arrivals(workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 0) -> Iterator[JobSubmitted]:
-    """The submissions in order, made as they are asked for.
+class Arrivals(Iterator[JobSubmitted]):
+    """The submissions in order, made as they are asked for. `at` is the number of the next one.
 
     A job of run time 0 ends in the instant in which it starts; with the speed `interval-overhead`, a microsecond later.
     """
-    truth = np.maximum(run_times(workload, options), 1 if options.speed == "interval-overhead" else 0)
-    estimate = estimates(workload, options, truth, seed)
-    limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else np.full(len(truth), -1)
-    rigid = options.static or options.speed == "interval-overhead"  # these know one size only
-    columns = (
-        workload.submit, workload.queue, workload.user, workload.models, workload.priority, estimate, truth,
-        workload.overhead, limits, workload.due, workload.title, workload.base_job, workload.preemptible,
-        workload.within, workload.within_required, workload.affinity, workload.apart, workload.apart_required,
-        workload.near, workload.training,
-    )  # fmt: skip
-    queues, users, titles, models = workload.queues, workload.users, workload.titles, workload.model_sets
-    kinds, asked = _alike(workload, (*PODS, *WHERE, *SHAPE))
-    made = [_groups(workload, gangs, row, rigid) for row in asked.tolist()]
-    checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
-    retries = options.retries
-    for first in range(0, len(workload), CHUNK):
-        span = slice(first, first + CHUNK)
-        varied = [_values(column, span) for column in columns]
-        rows = zip(workload.ids[span], kinds[span].tolist(), *varied, strict=False)
-        for (
-            name, kind, submit, queue, user, model, priority, guess, runtime, overhead, limit, due, title, base,
+
+    def __init__(self, workload: Workload, gangs: Gangs, options: SimOptions, seed: int = 0) -> None:
+        self.workload = workload
+        self.at = 0
+        truth = np.maximum(run_times(workload, options), 1 if options.speed == "interval-overhead" else 0)
+        estimate = estimates(workload, options, truth, seed)
+        limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else _none(len(truth))
+        rigid = options.static or options.speed == "interval-overhead"  # these know one size only
+        kinds, asked = _alike(workload, (*PODS, *WHERE, *SHAPE))
+        self._columns = (
+            kinds, workload.submit, workload.queue, workload.user, workload.models, workload.priority, estimate, truth,
+            workload.overhead, limits, workload.due, workload.title, workload.base_job, workload.preemptible,
+            workload.within, workload.within_required, workload.affinity, workload.apart, workload.apart_required,
+            workload.near, workload.training,
+        )  # fmt: skip
+        self._made = [_groups(workload, gangs, row, rigid) for row in asked.tolist()]
+        self.checkpoint = -1 if options.checkpoint_s in (None, -1) else options.checkpoint_s * SECOND
+        self._retries = options.retries
+        self._chunk = -1
+        self._rows: dict[int, tuple[int, ...]] = {}
+
+    def event(self, number: int) -> JobSubmitted:
+        """The submission of this number, out of turn."""
+        at, chunk, rows = self.at, self._chunk, self._rows
+        if number // CHUNK != chunk:
+            self._rows = {number % CHUNK: tuple([column.item(number) for column in self._columns])}
+        self.at, self._chunk = number, number // CHUNK
+        found = next(self)
+        self.at, self._chunk, self._rows = at, chunk, rows
+        return found
+
+    def __next__(self) -> JobSubmitted:
+        number, workload = self.at, self.workload
+        if number == len(workload):
+            raise StopIteration
+        self.at += 1
+        if number // CHUNK != self._chunk:
+            self._chunk = number // CHUNK
+            span = slice(self._chunk * CHUNK, (self._chunk + 1) * CHUNK)
+            rows = zip(*[_values(column, span) for column in self._columns], strict=False)
+            self._rows = dict(enumerate(rows))
+        (
+            kind, submit, queue, user, model, priority, guess, runtime, overhead, limit, due, title, base,
             preemptible, level, required, affinity, apart, apart_required, near, training,
-        ) in rows:  # fmt: skip
-            job = Job(
-                name, submit, made[kind], queues[queue], users[user], priority,
-                models[model], guess, bool(preemptible), titles[title], limit, due, checkpoint, retries,
-                workload.ids[base] if base >= 0 else "", NAMES[level], bool(required),
-                workload.affinities[affinity], NAMES[apart], bool(apart_required), NAMES[near],
-                training=workload.trainings[training],
-            )  # fmt: skip
-            yield JobSubmitted(submit, job, runtime, overhead)
+        ) = self._rows[number % CHUNK]  # fmt: skip
+        job = Job(
+            workload.ids[number], submit, self._made[kind], workload.queues[queue], workload.users[user], priority,
+            workload.model_sets[model], guess, bool(preemptible), workload.titles[title], limit, due, self.checkpoint,
+            self._retries, workload.ids[base] if base >= 0 else "", NAMES[level], bool(required),
+            workload.affinities[affinity], NAMES[apart], bool(apart_required), NAMES[near],
+            training=workload.trainings[training],
+        )  # fmt: skip
+        return JobSubmitted(submit, job, runtime, overhead)
+
+    def columns(self) -> tuple[Table, NDArray[np.bool_]]:
+        """The submissions as a table (`advance.py`), and which of their kinds are simple.
+
+        Jobs of such a kind have nothing that takes more columns than a job has.
+        """
+        (_, submit, queue, user, _, priority, estimate, truth, _, limit, due, _, base, preemptible, *_) = self._columns
+        workload = self.workload
+        special = (limit >= 0) | (base >= 0) | (workload.affinity > 0) | (workload.apart > 0) | (workload.near > 0)
+        for column in (submit, estimate, priority, due):
+            special |= abs(column) >= FOREVER
+        asked = _alike(workload, (*PODS, *WHERE, *SHAPE, "within", "within_required", "training"))
+        kinds, count = asked[0].astype(np.int64), len(asked[1])
+        simple = np.ones(2 * count, dtype=np.bool_)
+        simple[count:] = False
+        kinds = np.where(special, kinds + count, kinds)
+        queue, user = _by_name(workload.queues)[queue], _by_name(workload.users)[user]
+        return np.column_stack([submit, truth, queue, user, kinds, estimate, priority, preemptible, due]), simple
+
+
+def _by_name(names: Sequence[str]) -> NDArray[np.int64]:
+    """Of each code the first one that has its name."""
+    first = {name: code for code, name in reversed(list(enumerate(names)))}
+    return np.array([first[name] for name in names], dtype=np.int64)
+
+
+def _none(length: int) -> np.ndarray:
+    return np.full(length, -1)
 
 
 def _groups(workload: Workload, gangs: Gangs, row: int, rigid: bool) -> Groups:

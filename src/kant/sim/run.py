@@ -33,11 +33,12 @@ from kant.model.units import FOREVER, SECOND
 from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
 from kant.scheduler.proposals import carry_out_proposal
+from kant.sim.advancer import Advancer
 from kant.sim.checks import check_faults, check_profile
 from kant.sim.dependencies import Dependencies
 from kant.sim.execution import Execution, speed_of
 from kant.sim.faults import faults_of
-from kant.sim.jobs import Gangs, arrivals, typical_pods
+from kant.sim.jobs import Arrivals, Gangs, typical_pods
 from kant.sim.options import SimOptions, read_options
 from kant.sim.static_packing import PackingCurve, static_arrivals
 from kant.workload.faults_file import NodeHealth
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 REPORT_EVERY = 1024
 """Instants between two calls of `progress` and two looks at `stop`."""
 
-CHECK_EVERY = 1 << 15
+CHECK_EVERY = 32 * REPORT_EVERY
 """Instants between two checks of every invariant; there is always one at the end."""
 
 
@@ -111,7 +112,7 @@ def simulate(
         run.services = ServiceReplicas(services, run.execution)
     run.external = deque(reservations)
     run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
-    result = run.result(arrivals(workload, gangs, options, seed), len(workload))
+    result = run.result(Arrivals(workload, gangs, options, seed), len(workload))
     if run.services is not None:
         result.summary["services"] = run.services.summary(result.end, seed)
     return result
@@ -244,9 +245,17 @@ class Run:
             arrive = dependencies.arrive
         instants, always = 0, self.faults.any
         arrival = next(coming, None)
+        may_advance = isinstance(coming, Arrivals) and Advancer.may_advance(self)
+        advancer = Advancer(self, coming) if isinstance(coming, Arrivals) and may_advance else None
         while True:
+            if advancer is not None:
+                until = min(self.until, self.external[0].time - 1 if self.external else FOREVER)
+                passed, arrival = advancer.go(arrival, until)
+                if passed and not self._goes_on(instants, instants + passed, total):
+                    break
+                instants += passed
             arrives = arrival.time if arrival is not None else FOREVER
-            ends = speed.next_end()
+            ends = speed.next_end
             now = min(arrives, ends, services.due if services is not None else FOREVER)
             if now == self.wake == FOREVER and not self._may_yet_start():
                 break
@@ -313,13 +322,8 @@ class Run:
                 self.curve.observe(int(state.jobs[len(state.ids) - 1, c.J_MILLI]))
 
             instants += 1
-            if instants % CHECK_EVERY == 0:
-                state.check()
-            if instants % REPORT_EVERY == 0:
-                hooks.progress(len(state.ids) - len(state.live), total, state.now)
-                if hooks.stop():
-                    self.interrupted = True
-                    break
+            if instants % REPORT_EVERY == 0 and not self._goes_on(instants - 1, instants, total):
+                break
         if dependencies is not None:
             dependencies.give_up(state.now)
         hooks.progress(len(state.ids) - len(state.live), total, state.now)
@@ -328,6 +332,16 @@ class Run:
         self._take_vain()
         self.recorder.observe(self.until)
         return self.until
+
+    def _goes_on(self, before: int, after: int, total: int) -> bool:
+        """Whether nobody asks the run to stop. What is due between so many instants is checked and told."""
+        state, hooks = self.state, self.hooks
+        if before // CHECK_EVERY != after // CHECK_EVERY:
+            state.check()
+        if before // REPORT_EVERY != after // REPORT_EVERY:
+            hooks.progress(len(state.ids) - len(state.live), total, state.now)
+            self.interrupted = bool(hooks.stop())
+        return not self.interrupted
 
     def _take_vain(self) -> None:
         """Something follows the cycles in which nothing happened, so their plans belong to the run."""

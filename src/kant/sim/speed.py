@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
 from typing import ClassVar, NamedTuple, Protocol
 
+import numpy as np
+
+from kant.cluster.columns import Table, longer
 from kant.model.units import FOREVER, SECOND
 from kant.placement.cost.communication import FULL
+from kant.sim.ends import NOT_RUNNING, add_end, next_end, take_due
 
 
 class Speed(Protocol):
@@ -48,6 +51,7 @@ class Speed(Protocol):
         """The work that a waiting job has still before it, microseconds at full speed and size."""
         ...
 
+    @property
     def next_end(self) -> int:
         """When the next running job ends; FOREVER when none runs."""
         ...
@@ -99,7 +103,12 @@ class Steady:
         self._left: dict[int, int] = {}
         self._ceiling: dict[int, int] = {}  # of elastic gangs
         self._runs: dict[int, _Run] = {}
-        self._heap: list[tuple[int, int]] = []  # (end, row) of each run, also of those that were stopped
+        self.heap: Table = np.zeros((64, 2), dtype=np.int64)
+        """When jobs end (`sim/ends.py`)."""
+        self.ends: Table = np.full(64, NOT_RUNNING, dtype=np.int64)
+        """When each job ends, by its row."""
+        self.next_end = FOREVER
+        self._due: Table = np.zeros(64, dtype=np.int64)
 
     def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1, done: int = 0) -> None:
         self._left[row] = runtime * ceiling - done
@@ -109,7 +118,34 @@ class Steady:
     def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
         end = now + -(-self._left[row] * slowdown // (FULL * pods))
         self._runs[row] = _Run(now, end, slowdown, pods)
-        heappush(self._heap, (end, row))
+        if row >= len(self.ends) or self.heap.item(0, 0) + 1 >= len(self.heap):
+            self.reserve(row + 1, 1)
+        add_end(self.heap, self.ends, row, end)
+        if end < self.next_end:
+            self.next_end = end
+
+    def reserve(self, jobs: int, runs: int) -> None:
+        """Make room for so many jobs in all, and for so many more that run."""
+        known = len(self.ends)
+        if jobs > known:
+            self.ends = longer(self.ends, jobs)
+            self.ends[known:] = NOT_RUNNING
+        entries = self.heap.item(0, 0) + runs + 1
+        if entries > len(self.heap):
+            self.heap = longer(self.heap, entries)
+            self._due = np.zeros(len(self.heap), dtype=np.int64)
+
+    def moved(self) -> None:
+        """The heap has changed."""
+        self.next_end = next_end(self.heap, self.ends)
+
+    def follow(self, row: int, now: int, runtime: int) -> None:
+        """A job has come at `now` and runs, as the heap knows."""
+        self._left[row], self._runs[row] = runtime, _Run(now, now + runtime, FULL, 1)
+
+    def forget(self, row: int) -> None:
+        """A job has ended, as the heap knows."""
+        del self._runs[row], self._left[row]
 
     def behind(self, row: int, now: int) -> int:
         run = self._runs[row]
@@ -118,6 +154,8 @@ class Steady:
 
     def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
         began, _, slowdown, pods = self._runs.pop(row)
+        self.ends[row] = NOT_RUNNING
+        self.moved()
         ran = now - began
         done = saved = ran * FULL * pods // slowdown
         if self.checkpoint is not None and not saves:
@@ -128,29 +166,19 @@ class Steady:
         return extra
 
     def dropped(self, row: int) -> None:
-        del self._runs[row], self._left[row]
+        self.forget(row)
+        self.ends[row] = NOT_RUNNING
+        self.moved()
 
     def left(self, row: int) -> int:
         return -(-self._left[row] // self._ceiling.get(row, 1))
 
-    def next_end(self) -> int:
-        heap, runs = self._heap, self._runs
-        while heap:
-            end, row = heap[0]
-            run = runs.get(row)
-            if run is not None and run[1] == end:
-                return end
-            heappop(heap)
-        return FOREVER
-
     def take_ended(self, now: int) -> list[int]:
-        heap, ended = self._heap, list[int]()
-        while heap and heap[0][0] <= now:
-            end, row = heappop(heap)
-            run = self._runs.get(row)
-            if run is not None and run[1] == end:
-                del self._runs[row], self._left[row]
-                ended.append(row)
+        due = self._due
+        ended: list[int] = due[1 : take_due(self.heap, self.ends, now, due) + 1].tolist()
+        self.next_end = due.item(0)
+        for row in ended:
+            del self._runs[row], self._left[row]
         return ended
 
     def progress(self, now: int) -> list[tuple[int, int]]:
@@ -161,6 +189,7 @@ class Endless:
     """Nothing ever ends: for static packing."""
 
     reports: ClassVar[bool] = False
+    next_end = FOREVER
 
     def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1, done: int = 0) -> None:
         pass
@@ -178,9 +207,6 @@ class Endless:
         pass
 
     def left(self, row: int) -> int:
-        return FOREVER
-
-    def next_end(self) -> int:
         return FOREVER
 
     def take_ended(self, now: int) -> list[int]:

@@ -7,7 +7,7 @@ import numpy as np
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import FOREVER, SECOND
 from kant.scheduler.profile import Profile
-from kant.sim.jobs import Gangs, arrivals, typical_pods
+from kant.sim.jobs import Arrivals, Gangs, typical_pods
 from kant.sim.options import read_options
 from kant.sim.run import Run, RunHooks
 from kant.workload.workload import make_workload
@@ -24,4 +24,4 @@ def warm_up(profile: Profile) -> None:
     gangs = Gangs(cluster, options.shape == "gpu")
     run = Run(workload.name, cluster, profile, options, 0, FOREVER, RunHooks())
     run.typical(typical_pods(workload, gangs, options.typical_share, run.state.shapes.pools_admitting))
-    run.result(arrivals(workload, gangs, options), len(workload))
+    run.result(Arrivals(workload, gangs, options), len(workload))

@@ -13,7 +13,7 @@ from kant.model.tenant import Resource
 from kant.model.units import DAY, FOREVER, HOUR, MINUTE, clock, parse_duration
 from kant.scheduler.profile import Profile
 from kant.sim.drains import Drain, nodes_called
-from kant.sim.jobs import Gangs, arrivals
+from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.past import Past
 from kant.sim.question import Question
 from kant.sim.whatif_changes import Changes, MoreNodes, QuotaChange
@@ -75,7 +75,7 @@ def _moment(part: re.Match[str], past: Past, where: str) -> int:
 def _jobs(past: Past, texts: Sequence[str]) -> list[JobSubmitted]:
     jobs = parse_jobs(texts, past.now, "--submit")
     gangs = Gangs(past.header.cluster, past.options.shape == "gpu")
-    return list(arrivals(jobs, gangs, past.options, past.header.seed))
+    return list(Arrivals(jobs, gangs, past.options, past.header.seed))
 
 
 def _drain(past: Past, text: str, evict: bool) -> Drain:

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 from kant.model.errors import InputError
 from kant.model.units import parse_duration
 from kant.ops.audit import Audit
+from kant.ops.bench.conditions import check_goal
 from kant.ops.desk import Desk
 from kant.ops.orders import parse_orders
 from kant.ops.rules import Limits
@@ -118,11 +119,13 @@ def read_task(folder: Path) -> Task:
     try:
         text = (folder / "told.md").read_text(encoding="utf-8").strip()
         found = tomllib.loads(path.read_text(encoding="utf-8"))
-        return msgspec.structs.replace(msgspec.convert(found, Task), name=folder.name, text=text, states=states)
+        task = msgspec.structs.replace(msgspec.convert(found, Task), name=folder.name, text=text, states=states)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(str(folder), f"told.md and task.toml that can be read ({error})") from None
     except msgspec.ValidationError as error:
         raise InputError(str(path), f"a task (docs/ops-bench.md): {error}") from None
+    check_goal(task.verify.goal, str(path))
+    return task
 
 
 def read_tasks(chosen: str = "*", folder: Path = HERE) -> list[Task]:

@@ -5,15 +5,13 @@ It does not take the desk's word either: a protected job that was stopped shows 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any
 
-from kant.live.sentences import public_id
 from kant.model.errors import InputError
-from kant.model.event import Event, JobEvicted, JobFinished, JobPreempted, JobStarted
-from kant.model.units import HOUR, parse_duration
+from kant.model.units import HOUR
 from kant.ops.audit import Entry
+from kant.ops.bench.conditions import missed, quota_of
 from kant.ops.bench.task import Task
 from kant.ops.desk import replay
 from kant.ops.simulated import SimulatedWorld
@@ -52,7 +50,7 @@ def judge(
     )
     if audit is not None:
         verdict["audit"] = _audited(task, after, audit)
-    verdict["goal"] = _missed(verify.goal, world, before)
+    verdict["goal"] = missed(verify.goal, world, before)
     return verdict
 
 
@@ -127,15 +125,9 @@ def _promised(before: View, after: View) -> list[str]:
     for queue in after.queues:
         jobs = [job for job in after.jobs.values() if job.runs and not job.preemptible and job.queue == queue.queue]
         held = sum(job.gpus for job in jobs)
-        if queue.nominal_gpus is not None and queue.nominal_gpus < held and _quota_of(before, queue.queue) >= held:
+        if queue.nominal_gpus is not None and queue.nominal_gpus < held and quota_of(before, queue.queue) >= held:
             found.append(f"queue {queue.queue} has a quota below its protected jobs")
     return found
-
-
-def _quota_of(view: View, queue: str) -> float:
-    return next(
-        (each.nominal_gpus for each in view.queues if each.queue == queue and each.nominal_gpus is not None), 0.0
-    )
 
 
 # --- economy --------------------------------------------------------------------------------------------------------
@@ -153,8 +145,7 @@ def cost(of: str, before: View, after: View) -> float:
 def _dear(task: Task, before: View, after: View) -> list[str]:
     economy = task.verify.economy
     if economy is None:
-        lost = cost("lost", before, after)
-        return [f"{lost:g} GPU-hours are lost, and none need be"] if lost else []
+        return []
     paid = cost(economy.of, before, after)
     if paid <= SLACK * economy.best + 1e-6:
         return []
@@ -205,123 +196,3 @@ def alike(wanted: Any, got: Any) -> bool:
             del left[at]
         return True
     return isinstance(got, str) and wanted.strip().casefold() == got.strip().casefold()
-
-
-# --- goals ----------------------------------------------------------------------------------------------------------
-
-
-def _missed(goal: tuple[dict[str, Any], ...], world: SimulatedWorld, before: View) -> list[str]:
-    """The conditions that do not hold: now, or where they say `after`, when that time has passed."""
-    now, found = world.now(), []
-    for each in sorted(goal, key=lambda one: parse_duration(one.get("after", "0s"), "after")):
-        world.step(now + parse_duration(each.get("after", "0s"), "after"))
-        given = {key: value for key, value in each.items() if key not in ("is", "after")}
-        if not CONDITIONS[each["is"]](world, before, **given):
-            found.append(f"not so: {' '.join(f'{key}={value}' for key, value in each.items())}")
-    return found
-
-
-def _phase(world: SimulatedWorld, before: View, job: str, phase: str) -> bool:
-    found = world.view().jobs.get(job)
-    return found is not None and found.phase == phase
-
-
-def _within(world: SimulatedWorld, before: View, job: str, leaves: int = 1) -> bool:
-    """It runs below so many leaves at most."""
-    view = world.view()
-    leaf = {node.node: node.leaf for node in view.nodes}
-    found = view.jobs.get(job)
-    return found is not None and found.runs and len({leaf[name] for name in found.nodes}) <= leaves
-
-
-def _started(world: SimulatedWorld, before: View, job: str, within: str) -> bool:
-    """Its first start was no later than `within` after the beginning."""
-    starts = [
-        event.time for event in world.events_so_far if isinstance(event, JobStarted) and public_id(event.job) == job
-    ]
-    return bool(starts) and starts[0] <= before.now_us + parse_duration(within, "within")
-
-
-def _finished(world: SimulatedWorld, before: View, job: str) -> bool:
-    """It has run to its end."""
-    return any(isinstance(event, JobFinished) and public_id(event.job) == job for event in world.events_so_far)
-
-
-def _node(world: SimulatedWorld, before: View, node: str, status: str = "", empty: bool = False) -> bool:
-    """A node has a status; with `empty` nobody runs there."""
-    view = world.view()
-    found = next(each for each in view.nodes if each.node == node)
-    return status in ("", found.status) and not (empty and view.on_node(node))
-
-
-def _quota_is(world: SimulatedWorld, before: View, queue: str, gpus: float) -> bool:
-    return _quota_of(world.view(), queue) == gpus
-
-
-def _priority_is(world: SimulatedWorld, before: View, job: str, value: int) -> bool:
-    found = world.view().jobs.get(job)
-    return found is not None and found.priority == value
-
-
-def _booked(
-    world: SimulatedWorld,
-    before: View,
-    gpus: int,
-    time: str,
-    by: str,
-    since: str = "0s",
-    name: str = "*",
-    leaves: int = 99,
-) -> bool:
-    """There is one new reservation, which is so large and long, and begins between `since` and `by` from now."""
-    view = world.view()
-    leaf = {node.node: node.leaf for node in view.nodes}
-    known = {each.name for each in before.booked}
-    new = [each for each in view.booked if each.name not in known]
-    return len(new) == 1 and all(
-        each.gpus == gpus
-        and each.end_us - each.start_us == parse_duration(time, "time")
-        and parse_duration(since, "since") <= each.start_us - before.now_us <= parse_duration(by, "by")
-        and fnmatchcase(each.name, name)
-        and len({leaf[node] for node in each.nodes}) <= leaves
-        for each in new
-    )
-
-
-def _unbooked(world: SimulatedWorld, before: View, name: str) -> bool:
-    return all(each.name != name for each in world.view().booked)
-
-
-def _gone(world: SimulatedWorld, before: View, job: str) -> bool:
-    return job not in world.view().jobs
-
-
-def _submitted(world: SimulatedWorld, before: View, phase: str, **fields: Any) -> bool:
-    """There is one new job, in this phase and with these fields (of `JobView`)."""
-    new = [job for name, job in world.view().jobs.items() if name not in before.jobs]
-    fits = [all(getattr(job, key) == value for key, value in fields.items()) and job.phase == phase for job in new]
-    return fits == [True]
-
-
-def _undisturbed(world: SimulatedWorld, before: View) -> bool:
-    """No run of a job has been stopped since the beginning, by anybody."""
-    return not any(isinstance(event, JobPreempted | JobEvicted) for event in _since(world, before))
-
-
-def _since(world: SimulatedWorld, before: View) -> list[Event]:
-    return [event for event in world.events_so_far if event.time >= before.now_us]
-
-
-def _spare(world: SimulatedWorld, before: View) -> bool:
-    """One node is idle and takes no jobs; all others do as they did."""
-    view = world.view()
-    out = [node for node in view.nodes if node.status != "in service"]
-    return len(out) == 1 and not view.on_node(out[0].node)
-
-
-CONDITIONS: dict[str, Callable[..., bool]] = {
-    "phase": _phase, "within": _within, "started": _started, "finished": _finished, "node": _node,
-    "quota": _quota_is, "priority": _priority_is, "booked": _booked, "unbooked": _unbooked, "gone": _gone,
-    "submitted": _submitted, "undisturbed": _undisturbed, "spare": _spare,
-}  # fmt: skip
-"""The words of a verifier. Each says by its fields what holds in the state that is left, or `after` a time."""

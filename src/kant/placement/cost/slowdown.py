@@ -129,8 +129,8 @@ class Slowdowns:
         self._best: dict[int, Table] = {}
         self._trainings: dict[int, Training] = {}  # of the shapes above, where their jobs say what they train
         self._known: dict[tuple[int, ...], int] = {}
-        self._seen: Table = np.full((DEPTH, len(state.table), 2), -1, dtype=np.int64)
-        self._stamp = 0
+        self.seen: Table = np.full((DEPTH, len(state.table), 2), -1, dtype=np.int64)
+        self.stamp = 0
         self._fleet = state.fleet_version
 
     def spans(self, allocation: Allocation) -> SpanRows:
@@ -141,10 +141,10 @@ class Slowdowns:
 
     def write_spans(self, allocation: Allocation, spans: SpanRows, row: int) -> None:
         """Write where a gang lies into a row of `spans`. Numba takes long to make an array for the caller."""
-        self._stamp += 1
-        if self._seen.shape[1] < len(self.state.table):
-            self._seen = np.full((DEPTH, len(self.state.table), 2), -1, dtype=np.int64)
-        write_spans(self.state.table, allocation, self._seen, self._stamp, spans, row)
+        self.stamp += 1
+        if self.seen.shape[1] < len(self.state.table):
+            self.seen = np.full((DEPTH, len(self.state.table), 2), -1, dtype=np.int64)
+        write_spans(self.state.table, allocation, self.seen, self.stamp, spans, row)
 
     def best(self, shape: int) -> Table:
         """The best spans of a shape, by its index."""
@@ -168,6 +168,13 @@ class Slowdowns:
         if found is None:
             found = self._known[key] = self._slowdown(shape, spans, self.best(shape))
         return found
+
+    def of_all(self, shapes: Table, spans: SpanRows) -> Table:
+        """The slowdowns of gangs of these shapes that lie so, row by row."""
+        keys = zip(shapes.tolist(), *spans[:, T_GPUS:].T.tolist(), strict=True)
+        known = self._known if self._fleet == self.state.fleet_version else {}
+        found = [known[key] if key in known else self.of(key[0], spans[i]) for i, key in enumerate(keys)]
+        return np.array(found, dtype=np.int64)
 
     def _begin_anew(self) -> None:
         """What is best depends on the nodes that there are, which are others now."""

@@ -56,7 +56,7 @@ class GangPlacement:
         self.cuts = shape.cuts or (UNCUT,) * len(shape.parts)
         self.counts: Table = np.array([count for count, _ in shape.parts], dtype=np.int64)
         self.demands: Table = np.array([demand for _, demand in shape.parts], dtype=np.int64)
-        self.milli = shape.milli_of_first
+        self.milli = _milli_of_first(shape)
         """Milli-GPUs that have to be free together on the nodes which the first group may have."""
         self.slots: Table = self.demands  # of the domain capacity, once it has been asked
         self._slots_of = -1  # of which they are: how often all slots were given up by then
@@ -364,3 +364,14 @@ class GangPlacement:
             self.table, self.log, self.shapes.demands, demands, topology.node_order, topology.position,
             topology.domain_of, topology.domain_range, capacity.rows, capacity.cursors, slots, capacity.closed,
         )  # fmt: skip
+
+
+def _milli_of_first(shape: Shape) -> int:
+    """Milli-GPUs of the groups all of whose nodes the first group may have too: they share what is free there."""
+    roles = shape.ask.roles or (shape.pool_bits,) * len(shape.groups)
+    sets = shape.ask.node_sets or ("",) * len(shape.groups)
+    return sum(
+        group.count * group.demand.gpu_milli
+        for group, role, own in zip(shape.groups, roles, sets, strict=True)
+        if not role & ~roles[0] and sets[0] in ("", own)
+    )

@@ -1,0 +1,160 @@
+"""Conditions: the words in which a task says what has to hold in the state that is left, or after a time."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any
+
+from kant.live.sentences import public_id
+from kant.model.errors import InputError
+from kant.model.event import Event, JobEvicted, JobFinished, JobPreempted, JobStarted
+from kant.model.units import parse_duration
+from kant.ops.simulated import SimulatedWorld
+from kant.ops.view import View
+
+Goal = tuple[dict[str, Any], ...]
+DURATIONS = ("after", "within", "by", "since", "time")
+
+
+def check_goal(goal: Goal, where: str) -> None:
+    """Raise InputError for a condition that there is not, or whose fields do not fit."""
+    for number, each in enumerate(goal, start=1):
+        at = f"{where}, goal {number}"
+        known = CONDITIONS.get(each.get("is", ""))
+        if known is None:
+            raise InputError(f"{at}, is", f"one of {', '.join(CONDITIONS)}", each.get("is"))
+        try:
+            inspect.signature(known).bind(None, None, **_fields(each))
+        except TypeError as error:
+            raise InputError(at, f"the fields of {each['is']} ({error})") from None
+        for name in set(DURATIONS) & each.keys():
+            parse_duration(each[name], f"{at}, {name}")
+
+
+def _fields(condition: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in condition.items() if key not in ("is", "after")}
+
+
+def missed(goal: Goal, world: SimulatedWorld, before: View) -> list[str]:
+    """The conditions that do not hold: now, or where they say `after`, when that time has passed."""
+    now, found = world.now(), []
+    for each in sorted(goal, key=lambda one: parse_duration(one.get("after", "0s"), "after")):
+        world.step(now + parse_duration(each.get("after", "0s"), "after"))
+        if not CONDITIONS[each["is"]](world, before, **_fields(each)):
+            found.append(f"not so: {' '.join(f'{key}={value}' for key, value in each.items())}")
+    return found
+
+
+def quota_of(view: View, queue: str) -> float:
+    """The nominal GPUs of a queue; 0 where it has no quota."""
+    return next(
+        (each.nominal_gpus for each in view.queues if each.queue == queue and each.nominal_gpus is not None), 0.0
+    )
+
+
+def _phase(world: SimulatedWorld, before: View, job: str, phase: str) -> bool:
+    found = world.view().jobs.get(job)
+    return found is not None and found.phase == phase
+
+
+def _within(world: SimulatedWorld, before: View, job: str, leaves: int = 1) -> bool:
+    """It runs below so many leaves at most."""
+    view = world.view()
+    leaf = {node.node: node.leaf for node in view.nodes}
+    found = view.jobs.get(job)
+    return found is not None and found.runs and len({leaf[name] for name in found.nodes}) <= leaves
+
+
+def _started(world: SimulatedWorld, before: View, job: str, within: str) -> bool:
+    """Its first start was no later than `within` after the beginning."""
+    starts = [
+        event.time for event in world.events_so_far if isinstance(event, JobStarted) and public_id(event.job) == job
+    ]
+    return bool(starts) and starts[0] <= before.now_us + parse_duration(within, "within")
+
+
+def _finished(world: SimulatedWorld, before: View, job: str) -> bool:
+    """It has run to its end."""
+    return any(isinstance(event, JobFinished) and public_id(event.job) == job for event in world.events_so_far)
+
+
+def _node(world: SimulatedWorld, before: View, node: str, status: str = "", empty: bool = False) -> bool:
+    """A node has a status; with `empty` nobody runs there."""
+    view = world.view()
+    found = next(each for each in view.nodes if each.node == node)
+    return status in ("", found.status) and not (empty and view.on_node(node))
+
+
+def _quota_is(world: SimulatedWorld, before: View, queue: str, gpus: float) -> bool:
+    return quota_of(world.view(), queue) == gpus
+
+
+def _priority_is(world: SimulatedWorld, before: View, job: str, value: int) -> bool:
+    found = world.view().jobs.get(job)
+    return found is not None and found.priority == value
+
+
+def _booked(
+    world: SimulatedWorld,
+    before: View,
+    gpus: int,
+    time: str,
+    by: str,
+    since: str = "0s",
+    name: str = "*",
+    leaves: int = 99,
+) -> bool:
+    """There is one new reservation, which is so large and long, and begins between `since` and `by` from now."""
+    view = world.view()
+    leaf = {node.node: node.leaf for node in view.nodes}
+    known = {each.name for each in before.booked}
+    new = [each for each in view.booked if each.name not in known]
+    return len(new) == 1 and all(
+        each.gpus == gpus
+        and each.end_us - each.start_us == parse_duration(time, "time")
+        and parse_duration(since, "since") <= each.start_us - before.now_us <= parse_duration(by, "by")
+        and fnmatchcase(each.name, name)
+        and len({leaf[node] for node in each.nodes}) <= leaves
+        for each in new
+    )
+
+
+def _unbooked(world: SimulatedWorld, before: View, name: str) -> bool:
+    return all(each.name != name for each in world.view().booked)
+
+
+def _gone(world: SimulatedWorld, before: View, job: str) -> bool:
+    return job not in world.view().jobs
+
+
+def _submitted(world: SimulatedWorld, before: View, phase: str, **fields: Any) -> bool:
+    """There is one new job, in this phase and with these fields (of `JobView`)."""
+    new = [job for name, job in world.view().jobs.items() if name not in before.jobs]
+    fits = [all(getattr(job, key) == value for key, value in fields.items()) and job.phase == phase for job in new]
+    return fits == [True]
+
+
+def _undisturbed(world: SimulatedWorld, before: View) -> bool:
+    """No run of a job has been stopped since the beginning, by anybody."""
+    return not any(isinstance(event, JobPreempted | JobEvicted) for event in _since(world, before))
+
+
+def _since(world: SimulatedWorld, before: View) -> list[Event]:
+    return [event for event in world.events_so_far if event.time >= before.now_us]
+
+
+def _spare(world: SimulatedWorld, before: View) -> bool:
+    """One node is idle and takes no jobs; all others do as they did."""
+    view = world.view()
+    out = [node for node in view.nodes if node.status != "in service"]
+    return len(out) == 1 and not view.on_node(out[0].node)
+
+
+CONDITIONS: dict[str, Callable[..., bool]] = {
+    "phase": _phase, "within": _within, "started": _started, "finished": _finished, "node": _node,
+    "quota": _quota_is, "priority": _priority_is, "booked": _booked, "unbooked": _unbooked, "gone": _gone,
+    "submitted": _submitted, "undisturbed": _undisturbed, "spare": _spare,
+}  # fmt: skip
+"""The words of a verifier. Each says by its fields what holds in the state that is left, or `after` a time."""

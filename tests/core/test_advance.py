@@ -1,0 +1,108 @@
+"""Runs whose instants pass in one compiled call say all that they say when Python decides each instant."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from kant.metrics.result import RunResult
+from kant.model.event import JobCancelled, NodeChanged
+from kant.model.node import ClusterSpec, Node
+from kant.model.status import NodeStatus
+from kant.model.units import FOREVER, SECOND
+from kant.scheduler.profile import Profile, builtin_profile, parse_profile
+from kant.sim.advancer import Advancer
+from kant.sim.jobs import Arrivals, Gangs
+from kant.sim.options import read_options
+from kant.sim.run import Run, RunHooks
+from kant.workload.workload import Workload, make_workload
+
+NODES = tuple(Node(f"n{i}", 4, cpu=32_000, leaf=f"l{i // 2}", queues=("own",) if i == 3 else ()) for i in range(4))
+CLUSTER = ClusterSpec("four", NODES)
+SJF = 'about = ""\n[order]\npolicy = "sjf"\n[discipline]\npolicy = "strict"\n[placement]\npolicy = "worst-fit"'
+PROFILES = [builtin_profile("fifo"), builtin_profile("fifo-best-effort"), parse_profile(SJF, "sjf")]
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    """Jobs that often come at once, in queues and priorities; some are special, or never fit."""
+    n = draw(st.integers(1, 40))
+    seed = np.random.Generator(np.random.PCG64(draw(st.integers(0, 1 << 30))))
+    rare = draw(st.sampled_from([0.0, 0.1]))
+    special = seed.random(n) < rare
+    return make_workload(
+        "drawn",
+        np.cumsum(seed.integers(0, 3, n)) * draw(st.integers(1, 40)) * SECOND,
+        seed.integers(0, 60, n) * SECOND,
+        np.where(special, seed.choice([0, 20], n), seed.choice([1, 1, 2, 4, 5, 7, 9], n)),
+        pods=np.where(seed.random(n) < 0.2, seed.integers(0, 3, n), 0) * (seed.random() < 0.5),
+        priority=seed.integers(0, 2, n) * (rare > 0),
+        queue=seed.integers(0, 4, n),
+        queues=("a", "b", "own", "a"),
+        user=seed.integers(0, 3, n),
+        users=("u", "v", "w"),
+        limit=np.where((seed.random(n) < rare / 2), 30 * SECOND, -1),
+        due=np.where(seed.random(n) < 0.3, 90 * SECOND, -1),
+        preemptible=seed.integers(0, 2, n),
+    )
+
+
+def run(workload: Workload, profile: Profile, until: int, external: list[Any], lines: list[bytes] | None) -> RunResult:
+    """One run to `until`, then to the end; with `lines` it writes a journal there, and keeps all intervals."""
+    options = read_options(profile.simulation, "the test")
+    keeps = lines is not None
+    hooks = RunHooks(journal=None if lines is None else lines.append, keep_intervals=keeps)
+    made = Run(workload.name, CLUSTER, profile, options, 0, FOREVER, hooks)
+    made.external.extend(external)
+    coming = Arrivals(workload, Gangs(CLUSTER, False), options)
+    made.advance(until, coming)
+    made.state.check()
+    coming.at = len(made.state.ids)  # a run that stops has looked at the next one
+    made.until = FOREVER
+    result = made.result(coming, len(workload))
+    result.summary.update(cpu_s=0, jobs_per_cpu_s=0, peak_rss_mib=0)
+    state = made.state
+    result.summary["state"] = (
+        list(state.live), list(state.running), state.ids, state.queues, state.users, state.arrivals, state.now,
+        state.quota_usage.held, state.capacity_version > 0, state.table.tolist(), made.last,
+    )  # fmt: skip
+    jobs = state.jobs[: len(state.ids)].copy()
+    result.summary["rows"] = np.delete(jobs, [31, 32], axis=1).tolist()  # where pieces lie is nobody's affair
+    return result
+
+
+@settings(max_examples=25, deadline=None)
+@given(workloads(), st.sampled_from(PROFILES), st.booleans(), st.integers(0, 60), st.sampled_from(["", "node", "job"]))
+def test_all_is_said_as_if_python_decided_each_instant(
+    workload: Workload, profile: Profile, journal: bool, until: int, happens: str
+) -> None:
+    at = int(workload.submit[len(workload) // 2])
+    external = {
+        "": [], "node": [NodeChanged(at, "n0", NodeStatus.FAILED)], "job": [JobCancelled(at, workload.ids[0])],
+    }[happens]  # fmt: skip
+    told, passed, results = [], 0, []
+    go = Advancer.go
+
+    def count(self: Advancer, arrival: Any, end: int) -> Any:
+        nonlocal passed
+        found = go(self, arrival, end)
+        passed += found[0]
+        return found
+
+    for may in (Advancer.may_advance, lambda run: False):
+        lines: list[bytes] | None = [] if journal else None
+        with patch.object(Advancer, "may_advance", may), patch.object(Advancer, "go", count):
+            results.append(run(workload, profile, until * SECOND, list(external), lines))
+        told.append(lines)
+    assume(passed > 0)
+    assert told[0] == told[1]
+    one, two = results
+    assert one.summary == two.summary
+    for mine, theirs in zip(astuple(one.series), astuple(two.series), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    np.testing.assert_array_equal(one.intervals, two.intervals)
