@@ -150,6 +150,8 @@ def test_what_an_assistant_does_becomes_a_runbook_that_does_it_on_another_node(t
         plan = await call(client, "plan", orders=[{"op": "hold", "job": "t1"}])
         done = await call(client, "apply", plan_id=plan["plan_id"], reason="hold t1")
         await call(client, "undo", txn=done["txn"], reason="a mistake")
+        plan = await call(client, "plan", orders=[{"op": "hold", "job": "t2"}])
+        await call(client, "apply", plan_id=plan["plan_id"], reason="hold t2")
 
     async def inside() -> None:
         own = desk()
@@ -157,7 +159,8 @@ def test_what_an_assistant_does_becomes_a_runbook_that_does_it_on_another_node(t
             await act(client)
 
     asyncio.run(inside())
-    (trace,) = read_traces(tmp_path)
+    trace, other = read_traces(tmp_path)
+    assert (other.task, [step.call.tool for step in other.steps]) == ("hold t2", ["plan", "apply", "done"])
     assert [step.call.tool for step in trace.steps] == ["nodes", "plan", "apply", "done"]
     books = Runbooks()
     books.learn(trace)

@@ -20,7 +20,7 @@ from tests.examples import examples
 from tests.ops.worlds import ORDERS, desk, small
 
 from kant.model.errors import InputError
-from kant.ops.facts import about
+from kant.ops.facts import about, facts_of
 from kant.ops.memory.replay import Run
 from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, read_runbook
 from kant.ops.memory.slots import ASK, Known, UnknownError, explained, merged, slots_of, value_of
@@ -440,3 +440,15 @@ def test_a_task_waits_for_one_that_is_about_the_same_thing_and_is_not_begun_wher
 )
 def test_a_task_is_about_what_it_names_and_what_hangs_on_that(name: str, keys: set[str]) -> None:
     assert about(small().view(), [name]).keys() == keys
+
+
+def test_facts_say_what_decides_about_a_thing() -> None:
+    names = ["t1", "t3", "node-00002", "node-00003", "train", "ana", "nothing"]
+    assert facts_of(small().view(), names) == {
+        "t1": "job: waiting",
+        "t3": "job: running, nobody may stop it",
+        "node-00002": "node: in service, a job that nobody may stop",
+        "node-00003": "node: in service, empty",
+        "train": "queue: some wait",
+        "ana": "user: it is there",
+    }
