@@ -106,7 +106,7 @@ def is_true(harness: Harness, row: int, reason: Reason | None, naive: NaiveQuota
 @pytest.mark.parametrize("discipline", ["strict", "best-effort", "easy", "conservative"])
 def test_every_waiting_job_of_a_random_run_has_one_reason_and_it_is_true(discipline: str) -> None:
     met: Counter[str] = Counter()
-    for seed in part(range(8), ["strict", "best-effort", "easy", "conservative"].index(discipline)):
+    for seed in part(range(8), ["strict", "best-effort", "easy", "conservative"].index(discipline), 1):
         draw = generator(seed)
         spec = draw_cluster(draw, 4)
         queues = draw_queues(draw, spec)

@@ -18,8 +18,9 @@ from kant.live.sentences import KEPT
 from kant.metrics.recorder import Recorder
 from kant.metrics.summary import job_table, summarise
 from kant.model.event import Event
-from kant.model.node import ClusterSpec
+from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, MILLI, NODE
+from kant.model.status import NodeStatus
 from kant.model.units import SECOND
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.testing.strategies import clusters
@@ -202,3 +203,19 @@ def test_the_history_of_a_job_is_told_in_order() -> None:
     assert told[1]["sentence"] == "it waits: not enough free capacity: 0 of 1 pods fit now"
     assert told[2] == {"time_us": 3 * SECOND, "what": "started", "sentence": "it started on 8 GPUs of n0"}
     assert record.history("c") is None
+
+
+def test_a_node_that_has_left_is_told_as_not_there_until_it_is_back() -> None:
+    harness = Harness(make_cluster(8, 8), make_profile())
+    record, take = RunRecord(harness.state, "r"), harness.happen
+
+    def happen(event: Event) -> None:
+        take(event)
+        record.happened(event)
+
+    harness.happen = happen  # type: ignore[method-assign]
+    harness.leave("n1")
+    harness.join(Node("n1", 8))
+    nodes = record.since("", harness.now)["nodes"]
+    status = [NodeStatus.RETIRED.value, NodeStatus.IN_SERVICE.value]
+    assert (nodes["node"], nodes["status"]) == ([1, 1], status)

@@ -24,9 +24,12 @@ def test_what_runs_and_waits_is_the_same_after_it_was_frozen_and_that_is_left_al
         if isinstance(decision, Start):
             state.apply(JobStarted(0, decision.job, decision.allocation))
     assert len(state.running) == 2 and len(state.live) == 3
+    before = dict(vars(state))
     running, live = dict(state.running), dict(state.live)
     twin = thaw(freeze(state))
     twin.check()
+    assert all(vars(state)[name] is value for name, value in before.items())
+    assert twin.counter_tables.state is twin, "its parts know it"
     assert dict(state.live) == live == twin.live and list(twin.live) == list(live)
     assert list(state.running) == list(running) == list(twin.running)
     assert all(np.array_equal(state.running[row], held) for row, held in running.items())

@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.profiles import few
 
 from kant.cluster.columns import GPUS, P_CAPACITY
@@ -30,6 +33,7 @@ from kant.model.event import (
     QueuesChanged,
 )
 from kant.model.node import ClusterSpec, Node
+from kant.model.status import NodeStatus
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import GPU, SECOND
 from kant.scheduler.profile import builtin_profile
@@ -195,6 +199,42 @@ def test_every_shipped_profile_uses_nodes_that_join_and_leaves_those_that_leave(
     assert left == {"n0", "n1", "x3", "x4", "x5"} and not harness.waiting()
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), *[st.sampled_from(("", "a", "b", "c"))] * 4), max_size=30))
+@settings(max_examples=examples(60), deadline=None)
+def test_domains_are_kept_apart_by_small_numbers_wherever_nodes_move(
+    moves: list[tuple[int, str, str, str, str]],
+) -> None:
+    state = ClusterState(make_cluster(*[2] * 6))
+    for row, superspine, spine, leaf, hbd in moves:
+        node = replace(state.nodes[row], superspine=superspine, spine=spine, leaf=leaf, hbd=hbd)
+        state.apply(NodeDescribed(0, node))
+        state.check()
+
+
+def test_a_gang_is_kept_in_one_leaf_where_nodes_have_moved_from_leaf_to_leaf() -> None:
+    nodes = tuple(Node(f"n{i}", 2, leaf=leaf) for i, leaf in enumerate("aabb"))
+    harness = Harness(ClusterSpec("two leaves", nodes), builtin_profile("kant"))
+
+    def placed(*pods: int) -> set[tuple[str, ...]]:
+        jobs = [make_job(f"j{harness.now}-{n}", 2, n, within="leaf", within_required=True) for n in pods]
+        harness.submit(*jobs)
+        harness.cycle(harness.now + SECOND)
+        found = {tuple(sorted(harness.nodes_of(job.id))) for job in jobs}
+        harness.finish(*(job.id for job in jobs))
+        return found
+
+    def move(name: str, leaf: str) -> None:
+        harness.describe(replace(harness.state.nodes[harness.state.node_index[name]], leaf=leaf))
+
+    assert placed(2) <= {("n0", "n1"), ("n2", "n3")}
+    move("n1", "b")
+    assert placed(3) == {("n1", "n2", "n3")}
+    move("n2", "a")
+    move("n3", "a")
+    assert placed(3) == {("n0", "n2", "n3")}
+    assert harness.state.layout == 0, "no node has come for which the table has no row"
+
+
 # --- in a simulated run -------------------------------------------------------------------------------------------
 
 STATES = """time_s,node,state
@@ -239,6 +279,7 @@ def test_a_run_in_which_nodes_join_and_leave_replays_and_runs_again(tmp_path: Pa
     assert again.equal and again.result.summary["sor_all_nodes"] == pytest.approx(
         autoscaled(tmp_path)[0]["sor_all_nodes"]
     )
+    assert [1, NodeStatus.RETIRED.value] in again.result.service[:, 1:3].tolist()
     assert rerun(again, builtin_profile("fifo")).summary["digest"] == again.recorded
     assert rerun(again, builtin_profile("kant")).summary["jobs"] == 4
 

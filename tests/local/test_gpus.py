@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.cli.command import kant as verb
-from tests.local.up import Up, eventually
+from tests.local.up import PROFILE, Up, eventually
 
 from kant.local import gpu_health, machine, nvml
+from kant.local.gpu_use import GpuUse
 from kant.local.machine import Device, devices, listed, this_machine, visible
 from kant.local.machine import checked as checked_gpus
-from kant.local.nvml import Gpu, Slice, ailments, list_gpus
+from kant.local.nvml import Gpu, Slice, Use, ailments, list_gpus, uses
+from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
+from kant.model.submission import Submission, Terminal
+from kant.model.units import SECOND
+from kant.service.daemon import DaemonOptions, serve
+from kant.workload.cluster_file import read_cluster
 
 H100 = "NVIDIA H100 80GB HBM3"
 
@@ -44,6 +52,8 @@ class State:
     errors: int = 0
     rows: int = 0
     heat: int = 40
+    busy: tuple[int, ...] = ()
+    used: int = 0
 
 
 class FakeNvml:
@@ -68,6 +78,19 @@ class FakeNvml:
 
     def _devicegetremappedrows(self, device: Any, *out: Any) -> None:
         out[3]._obj.value = self._state(device).rows
+
+    def _devicegetmemoryinfo_v2(self, device: Any, out: Any) -> None:
+        assert out._obj.version == 40 | 2 << 24, "the size of the structure and its version, as nvml.h has it"
+        out._obj.total, out._obj.used, out._obj.reserved = 80 << 30, self._state(device).used << 20, 1 << 30
+
+    def _devicegetsamples(self, device: Any, kind: Any, since: Any, value: Any, many: Any, out: Any) -> int:
+        """The latest samples after a time; each was taken at its own, from 1 on."""
+        assert (kind.value, value._obj.value) == (1, 0)
+        fresh = [(time, busy) for time, busy in enumerate(self._state(device).busy, 1) if time > since.value]
+        for place, (time, busy) in enumerate(fresh[-many._obj.value :]):
+            out[place].time, out[place].value = time, busy
+        many._obj.value = len(fresh)
+        return 0 if fresh else 6
 
     def _devicegettemperature(self, device: Any, sensor: Any, out: Any) -> None:
         out._obj.value = self._state(device).heat
@@ -189,6 +212,101 @@ def test_a_gpu_that_cannot_be_reached_ails() -> None:
     assert ailments(FakeNvml([Gpu(H100)], nvmlDeviceGetHandleByIndex_v2=15), 1, {}) == {
         0: "it does not answer (GPU is lost)"
     }
+
+
+# --- what they do ----------------------------------------------------------------------------------------------------
+
+
+def test_what_gpus_did_since_the_look_before() -> None:
+    state = State(busy=(100, 50, 0), used=3000)
+    fake = FakeNvml([Gpu(H100), Gpu(H100)], lambda: [state, State()])
+    first = uses(fake, 2, {})
+    assert first == {0: Use(0.5, 3000, 80 << 10, 3), 1: Use(0.0, 0, 80 << 10, 0)}
+    assert uses(fake, 1, first) == {0: Use(0.0, 3000, 80 << 10, 3)}, "no sample since"
+    state.busy += (80, 40)
+    assert uses(fake, 1, first) == {0: Use(0.6, 3000, 80 << 10, 5)}
+    for function in ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetSamples"):
+        assert uses(FakeNvml([Gpu(H100)], lambda: [state], **{function: 3}), 1, {}) == {}
+
+
+def record(mask: int, attempt: int = 1, pty: bool | None = True) -> JobRecord:
+    terminal = Terminal(pty=pty) if pty is not None else None
+    asked, place = Submission(command=("x",), workdir="/", terminal=terminal), [[0, 1, mask, 1000, 0, 0, 0, 0, 0]]
+    return JobRecord(7, "7", asked, b"", "me", 0, JobPhase.RUNNING, attempt=attempt, place=place)
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.sampled_from([0.0, 0.0, 0.5])), max_size=20), st.integers(5, 20))
+def test_who_idles_for_as_long_as_the_limit_is_stopped(looks: list[tuple[int, float]], limit: int) -> None:
+    use, own, now, idle_since = GpuUse([Device(H100, "GPU-a", 0)], limit), record(1), 0, None
+    for gap, busy in looks:
+        now += gap
+        if busy or idle_since is None:
+            idle_since = now
+        late = use.look({0: Use(busy, 1, 2)}, [own], now * SECOND)
+        assert bool(late) == (now - idle_since >= limit)
+        assert bool(use.warning(own, now * SECOND)) == (2 * (now - idle_since) >= limit)
+    if looks:
+        found = use.jobs["7"]
+        assert found.busy_sum / found.looks == pytest.approx(sum(busy for _, busy in looks) / len(looks))
+
+
+def test_only_interactive_jobs_with_gpus_of_their_own_idle() -> None:
+    places = [Device(H100, f"GPU-{gpu}", gpu) for gpu in range(3)]
+    gpus = {0: Use(0.0, 10, 100), 1: Use(0.5, 20, 100)}
+    use = GpuUse(places, 5)
+    held = record(1)
+    held.phase = JobPhase.STOPPING
+    for own, seen, idles in (
+        (record(1), True, True), (record(3), True, False), (record(1, pty=False), True, False), (held, False, False),
+        (record(1, pty=None), True, False), (record(0), False, False), (record(5), False, False),
+    ):  # fmt: skip
+        use.jobs.clear()
+        use.look(gpus, [own], 0)
+        assert use.look(gpus, [own], 5 * SECOND) == [own] * idles
+        assert ("7" in use.jobs) == seen
+    both = record(3)
+    use.look(gpus, [both], 0)
+    found = use.jobs["7"]
+    assert (found.busy, found.memory_mib, found.total_mib) == (0.25, 30, 200)
+    use.look({0: Use(0.0, 5, 100), 1: Use(0.0, 5, 100)}, [both], SECOND)
+    assert (use.jobs["7"].memory_mib, use.jobs["7"].peak_mib) == (10, 30)
+    assert use.look(gpus | {1: Use(0.0, 1, 1)}, [record(3, attempt=2)], 9 * SECOND) == [], "another run begins anew"
+    assert GpuUse(places).look(gpus, [record(1)], 99 * SECOND) == [], "without a limit nobody is stopped"
+
+
+def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    busy = home / "busy"
+
+    def prepare() -> None:
+        def states() -> list[State]:
+            return [State(busy=tuple(range(int(busy.read_text()))) if busy.exists() else (), used=4096)]
+
+        machine.load = nvml.load = lambda: FakeNvml([Gpu(H100, "GPU-a")], states)  # type: ignore[attr-defined]
+        gpu_health.GpuHealth.__init__.__defaults__ = (0.05,)
+
+    with Up(home, cluster=None, prepare=prepare, idle_s=2.0) as up:
+        batch = up.submit("sleep 60", gpus=0.5)
+        own = up.submit("echo begun; sleep 60", gpus=0.5, terminal={"pty": True})
+        line, said = up.client.line(up.client.job(own, "attach"), offset=0, rows=24, columns=80), []
+        assert eventually(
+            lambda: said.extend(line.messages()) or b"they are taken from it" in b"".join(map(b"".join, said))
+        )
+        line.close()
+        busy.write_text("40")
+        assert eventually(lambda: up.job(own)["gpu_use"]["busy_mean"] > 0)
+        assert up.job(own)["gpu_use"]["warning"] == ""
+        shown = verb("show", own, "--home", home).out
+        assert "memory     4.0 of 80.0 GiB, 4.0 at most" in shown and "% since it began" in shown
+        top = verb("top", "--home", home)
+        assert "4096" in top.out and verb("top", "--home", home, "--json").json()["gpus"][0]["jobs"] == [batch, own]
+        assert up.over(own) == ["cancelled"]
+        assert up.job(own)["job"]["reason"] == "its GPUs were idle for 2s"
+        assert up.phase(batch) == "running" and up.job(batch)["gpu_use"]["warning"] == ""
+        up.client.post(up.client.job(batch, "cancel"))
+        assert up.over(batch) == ["cancelled"] and up.job(batch)["job"]["reason"] == ""
+    with pytest.raises(InputError, match="--idle-gpus: expected a machine whose GPUs NVML can ask"):
+        serve(DaemonOptions(home=home, profile=PROFILE, cluster=read_cluster("1x1"), idle_s=2.0))
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from tests.ops.worlds import ORDERS, desk, small
 from kant.model.errors import InputError
 from kant.ops.facts import about
 from kant.ops.memory.replay import Run
-from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, read_runbook, words_of
+from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, read_runbook
 from kant.ops.memory.slots import ASK, Known, UnknownError, explained, merged, slots_of, value_of
 from kant.ops.memory.together import run_together, waits_for
 from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Step, Tools, Trace, read_traces, write_trace
@@ -123,7 +123,7 @@ def test_the_model_is_asked_so_often_and_no_more() -> None:
     books = Runbooks()
     asked = [teach(books, sorted(KINDS)[number % 10], number, 0.03).asked for number in range(40)]
     assert sum(asked[:20]) <= 47
-    assert sum(asked[20:]) <= 10
+    assert sum(asked[20:]) <= 16
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------
@@ -200,7 +200,6 @@ def test_the_names_and_numbers_of_a_task_are_its_slots() -> None:
         words == "give {job} priority {number}, then book {number2} GPUs as {word} for {time} on {node}; {job} waits."
     )
     assert slots == {"job": "big", "number": 7, "number2": 8, "word": "c-1", "time": "2h", "node": "node-00001"}
-    assert words_of(Trace("give big priority 7", {"job": "big", "number": 7})) == "give {job} priority {number}"
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -292,6 +291,20 @@ def test_where_the_same_facts_led_to_two_calls_the_model_is_asked() -> None:
     simple(DeskTools(desk()), books, [{"op": "hold", "job": "t1"}]).learn(True)
     books.learn(simple(DeskTools(desk()), Runbooks(), [{"op": "priority", "job": "t1", "value": 3}]).trace)
     assert simple(DeskTools(desk()), books, None).stopped == "the facts do not decide between calls"
+    assert [bool(step.ask) for step in books.books["hold {job}"].step if step.tool == "plan"] == [True, True]
+
+
+def test_a_plan_that_is_void_is_made_anew_and_not_applied(tmp_path: Path) -> None:
+    books = Runbooks()
+    simple(DeskTools(desk()), books, [{"op": "hold", "job": "t1"}]).learn(True)
+    tools = DeskTools(desk())
+    run = Run("hold t1", tools, books, lambda trace: None, tmp_path)
+    assert run.step()
+    tools.desk.world.carry_out(parse_orders([{"op": "priority", "job": "t2", "value": 7}])[0], tools.desk.who)
+    run.run()
+    assert [step.call.tool for step in run.before + run.trace.steps] == ["plan", "plan", "apply", "done"]
+    assert [entry.what for entry in tools.desk.audit.entries if entry.what == "refused"] == []
+    assert read_traces(tmp_path) == [run.trace], "what was begun before is not gone on with later"
 
 
 def test_a_plan_that_costs_more_than_ever_is_not_applied_by_a_runbook() -> None:

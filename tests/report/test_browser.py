@@ -184,13 +184,21 @@ def test_a_job_that_is_picked_is_said_to_lie_where_it_does(browser: Browser, tmp
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_what_is_out_of_order_has_a_pattern_and_is_named(browser: Browser, tmp_path: Path, scheme: str) -> None:
-    """Two GPUs of the first node are lost for half the time, and the second node is out of service."""
+    """For half the time two GPUs of the first node are lost, the second node is out of service, the third not there."""
     run = spined(packed=True)
     last, half = run.end, run.end // 2
-    run = dataclasses.replace(run, service=np.array([[0, 0, 0, 0b11], [0, 1, 2, 0], [half, 0, 0, 0], [half, 1, 0, 0]]))
+    run = dataclasses.replace(run, service=np.array([
+        [0, 0, 0, 0b11], [0, 1, 2, 0], [0, 2, 4, 0], [half, 0, 0, 0], [half, 1, 0, 0], [half, 2, 0, 0],
+    ]))  # fmt: skip
+
+    def gpus(page: Page) -> int:
+        return int(page.inner_text(".panel > h2 small").partition(" of ")[2].partition(" ")[0].replace(",", ""))
+
     with opened(browser, f"{written(tmp_path, [run])}#map", color_scheme=scheme) as page:
         page.fill("#when", str(half - last // 100))
-        assert {"GPU lost", "node out of service"} <= set(page.locator(".legend .key").all_inner_texts())
+        assert {"GPU lost", "node out of service", "blank: node not there"} <= set(
+            page.locator(".legend .key").all_inner_texts()
+        )
         assert page.inner_text(".panel > h2 small").endswith("· 2 GPUs lost · 1 node out of service")
         page.focus(".stack")
         page.keyboard.press("ArrowRight")
@@ -198,6 +206,9 @@ def test_what_is_out_of_order_has_a_pattern_and_is_named(browser: Browser, tmp_p
         assert said[1] == "this GPU is lost: nothing runs on it, and it counts for nothing"
         page.keyboard.press("ArrowRight")
         assert (page.text_content("p[role=status]") or "").splitlines()[1] == "out of service"
+        page.keyboard.press("ArrowRight")
+        assert (page.text_content("p[role=status]") or "").splitlines()[1] == "not there"
+        there, (blank,) = gpus(page), cell_colours(page, 16)
         ill = [cell_colours(page, gpu) for gpu in (0, 1, 8, 15)]
         assert [len(colours) for colours in ill] == [2] * 4 and ill[0] == ill[1] and ill[2] == ill[3] != ill[0]
         if (folder := os.environ.get("KANT_PICTURES")) not in (None, "1"):
@@ -205,6 +216,7 @@ def test_what_is_out_of_order_has_a_pattern_and_is_named(browser: Browser, tmp_p
         page.fill("#when", str(half))
         assert [len(cell_colours(page, gpu)) for gpu in (0, 1, 8, 15)] == [1] * 4
         assert "lost" not in page.inner_text(".panel > h2 small")
+        assert gpus(page) == there + 8 and cell_colours(page, 16) != [blank]
 
 
 def cell_colours(page: Page, gpu: int) -> list[int]:

@@ -59,6 +59,7 @@ def _show(found: dict[str, Any]) -> None:
         ("files", found["log"]),
     ]
     section("job", [f"{name:10} {text}" for name, text in lines if text])
+    section("GPUs", _used(found["gpu_use"]) if found.get("gpu_use") else [])
     section("workflow", stage_told(found["stage"]))
     section("runs", [_run(each) for each in found["attempts"]])
 
@@ -76,6 +77,14 @@ def _asked(found: dict[str, Any]) -> str:
         f"in reservation {found['reservation']}" if found["reservation"] else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _used(use: dict[str, Any]) -> list[str]:
+    """What a job does with its GPUs."""
+    now, mean = (f"{100 * use[key]:.0f} %" for key in ("busy", "busy_mean"))
+    memory, most, total = (f"{use[key] / 1024:.1f}" for key in ("memory_mib", "peak_mib", "total_mib"))
+    lines = [f"busy       {now}, {mean} since it began", f"memory     {memory} of {total} GiB, {most} at most"]
+    return lines + [use["warning"]] * bool(use["warning"])
 
 
 def _moment(micros: int) -> str:

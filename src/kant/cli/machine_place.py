@@ -219,6 +219,13 @@ class MachinePlace:
             show_top(found["pools"], found["jobs"])
             names = {"node": "node", "gpus": "GPUs", "gpus_used": "used", "cores": "cores", "cores_used": "used"}
             table("Nodes", found["nodes"], names | {"memory_mib": "MiB", "memory_used_mib": "used"})
+            if found["gpus"]:
+                shown = [
+                    row | {"busy": f"{100 * row['busy']:.0f} %", "jobs": ", ".join(row["jobs"])}
+                    for row in found["gpus"]
+                ]
+                names = {"gpu": "GPU", "model": "model", "busy": "busy", "memory_mib": "MiB", "memory_used_mib": "used"}
+                table("GPUs", shown, names | {"jobs": "jobs"})
             if complaint := self.client.get("/v1/health")["complaint"]:
                 console.print(complaint, style="yellow", markup=False)
 

@@ -49,6 +49,13 @@ def up(
             "Needs root. Default: all jobs run as who started Kant."
         ),
     ] = "",
+    idle_gpus: Annotated[
+        str | None,
+        Parameter(
+            help="Stop an interactive job (`kant run`, `kant alloc`) whose GPUs nobody uses for so long, such as 1h; "
+            "its terminal is warned after half of it. Default: none is."
+        ),
+    ] = None,
     log_size: Annotated[str, Parameter(help="The most that is kept of the output of one run.")] = "1GiB",
     notices: Annotated[
         Path | None, Parameter(help="A TOML file that says who is told of what happens to jobs (docs/up.md).")
@@ -71,6 +78,7 @@ def up(
         return _detach(place)
     from kant.cli.page import tell
     from kant.model.tenant import QueueConfig
+    from kant.model.units import SECOND, parse_duration
     from kant.service.daemon import DaemonOptions, serve
     from kant.service.notices import NONE, read_notices
     from kant.service.reload import Files
@@ -93,6 +101,7 @@ def up(
             users=users,
             notices=read_notices(notices) if notices is not None else NONE,
             token_file=token_file,
+            idle_s=parse_duration(idle_gpus, "--idle-gpus") / SECOND if idle_gpus is not None else 0.0,
             log_bytes=parse_size(log_size),
             keep_days=_days(keep_days),
             log_format=log_format,

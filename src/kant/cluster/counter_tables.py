@@ -74,10 +74,6 @@ class CounterTables:
         path: tuple[Hashable, ...] = (superspine, spine, leaf, hbd or row)
         return path[: len(LEVELS) - LEVELS.index(topology)]
 
-    def _tables(self) -> list[Table]:
-        """Those with pods of no job first."""
-        return [self.state.table, self.state.empty, *([] if self.state.left is None else [self.state.left])]
-
     # --- columns that are new ---------------------------------------------------------------------------------------
 
     def _allotted(self, amounts: list[str], topologies: list[str], counters: list[Counter]) -> None:
@@ -97,7 +93,7 @@ class CounterTables:
             state.table[:, column] = state.empty[:, column] = own
         for name in topologies:
             self.members[name], self._domains[name] = {}, {}
-            for table in self._tables():
+            for table in self.state.tables:
                 table[:, extra + counters_of.topologies[name]] = -1
             for row in range(len(state.table)):
                 self._enter(name, row)
@@ -128,7 +124,7 @@ class CounterTables:
     def rows_added(self, first: int) -> None:
         """There are rows from `first` on that no node has taken yet."""
         extra = c.extra_at(self.state.table)
-        for table in self._tables():
+        for table in self.state.tables:
             for column in self.counters.topologies.values():
                 table[first:, extra + column] = -1
 
@@ -175,7 +171,7 @@ class CounterTables:
         if anew:
             self._recount(counters)
         elif moved:
-            for table in self._tables():
+            for table in self.state.tables:
                 for one in counters:
                     if one[2] == c.SPREAD:
                         at, column = self.counters.topology_of(one), self.counters.counters[one]
@@ -215,7 +211,7 @@ class CounterTables:
     def _point(self, topology: str, rows: list[int], to: int) -> None:
         """The counts of these rows stand in the row `to`."""
         state, column = self.state, c.extra_at(self.state.table) + self.counters.topologies[topology]
-        for table in self._tables():
+        for table in self.state.tables:
             table[rows, column] = to
             table[0, column + 1] = len(self.members[topology])
         for row in (*rows, 0):
@@ -260,7 +256,7 @@ class CounterTables:
             return
         held = [one for one in state.running.values() if one[:, COUNTED].any()]
         pieces = np.concatenate(held) if held else None
-        for number, table in enumerate(self._tables()):
+        for number, table in enumerate(self.state.tables):
             extra = c.extra_at(table)
             for counter in counters:
                 name, _, kind = counter
@@ -280,7 +276,7 @@ class CounterTables:
 
     def check(self) -> None:
         """Raise StateError unless the columns say what nodes, domains and pods say."""
-        before = [table.copy() for table in self._tables()]
+        before = [table.copy() for table in self.state.tables]
         log = self.state.log.copy()
         for name in self.counters.topologies:
             rows = {row: domain for domain, own in self.members[name].items() for row in own}
@@ -289,6 +285,6 @@ class CounterTables:
                 raise StateError(f"does not hold: topology {name!r} has the domains that its nodes say")
         self._recount(self.counters.counters)
         self.state.log[:] = log
-        for table, known in zip(self._tables(), before, strict=True):
+        for table, known in zip(self.state.tables, before, strict=True):
             if not np.array_equal(table, known):
                 raise StateError("does not hold: every domain counts the pods that are there")

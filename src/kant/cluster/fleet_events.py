@@ -1,7 +1,7 @@
 """Nodes that join, leave, or are another than they were, and what that changes in the state: a function for each event.
 
-What is kept by node follows the log of changed nodes. Only where rows lie otherwise than before is it made again
-(`StateData.layout`): the table has got longer or wider, or a row has another place in the fabric.
+What is kept by node follows the log of changed nodes. Only where the table has got longer or wider is it made again
+(`StateData.layout`), and what is kept by domain where a row has another place in the fabric (`StateData.moves`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.node_events import ask_again, change_node_set, node_of, node_offers
-from kant.cluster.node_rows import NOBODY, place_columns, place_of
+from kant.cluster.node_rows import NOBODY, place_of
 from kant.cluster.node_table import PLACE, check_node, enlarged, retire_row, write_node
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
@@ -42,8 +42,7 @@ def joined(state: StateData, event: ev.NodesJoined) -> None:
             state.health.replaced(row)
             for name in state.shapes.node_sets.of(row):
                 asking.update(dict.fromkeys(change_node_set(state, name, (), (row,), event.time)))
-    moved = [rows_of.put(row, node) for row, node in zip(rows, nodes, strict=True)]
-    _lay_out(state, larger or any(moved))
+    _put(state, rows, nodes, larger)
     asking.update(dict.fromkeys(_add_pools(state, nodes)))
     for row, node, last in zip(rows, nodes, before, strict=True):
         asking.update(dict.fromkeys(_write(state, row, node, last)))
@@ -87,7 +86,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
         follower.node_changed(row, event.time)  # those of its old pool
     used = _used(state, row)
     larger = _make_room(state, 0, (node,))
-    _lay_out(state, state.node_rows.put(row, node) or larger)
+    _put(state, [row], [node], larger)
     added = _add_pools(state, (node,))
     c.count_node(state.table, state.pools, row, -1)
     status = state.table.item(row, c.STATUS)
@@ -132,7 +131,7 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
     slots, has = max(c.devices_of(state.table), *(node.gpus for node in nodes)), len(state.table)
     if not rows and slots == c.devices_of(state.table):
         return False
-    wanted = max(2 * has, has + rows) if rows else has
+    wanted = has + max(rows, min(has, max(64, has // 4))) if rows else has  # in large steps, but not too large
     state.empty, state.table = enlarged(state.empty, wanted, slots), enlarged(state.table, wanted, slots)
     if state.left is not None:
         state.left = enlarged(state.left, wanted, slots)
@@ -146,12 +145,18 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
     return True
 
 
-def _lay_out(state: StateData, changed: bool) -> None:
-    """Where rows lie otherwise than before, say where each is now."""
-    if changed:
+def _put(state: StateData, rows: Sequence[int], nodes: Sequence[Node], anew: bool) -> None:
+    """These nodes take these rows: say where each is in the fabric, of all rows where the table is laid out `anew`."""
+    for row, node in zip(rows, nodes, strict=True):
+        if place := state.node_rows.put(row, node, anew):
+            state.moves += 1
+            for table in state.tables:
+                table[row, PLACE] = place
+    if anew:
         state.layout += 1
-        for table in (state.empty, state.table, state.with_left):
-            table[:, PLACE] = place_columns(state.node_rows.places)
+        columns = state.node_rows.columns()
+        for table in state.tables:
+            table[:, PLACE] = columns
 
 
 def _add_pools(state: StateData, nodes: Iterable[Node]) -> list[int]:

@@ -38,6 +38,7 @@ class NodeRows:
         self.names = [node.name for node in nodes]
         self.index = {node.name: row for row, node in enumerate(nodes)}
         self.places = [(node.superspine, node.spine, node.leaf, node.hbd) for node in nodes]
+        self._domains: Domains | None = None  # once a row has got another place since the table last grew
         self._left: dict[str, int] = {}  # the rows of nodes that have left, by name; the longest gone first
         self._alike: dict[Node, dict[int, None]] = {}  # the same rows by what the nodes were, but for their names
         self._spare: dict[int, None] = {}  # rows that no node has taken yet
@@ -68,8 +69,11 @@ class NodeRows:
         self.places += [place] * len(new)
         self._spare.update(dict.fromkeys(new))
 
-    def put(self, row: int, node: Node) -> bool:
-        """A node takes a free row, or is another one from now on. Returns whether the row has another place now."""
+    def put(self, row: int, node: Node, anew: bool = False) -> list[int]:
+        """A node takes a free row, or is another one from now on.
+
+        Returns the columns HBD to SUPERSPINE of the row where it has another place now, unless all are numbered `anew`.
+        """
         before = self.nodes[row]
         self._spare.pop(row, None)
         if self._left.get(before.name) == row:
@@ -78,10 +82,18 @@ class NodeRows:
             del alike[row]
             if not alike:
                 del self._alike[_unnamed(before)]
-        moved = self.places[row] != place_of(node)
-        self.nodes[row], self.names[row], self.places[row] = node, node.name, place_of(node)
+        last, place, columns = self.places[row], place_of(node), list[int]()
+        if last != place and not anew:
+            self._domains = self._domains or Domains(self.places)
+            columns = self._domains.move(row, last, place)
+        self.nodes[row], self.names[row], self.places[row] = node, node.name, place
         self.index[node.name] = row
-        return moved
+        return columns
+
+    def columns(self) -> Table:
+        """The columns HBD to SUPERSPINE of all rows, of which domains are numbered anew."""
+        self._domains = None
+        return place_columns(self.places)
 
     def retire(self, row: int) -> None:
         """The node of a row leaves it."""
@@ -93,6 +105,39 @@ class NodeRows:
 
 def _unnamed(node: Node) -> Node:
     return replace(node, name="")
+
+
+class Domains:
+    """The columns HBD to SUPERSPINE, a row at a time: who is in one domain has one number, and none is past the rows.
+
+    A domain that comes has the last number that was given back, else the next one. Made by `place_columns` first.
+    """
+
+    def __init__(self, places: Sequence[Place]) -> None:
+        self._of: list[dict[tuple[object, ...], list[int]]] = [{}, {}, {}, {}]  # number, and how many rows
+        self._free: list[list[int]] = [[], [], [], []]
+        for row, numbers in enumerate(place_columns(places).tolist()):
+            for level, key in enumerate(_domains(row, places[row])):
+                self._of[level].setdefault(key, [numbers[level], 0])[1] += 1
+
+    def move(self, row: int, before: Place, after: Place) -> list[int]:
+        """The columns of a row that has another place now."""
+        found = []
+        for level, (left, entered) in enumerate(zip(_domains(row, before), _domains(row, after), strict=True)):
+            known, free = self._of[level], self._free[level]
+            known[left][1] -= 1
+            if not known[left][1]:
+                free.append(known.pop(left)[0])
+            if entered not in known:
+                known[entered] = [free.pop() if free else len(known), 0]
+            known[entered][1] += 1
+            found.append(known[entered][0])
+        return found
+
+
+def _domains(row: int, place: Place) -> tuple[tuple[object, ...], ...]:
+    """The domain of each level that a row at this place is in."""
+    return place if place[3] else (row,), place[:3], place[:2], place[:1]
 
 
 def place_columns(places: Sequence[Place]) -> Table:

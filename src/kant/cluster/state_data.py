@@ -106,7 +106,8 @@ class StateData:
         self.node_version = 0  # counts changes of the status or the devices of nodes
         self.fleet_version = 0  # counts events by which nodes joined, left, or were described anew
         self.asked_anew = 0  # counts changes after which a waiting job may never fit, or ask for other nodes
-        self.layout = 0  # counts those of them after which what is kept by node has to be made again
+        self.layout = 0  # counts those of them after which what is kept by node has to be made again,
+        self.moves = 0  # and those after which what is kept by domain has: a row has another place in the fabric
         self.waiting_milli = 0  # milli-GPUs that the pending jobs ask for
         self.limits_runs = False  # whether a job or a booking has come that lasts only so long
         self.bookings: dict[str, Booking] = {}
@@ -142,6 +143,11 @@ class StateData:
     def gpus_there(self) -> int:
         """GPUs of the nodes that are there, in service or not."""
         return int(self.empty[:, c.GPUS].sum())
+
+    @property
+    def tables(self) -> list[Table]:
+        """All tables of nodes: as things are, with nothing taken, and that with those that have left."""
+        return [self.table, self.empty, *([] if self.left is None else [self.left])]
 
     @property
     def with_left(self) -> Table:

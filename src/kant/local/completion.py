@@ -13,6 +13,8 @@ from kant.model.event import JobCancelled, JobEvicted, JobFailed, JobFinished, J
 from kant.model.units import show_duration
 
 log = logging.getLogger("kant.local")
+CANCELLED = "cancelled"
+"""How `stopping` begins of a job that is withdrawn; a reason follows after a colon, where nobody has asked for it."""
 MOST_REFUSALS = 10
 """Times that a run of a job may be impossible to begin, before the job fails."""
 
@@ -31,8 +33,8 @@ class Completion:
         stopping, record.stopping = record.stopping, ""
         if exit.unborn and not stopping and record.id in self.jobs.core_id:
             self.not_begun(record, exit.lost)
-        elif stopping == "cancelled":
-            self.jobs.finish(record, JobPhase.CANCELLED, "")
+        elif stopping.startswith(CANCELLED):
+            self.jobs.finish(record, JobPhase.CANCELLED, stopping.removeprefix(CANCELLED).removeprefix(": "))
         elif stopping and not (exit.code == 0 and not exit.why):
             self._stopped(record, stopping)
         elif exit.code == 0 and exit.why not in ("limit", "memory"):

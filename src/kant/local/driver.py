@@ -26,11 +26,13 @@ from kant.live.logs import log_decisions, log_event
 from kant.live.rounds import LiveRounds
 from kant.live.waits import Split
 from kant.local.clock import SteadyClock
-from kant.local.completion import Completion
+from kant.local.completion import CANCELLED, Completion
 from kant.local.executor import LocalExecutor
 from kant.local.gpu_health import GpuHealth
+from kant.local.gpu_use import GpuUse
 from kant.local.jobs import LocalJobs
 from kant.local.launch import Launcher
+from kant.local.nvml import Use
 from kant.local.record import Book, JobPhase, JobRecord
 from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
@@ -72,6 +74,7 @@ class LocalDriver:
         self.on_change: Callable[[JobRecord], None] = lambda record: None
         self.telemetry: LocalTelemetry | None = None
         self.health: GpuHealth | None = None
+        self.gpu_use = GpuUse(())
         self.on_build: Callable[[Core], None] = lambda core: None
         self.on_built: Callable[[], None] = lambda: None  # everybody who was there before is in
         self.launcher = Launcher(settings, self._over)
@@ -184,16 +187,16 @@ class LocalDriver:
         if self.trouble:
             raise InputError("the store", f"a disk that can be written ({self.trouble}); running jobs go on")
 
-    def cancel(self, record: JobRecord) -> None:
-        """Withdraw a job, waiting or running."""
+    def cancel(self, record: JobRecord, why: str = "") -> None:
+        """Withdraw a job, waiting or running; `why`, where nobody has asked for it."""
         if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING) and not self.launcher.cancel_start(record):
             self.jobs.withdraw(record)
-            record.phase, record.stopping = JobPhase.STOPPING, "cancelled"
+            record.phase, record.stopping = JobPhase.STOPPING, f"{CANCELLED}: {why}" if why else CANCELLED
             self.jobs.touch(record)
             self.launcher.to_stop.append(record)
         elif not record.is_over:
             self.jobs.withdraw(record)
-            self.jobs.finish(record, JobPhase.CANCELLED, "")
+            self.jobs.finish(record, JobPhase.CANCELLED, why)
         self._awake.set()
 
     def hold(self, record: JobRecord) -> None:
@@ -237,6 +240,12 @@ class LocalDriver:
         self.core.happen(JobEvicted(self.core.now, self.jobs.core_id[record.id], "it was requeued"))
         self.executor.stop(record, "requeued")
         self._awake.set()
+
+    def gpus_used(self, gpus: Mapping[int, Use]) -> None:
+        """Take in what the GPUs did, and stop the jobs that let theirs idle for longer than they may."""
+        for record in self.gpu_use.look(gpus, list(self.jobs.records.values()), self.clock.micros()):
+            log_event(log, "GPUs are taken from a job", logging.WARNING, job=record.id, error=self.gpu_use.reason)
+            self.cancel(record, self.gpu_use.reason)
 
     def wake(self) -> None:
         """Turn soon: what is booked has changed, or a solver has answered."""
@@ -399,4 +408,4 @@ def _is_inside(record: JobRecord) -> bool:
         return record.phase in (JobPhase.WAITING, JobPhase.RUNNING)
     if record.stopping == "limit":
         return record.failures <= record.submission.retries
-    return record.stopping != "cancelled"
+    return not record.stopping.startswith(CANCELLED)

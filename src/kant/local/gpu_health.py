@@ -1,17 +1,17 @@
-"""GPUs of this machine that are not fit for new work: looked at by NVML, and withdrawn while nobody holds them."""
+"""The GPUs of this machine, looked at by NVML: those not fit for new work are withdrawn while nobody holds them."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kant.cluster import columns as c
 from kant.live.core import Core
 from kant.live.logs import log_event
 from kant.local.machine import Device
-from kant.local.nvml import SUCCESS, ailments
+from kant.local.nvml import SUCCESS, Use, ailments, uses
 from kant.model.event import DevicesChanged
 from kant.model.units import GPU
 
@@ -22,7 +22,7 @@ EVERY = 10.0  # seconds between two looks
 class GpuHealth:
     """The GPUs with something wrong, by index, and why (`ailing`). Nobody who runs is stopped for it.
 
-    `changed` is called from the loop when there are others.
+    `changed` is called from the loop when there are others, `used` after each look with what the GPUs did.
     """
 
     def __init__(self, library: Any, devices: Sequence[Device], every: float = EVERY) -> None:
@@ -31,6 +31,7 @@ class GpuHealth:
         self.every = every
         self.ailing: dict[int, str] = {}
         self.changed: Callable[[], None] = lambda: None
+        self.used: Callable[[Mapping[int, Use]], None] = lambda gpus: None
 
     async def watch(self) -> None:
         """Look for ever, in a thread: a GPU that is lost may let a call wait."""
@@ -38,8 +39,11 @@ class GpuHealth:
             return
         try:
             count = len({device.gpu for device in self.devices})
+            gpus: dict[int, Use] = {}
             while True:
                 found = await asyncio.to_thread(ailments, self.library, count, self.ailing)
+                gpus = await asyncio.to_thread(uses, self.library, count, gpus)
+                self.used(gpus)
                 if found != self.ailing:
                     self._tell(found)
                     self.ailing = found

@@ -21,7 +21,31 @@ UNCORRECTED, VOLATILE = 1, 0  # ECC errors since the driver was loaded
 SLOWDOWN = 1  # the temperature at which the hardware slows a GPU down
 HOT = "it is too hot"
 COOLER = 5  # degrees below that at which a GPU that was too hot takes work again
+USED, MOST_SAMPLES = 1, 1000  # the kind of samples that say how busy a GPU was; it keeps some hundred of them
 WIDTH = 96  # bytes of a name or a UUID, as NVML's second version of both has
+
+
+class _Sample(ctypes.Structure):
+    _fields_ = (("time", ctypes.c_ulonglong), ("value", ctypes.c_uint), ("rest", ctypes.c_uint))
+
+
+class _Memory(ctypes.Structure):
+    """Version 2: what the driver keeps for itself is `reserved`, and not in use."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint), ("total", ctypes.c_ulonglong), ("reserved", ctypes.c_ulonglong),
+        ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong),
+    )  # fmt: skip
+
+
+class Use(NamedTuple):
+    """What a GPU did since a look before: the share of the time in which a kernel ran, and MiB of its memory in use, of
+    all that it has. `until`: when the latest sample of it was taken, by NVML's clock."""
+
+    busy: float
+    memory_mib: int
+    total_mib: int
+    until: int = 0
 
 
 class Slice(NamedTuple):
@@ -97,6 +121,30 @@ def _ailment(library: Any, index: int, before: str) -> str:
     )
     hot = before.startswith(HOT) and heat.value > most.value - COOLER
     return f"{HOT} (it slows down at {most.value} °C)" if known and (hot or heat.value >= most.value) else ""
+
+
+def uses(library: Any, count: int, before: Mapping[int, Use]) -> dict[int, Use]:
+    """What each of `count` GPUs did since it was looked at before. Those that do not say are left out: in MIG mode none
+    does."""
+    found = {index: _use(library, index, before[index].until if index in before else 0) for index in range(count)}
+    return {index: use for index, use in found.items() if use is not None}
+
+
+def _use(library: Any, index: int, since: int) -> Use | None:
+    device, memory = ctypes.c_void_p(), _Memory(version=ctypes.sizeof(_Memory) | 2 << 24)
+    if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)) != SUCCESS:
+        return None
+    if _call(library, "nvmlDeviceGetMemoryInfo_v2", device, ctypes.byref(memory)) != SUCCESS:
+        return None
+    kind, many, samples = ctypes.c_int(), ctypes.c_uint(MOST_SAMPLES), (_Sample * MOST_SAMPLES)()
+    asked = (ctypes.c_int(USED), ctypes.c_ulonglong(since), ctypes.byref(kind), ctypes.byref(many), samples)
+    code = _call(library, "nvmlDeviceGetSamples", device, *asked)
+    if code not in (SUCCESS, NOT_FOUND):
+        return None
+    taken = samples[: many.value] if code == SUCCESS else []
+    busy = sum(each.value for each in taken) / len(taken) / 100 if taken else 0.0
+    until = max([since, *(each.time for each in taken)])
+    return Use(busy, memory.used >> 20, memory.total >> 20, until)
 
 
 def _call(library: Any, name: str, *arguments: Any) -> int:

@@ -11,7 +11,6 @@ from kant.cluster.state import ClusterState
 from kant.compiled import compiled
 from kant.metrics.result import Series
 from kant.model.placement import Allocation
-from kant.model.status import NodeStatus
 from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns, SpanRows
 
 # Columns of a sample. Each holds from its time to the next sample's.
@@ -145,8 +144,7 @@ class Recorder:
             self._service.pop()
         lost = self.state.health.lost.get(node, 0)
         status = int(self.state.table[node, c.STATUS])
-        shown = NodeStatus.FAILED.value if status == NodeStatus.RETIRED else status
-        self._service.append((now, node, shown, lost))
+        self._service.append((now, node, status, lost))
 
     def nodes_changed(self, now: int) -> None:
         """Other nodes are there from `now` on than before, perhaps."""
@@ -159,10 +157,7 @@ class Recorder:
         return spent + gpus * max(end - max(since, begin), 0)
 
     def service(self) -> Table:
-        """Rows (time, node, status, bit mask of the devices that it lacks), where `keep_intervals` asked for them.
-
-        A node that is not there has the status of one that has failed.
-        """
+        """Rows (time, node, status, bit mask of the devices that it lacks), where `keep_intervals` asked for them."""
         return np.array(self._service, dtype=np.int64).reshape(-1, 4)
 
     def series(self) -> Series:

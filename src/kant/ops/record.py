@@ -40,7 +40,8 @@ class Recorder:
             calls.clear()
 
     def _write(self, txn: str, task: str, calls: list[tuple[Call, View, Answer]], after: View) -> None:
-        trace = Trace(task, slots_of(task, calls[0][1])[1], [], txn)
+        words, slots = slots_of(task, calls[0][1])
+        trace = Trace(task, slots, [], txn, words)
         for call, before, answer in (*calls, (Call(DONE), after, {})):
             names = trace.names(call)
             trace.steps.append(Step(call, facts_of(before, names), answer, scope_of(before, names)))

@@ -102,7 +102,7 @@ class Placer:
             0,
             0,
         )  # the versions of the fleet, of node sets and of what counts there, for which this is known
-        self._fleet = snapshot.state.fleet_version
+        self._fleet, self._moves = snapshot.state.fleet_version, snapshot.state.moves
 
     @cached_property
     def calendar(self) -> Calendar:
@@ -291,6 +291,12 @@ class Placer:
         state = self.snapshot.state
         self._fleet = state.fleet_version
         self._pieces.has_gpus(state.gpus)
+        if self._moves != state.moves:
+            self._moves = state.moves
+            self._orders.clear()
+            self._capacities.clear()
+            self._spreadings.clear()
+            self._forget_domains()
         if self._zone is not None:
             self._spreadings.clear()
         outdated = any(one.is_outdated(state.empty) for one in self._scores.values())
@@ -299,6 +305,9 @@ class Placer:
 
     def _forget_scores(self) -> None:
         self._scores.clear()
+        self._forget_domains()
+
+    def _forget_domains(self) -> None:
         self._domains.clear()
         self._by_domain.clear()
         self._routes.clear()

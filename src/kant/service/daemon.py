@@ -28,6 +28,7 @@ from kant.local import cgroups, machine, nvml
 from kant.local.clock import Offset, steady_clock
 from kant.local.driver import LocalDriver
 from kant.local.gpu_health import GpuHealth
+from kant.local.gpu_use import GpuUse
 from kant.local.record import JobRecord
 from kant.local.settings import NO_QUEUES, LocalSettings
 from kant.local.slurm_commands import write_shims
@@ -67,7 +68,8 @@ class DaemonOptions:
     """`cluster`: None for this machine. `token_file`: more tokens than the home has. `proxy_names`: see `Guard`.
 
     `any_port`: the port of `listen` is a preference. `on_listen` gets the address and the token of Kant's owner.
-    What is over for longer than `keep_days` is pruned; 0: nothing is. `users` is the group whose members may open the
+    An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. What is over for longer than `keep_days` is
+    pruned; 0: nothing is. `users` is the group whose members may open the
     socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
     address speaks HTTPS where `files` have a certificate.
     """
@@ -82,6 +84,7 @@ class DaemonOptions:
     proxy_names: tuple[str, ...] = ()
     on_listen: Callable[[str, str], None] = lambda address, token: None
     log_bytes: int = 1 << 30
+    idle_s: float = 0.0
     keep_days: int = 0
     users: str = ""
     files: Files = NO_FILES
@@ -168,9 +171,12 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     reloader = Reloader(driver, notifier, options.files, tls)
     telemetry.optimality = questions.optimality.latest
     library = nvml.load() if devices else None
+    if library is None and options.idle_s:
+        raise InputError("--idle-gpus", "a machine whose GPUs NVML can ask")
+    driver.gpu_use = GpuUse(devices, options.idle_s)
     if library is not None:
         driver.health = health = GpuHealth(library, devices)
-        health.changed = driver.wake
+        health.changed, health.used = driver.wake, driver.gpus_used
         tasks.append(asyncio.create_task(health.watch()))
     questions.complaint = lambda: "; ".join(filter(None, (reloader.complaint, driver.gpu_complaint)))
     hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # a terminal that closes ends it

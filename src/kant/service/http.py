@@ -234,7 +234,7 @@ class Service:
             await attach(
                 lambda: self.questions.find(record.id), self.questions.driver.launcher.folder,
                 lambda: self.questions.reason(record.id), lambda: self.feed.more(self.feed.end, LOOK),
-                window, offset, send, socket,
+                window, offset, send, socket, lambda: self.questions.gpu_warning(record.id),
             )  # fmt: skip
 
         return await self.sessions.serve(request, lambda: self.guard.callers.of(request) is not None, act)

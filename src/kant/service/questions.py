@@ -35,6 +35,7 @@ from kant.service.views import (
     Attempt,
     AuditEntry,
     AuditLog,
+    GpuUsed,
     JobDetail,
     JobOutcome,
     JobPage,
@@ -264,14 +265,45 @@ class LocalQuestions(Questions):
                 view, (), "", (), submission.time_s, submission.retries, *waits, "", True, submission.cpus,
                 submission.memory_mib, runs, submission.stage, submission.terminal, submission.reservation,
                 submission.training, submission.account, submission.qos, preemptible=submission.preemptible,
+                gpu_use=self._gpu_use(record),
             )  # fmt: skip
         return JobDetail(
             view, submission.command, submission.workdir, tuple(sorted(submission.env)), submission.time_s,
             submission.retries, record.after, record.after_ok, record.stopping, place,
             str(self.driver.launcher.folder(record)), False, submission.cpus, submission.memory_mib, runs,
             submission.stage, submission.terminal, submission.reservation, submission.training, submission.account,
-            submission.qos, submission.comment, submission.preemptible,
+            submission.qos, submission.comment, submission.preemptible, self._gpu_use(record),
         )  # fmt: skip
+
+    def _gpu_use(self, record: JobRecord) -> GpuUsed | None:
+        """What a job does with its GPUs, if they say."""
+        use = self.driver.gpu_use
+        found = use.jobs.get(record.id)
+        if found is None or record.phase is not JobPhase.RUNNING:
+            return None
+        mean, warning = found.busy_sum / found.looks, use.warning(record, self.driver.clock.micros())
+        return GpuUsed(found.busy, mean, found.memory_mib, found.peak_mib, found.total_mib, warning)
+
+    def gpu_warning(self, job: str) -> str:
+        """That the GPUs of a job idle, and what comes of it; "" of others."""
+        use = self._gpu_use(self.find(job))
+        return use.warning if use is not None else ""
+
+    def top(self) -> dict[str, Any]:
+        """Also what each GPU does, where they say."""
+        use, jobs = self.driver.gpu_use, self.driver.jobs.records
+        gpus = [
+            {
+                "gpu": gpu,
+                "model": next(device.model for device in use.places if device.gpu == gpu),
+                "busy": found.busy,
+                "memory_mib": found.total_mib,
+                "memory_used_mib": found.memory_mib,
+                "jobs": [name for name in use.jobs if name in jobs and found in use.of(jobs[name])],
+            }
+            for gpu, found in sorted(use.gpus.items())
+        ]
+        return super().top() | {"gpus": gpus}
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:
         """A run of a job, as its supervisor has left it."""

@@ -165,8 +165,11 @@ async def attach(
     offset: int,
     send: Send,
     socket: web.WebSocketResponse,
+    warning_of: Callable[[], str],
 ) -> None:
-    """Speak with somebody about the streams of a job: why it waits, then what its run writes, until that is over."""
+    """Speak with somebody about the streams of a job: why it waits, then what its run writes, until that is over.
+
+    While it runs, a warning is shown among that when there is one."""
     hearing = asyncio.ensure_future(_until_gone(socket))
     try:
         told = None
@@ -201,10 +204,24 @@ async def attach(
                 await send(b"D", payload)
         await follower.catch_up()
 
+    async def warn() -> None:
+        warned = False
+        while True:
+            warning = warning_of()
+            if warning and not warned:
+                await send(b"D", f"\r\nkant: {warning}\r\n".encode())
+            warned = bool(warning)
+            await asyncio.sleep(LOOK)
+
     with suppress(ConnectionError):  # a short run may be over by now: what it wrote is in the log
         await wire.say(b"O", msgspec.json.encode({"kind": "attach"} | window))
     await follower.catch_up()
-    await _both_ways(wire, socket, output())
+    warning = asyncio.ensure_future(warn())
+    try:
+        await _both_ways(wire, socket, output())
+    finally:
+        warning.cancel()
+        await asyncio.gather(warning, return_exceptions=True)
 
 
 async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.WebSocketResponse) -> None:

@@ -58,6 +58,19 @@ class Attempt(Shown, frozen=True):
     dropped: int = 0
 
 
+class GpuUsed(Shown, frozen=True):
+    """What a job that runs does with its GPUs: the share of the time in which they were busy, of late and since it
+    began; MiB of their memory in use, the most that was, and of all. `warning`: that they idle, and what comes of it.
+    """
+
+    busy: float
+    busy_mean: float
+    memory_mib: int
+    peak_mib: int
+    total_mib: int
+    warning: str = ""
+
+
 class JobDetail(Shown, frozen=True):
     """A job with what was submitted (its environment by the names alone) and its place: node to GPU indices.
 
@@ -91,6 +104,7 @@ class JobDetail(Shown, frozen=True):
     qos: str = ""
     comment: str = ""
     preemptible: bool = True
+    gpu_use: GpuUsed | None = None
 
 
 class JobPage(Shown, frozen=True):

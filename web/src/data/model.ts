@@ -6,7 +6,7 @@ import { Column, type Floats, type Ints } from "./columns";
 export const JobStatus = { PENDING: 0, RUNNING: 1, FINISHED: 2, REJECTED: 3, CANCELLED: 4 } as const;
 
 /** Whether a node takes pods; kant.model.status.NodeStatus. */
-export const NodeStatus = { IN_SERVICE: 0, CORDONED: 1, FAILED: 2, DRAINING: 3 } as const;
+export const NodeStatus = { IN_SERVICE: 0, CORDONED: 1, FAILED: 2, DRAINING: 3, RETIRED: 4 } as const;
 
 /** Job size classes by whole GPUs: the name, and the largest member. */
 export const SIZE_CLASSES: readonly (readonly [string, number])[] = [

@@ -66,6 +66,7 @@ export interface Dress {
   jobs: number; // that have pixels
   idle: number;
   failed: number;
+  gone: number;
   lost: number;
   solid: Uint32Array;
   light: Uint32Array;
@@ -84,6 +85,7 @@ export function dress(run: Run, way: string): Dress {
     jobs: 0,
     idle: pixel(idle),
     failed: pixel(cssVar("--failed")),
+    gone: pixel(cssVar("--card")),
     lost: pixel(cssVar("--lost")),
     solid: new Uint32Array(0),
     light: new Uint32Array(0),
@@ -129,10 +131,12 @@ export function dressJobs(own: Dress, run: Run): void {
 
 /** The entries of the legend: [background, words]; no background: only words. */
 export function legend(run: Run, way: string, runs: readonly Run[]): [string, string][] {
-  const failed = runs.some(({ nodes }) => nodes.status.values().includes(NodeStatus.FAILED));
+  const stood = (status: number) => runs.some(({ nodes }) => nodes.status.values().includes(status));
+  const failed = stood(NodeStatus.FAILED);
   const lost = runs.some(({ nodes }) => nodes.lostLow.values().some(Boolean) || nodes.lostHigh.values().some(Boolean));
   const out: [string, string][] = lost ? [[CROSS, "GPU lost"]] : [];
   if (failed && way !== "state") out.push([STRIPES, "node out of service"]);
+  if (stood(NodeStatus.RETIRED)) out.push(["", "blank: node not there"]);
   const partly: [string, string] = ["", "faded: partly used"];
   const idle: [string, string] = ["var(--idle)", "idle"];
   if (way === "size") return [...SIZE_CLASSES.map(([name], i): [string, string] => [PALETTE[i]!, `${name} GPU${i ? "s" : ""}`]), idle, partly, ...out];
@@ -181,6 +185,7 @@ export function cellColour(
   own: Dress, job: number, used: number, service: number, lost: boolean, nodeUsed: number, whole: number, model: number,
   pick: number,
 ): number {
+  if (service === NodeStatus.RETIRED) return own.gone;
   if (service === NodeStatus.FAILED) return STRIPED;
   if (lost) return CROSSED;
   if (pick >= 0) {

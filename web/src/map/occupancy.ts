@@ -36,6 +36,7 @@ export class Occupancy implements Follower {
   lostHigh = new Int32Array(0); // and 31 to 61
   lost = 0; // devices that nodes lack
   failed = 0; // nodes that are out of service
+  gone = 0; // GPUs of nodes that are not there
   stamp = new Int32Array(0);
   pieces = new Int32Array(0); // of each job: intervals in force
   total = 0; // milli-GPUs in use
@@ -147,6 +148,7 @@ export class Occupancy implements Follower {
     this.total += sign * used;
     this.lost += sign * this.lostOf(node);
     if (this.service[node] === NodeStatus.FAILED) this.failed += sign;
+    else if (this.service[node] === NodeStatus.RETIRED) this.gone += sign * this.cluster!.gpus[node]!;
     else if (used > 0 && used < this.wholeOf(node)) this.broken += sign;
   }
 
@@ -200,7 +202,7 @@ export class Occupancy implements Follower {
       this.lostHigh = new Int32Array(nodes);
       this.stamp = new Int32Array(nodes).fill(this.tick - 1);
       this.head = new Int32Array(nodes).fill(-1);
-      this.total = this.broken = this.lost = this.failed = this.changes = 0;
+      this.total = this.broken = this.lost = this.failed = this.gone = this.changes = 0;
       this.time = -Infinity;
     }
     if (intervals.length > this.next.length) {

@@ -241,7 +241,7 @@ function RunMap({ run, index, choose }: { run: Run; index: number; choose: ((run
           </span>
         ) : <span className={`run r${index % 6}`}>{label}</span>}
         <small>
-          {showGpus(now.total)} of {cluster.total.toLocaleString("en")} GPUs in use · {counted(now.running, "job runs", "jobs run")} ·{" "}
+          {showGpus(now.total)} of {(cluster.total - now.gone).toLocaleString("en")} GPUs in use · {counted(now.running, "job runs", "jobs run")} ·{" "}
           {counted(now.broken, "node", "nodes")} partly allocated
           {booked.size > 0 && ` · ${counted(booked.size, "GPU", "GPUs")} booked`}
           {now.lost > 0 && ` · ${counted(now.lost, "GPU", "GPUs")} lost`}
@@ -290,7 +290,7 @@ function describe(run: Run, gpu: number, time: number, zero: number | null): str
   const model = cluster.models[cluster.model[node]!];
   const lines = [`${cluster.names[node]} · GPU ${device}${model ? ` · ${model}` : ""} · ${cluster.groups[cluster.group[node]!]!.name}`];
   const now = occupancyAt(run, time);
-  const status = ["", "cordoned", "out of service", "draining"][now.service[node]!];
+  const status = ["", "cordoned", "out of service", "draining", "not there"][now.service[node]!];
   if (status) lines.push(status);
   const lost = now.isLost(node, device);
   if (lost) lines.push("this GPU is lost: nothing runs on it, and it counts for nothing");

@@ -147,13 +147,6 @@ class Binder:
             if not self.leaving[node]:
                 del self.leaving[node]
 
-    async def drain(self, within: float = 1.0) -> None:
-        """Take nothing more, and wait for what is under way.
-
-        So who leads next does not find half of a gang, and no binding of ours comes after it has begun.
-        """
-        await self.step.drain(within)
-
     async def _bind(self, workload: Workload, slot: Slot, uid: str) -> None:
         began, notes = self.effects.clock(), self.locks.notes(slot)
         outcome, pod, why, code = await self._judged(workload, slot, uid, notes)
@@ -180,6 +173,8 @@ class Binder:
             try:
                 if our_gate(pod) >= 0 and may_be_sent():
                     await open_gate(effects, pod)
+                if not may_be_sent():
+                    raise FencedError
                 await effects.client.bind(
                     namespace, name, uid, slot.node, effects.signature | notes,
                     guard=may_be_sent, timeout=effects.timeout,

@@ -1,9 +1,9 @@
 """A copy of one kind of objects that follows the API server: a list, then a watch, for ever.
 
-The API server ends a watch that reads too slowly without a word: the stream just stops. So bytes are read by a task of
-its own, which between two reads only decodes and appends; the sink is called by another. Whatever ends a watch, the
-next one goes on from the last resourceVersion that was seen, and what comes twice is dropped; where the server no
-longer has that version (410), everything is listed anew.
+The API server ends a watch that reads too slowly without a word: the stream just stops. So a sink has to be quick: it
+notes what has changed, and somebody else acts on it. Whatever ends a watch, the next one goes on from the last
+resourceVersion that was seen, and what comes twice is dropped; where the server no longer has that version (410),
+everything is listed anew.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts, sections on watches, bookmarks, resource versions.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar
@@ -30,7 +29,7 @@ CHANGES = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
 WATCH = 300.0  # seconds that one watch may last, drawn up to twice that, so that not all end together
 SILENCE = 130.0  # seconds without a byte after which a watch is opened anew: two bookmarks have failed to come
 FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds between tries, doubled from the one to the other
-BURST = 256  # changes that the sink gets before the reader may read again
+BURST = 256  # changes that the sink gets before others have their turn
 
 
 class Event(msgspec.Struct, Generic[T], gc=False):
@@ -72,8 +71,6 @@ class Reflector(Generic[T]):
         self._version = ""  # the last resourceVersion seen; empty: list anew
         self._heard = self.clock()
         self._wait = FIRST_WAIT
-        self._changes: deque[tuple[str, T]] = deque()
-        self._more = asyncio.Event()
 
     def stale_for(self) -> float:
         """Seconds since the server last said anything here. A quiet watch has a bookmark about every minute."""
@@ -81,24 +78,10 @@ class Reflector(Generic[T]):
 
     def has_seen(self, version: str) -> bool:
         """Whether the sink has had all that happened up to a resourceVersion."""
-        return not self._changes and self._version.isdigit() and int(version) <= int(self._version)
+        return self._version.isdigit() and int(version) <= int(self._version)
 
     async def run(self) -> None:
         """Follow for ever. Ends only by being cancelled, or by an exception of the sink."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._deliver())
-            tasks.create_task(self._follow())
-
-    async def _deliver(self) -> None:
-        while True:
-            await self._more.wait()
-            for _ in range(min(BURST, len(self._changes))):
-                self.sink(*self._changes.popleft())
-            if not self._changes:
-                self._more.clear()
-            await asyncio.sleep(0)
-
-    async def _follow(self) -> None:
         while True:
             try:
                 if not self._version:
@@ -125,8 +108,6 @@ class Reflector(Generic[T]):
         async for items, version in pages:  # noqa: B007 - each page names the version of the whole
             objects += items if self.keep is None else map(self.keep, items)
             self._heard = self.clock()
-        while self._changes:  # they are older than the list
-            self.sink(*self._changes.popleft())
         self.on_replace(objects)
         self._version = version
         self.lists += 1
@@ -147,9 +128,11 @@ class Reflector(Generic[T]):
             self._heard = self.clock()
             lines = (rest + chunk).split(b"\n")
             rest = lines.pop()  # what has no end yet; at the end of the stream it is lost, and comes again
-            for line in lines:
+            for number, line in enumerate(lines, 1):
                 if line:
                     self._take(line)
+                if number % BURST == 0:
+                    await asyncio.sleep(0)
         if self.clock() - opened < 1.0:  # a server, or something between, that hangs up on us at once
             await self._pause(None)
 
@@ -169,7 +152,7 @@ class Reflector(Generic[T]):
                 self._take_odd(line, None)
             return
         if self._new(version):
-            self._put(change, event.object)
+            self.sink(change, event.object)
 
     def _take_odd(self, line: bytes, error: msgspec.DecodeError | None) -> None:
         """An error of the server, or an object that is not as its view says."""
@@ -186,7 +169,7 @@ class Reflector(Generic[T]):
             return
         if event.type == "DELETED":  # it is gone, whatever it was
             blank: Any = self.view
-            self._put("deleted", blank(metadata=metadata))
+            self.sink("deleted", blank(metadata=metadata))
         else:
             self.on_malformed(metadata, str(error))
 
@@ -196,10 +179,6 @@ class Reflector(Generic[T]):
             return False
         self._version = version or self._version
         return True
-
-    def _put(self, change: str, object_: T) -> None:
-        self._changes.append((change, object_))
-        self._more.set()
 
 
 def _status(raw: msgspec.Raw) -> Status:

@@ -14,6 +14,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from kant.kube.act.effects import Effects
 from kant.kube.act.steps import Steps
@@ -132,11 +133,12 @@ class KubeDriver:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.informers.run(synced))
                 await synced.wait()
+                if led is not None and not led.is_set():
+                    await self._stand_by(led)
                 self.learned = await learned_elsewhere(self.client, self.settings.namespace)
                 if self.settings.profile.order.shares:
                     self.used = await use_on_lease(self.client, self.settings.namespace)
-                if led is not None and not led.is_set():
-                    await self._stand_by(led)
+                self._begin_to_lead()
                 tasks.create_task(self.notifier.recorder.run())
                 tasks.create_task(self.effects.run())
                 if not self.settings.shadow:
@@ -154,35 +156,38 @@ class KubeDriver:
                 self.settings.journals.close()
 
     async def _stand_by(self, led: asyncio.Event) -> None:
-        """Build the state before we lead, and tell nobody. It is built anew where the last leader has bound more since.
+        """Build the state before we lead, and tell nobody. It is built anew when something has changed, now and then.
 
-        Raises BehindError.
+        What has changed since is taken in when we lead, once all is known that the last leader has bound. Raises
+        BehindError.
         """
-        self._early = []
-        self.build()
-        await led.wait()
+        while not led.is_set():
+            if self.state is None or self.state.has_news:
+                self.state, self._early = None, []
+                self.build()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.rebuilding.rest):
+                    await led.wait()
         await self.informers.know_of_bound()
-        early, self._early = self._early, None
-        if self.core is None:
+
+    def _begin_to_lead(self) -> None:
+        """Go on with the state that was built while we stood by, if there is one."""
+        early, self._early, state = self._early or [], None, self.state
+        if state is None:
             return
-        if any(self._is_bound_since(uid) for uid in self.mirror.touched):
-            self.build()
-            return
+        core = state.core
         if self.settings.journals is not None:
-            self.core.journal.sink = write = self.settings.journals.open()
+            core.journal.sink = write = self.settings.journals.open()
             for line in early:
                 write(line)
-        self.on_core(self.core)
-        self._say_built(self.core)
-        self.translation.queues(self.core)  # what the last leader knew of them is known now
-
-    def _is_bound_since(self, uid: str) -> bool:
-        """Whether a pod of ours is on a node, and the state does not know it."""
-        pod, members = self.mirror.pods.get(uid), self.workloads.members
-        if pod is None or not pod.spec.node_name or not self.translation.is_ours(pod):
-            return False
-        workload = members.by_key.get(members.key_of.get(uid, ""))
-        return workload is None or not any(slot.pod == uid and slot.bound for slot in workload.slots)
+        self.on_core(core)
+        self._say_built(core)
+        self.translation.queues(core)  # what the last leader knew of them is known now
+        self.rebuilding.built_at = time.monotonic()
+        for gang in state.workloads.partially_bound.in_part():
+            gang.partial = core.clock()  # until now it was not for us to make it whole
+        self.take_changes()
+        restore_calibration(core, self.calibration_store.read() or self.learned, self.used)
 
     async def _lead(self) -> None:
         while True:
@@ -301,7 +306,7 @@ class KubeDriver:
             self._say_built(core)
         if before is not None:
             core.inherit(before)
-        else:
+        elif self._early is None:
             restore_calibration(core, self.calibration_store.read() or self.learned, self.used)
         state.look_up()
         self.rebuilding.built(core, began)

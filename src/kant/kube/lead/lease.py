@@ -131,12 +131,6 @@ class Lease:
         """Who leads as far as we have seen, empty for nobody."""
         return self._seen.spec.holder_identity or ""
 
-    def silent(self) -> float:
-        """Seconds for which another leader has not renewed: for ever once we lead, 0 where nobody leads or answers."""
-        if self.leader == self.identity:
-            return float("inf")
-        return self._clock() - self._seen_at if self.leader and not self._in_trouble else 0.0
-
     async def run(self) -> None:
         """Stand for ever. Ends by being cancelled; call `release` then, when no request is under way any more."""
         while True:

@@ -64,10 +64,6 @@ class LeaseThread:
         lease = self._lease
         return lease is not None and lease.holds() and self._token.done() and lease.token == self._token.result()
 
-    def silent(self) -> float:
-        """Seconds for which the leader has not renewed (`Lease.silent`)."""
-        return self._lease.silent() if self._lease is not None else 0.0
-
     # --- in the thread --------------------------------------------------------------------------------------------
 
     def _stand(self) -> None:

@@ -85,6 +85,11 @@ class LiveState:
 
     # --- what has happened ---------------------------------------------------------------
 
+    @property
+    def has_news(self) -> bool:
+        """Whether something has been seen since that nobody has taken in."""
+        return any(_touched(self.mirror)) or bool(self.informers.read)
+
     def take_changes(self) -> None:
         """What the mirror has seen since the last time, as events."""
         mirror, workloads = self.mirror, self.workloads
@@ -101,8 +106,8 @@ class LiveState:
         keys.update(workloads.come_to(self.fleet.take_others()))
         read, self.informers.read = self.informers.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
-        self.rebuilding.touch([*nodes, *(pod.spec.node_name for pod in pods.values() if pod.spec.node_name)])
-        self.rebuilding.look(self.core)
+        filled = {pod.spec.node_name: None for pod in pods.values() if pod.spec.node_name}
+        self.rebuilding.look(self.core, nodes | filled)
         claims, mirror.claims_touched = mirror.claims_touched, {}
         keys.update(workloads.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
         if mirror.namespaces.touched:
@@ -139,7 +144,7 @@ class LiveState:
         devices = self.mirror.devices
         touched, devices.touched = devices.touched, {}
         if touched:
-            self.rebuilding.touch(self.translation.filters.failing)  # what one gives up is another's
+            self.rebuilding.touched.update(dict.fromkeys(self.translation.filters.failing))  # one's is another's now
         if devices.is_new:
             devices.is_new = False
             self.fleet.follow(self.mirror.nodes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from kant.kube.reconcile.device_lanes import REDRAW
 from kant.kube.reconcile.fleet import Fleet
@@ -13,19 +12,24 @@ from kant.live.core import Core
 CALM = 0.5  # seconds without a change of the nodes after which the state is built anew
 LONGEST_UNREST = 5.0
 FAILING = 2.0  # seconds between two states that are built because nodes fail less
+STALE = 10.0  # seconds between two states that are built while we stand by
 LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
 
 
 class Rebuilding:
-    """`built_at` is when the last state was built (seconds), `change_at` when another one is due (clock of the run)."""
+    """`built_at` is when the last state was built (seconds), `change_at` when another one is due (clock of the run).
+
+    `touched` are nodes that may fail fewer filters than they did.
+    """
 
     def __init__(self, translation: Translation) -> None:
         self.translation = translation
         self.built_at = 0.0
         self.change_at = 0
+        self.rest = STALE  # seconds after which who stands by may build another one
         self._took = self._look_at = 0.0
         self._unrest = self._calm_since = -1.0
-        self._touched: dict[str, None] = {}  # nodes that may fail fewer filters than they did
+        self.touched: dict[str, None] = {}
         self._volume_version = 0
 
     def built(self, core: Core, began: float) -> None:
@@ -33,6 +37,7 @@ class Rebuilding:
         self._unrest = -1.0
         self.built_at = time.monotonic()
         self._took = self.built_at - began
+        self.rest = max(STALE, LEAST_WORK * self._took)
         self.change_at = self.translation.next_change(core.now)
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
@@ -57,22 +62,19 @@ class Rebuilding:
         wait = max(since + wait - time.monotonic(), 0.0) if since else wait
         self.change_at = min(self.change_at, core.now + int(wait * 1e6))
 
-    def touch(self, nodes: Iterable[str]) -> None:
-        """These nodes may fail fewer filters than they did."""
-        if self.translation.filters.failing:
-            self._touched.update(dict.fromkeys(nodes))
-
-    def look(self, core: Core) -> None:
-        """Build the state anew soon where nodes that failed a filter of waiting pods do not any more."""
+    def look(self, core: Core, nodes: dict[str, None]) -> None:
+        """Build the state anew soon where nodes that failed a filter of waiting pods do not any more: these may not."""
         filters, mirror = self.translation.filters, self.translation.mirror
+        if filters.failing:
+            self.touched.update(nodes)
         version = mirror.volume_version + mirror.csi.version
         if version != self._volume_version and filters.chooses_volumes:
-            self.touch(filters.failing)
+            self.touched.update(dict.fromkeys(filters.failing))
         self._volume_version = version
         began = time.monotonic()
-        if not self._touched or began < self._look_at or self.change_at - core.now <= FAILING * 1e6:
+        if not self.touched or began < self._look_at or self.change_at - core.now <= FAILING * 1e6:
             return
-        touched, self._touched = self._touched, {}
+        touched, self.touched = self.touched, {}
         improved = filters.improved(touched)
         self._look_at = began + LEAST_WORK * (time.monotonic() - began)
         if improved:

@@ -228,7 +228,7 @@ class Replica:
         stop = asyncio.create_task(self.stopped.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         if stop.done() and self.driver is not None:
-            await self.driver.steps.binder.drain()
+            await self.driver.steps.binder.step.drain(1.0)  # so that who leads next finds no half of a gang
         stop.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
@@ -256,10 +256,9 @@ class Replica:
             term.holds = lambda: True
             await self._lead(Ready(self._driver(client, term)))
             return
-        patience = self.options.lease[0] / 3
         async with (
             LeaseThread(self.config, self._lease, self.trouble) as candidate,
-            Standby(lambda: self._driver(client, term), candidate.silent, patience) as standby,
+            Standby(lambda: self._driver(client, term)) as standby,
         ):
             log_event(log, "stands for election")
             term.token = token = await standby.until(candidate.elected())

@@ -1,7 +1,6 @@
-"""Standing by: where the leader has said nothing for a while, whoever waits makes a state ready before it leads.
+"""Standing by: whoever waits for the Lease follows the cluster and keeps a state of it, so as to lead at once.
 
-To read a large cluster and to build its state takes seconds, in which nobody would decide. A leader that is well renews
-its Lease several times in that while, so a replica that stands by follows nothing as long as there is one.
+To read a large cluster and to build its state takes seconds, in which nobody would decide.
 """
 
 from __future__ import annotations
@@ -9,13 +8,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 from kant.kube.lead.driver import KubeDriver
 
-LOOK = 0.25
-"""Seconds between two looks whether the leader is silent."""
+AGAIN = 1.0  # seconds after which another driver is made for one that has ended by itself
 
 
 class Ready:
@@ -34,52 +31,34 @@ class Ready:
 
 
 class Standby:
-    """Use as `async with Standby(make, silent, patience) as standby: await standby.until(elected)`.
+    """Use as `async with Standby(make) as standby: await standby.until(elected)`. `make` makes a driver."""
 
-    `silent` says for how many seconds the leader has been; after `patience` of them `make` makes a driver. Where the
-    leader is heard again it is dropped.
-    """
-
-    def __init__(self, make: Callable[[], KubeDriver], silent: Callable[[], float], patience: float) -> None:
+    def __init__(self, make: Callable[[], KubeDriver]) -> None:
         self._make = make
-        self._silent = silent
-        self._patience = patience
         self._ready: Ready | None = None
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._drop()
+    async def __aexit__(self, *_: object) -> None:
+        if self._ready is not None:
+            await self._ready.drop()
 
     async def until(self, elected: Awaitable[str]) -> str:
         """Wait for an election, and return what it does."""
         election = asyncio.ensure_future(elected)
         try:
             while not election.done():
-                is_silent = self._silent() >= self._patience
-                if is_silent and self._ready is None:
-                    self._ready = Ready(self._make())
-                elif not is_silent:
-                    await self._drop()
-                await asyncio.wait({election}, timeout=LOOK)
+                self._ready = await self.take()
+                await asyncio.wait({election}, timeout=AGAIN)
             return election.result()
         finally:
             election.cancel()
 
     async def take(self) -> Ready:
-        """The driver that is ready, or gets ready; a fresh one where there is none."""
+        """The driver that is ready, or gets ready: another one where the last has ended by itself."""
         found, self._ready = self._ready, None
         if found is not None and found.running.done():
             await found.drop()
             found = None
-        if found is None:
-            found = Ready(self._make())
-        return found
-
-    async def _drop(self) -> None:
-        found, self._ready = self._ready, None
-        if found is not None:
-            await found.drop()
+        return found or Ready(self._make())

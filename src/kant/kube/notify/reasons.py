@@ -79,7 +79,7 @@ class Reasons:
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
         rules = rule_words(state, state.rows[workload.job], self._example)
-        return [*rules, *node_remarks(workloads.out_of_service, workloads.mirror)]
+        return [*rules, *node_remarks(workloads.out_of_service, workloads.mirror.nodes, state)]
 
     def _example(self, name: str, rows: list[int]) -> str:
         """The name of a pod of a class on one of these nodes."""

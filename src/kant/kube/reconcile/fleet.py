@@ -124,7 +124,7 @@ class Fleet:
 
     def _is_held_in_part(self, index: int, devices: int) -> bool:
         """Whether one of these GPUs, as bits, has something left beside what is held of it: it cannot be lost yet."""
-        row = self.core.state.table[index].tolist()
+        row = self.core.state.table[index].tolist() if devices else []
         return any(devices >> number & 1 and 0 < free < GPU for number, free in enumerate(row[c.DEVICES :]))
 
     def _count_devices(self, index: int, name: str, lost: int, named: int) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from time import monotonic
 
-from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY
+import numpy as np
+
+from kant.cluster.columns import J_PREEMPTIBLE, J_PRIORITY, J_QUEUE
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.slots import Member
@@ -108,17 +110,13 @@ class NodePreemption:
     def _stoppable(self, job: Job) -> dict[str, Workload]:
         """The jobs that might be stopped for it at all, whatever their quotas say."""
         policy, state = self.core.scheduler.profile.preemption, self.core.state
-        found = dict[str, Workload]()
         if policy is None or (policy.reclaim == "off" and job.priority <= state.lowest_preemptible()):
-            return found
-        for name, workload in self.transitions.by_job.items():
-            row = state.rows.get(name, -1)
-            if row not in state.running or not state.jobs[row, J_PREEMPTIBLE]:
-                continue
-            lower = policy.priority and int(state.jobs[row, J_PRIORITY]) < job.priority
-            if lower or (policy.reclaim != "off" and state.live[row].queue != job.queue):
-                found[name] = workload
-        return found
+            return {}
+        rows = np.fromiter(state.running, dtype=np.int64, count=len(state.running))
+        may_stop = (state.jobs[rows, J_PRIORITY] < job.priority) & policy.priority
+        may_stop |= (state.jobs[rows, J_QUEUE] != state.queues.get(job.queue, -1)) & (policy.reclaim != "off")
+        names = (state.ids[row] for row in rows[may_stop & (state.jobs[rows, J_PREEMPTIBLE] > 0)].tolist())
+        return {name: self.transitions.by_job[name] for name in names if name in self.transitions.by_job}
 
 
 def _may_stop_others(pod: Pod) -> bool:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from kant.kube.follow.mirror import Mirror
-from kant.kube.translate.pod_rules import NO_LIMIT, PODS, amounts_at
+import numpy as np
+
+from kant.cluster.closing_rules import closing_rules
+from kant.cluster.state import ClusterState
+from kant.kube.translate.pod_rules import PODS
+from kant.model.rules import PodRules
 
 
-def node_remarks(closed: Collection[str], mirror: Mirror) -> list[str]:
+def node_remarks(closed: Collection[str], nodes: Collection[str], state: ClusterState) -> list[str]:
     """What is to be said of the nodes, each in one sentence."""
-    return [one for one in (_crowded(mirror), out_of_service(closed, mirror.nodes)) if one]
+    return [one for one in (_crowded(state), out_of_service(closed, nodes)) if one]
 
 
-def _crowded(mirror: Mirror) -> str:
-    limits = {name: dict(amounts_at(view)).get(PODS, NO_LIMIT) for name, view in mirror.nodes.items()}
-    full = sorted(name for name, limit in limits.items() if len(mirror.on_node.get(name, ())) >= limit)
+def _crowded(state: ClusterState) -> str:
+    counters = state.shapes.rules.counters
+    one = PodRules(amounts=((PODS, 1),) if PODS in counters.amounts else ())
+    taken = [row for _, mask in closing_rules(state.table, counters, one) for row in np.flatnonzero(mask).tolist()]
+    full = [node for row in taken if state.node_index.get((node := state.nodes[row]).name) == row]
     if len(full) == 1:
-        return f"node {full[0]} has as many pods as it may ({limits[full[0]]})"
+        return f"node {full[0].name} has as many pods as it may ({dict(full[0].amounts)[PODS]})"
     return f"{len(full):,} nodes have as many pods as they may" if full else ""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.closing_rules import Mask, Rule, closing_rules
 from kant.cluster.columns import Table
+from kant.cluster.node_sets import admitting
 from kant.cluster.state import ClusterState
 from kant.kube.translate.pod_rules import PODS, named_class, named_topology
 from kant.kube.translate.resources import is_bytes
@@ -44,14 +45,11 @@ def rule_words(state: ClusterState, job: int, example: Example = no_example) -> 
 
 def _able(state: ClusterState, table: Table, demand: int) -> Mask:
     """The nodes that have the GPUs, CPU and memory for one pod in a table, and that it may go to."""
-    demands = state.shapes.demands
-    asked = demands[demand]
+    asked = state.shapes.demands[demand]
     fits: Mask = (table[:, c.CPU_FREE] >= asked[c.D_CPU]) & (table[:, c.MEMORY_FREE] >= asked[c.D_MEMORY])
     fits &= table[:, c.FREE] >= asked[c.D_GPUS] * asked[c.D_MILLI]
     fits &= table[:, c.STATUS] == NodeStatus.IN_SERVICE
-    for row in np.flatnonzero(fits).tolist():
-        fits[row] = c.admits(demands, demand, table.item(row, c.POOL), row)
-    return fits
+    return fits & admitting(asked, table[:, c.POOL])
 
 
 def _words(

@@ -59,7 +59,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         core.zero,
         jobs,
         complaints,
-        remarks=tuple(node_remarks(driver.state.fleet.closed, driver.mirror)),
+        remarks=tuple(node_remarks(driver.state.fleet.closed, driver.mirror.nodes, core.state)),
         unread=tuple(unread),
         queues_gone=driver.translation.presence.advice(driver.settings.namespace),
     )

@@ -206,9 +206,8 @@ class RunRecord(RecordTables):
                 self.serve(row, event.time + self.ahead)
 
     def serve(self, node: int, now: int) -> None:
-        """A node has changed, unless it stands as it stood. One that is not there is shown as one that has failed."""
+        """A node has changed, unless it stands as it stood."""
         status = int(self.state.table[node, c.STATUS])
-        status = NodeStatus.FAILED.value if status == NodeStatus.RETIRED else status
         stands = status, self.state.health.lost.get(node, 0)
         if stands == self.stands.get(node, (NodeStatus.IN_SERVICE, 0)):
             return

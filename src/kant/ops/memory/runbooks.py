@@ -21,8 +21,8 @@ from msgspec import Struct, field
 
 from kant.model.errors import InputError
 from kant.ops.facts import facts_of, scope_of
-from kant.ops.memory.slots import Known, UnknownError, explained, labels_of, merged, slots_of, value_of
-from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, outcome
+from kant.ops.memory.slots import Known, UnknownError, explained, merged, slots_of, value_of
+from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, labels_of, outcome
 from kant.ops.text import meant
 from kant.ops.view import View
 from kant.toml_file import parse_toml
@@ -75,13 +75,12 @@ class Runbooks:
 
     def begin(self, task: str, view: View) -> Trace:
         """A new trace of a task."""
-        return Trace(task, {} if self.exact else slots_of(task, view)[1], [], uuid4().hex)
+        words, slots = (task, {}) if self.exact else slots_of(task, view)
+        return Trace(task, slots, [], uuid4().hex, words)
 
     def of(self, trace: Trace) -> Runbook | None:
         """The runbook of a task."""
-        return self.books.get(words_of(trace))
-
-    # --- replay ---------------------------------------------------------------------------------------------------
+        return self.books.get(trace.words)
 
     def next(self, trace: Trace, at: str, view: View) -> Found:
         """What to do next, after the step `at` of its runbook, as things stand."""
@@ -105,38 +104,35 @@ class Runbooks:
         if len(fits) != 1:
             return Found(why="several branches fit" if fits else why)
         step, call = fits[0]
-        if wrong := self._unfit(step, trace, view):
+        if wrong := self._unfit(step, trace):
             return Found(why=wrong)
         return Found(step, call)
 
     def changed(self, trace: Trace, view: View) -> bool:
-        """Whether somebody else has changed what a task is about since its last step."""
+        """Whether somebody else has changed what a task is about since its last step, or made its plan void."""
         last = trace.steps[-1] if trace.steps else None
-        return last is not None and last.call.tool not in ACTS and last.scope != scope_of(view, trace.names())
+        if last is None or last.call.tool in ACTS:
+            return False
+        void = last.call.tool == "plan" and trace.last.get("version", view.version) != view.version
+        return void or last.scope != scope_of(view, trace.names())
 
     def _holds(self, step: BookStep, trace: Trace, call: Call | None, view: View) -> bool:
         """Whether the facts before a step are those of the branch; where its call is not known, as far as they are."""
         found = situation(trace, len(trace.steps), call or Call(step.tool), view)
         return found == step.when or (call is None and found.items() <= step.when.items())
 
-    def _unfit(self, step: BookStep, trace: Trace, view: View) -> str:
+    def _unfit(self, step: BookStep, trace: Trace) -> str:
         """Why a plan is not applied by the runbook, though the facts are those of the branch."""
-        if step.tool != "apply":
-            return ""
-        if trace.last.get("version") != view.version:
-            return "the state has changed since the plan was made"
         found = amounts(trace.last)
         larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
         return f"{larger[0]} is larger than it ever was" if larger else ""
-
-    # --- learn ----------------------------------------------------------------------------------------------------
 
     def learn(self, trace: Trace) -> None:
         """Take in a trace that came to a good end, up to where something else changed what it is about.
 
         What was chosen after that was chosen by facts that no longer held.
         """
-        words = words_of(trace)
+        words = trace.words
         book = self.books.setdefault(words, Runbook(_name(words, self.books), [words]))
         at = ""
         for number, own in enumerate(trace.steps):
@@ -179,8 +175,6 @@ class Runbooks:
             if step.id == at:
                 step.stale = why
 
-    # --- files ----------------------------------------------------------------------------------------------------
-
     def save(self, folder: Path) -> list[Path]:
         """Write each runbook to a file of its own."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -210,14 +204,6 @@ class Runbooks:
 def changed_under(before: Step, facts: dict[str, str]) -> bool:
     """Whether something else has changed what a task is about since the step before, which changed nothing itself."""
     return before.call.tool not in ACTS and any(facts.get(name) != said for name, said in before.facts.items())
-
-
-def words_of(trace: Trace) -> str:
-    """The words of a task with its slots in place of what they stand for."""
-    text = trace.task
-    for name, value in sorted(trace.slots.items(), key=lambda item: -len(str(item[1]))):
-        text = re.sub(rf"(?<![A-Za-z0-9{{._-]){re.escape(str(value))}(?![A-Za-z0-9}}_-])", "{" + name + "}", text)
-    return text
 
 
 def situation(trace: Trace, number: int, call: Call, view: View) -> dict[str, str]:

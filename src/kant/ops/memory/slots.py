@@ -309,14 +309,3 @@ def _of(text: str, known: Known) -> Any:
             raise UnknownError
         value = value + number if sign == "+" else value - number
     return value
-
-
-def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    """Each text among arguments with the place where it stands; entries of one list have one place."""
-    for key, value in args.items():
-        rows = value if isinstance(value, list | tuple) else [value]
-        for row in rows:
-            if isinstance(row, dict):
-                yield from labels_of(row, f"{path}/{key}")
-            elif isinstance(row, str):
-                yield f"{path}/{key}", row

@@ -63,12 +63,16 @@ class Step(Struct, omit_defaults=True):
 
 
 class Trace(Struct):
-    """A task in words, what its words name (by slot), and its steps so far. `id` is another for each."""
+    """A task, what its words name (by slot), and its steps so far. `id` is another for each.
+
+    `words` are those of the task with its slots in place of what they stand for.
+    """
 
     task: str
     slots: dict[str, Any] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     id: str = ""
+    words: str = ""
 
     @property
     def ended(self) -> bool:
@@ -77,7 +81,8 @@ class Trace(Struct):
     def names(self, call: Call | None = None) -> list[str]:
         """What its words and its calls name, and this call."""
         calls = [step.call for step in self.steps] + ([call] if call is not None else [])
-        return [*map(str, self.slots.values()), *(name for each in calls for name in names_in(each.args))]
+        named = (text for each in calls for _, text in labels_of(each.args, ""))
+        return [*map(str, self.slots.values()), *map(meant, named)]
 
     @property
     def last(self) -> Answer:
@@ -129,19 +134,15 @@ class DeskTools:
             return {"refused": "input", "sentence": one_line(str(error))}
 
 
-# --- what is known of the things that are named -----------------------------------------------------------------------
-
-
-def names_in(value: Any) -> Iterator[str]:
-    """The texts among arguments, each of which may name a thing."""
-    if isinstance(value, str):
-        yield meant(value)
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from names_in(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from names_in(each)
+def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
+    """Each text among arguments with the place where it stands; entries of one list have one place."""
+    for key, value in args.items():
+        rows = value if isinstance(value, list | tuple) else [value]
+        for row in rows:
+            if isinstance(row, dict):
+                yield from labels_of(row, f"{path}/{key}")
+            elif isinstance(row, str):
+                yield f"{path}/{key}", row
 
 
 def outcome(answer: Answer, named: set[str]) -> str:
@@ -178,9 +179,6 @@ def amounts(answer: Answer) -> dict[str, float]:
     if "plan_id" not in answer:
         return {}
     return {"gpu_hours_lost": answer["gpu_hours_lost"], "jobs_later": answer["blast_radius"]["jobs_later"]}
-
-
-# --- on disk ----------------------------------------------------------------------------------------------------------
 
 
 def write_trace(folder: Path, trace: Trace) -> None:

@@ -1,0 +1,85 @@
+"""What running jobs do with the GPUs of this machine, and interactive ones that let theirs idle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kant.local.machine import Device
+from kant.local.nvml import Use
+from kant.local.record import JobPhase, JobRecord
+from kant.local.submission import devices
+from kant.model.units import SECOND, show_duration
+
+WARNED = 0.5
+"""The share of the limit after which the owner of an idle job is warned."""
+
+
+@dataclass(slots=True)
+class JobUse:
+    """What a run does with its GPUs: the share of the time in which they were busy, over `looks` and at the last of
+    them; MiB of their memory in use and of all, and the most that was; since when none of them was busy (microseconds
+    of Kant's clock)."""
+
+    attempt: int
+    idle_since: int
+    looks: int = 0
+    busy_sum: float = 0.0
+    busy: float = 0.0
+    memory_mib: int = 0
+    total_mib: int = 0
+    peak_mib: int = 0
+
+
+class GpuUse:
+    """Follows the runs. `limit_s`: an interactive job whose GPUs idle for so long is stopped; 0: none is."""
+
+    def __init__(self, places: Sequence[Device], limit_s: float = 0.0) -> None:
+        self.places = places
+        self.limit = round(limit_s * SECOND)
+        self.gpus: Mapping[int, Use] = {}
+        self.jobs: dict[str, JobUse] = {}
+
+    def look(self, gpus: Mapping[int, Use], records: Iterable[JobRecord], now: int) -> list[JobRecord]:
+        """Take in what the GPUs did since the last look. Returns the jobs that idle for longer than they may."""
+        self.gpus, before, self.jobs = gpus, self.jobs, {}
+        for record in records:
+            own = self.of(record)
+            if record.phase is not JobPhase.RUNNING or not own:
+                continue
+            found = before.get(record.id)
+            if found is None or found.attempt != record.attempt:
+                found = JobUse(record.attempt, now)
+            found.looks += 1
+            found.busy = sum(use.busy for use in own) / len(own)
+            found.busy_sum += found.busy
+            found.memory_mib, found.total_mib = sum(use.memory_mib for use in own), sum(use.total_mib for use in own)
+            found.peak_mib = max(found.peak_mib, found.memory_mib)
+            if found.busy > 0:
+                found.idle_since = now
+            self.jobs[record.id] = found
+        return [record for record in records if self._idles(record, now) >= self.limit > 0]
+
+    def of(self, record: JobRecord) -> list[Use]:
+        """What the GPUs of a job did; nothing where one of them does not say."""
+        mask = devices(record.place).get(0, 0)
+        gpus = sorted({device.gpu for place, device in enumerate(self.places) if mask >> place & 1})
+        return [self.gpus[gpu] for gpu in gpus] if all(gpu in self.gpus for gpu in gpus) else []
+
+    def _idles(self, record: JobRecord, now: int) -> int:
+        """Microseconds for which an interactive job has let its GPUs idle."""
+        found, terminal = self.jobs.get(record.id), record.submission.terminal
+        return now - found.idle_since if found is not None and terminal is not None and terminal.pty else 0
+
+    def warning(self, record: JobRecord, now: int) -> str:
+        """What the owner of a job is told that idles for half of what it may; "" of others."""
+        idles = self._idles(record, now)
+        if not self.limit or idles < WARNED * self.limit:
+            return ""
+        left = show_duration(max(self.limit - idles, 0))
+        return f"its GPUs idle for {show_duration(idles)}; in {left} they are taken from it"
+
+    @property
+    def reason(self) -> str:
+        """Why a job is stopped."""
+        return f"its GPUs were idle for {show_duration(self.limit)}"

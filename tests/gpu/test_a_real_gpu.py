@@ -1,0 +1,224 @@
+"""Kant on a machine with a real NVIDIA GPU: what it finds, gives to jobs, sees of their use, and takes back.
+
+They run where there is a GPU that nobody else uses, with PyTorch; elsewhere they are skipped. The oracle is nvidia-smi.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kant.local.machine import devices
+
+FOUND = devices()
+pytestmark = [
+    pytest.mark.skipif(not FOUND, reason="no NVIDIA GPU"),
+    pytest.mark.long,
+    pytest.mark.service,
+]
+IDLE = "20s"
+PATIENCE = float(os.environ.get("KANT_PATIENCE_S", "60"))
+HOLDS = """
+import subprocess, sys, time, torch
+x = torch.ones(2 << 30, dtype=torch.uint8, device='cuda')
+torch.cuda.synchronize()
+print('on it', flush=True)
+"""
+WORKS = (
+    HOLDS
+    + """
+a = torch.randn(4096, 4096, device='cuda', dtype=torch.bfloat16)
+while True:
+    for _ in range(50):
+        b = a @ a
+    torch.cuda.synchronize()
+"""
+)
+SLEEPS = HOLDS + "time.sleep(600)"
+GROWS = (
+    HOLDS
+    + """
+kept = []
+while True:
+    kept.append(bytearray(b'x') * (512 << 20))
+    time.sleep(0.05)
+"""
+)
+FORKS = f"import subprocess, sys\n[subprocess.Popen([sys.executable, '-c', {SLEEPS!r}]) for _ in range(2)]\n{SLEEPS}"
+SEES = "import os, torch; print(os.environ['CUDA_VISIBLE_DEVICES'], torch.cuda.device_count())"
+
+
+def smi(query: str) -> list[str]:
+    """The lines of nvidia-smi about what it is asked."""
+    done = subprocess.run(
+        ["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, check=True
+    )
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def on_the_gpu() -> list[str]:
+    """The processes that are on it."""
+    return smi("--query-compute-apps=pid,used_memory")
+
+
+def used_mib() -> int:
+    """MiB of its memory in use."""
+    return int(smi("--query-gpu=memory.used")[0])
+
+
+def eventually(true: Callable[[], Any], patience: float = PATIENCE) -> Any:
+    """What comes true in time."""
+    end = time.monotonic() + patience
+    while not (found := true()) and time.monotonic() < end:
+        time.sleep(0.2)
+    return found
+
+
+class Kant:
+    """The command, with a home of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.jobs: list[str] = []
+
+    def __call__(self, *words: str, code: int | None = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "kant", *words],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert code in (None, done.returncode), (words, done)
+        return done.stdout
+
+    def submit(self, script: str, *words: str) -> str:
+        options = words or ("--gpus", "1")
+        job = json.loads(self("submit", *options, "--json", "--", sys.executable, "-c", script))["jobs"][0]
+        self.jobs.append(str(job))
+        return str(job)
+
+    def show(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self("show", job, "--json"))
+        return found
+
+    def phase(self, job: str) -> str:
+        return str(self.show(job)["job"]["phase"])
+
+    def begins(self, job: str) -> None:
+        """Wait until a job is on the GPU."""
+        assert eventually(lambda: "on it" in self("logs", job, code=None)), (
+            self.show(job),
+            self("logs", job, code=None),
+        )
+
+    def over(self, job: str) -> str:
+        assert eventually(lambda: self.phase(job) in ("finished", "failed", "cancelled")), self.show(job)
+        return self.phase(job)
+
+    def cancel(self, job: str) -> None:
+        self("cancel", job)
+        assert self.over(job) == "cancelled"
+
+
+@pytest.fixture(scope="module")
+def kant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kant]:
+    assert not on_the_gpu(), "somebody else is on the GPU"
+    one = Kant(tmp_path_factory.mktemp("gpu") / "home")
+    os.environ["KANT_HOME"] = str(one.home)
+    print(one("up", "--detach", "--listen", "none", "--idle-gpus", IDLE))
+    yield one
+    one("down")
+    print((one.home / "kant.log").read_text()[-3000:])
+
+
+@pytest.fixture
+def empty(kant: Kant) -> Iterator[int]:
+    """MiB in use where no job is; it is so again when the jobs of a test are cancelled."""
+    before = used_mib()
+    yield before
+    for job in kant.jobs:
+        kant("cancel", job, code=None)
+    kant.jobs.clear()
+    assert eventually(lambda: not on_the_gpu() and used_mib() <= before + 16), (on_the_gpu(), used_mib(), before)
+
+
+def test_what_is_found_is_what_the_driver_says(kant: Kant) -> None:
+    names = smi("--query-gpu=name")
+    assert [device.model for device in FOUND] == names
+    assert [device.uuid for device in FOUND] == smi("--query-gpu=uuid")
+    found = eventually(lambda: json.loads(kant("top", "--json"))["gpus"])
+    assert [gpu["model"] for gpu in found] == names
+    print(kant("top"))
+    total = [int(text) for text in smi("--query-gpu=memory.total")]
+    assert [gpu["memory_mib"] for gpu in found] == pytest.approx(total, abs=1024), "NVML keeps a part for itself"
+
+
+def test_a_job_sees_its_gpu_and_no_other(kant: Kant, empty: int) -> None:
+    with_one, with_none = kant.submit(SEES), kant.submit(SEES, "--cpus", "1")
+    assert [kant.over(job) for job in (with_one, with_none)] == ["finished"] * 2
+    assert kant("logs", with_one).split() == ["0", "1"]
+    assert kant("logs", with_none).split() == ["0"], "an empty list, and no GPU"
+
+
+def test_who_works_and_who_idles_is_seen(kant: Kant, empty: int) -> None:
+    job = kant.submit(WORKS)
+    kant.begins(job)
+    works = eventually(lambda: (use := kant.show(job)["gpu_use"]) and use["busy"] > 0.9 and use)
+    said, oracle = kant("show", job), used_mib()
+    print(said, kant("top"), "nvidia-smi:", oracle, smi("--query-gpu=utilization.gpu"))
+    assert works["memory_mib"] == pytest.approx(oracle, rel=0.05) and works["memory_mib"] > 2048
+    assert [gpu["jobs"] for gpu in json.loads(kant("top", "--json"))["gpus"]] == [[job]]
+    kant.cancel(job)
+    job = kant.submit(SLEEPS)
+    kant.begins(job)
+    idles = eventually(
+        lambda: (use := kant.show(job)["gpu_use"]) and use["busy"] == 0 and use["memory_mib"] > 2048 and use
+    )
+    assert idles, kant.show(job)["gpu_use"]
+    print(kant("show", job))
+    kant.cancel(job)
+
+
+def test_over_its_memory_it_leaves_nothing_on_the_gpu(kant: Kant, empty: int) -> None:
+    job = kant.submit(GROWS, "--gpus", "1", "--memory", "6GiB")
+    assert kant.over(job) == "failed"
+    print(kant("show", job))
+    assert "memory" in kant.show(job)["job"]["reason"]
+
+
+def test_killed_it_leaves_no_process_on_the_gpu(kant: Kant, empty: int) -> None:
+    job = kant.submit(FORKS)
+    kant.begins(job)
+    assert eventually(lambda: len(on_the_gpu()) == 3), on_the_gpu()
+    print("on the GPU:", on_the_gpu())
+    kant("cancel", job)
+    assert kant.over(job) == "cancelled"
+    assert on_the_gpu() == [], "none when the job is over, not only later"
+
+
+def test_idle_gpus_of_an_interactive_job_are_taken(kant: Kant, empty: int) -> None:
+    batch = kant.submit(SLEEPS, "--gpus", "0.5")
+    kant.begins(batch)
+    said = bytearray()
+
+    def read(fd: int) -> bytes:
+        data = os.read(fd, 4096)
+        said.extend(data)
+        return data
+
+    pty.spawn([sys.executable, "-m", "kant", "run", "--gpus", "0.5", "--", sys.executable, "-c", SLEEPS], read)
+    text = said.decode(errors="replace")
+    print(text)
+    assert "its GPUs idle for" in text, "a warning"
+    assert "its GPUs were idle for 20s" in text, "why it has ended"
+    assert kant.phase(batch) == "running", "it is not interactive"
+    kant.cancel(batch)
