@@ -59,14 +59,6 @@ def _phase(world: SimulatedWorld, before: View, job: str, phase: str) -> bool:
     return found is not None and found.phase == phase
 
 
-def _within(world: SimulatedWorld, before: View, job: str, leaves: int = 1) -> bool:
-    """It runs below so many leaves at most."""
-    view = world.view()
-    leaf = {node.node: node.leaf for node in view.nodes}
-    found = view.jobs.get(job)
-    return found is not None and found.runs and len({leaf[name] for name in found.nodes}) <= leaves
-
-
 def _started(world: SimulatedWorld, before: View, job: str, within: str) -> bool:
     """Its first start was no later than `within` after the beginning."""
     starts = [
@@ -153,7 +145,7 @@ def _spare(world: SimulatedWorld, before: View) -> bool:
 
 
 CONDITIONS: dict[str, Callable[..., bool]] = {
-    "phase": _phase, "within": _within, "started": _started, "finished": _finished, "node": _node,
+    "phase": _phase, "started": _started, "finished": _finished, "node": _node,
     "quota": _quota_is, "priority": _priority_is, "booked": _booked, "unbooked": _unbooked, "gone": _gone,
     "submitted": _submitted, "undisturbed": _undisturbed, "spare": _spare,
 }  # fmt: skip

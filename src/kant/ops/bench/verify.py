@@ -107,7 +107,7 @@ def _same(old: JobView, new: JobView, may_stop: bool) -> bool:
     if (old.queue, old.priority, old.gpus) != (new.queue, new.priority, new.gpus):
         return False
     if old.runs:
-        return (may_stop and new.phase != "held") or (not _other_run(old, new) and old.nodes == new.nodes)
+        return (may_stop and new.phase != "held") or not _other_run(old, new)
     return (old.phase == "held") == (new.phase == "held")
 
 
