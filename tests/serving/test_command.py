@@ -13,8 +13,6 @@ import pytest
 from tests.cli.command import kant
 from tests.conftest import DataFile
 
-from kant.serving.fit import fit_latency
-from kant.serving.latency import latency_model
 from kant.serving.policies import POLICIES
 from kant.serving.read import read_requests
 
@@ -69,7 +67,8 @@ def test_policies_are_listed_with_what_they_do() -> None:
     found = kant("serve", "policies", "--json").json()
     assert [row["policy"] for row in found["policies"]] == list(POLICIES)
     assert all(len(row["about"]) > 20 for row in found["policies"] + found["routers"])
-    assert {"model": "llama-3-8b", "gpu": "a100", "tensor_parallel": 1, "kv_tokens": 415039} in found["models"]
+    row = next(row for row in found["models"] if (row["model"], row["gpu"]) == ("llama-3-8b", "a100"))
+    assert (row["tensor_parallel"], row["kv_tokens"]) == (1, 415039)
     assert "past-future" in kant("serve", "policies").out
 
 
@@ -127,27 +126,6 @@ def test_rates_of_clients_become_requests_at_those_rates(tmp_path: Path) -> None
     assert (found.program == 1).mean() == pytest.approx(2 / 3, abs=0.03)
     assert np.array_equal(found.prompt, read_requests(path, "servegen", 3, 30_000).prompt)
     assert len(read_requests(path, "servegen", 3, 100)) == 100
-
-
-def test_a_latency_is_found_again_from_steps(tmp_path: Path) -> None:
-    model = latency_model("llama-2-7b", "a100")[0]
-    draw = np.random.Generator(np.random.PCG64(1))
-    lines = ["tokens,decode,chunks,ms"]
-    for _ in range(400):
-        tokens, decode, chunks = draw.integers(1, 600), draw.integers(0, 60_000), draw.integers(0, 400_000)
-        lines.append(f"{tokens},{decode},{chunks},{model.step_ms(tokens, decode, chunks)}")
-    path = tmp_path / "steps.csv"
-    path.write_text("\n".join(lines))
-    found = fit_latency(path)
-    for tokens in (1, 50, 300, 550):
-        assert found.step_ms(tokens, 5000, 1000.0) == pytest.approx(model.step_ms(tokens, 5000, 1000.0), rel=0.02)
-    requests = tmp_path / "requests.csv"
-    requests.write_text("arrival_s,prompt,output\n0,100,10\n0.1,200,20\n")
-    fitted, table = (
-        kant("serve", "simulate", requests, "--model", "llama-2-7b", "--json", *extra).json()["e2e_s"]["mean"]
-        for extra in (("--latency", str(path)), ())
-    )
-    assert fitted == pytest.approx(table, rel=0.05)
 
 
 @pytest.mark.parametrize(

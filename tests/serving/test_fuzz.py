@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kant.model.errors import InputError
-from kant.serving.fit import fit_latency
+from kant.serving.fit import read_latency, read_steps
 from kant.serving.predictor import LengthRanker, read_pairs
 from kant.serving.read import FORMATS, read_requests
 from kant.serving.recording import read_recording, verify
@@ -69,7 +69,7 @@ def test_requests_are_understood_or_refused(
 
 @given(content=contents)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@pytest.mark.parametrize("read", [read_recording, read_pairs, fit_latency, LengthRanker.load])
+@pytest.mark.parametrize("read", [read_recording, read_pairs, read_steps, read_latency, LengthRanker.load])
 def test_other_files_are_understood_or_refused(read: Callable[[Path], object], content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)

@@ -11,7 +11,8 @@ from cyclopts import App, Parameter
 from kant.cli.inputs import Json, Seed, check_out, whole
 from kant.cli.output import print_json
 from kant.cli.serve_capacity import capacity, removal
-from kant.cli.serve_engine import EngineOptions, engine_settings
+from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
+from kant.cli.serve_fit import fit
 from kant.cli.serve_route import mock, pick, route
 from kant.cli.serve_run import run
 
@@ -27,6 +28,7 @@ serve_app = App(
 )
 serve_app.command(capacity)
 serve_app.command(removal)
+serve_app.command(fit)
 serve_app.command(run)
 serve_app.command(route)
 serve_app.command(pick)
@@ -170,6 +172,7 @@ def train(
 def policies(*, json: Json = False) -> None:
     """List the policies, the routers, and the models that have a latency."""
     from kant.cli.serve_show import show_policies
+    from kant.serving.latency import about as latency_about
     from kant.serving.latency import combinations, kv_tokens
     from kant.serving.policies import POLICIES
     from kant.serving.router import ROUTERS
@@ -179,6 +182,7 @@ def policies(*, json: Json = False) -> None:
         "routers": [{"router": name, "about": _about(kind)} for name, kind in ROUTERS.items()],
         "models": [
             {"model": model, "gpu": gpu, "tensor_parallel": degree, "kv_tokens": kv_tokens(model, gpu, degree)}
+            | {"latency": latency_about((model, gpu, degree))}
             for model, gpu, degree in combinations()
         ],
     }
@@ -233,7 +237,6 @@ def _known(pairs: list[tuple[str, str]]) -> None:
 def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[EngineSettings, Requests, dict[str, Any]]:
     """The engines' settings and the requests, and what of both a summary says."""
     from kant.model.errors import InputError
-    from kant.serving.latency import latency_model
     from kant.serving.read import read_requests
 
     settings = engine_settings(setup)
@@ -246,11 +249,8 @@ def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[En
     about = {
         "workload": coming.name,
         "engines": setup.engines,
-        "model": setup.model,
-        "gpu": setup.gpu,
-        "tensor_parallel": latency_model(setup.model, setup.gpu, setup.tensor_parallel)[1],
         "seed": seed,
-    }
+    } | engine_about(setup)
     return settings, coming, about
 
 

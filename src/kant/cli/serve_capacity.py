@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Json, Seed, whole
 from kant.cli.output import print_json
-from kant.cli.serve_engine import EngineOptions, engine_settings
+from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
 
 if TYPE_CHECKING:
     from kant.serving.service import Service
@@ -95,20 +95,14 @@ def removal(
 
 def _service(options: ServiceOptions, seed: int) -> tuple[Service, dict[str, Any]]:
     """The service that the options describe, and what of it a summary says."""
-    from kant.serving.latency import latency_model
     from kant.serving.service import Service, mix_named
     from kant.serving.summary import Objectives
 
     promise = Objectives(options.ttft, options.tpot)
     mix = mix_named(options.mix, options.burstiness, seed)
     found = Service(engine_settings(options), mix, promise, options.router, options.policy)
-    about = {
-        "model": options.model,
-        "gpu": options.gpu,
-        "tensor_parallel": latency_model(options.model, options.gpu, options.tensor_parallel)[1],
-        "mix": mix.name,
-        "objectives": {"ttft_s": options.ttft, "tpot_s": options.tpot},
-    }
+    promised = {"mix": mix.name, "objectives": {"ttft_s": options.ttft, "tpot_s": options.tpot}}
+    about = engine_about(options) | promised
     return found, about
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -25,7 +25,7 @@ class EngineOptions:
         int | None, Parameter(help="GPUs of one engine. Default: the fewest in the table.", converter=whole)
     ] = None
     latency: Annotated[
-        Path | None, Parameter(help="Fit the latency from measured steps: a CSV file of tokens,decode,chunks,ms.")
+        Path | None, Parameter(help="The engine's latency: a file that `kant serve fit` has written.")
     ] = None
     blocks: Annotated[
         int | None, Parameter(help="KV blocks of an engine. Default: as many as its memory holds.", converter=whole)
@@ -46,23 +46,39 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
     """The settings of an engine; raises InputError where they make no sense."""
     from kant.model.errors import InputError
     from kant.serving.engine import EngineSettings
-    from kant.serving.fit import fit_latency
+    from kant.serving.fit import read_latency
     from kant.serving.latency import kv_tokens, latency_model
 
-    latency, degree = latency_model(options.model, options.gpu, options.tensor_parallel)
     if options.latency is not None:
-        latency = fit_latency(options.latency, latency.kv_bytes)
+        found = read_latency(options.latency)
+        latency, tokens = found.latency, found.kv_tokens
+        if options.blocks is None and not tokens:
+            raise InputError("--blocks", f"a number, as {options.latency} does not say how many tokens fit", "none")
+    else:
+        latency, degree = latency_model(options.model, options.gpu, options.tensor_parallel)
+        tokens = kv_tokens(options.model, options.gpu, degree)
     if options.block_size < 1:
         raise InputError("--block-size", "a number of tokens from 1 on", options.block_size)
-    blocks = options.blocks
-    if blocks is None:
-        blocks = kv_tokens(options.model, options.gpu, degree) // options.block_size + 1
     return EngineSettings(
         latency,
-        blocks,
+        options.blocks if options.blocks is not None else tokens // options.block_size + 1,
         options.block_size,
         options.max_seqs,
         options.max_tokens,
         options.prefix_cache,
         swap=options.swap,
     )
+
+
+def engine_about(options: EngineOptions) -> dict[str, Any]:
+    """What a summary says of the engines: the model, on what, and how far their latency was checked."""
+    from kant.serving.fit import read_latency
+    from kant.serving.latency import about, latency_model
+
+    if options.latency is not None:
+        found = read_latency(options.latency)
+        on = found.check.gpu or options.gpu
+        return {"model": found.model, "gpu": on, "tensor_parallel": 1, "latency": found.check.sentence}
+    degree = latency_model(options.model, options.gpu, options.tensor_parallel)[1]
+    row = (options.model, options.gpu, degree)
+    return {"model": options.model, "gpu": options.gpu, "tensor_parallel": degree, "latency": about(row)}

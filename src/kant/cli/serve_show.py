@@ -56,6 +56,7 @@ def show_served(summaries: Sequence[dict[str, Any]]) -> None:
         last = label.endswith(" p99") or label in ("finished", "evicted requests")
         table.add_row(label, *("-" if value is None else show(value) for value in values), end_section=last)
     console.print(table)
+    console.print(f"latency: {first['latency']}", soft_wrap=True, markup=False, style="dim")
 
 
 def show_policies(found: dict[str, list[dict[str, Any]]]) -> None:
@@ -81,6 +82,7 @@ def _about(summary: dict[str, Any]) -> str:
 def show_capacity(summary: dict[str, Any]) -> None:
     """Requests a second by replicas."""
     console.print(_about(summary), soft_wrap=True)
+    console.print(f"latency: {summary['latency']}", soft_wrap=True, markup=False, style="dim")
     table = Table()
     for name in ("replicas", "requests", "of each", "first token p99", "per token p99", "minutes kept"):
         table.add_column(name, justify="right")

@@ -165,7 +165,7 @@ async def attach(
     offset: int,
     send: Send,
     socket: web.WebSocketResponse,
-    warning_of: Callable[[], str],
+    warning_of: Callable[[], str] = str,
 ) -> None:
     """Speak with somebody about the streams of a job: why it waits, then what its run writes, until that is over.
 

@@ -82,8 +82,9 @@ BUSY = 2  # seconds of steps
 KV_SECONDS = 3  # sum over steps of blocks held x seconds
 CLOCK_WIDTH = 4
 
-# --- the latency of a step: ms = max(FLOOR, SLOPE tokens + FIXED) + KV decode + CONTEXT chunks + OVERHEAD + SWAP ---
-FLOOR, SLOPE, FIXED, KV, CONTEXT, OVERHEAD, SWAP_MS = range(7)
+# --- the latency of a step, in ms: max(FLOOR + EXPERTS (1 - MISSED ** tokens), SLOPE tokens + FIXED) + KV decode
+# + CONTEXT chunks + OVERHEAD + SWAP ---
+FLOOR, SLOPE, FIXED, KV, CONTEXT, OVERHEAD, SWAP_MS, EXPERTS, MISSED = range(9)
 
 # --- a block of the KV --------------------------------------------------------------------------------------------
 USERS = 0  # requests that hold it

@@ -1,12 +1,14 @@
-"""A latency model from measured steps: a CSV file with one step a row."""
+"""A latency fitted to measured steps, checked on others, and kept in a file with what it was measured on."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
-import polars as pl
+from msgspec import Struct
 
 from kant.model.errors import InputError
 from kant.serving.columns import Times
@@ -14,32 +16,146 @@ from kant.serving.latency import LatencyModel
 from kant.serving.source import read_bytes
 
 COLUMNS = ("tokens", "decode", "chunks", "ms")
+HELD_BACK = 3
+"""Every third step is not fitted but checks the fit."""
+
+CHANGES = 4
+"""Times that steps change sides in a fit."""
+
+FEWEST = 15
+"""Steps that a fit needs."""
 
 
-def fit_latency(path: Path, kv_bytes: int = 131072) -> LatencyModel:
-    """The model with the least squared error for the steps of a file with the columns tokens, decode, chunks and ms.
+class Check(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the times of a latency were measured: `how` in words, on which GPU, by which software, on which day.
 
-    The overhead is part of the floor and of the fixed part. Raises InputError where the file is no such table, or has
-    fewer than ten steps.
+    `steps` were held back from the fit; the errors are those of their times, relative to what was measured.
     """
+
+    how: str
+    gpu: str
+    software: str
+    date: str
+    steps: int
+    error_p50: float
+    error_p90: float
+
+    @property
+    def sentence(self) -> str:
+        """In words."""
+        on = f" on {self.gpu}" if self.gpu else ""
+        return (
+            f"checked with {self.how}{on} ({self.date}): of {self.steps} steps held back half are within"
+            f" {100 * self.error_p50:.1f} %, nine in ten within {100 * self.error_p90:.1f} %"
+        )
+
+
+class LatencyFile(Struct, frozen=True, forbid_unknown_fields=True):
+    """A fitted latency. `kv_tokens`: those whose keys and values fit; 0 where that is not known."""
+
+    model: str
+    tensor_parallel: int
+    latency: LatencyModel
+    kv_tokens: int
+    check: Check
+    measured: list[tuple[float, float, float, float]] = []
+    """The steps: tokens, decode, chunks and milliseconds."""
+
+
+def fitted(steps: Times, missed: float, kv_bytes: int) -> LatencyModel:
+    """The latency with the least squares of relative errors for steps with the columns tokens, decode, chunks, ms.
+
+    The overhead is part of the floor and of the fixed part.
+    """
+    tokens, ms = steps[:, 0], steps[:, 3]
+    reached = 1 - missed**tokens if missed else np.zeros(len(steps))
+    best: tuple[float, Times] | None = None
+    # A step takes the floor or the line. Every count of tokens is tried as the border; then steps change sides.
+    for edge in np.unique(np.quantile(tokens, np.linspace(0, 1, 41))):
+        line = tokens > edge
+        for _ in range(CHANGES):
+            columns = [~line, ~line * reached, line * tokens, line, steps[:, 1], steps[:, 2]]
+            found = _not_negative(np.column_stack(columns) / ms[:, None])
+            error = float((_errors(found, steps, reached) ** 2).sum())
+            if best is None or error < best[0]:
+                best = (error, found)
+            before, line = line, found[2] * tokens + found[3] > found[0] + found[1] * reached
+            if np.array_equal(before, line):
+                break
+    assert best is not None
+    floor, experts, slope, fixed, kv, context = best[1].tolist()
+    return LatencyModel(floor, slope, fixed, kv, context, 0.0, kv_bytes, experts, missed)
+
+
+def _not_negative(matrix: Times) -> Times:
+    """The coefficients, none negative, with which the rows come nearest to 1: the worst leaves until none is."""
+    left = np.flatnonzero(matrix.any(axis=0)).tolist()
+    while True:
+        found = np.zeros(matrix.shape[1])
+        found[left], *_ = np.linalg.lstsq(matrix[:, left], np.ones(len(matrix)), rcond=None)
+        if found.min() >= 0:
+            return found
+        left.remove(int(np.argmin(found)))
+
+
+def _errors(found: Times, steps: Times, reached: Times) -> Times:
+    floor, experts, slope, fixed, kv, context = found.tolist()
+    linear = np.maximum(floor + experts * reached, slope * steps[:, 0] + fixed)
+    errors: Times = (linear + kv * steps[:, 1] + context * steps[:, 2]) / steps[:, 3] - 1
+    return errors
+
+
+def checked(steps: Times, missed: float, kv_bytes: int) -> tuple[LatencyModel, int, float, float]:
+    """A latency fitted to two of each three steps, and how many the others are, their median error and P90.
+
+    Raises InputError for fewer than fifteen steps.
+    """
+    if len(steps) < FEWEST:
+        raise InputError("the steps", f"at least {FEWEST} of them", len(steps))
+    order = np.lexsort((steps[:, 3], steps[:, 2], steps[:, 1], steps[:, 0]))
+    held = np.arange(len(steps)) % HELD_BACK == 1
+    model = fitted(steps[order][~held], missed, kv_bytes)
+    others = steps[order][held]
+    said = np.array([model.step_ms(int(tokens), int(decode), chunks) for tokens, decode, chunks, _ in others.tolist()])
+    errors = np.abs(said / others[:, 3] - 1)
+    return model, len(others), float(np.quantile(errors, 0.5)), float(np.quantile(errors, 0.9))
+
+
+def read_steps(path: Path) -> Times:
+    """Measured steps of a CSV file with the columns tokens, decode, chunks and ms. Raises InputError."""
+    import polars as pl
+
     try:
         table = pl.read_csv(io.BytesIO(read_bytes(path)), infer_schema=False)
         rows = table.select(pl.col(name).str.strip_chars().cast(pl.Float64) for name in COLUMNS).to_numpy()
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
         raise InputError(str(path), f"a CSV file of numbers with the columns {', '.join(COLUMNS)}") from None
-    if len(rows) < 10 or not np.isfinite(rows).all() or (rows < 0).any() or (rows[:, 3] <= 0).any():
-        raise InputError(str(path), "at least ten steps of numbers from 0 on, each of some milliseconds")
-    best: tuple[float, Times] | None = None
-    # Below a count of tokens a step takes the floor, above it the line; every split of the steps is tried.
-    for edge in np.unique(np.quantile(rows[:, 0], np.linspace(0, 1, 41))):
-        on_line = (rows[:, 0] > edge).astype(np.float64)
-        matrix = np.column_stack([1 - on_line, on_line * rows[:, 0], on_line, rows[:, 1], rows[:, 2]])
-        found, *_ = np.linalg.lstsq(matrix, rows[:, 3], rcond=None)
-        found = np.maximum(found, 0.0)
-        linear = np.maximum(found[0], found[1] * rows[:, 0] + found[2])
-        error = float(((linear + matrix[:, 3:] @ found[3:] - rows[:, 3]) ** 2).sum())
-        if best is None or error < best[0]:
-            best = (error, found)
-    assert best is not None
-    floor, slope, fixed, kv, context = best[1].tolist()
-    return LatencyModel(floor, slope, fixed, kv, context, overhead=0.0, kv_bytes=kv_bytes)
+    found: Times = np.array(rows)
+    if not np.isfinite(found).all() or (found < 0).any() or (found[:, 3] <= 0).any():
+        raise InputError(str(path), "steps of numbers from 0 on, each of some milliseconds")
+    return found
+
+
+def write_latency(found: LatencyFile, path: Path) -> None:
+    """Write a fitted latency. Raises InputError."""
+    try:
+        path.write_bytes(msgspec.json.encode(found) + b"\n")
+    except OSError as error:
+        raise InputError(str(path), f"a file that can be written ({error.strerror})") from None
+
+
+def read_latency(path: Path) -> LatencyFile:
+    """A latency that `kant serve fit` has written. Raises InputError."""
+    try:
+        found = msgspec.json.decode(read_bytes(path), type=LatencyFile)
+    except msgspec.MsgspecError as error:
+        raise InputError(str(path), f"a latency as `kant serve fit` writes it ({error})") from None
+    model = found.latency
+    if model.row().min() < 0 or model.missed > 1 or model.step_ms(1) <= 0:
+        raise InputError(str(path), "a latency of numbers from 0 on, by which each step takes some time")
+    return found
+
+
+def rows_of(steps: Sequence[tuple[float, float, float, float]]) -> Times:
+    """Steps as `fitted` takes them."""
+    return np.array(steps, dtype=np.float64).reshape(-1, 4)

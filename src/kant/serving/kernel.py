@@ -31,6 +31,7 @@ from kant.serving.columns import (
     DONE,
     END,
     ENDED,
+    EXPERTS,
     FINISH,
     FINISHED,
     FIRST,
@@ -48,6 +49,7 @@ from kant.serving.columns import (
     LONG,
     LOOKED_UP,
     MAX_SEQS,
+    MISSED,
     MOVED,
     OUTPUT,
     OVERHEAD,
@@ -311,7 +313,10 @@ def begin(requests: Table, times: Times, latency: Times, state: Table, clock: Ti
             decode += requests[r, COMPUTED]
         else:
             chunks += count * ((requests[r, COMPUTED] - count) + count / 2)
-    ms = max(latency[FLOOR], latency[SLOPE] * tokens + latency[FIXED]) + decode * latency[KV]
+    floor = latency[FLOOR]
+    if latency[EXPERTS] > 0:
+        floor += latency[EXPERTS] * (1 - latency[MISSED] ** tokens)
+    ms = max(floor, latency[SLOPE] * tokens + latency[FIXED]) + decode * latency[KV]
     ms = ms + chunks * latency[CONTEXT] + latency[OVERHEAD]
     if state[MOVED] > 0:
         ms += state[MOVED] * latency[SWAP_MS]

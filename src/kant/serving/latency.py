@@ -1,9 +1,10 @@
-"""How long a step of an engine takes: a model of eight numbers, a table of them, and a fit from measured steps.
+"""How long a step of an engine takes: a model of a few numbers, and a table of them by model and GPU.
 
-    ms = max(floor, slope tokens + fixed) + kv decode + context chunks + overhead
+    ms = max(floor + experts (1 - missed ** tokens), slope tokens + fixed) + kv decode + context chunks + overhead
 
 `tokens` counts all tokens of the step; `decode` sums, over requests that decode one token, their tokens so far;
-`chunks` sums count (before + count / 2) over all others. Linear layers are `floor`, `slope` and `fixed`: fitted to
+`chunks` sums count (before + count / 2) over all others. The weights of an expert are read where one of the tokens goes
+through it; `missed` is the chance that a token does not. Linear layers are `floor`, `slope` and `fixed`: fitted to
 Vidur's profiles of them (Agrawal et al., MLSys'24; microsoft/vidur), all within 8 %. Attention is a roofline: reading
 keys and values at 80 % of the memory's bandwidth, prefill at half of the peak rate.
 """
@@ -11,11 +12,18 @@ keys and values at 80 % of the memory's bandwidth, prefill at half of the peak r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kant.model.errors import InputError
 from kant.serving.columns import Times
+from kant.serving.shapes import HALF, Shape, shape_of
+
+if TYPE_CHECKING:
+    from kant.serving.fit import LatencyFile
 
 MODERN_OVERHEAD_MS = 2.0
 ALL_REDUCE_MS = 3.0
@@ -36,15 +44,19 @@ class LatencyModel:
     context: float
     overhead: float = MODERN_OVERHEAD_MS
     kv_bytes: int = 131072
+    experts: float = 0.0
+    missed: float = 0.0
 
     def row(self) -> Times:
         """The model as the kernel takes it."""
         swap = self.kv_bytes / SWAP_BYTES_PER_MS
-        return np.array([self.floor, self.slope, self.fixed, self.kv, self.context, self.overhead, swap])
+        step = [self.floor, self.slope, self.fixed, self.kv, self.context, self.overhead]
+        return np.array([*step, swap, self.experts, self.missed])
 
     def step_ms(self, tokens: int, decode: int = 0, chunks: float = 0.0) -> float:
         """The duration of one step, in milliseconds."""
-        linear = max(self.floor, self.slope * tokens + self.fixed)
+        floor = self.floor + self.experts * (1 - self.missed**tokens)
+        linear = max(floor, self.slope * tokens + self.fixed)
         return linear + decode * self.kv + chunks * self.context + self.overhead
 
 
@@ -57,16 +69,6 @@ class Gpu:
     peak: float
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
-    """A model: bytes of its weights in half precision, of keys and values a token; width and layers."""
-
-    weight_gb: float
-    kv_bytes: int
-    width: int
-    layers: int
-
-
 GPUS = {
     "a100": Gpu(80, 2.039e12, 312e12),
     "a100-40": Gpu(40, 1.555e12, 312e12),
@@ -75,15 +77,6 @@ GPUS = {
     "a40": Gpu(48, 0.696e12, 150e12),
     "a30": Gpu(24, 0.933e12, 165e12),
     "v100": Gpu(32, 0.9e12, 125e12),
-}
-
-MODELS = {
-    "llama-2-7b": Model(13.5, 524288, 4096, 32),
-    "llama-2-13b": Model(26.0, 819200, 5120, 40),
-    "llama-3-8b": Model(16.1, 131072, 4096, 32),
-    "codellama-34b": Model(67.5, 196608, 8192, 48),
-    "llama-2-70b": Model(138.0, 327680, 8192, 80),
-    "llama-3-70b": Model(141.1, 327680, 8192, 80),
 }
 
 LINEAR = {
@@ -104,7 +97,6 @@ LINEAR = {
 ESTIMATED = {
     ("llama-3-8b", "h100", 1): (("llama-2-7b", "h100", 1), 1.1, 1.1),
     ("llama-2-7b", "h200", 1): (("llama-2-7b", "h100", 1), 0.75, 1.0),
-    ("llama-3-8b", "h200", 1): (("llama-2-7b", "h100", 1), 0.825, 1.1),
     ("llama-2-70b", "h200", 4): (("llama-2-70b", "h100", 4), 0.75, 1.0),
     ("llama-2-7b", "a30", 1): (("llama-2-7b", "a100", 1), 2.039 / 0.933, 312 / 165),
     ("llama-2-7b", "a100-40", 1): (("llama-2-7b", "a100", 1), 2.039 / 1.555, 1.0),
@@ -113,9 +105,69 @@ ESTIMATED = {
 """Where nothing was measured: the nearest measured row, and the factors of its floor and of its slope."""
 
 
+ROOFLINE = (
+    ("mixtral-8x7b", "h100", 2),
+    ("mixtral-8x7b", "h200", 2),
+    ("qwen3-30b-a3b", "a100", 1),
+    ("llama-3-70b-fp8", "h100", 2),
+)
+"""Rows of experts and of FP8: rooflines, which the published figures check."""
+
+MEASURED = (
+    ("llama-3-8b", "h200", 1),
+    ("llama-3-8b-fp8", "h200", 1),
+    ("mixtral-8x7b-fp8", "h200", 1),
+    ("qwen3-30b-a3b-fp8", "h200", 1),
+)
+"""Rows that `kant serve fit --torch` has measured, with their steps in `measured/GPU-MODEL.json`."""
+
+VLLM = "vLLM's nightly benchmark, batch 8"
+NIM = "the performance page of NVIDIA NIM 1.8"
+TENSTORRENT = "vLLM, by tenstorrent/tt-inference-server, issue 340"
+PUBLISHED: dict[tuple[str, str, int], tuple[str, tuple[tuple[int, int, float, float], ...]]] = {
+    ("llama-3-8b", "a100", 1): (VLLM, ((8, 768, 0, 1585.43 / 128),)),
+    ("llama-3-8b", "h100", 1): (VLLM, ((8, 768, 0, 997.54 / 128),)),
+    ("llama-3-8b", "h200", 1): (VLLM, ((8, 768, 0, 833.42 / 128),)),
+    ("mixtral-8x7b", "h100", 2): (VLLM, ((8, 768, 0, 2326.97 / 128),)),
+    ("mixtral-8x7b", "h200", 2): (VLLM, ((8, 768, 0, 1917.44 / 128),)),
+    ("qwen3-30b-a3b", "a100", 1): (TENSTORRENT, ((1, 192, 0, 9.6), (1, 2112, 0, 9.9), (1, 4160, 0, 10.3))),
+    ("llama-3-70b-fp8", "h100", 2): (NIM, ((1, 5250, 0, 18.58), (5000, 0, 5000 * 2500.0, 406.77))),
+}
+"""What others have measured: whose figures, and steps of them, as tokens, decode, chunks and milliseconds."""
+
+MOE_LAYER_MS, REDUCE_MS = 0.06, 0.0075
+"""Of a layer of experts beside its weights; of each all-reduce (two a layer) and GPU. Fitted to the figures above."""
+
+
 def combinations() -> list[tuple[str, str, int]]:
     """Every model, GPU and tensor parallelism of the table."""
-    return sorted([*LINEAR, *ESTIMATED])
+    return sorted([*LINEAR, *ESTIMATED, *ROOFLINE, *MEASURED])
+
+
+@cache
+def measured(key: tuple[str, str, int]) -> LatencyFile:
+    """A row that was measured."""
+    from kant.serving.fit import read_latency
+
+    return read_latency(Path(__file__).parent / "measured" / f"{key[1]}-{key[0]}.json")
+
+
+def about(key: tuple[str, str, int]) -> str:
+    """Where a row of the table is from, and by how much it is off what was measured, as far as anybody has."""
+    if key in LINEAR:
+        origin = "linear layers within 8 % of Vidur's profiles, attention by a roofline"
+    elif key in ESTIMATED:
+        origin = f"scaled from {' on '.join(ESTIMATED[key][0][:2])}"
+    elif key in MEASURED:
+        origin = measured(key).check.sentence
+    else:
+        origin = "rooflines"
+    if key not in PUBLISHED:
+        return origin if key in MEASURED else f"{origin}; no step checked"
+    who, steps = PUBLISHED[key]
+    off = [latency_model(*key)[0].step_ms(*step[:3]) / step[3] - 1 for step in steps]
+    said = ", ".join(f"{100 * each:+.0f} %" for each in off)
+    return f"{origin}; {said} against {who}"
 
 
 def latency_model(model: str, gpu: str, tensor_parallel: int | None = None) -> tuple[LatencyModel, int]:
@@ -133,11 +185,15 @@ def latency_model(model: str, gpu: str, tensor_parallel: int | None = None) -> t
     if key not in fits:
         counts = ", ".join(str(row[2]) for row in fits)
         raise InputError("--tensor-parallel", f"one of {counts} for {model} on {gpu}", tensor_parallel)
+    if key in MEASURED:
+        return measured(key).latency, key[2]
+    if key in ROOFLINE:
+        return _roofline(shape_of(model), GPUS[gpu], key[2]), key[2]
     floor_factor, slope_factor, base = 1.0, 1.0, key
     if key in ESTIMATED:
         base, floor_factor, slope_factor = ESTIMATED[key]
     floor, slope, fixed = LINEAR[base]
-    card, shape, degree = GPUS[gpu], MODELS[model], key[2]
+    card, shape, degree = GPUS[gpu], shape_of(model), key[2]
     found = LatencyModel(
         floor=floor * floor_factor,
         slope=slope * slope_factor,
@@ -150,9 +206,28 @@ def latency_model(model: str, gpu: str, tensor_parallel: int | None = None) -> t
     return found, degree
 
 
+def _roofline(shape: Shape, card: Gpu, degree: int) -> LatencyModel:
+    """Weights are read at 80 % of the bandwidth; computed is at half of the peak rate, which FP8 doubles."""
+    last = shape.vocab * shape.hidden * HALF
+    reads, computes = 0.8 * card.bandwidth * degree / 1e3, 0.5 * card.peak * degree / 1e3
+    active = shape.dense_weights + shape.expert_weights * (1 - shape.missed)
+    reduces = 2 * shape.layers * degree * REDUCE_MS if degree > 1 else 0.0
+    return LatencyModel(
+        floor=(shape.dense_weights * shape.weight_bytes + last) / reads,
+        slope=2 * active * shape.weight_bytes / HALF / computes,
+        fixed=0.0,
+        kv=shape.kv_bytes / reads,
+        context=4 * shape.width * shape.layers / computes,
+        overhead=MODERN_OVERHEAD_MS + reduces + (shape.layers * MOE_LAYER_MS if shape.experts else 0.0),
+        kv_bytes=shape.kv_bytes,
+        experts=shape.expert_weights * shape.weight_bytes / reads,
+        missed=shape.missed,
+    )
+
+
 def kv_tokens(model: str, gpu: str, tensor_parallel: int) -> int:
     """Tokens whose keys and values fit: 90 % of the memory, less the weights and 1.5 GB a GPU for the rest."""
-    card, shape = GPUS[gpu], MODELS[model]
+    card, shape = GPUS[gpu], shape_of(model)
     room = 0.9 * card.memory_gb * tensor_parallel - shape.weight_gb - 1.5 * tensor_parallel
     if room <= 0:
         raise InputError("--gpu", f"a GPU with memory for the weights of {model} ({shape.weight_gb} GB)", gpu)
@@ -169,4 +244,5 @@ def scaled(model: LatencyModel, factor: float) -> LatencyModel:
         kv=model.kv * factor,
         context=model.context * factor,
         overhead=model.overhead * factor,
+        experts=model.experts * factor,
     )

@@ -33,7 +33,7 @@ def first_token_ms(sites: Sequence[Site], now: float, prompt: int, new: Times | 
     tokens = np.array([site.pending_prefill() for site in sites]) + new
     beside = np.array([site.requests for site in sites])
     steps = np.maximum(np.ceil(tokens / np.maximum(settings.max_num_batched_tokens - beside, 1)), 1.0)
-    computing = np.maximum(latency.floor * steps, latency.slope * tokens + latency.fixed * steps)
+    computing = np.maximum((latency.floor + latency.experts) * steps, latency.slope * tokens + latency.fixed * steps)
     step = latency.overhead + latency.kv * np.array([site.tokens() for site in sites])
     under_way = np.array([site.under_way_ms(now) for site in sites])
     found: Times = under_way + computing + step * steps + latency.context * new * (prompt - new / 2)

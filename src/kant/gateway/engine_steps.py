@@ -1,0 +1,113 @@
+"""Steps of a real engine, measured from outside: prompts of chosen lengths, and tokens at chosen concurrency.
+
+A prompt that comes alone, and is no longer than a step may be, takes one step until its first token; what the network
+and the engine's API take is in it. While all of some requests decode, each step gives each of them a token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from kant.gateway.scrape import read_metrics
+from kant.model.errors import InputError
+
+IDS = range(100, 30_000)
+"""Of tokens that every vocabulary has and that mean text. Random ones are in no prefix cache."""
+
+OUTPUT = 24
+"""Tokens that each request decodes while its steps are timed, besides those while others come and go."""
+
+Row = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """So many requests at once, with so many tokens of a prompt, and of an answer."""
+
+    requests: int
+    prompt: int
+    output: int = 1
+
+
+def loads(max_tokens: int, kv_tokens: int) -> list[Load]:
+    """What is asked of an engine whose steps compute so many tokens at most, and whose KV holds so many."""
+    prompts = [
+        n for n in (16, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192) if n <= max_tokens
+    ]
+    found = [Load(1, n) for n in prompts] * 2
+    for requests in (1, 2, 4, 8, 16, 32, 64, 128):
+        for prompt in (128, 512, 2048, 6144):
+            if requests * (prompt + OUTPUT) <= kv_tokens:
+                found.append(Load(requests, prompt, OUTPUT + requests))
+    return found
+
+
+def row_of(load: Load, times: Sequence[Sequence[float]]) -> Row | None:
+    """The step that a load has shown, as tokens, decode, chunks and ms. `times`: for each request when it was sent and
+    when each of its tokens came, in seconds. None where not all of them decoded at once for three steps."""
+    if load.output == 1:
+        return float(load.prompt), 0.0, load.prompt**2 / 2, 1e3 * statistics.median(t[1] - t[0] for t in times)
+    begin, end = max(each[1] for each in times), min(each[-1] for each in times)
+    gaps, contexts = [], 0.0
+    for each in times:
+        inside = [k for k in range(1, len(each)) if begin <= each[k] <= end]
+        if len(inside) < 4:
+            return None
+        first, last = inside[0], inside[-1]
+        gaps.append(1e3 * (each[last] - each[first]) / (last - first))
+        contexts += load.prompt + (first + last + 1) / 2
+    return float(load.requests), contexts, 0.0, statistics.median(gaps)
+
+
+async def measured(url: str, max_tokens: int, seconds: float) -> tuple[list[Row], str, int]:
+    """The steps that an engine has shown within so many seconds, the name of its model, and the tokens that its KV
+    holds, 0 where it does not say. Raises InputError."""
+    draw, end, found = random.Random(1), time.monotonic() + seconds, []
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
+    async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as client:
+        try:
+            async with client.get(f"{url}/v1/models") as answer:
+                model = str((await answer.json())["data"][0]["id"])
+            async with client.get(f"{url}/metrics") as answer:
+                said = read_metrics(await answer.text())
+            kv_tokens = said.blocks * said.block_size if said is not None else 0
+            asked = loads(max_tokens, kv_tokens or 1 << 17)
+            await _load(client, url, model, Load(1, 64, 4), draw)  # what only the first request waits for
+            for load in [load for first in range(3) for load in asked[first::3]]:
+                if time.monotonic() > end:
+                    break
+                row = row_of(load, await _load(client, url, model, load, draw))
+                found += [row] if row is not None else []
+        except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
+            raise InputError(
+                f"--url {url}", f"an engine that answers OpenAI's API ({str(error)[:200] or type(error).__name__})"
+            ) from None
+    return found, model, kv_tokens
+
+
+async def _load(
+    client: aiohttp.ClientSession, url: str, model: str, load: Load, draw: random.Random
+) -> list[list[float]]:
+    """When each request of a load was sent and each of its tokens came."""
+
+    async def one() -> list[float]:
+        body: dict[str, Any] = {"model": model, "prompt": draw.choices(IDS, k=load.prompt), "stream": True}
+        body |= {"max_tokens": load.output, "ignore_eos": True, "temperature": 1.0}
+        times = [time.perf_counter()]
+        async with client.post(f"{url}/v1/completions", json=body) as answer:
+            if answer.status != 200:
+                raise ValueError(f"{answer.status} {(await answer.text())[:200]}")
+            async for line in answer.content:
+                if line.startswith(b"data: {"):
+                    times.append(time.perf_counter())
+        return times
+
+    return await asyncio.gather(*(one() for _ in range(load.requests)))
