@@ -138,9 +138,8 @@ def read_steps(path: Path) -> Times:
 
 def write_latency(found: LatencyFile, path: Path) -> None:
     """Write a fitted latency. Raises InputError."""
-    text = msgspec.json.format(msgspec.json.encode(found), indent=1)
     try:
-        path.write_bytes(text + b"\n")
+        path.write_bytes(msgspec.json.encode(found) + b"\n")
     except OSError as error:
         raise InputError(str(path), f"a file that can be written ({error.strerror})") from None
 
