@@ -84,7 +84,7 @@ def at_once(*jobs: tuple[int, int, int, int]) -> Workload:
 
 
 URGENT_LAST = at_once((1, 9, 1, 0), (1, 9, 1, 1))
-ENDS_AS_ONE_COMES_IN_VAIN = at_once((0, 10, 1, 0), (10, 5, 20, 0), (12, 5, 1, 0))
+ENDS_AS_ONE_COMES_IN_VAIN = at_once((0, 10, 1, 0), (1, 30, 1, 0), (10, 5, 12, 0), (12, 5, 1, 0))
 
 
 @example(URGENT_LAST, PROFILES[0], True, 0, "")
