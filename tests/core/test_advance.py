@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from kant.metrics.result import RunResult
@@ -17,6 +17,7 @@ from kant.model.status import NodeStatus
 from kant.model.units import FOREVER, SECOND
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
 from kant.sim.advancer import Advancer
+from kant.sim.ends import NOT_RUNNING, add_end, next_end, take_due
 from kant.sim.jobs import Arrivals, Gangs
 from kant.sim.options import read_options
 from kant.sim.run import Run, RunHooks
@@ -72,10 +73,22 @@ def run(workload: Workload, profile: Profile, until: int, external: list[Any], l
         state.quota_usage.held, state.capacity_version > 0, state.table.tolist(), made.last,
     )  # fmt: skip
     jobs = state.jobs[: len(state.ids)].copy()
-    result.summary["rows"] = np.delete(jobs, [31, 32], axis=1).tolist()  # where pieces lie is nobody's affair
+    result.summary["rows"] = np.delete(jobs, [3, 31, 32], axis=1).tolist()  # but numbers of shapes and pieces
     return result
 
 
+def at_once(*jobs: tuple[int, int, int, int]) -> Workload:
+    """Jobs as (submission, run time, GPUs, priority), in seconds."""
+    submit, runtime, gpus, priority = np.array(jobs, dtype=np.int64).T
+    return make_workload("few", submit * SECOND, runtime * SECOND, gpus, priority=priority)
+
+
+URGENT_LAST = at_once((1, 9, 1, 0), (1, 9, 1, 1))
+ENDS_AS_ONE_COMES_IN_VAIN = at_once((0, 10, 1, 0), (1, 30, 1, 0), (10, 5, 12, 0), (12, 5, 1, 0))
+
+
+@example(URGENT_LAST, PROFILES[0], True, 0, "")
+@example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "")
 @settings(max_examples=25, deadline=None)
 @given(workloads(), st.sampled_from(PROFILES), st.booleans(), st.integers(0, 60), st.sampled_from(["", "node", "job"]))
 def test_all_is_said_as_if_python_decided_each_instant(
@@ -102,7 +115,24 @@ def test_all_is_said_as_if_python_decided_each_instant(
     assume(passed > 0)
     assert told[0] == told[1]
     one, two = results
+    mine, theirs = np.array(one.summary.pop("rows")), np.array(two.summary.pop("rows"))
+    assert [(*at, mine[*at], theirs[*at]) for at in np.argwhere(mine != theirs).tolist()] == []
     assert one.summary == two.summary
     for mine, theirs in zip(astuple(one.series), astuple(two.series), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     np.testing.assert_array_equal(one.intervals, two.intervals)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=40), st.integers(0, 9))
+def test_jobs_end_in_order_of_time_and_row(runs: list[tuple[int, bool]], now: int) -> None:
+    heap, due = np.zeros((len(runs) + 1, 2), dtype=np.int64), np.zeros(len(runs) + 1, dtype=np.int64)
+    ends = np.full(len(runs), NOT_RUNNING, dtype=np.int64)
+    for row, (end, stops) in enumerate(runs):
+        add_end(heap, ends, row, end)
+        if stops:
+            ends[row] = NOT_RUNNING
+    there = sorted((end, row) for row, (end, stops) in enumerate(runs) if not stops)
+    assert next_end(heap, ends) == (there[0][0] if there else FOREVER)
+    count = take_due(heap, ends, now, due)
+    assert due[1 : count + 1].tolist() == [row for end, row in there if end <= now]
+    assert due[0] == next((end for end, _ in there if end > now), FOREVER)
