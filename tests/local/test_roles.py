@@ -106,9 +106,9 @@ TABLE = {  # written down once more, by hand
     },
     Role.TENANT: {
         "submit", "workflow", "batch", "cancel", "hold", "release", "requeue", "update", "signal", "log", "attach",
-        "shell",
+        "shell", "trial",
     },
-    Role.OPERATOR: {"audit", "stop", "reserve", "unreserve"},
+    Role.OPERATOR: {"audit", "operations", "stop", "reserve", "unreserve"},
 }  # fmt: skip
 PATHS = [(route.method, route.path, route.name) for route in ROUTES if route.name not in ("stop", "whatif")]
 
@@ -120,7 +120,7 @@ def test_an_answer_is_given_exactly_if_the_table_says_so(door: Door, data: st.Da
     method, path, name = data.draw(st.sampled_from(PATHS))
     job, queue = data.draw(st.sampled_from(list(door.jobs.items())))
     body = None
-    if name == "submit":
+    if name in ("submit", "trial"):
         body = asked(door.kant.home, "true", queue=queue, hold=True)
     if name == "signal":
         body = {"signal": "USR1"}

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from kant.model.errors import InputError
-from kant.scheduler.profile import builtin_profile
+from kant.scheduler.profile import builtin_profile, builtin_texts
 from kant.service.low_priority import lower_priority
 from kant.service.whatif import Task
 from kant.sim.past import Past, read_past
@@ -39,6 +39,8 @@ def main(form: type[Any], answer_of: Callable[[Past, Any], Any]) -> int:
 
 def answer_of(past: Past, question: Question) -> dict[str, Any]:
     """What `kant whatif --json` would say, with the jobs called by the ids that people know. Raises InputError."""
+    if question.profile and question.profile not in builtin_texts():
+        raise InputError("profile", f"one of {', '.join(builtin_texts())}", question.profile)
     other = builtin_profile(question.profile) if question.profile else None
     changes = changes_of(past, question, other)
     found = what_if(past, changes, until=end_of_futures(past, question))

@@ -36,9 +36,3 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
             raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes, --cancel and --profile")
         if self.evict and not self.drain:
             raise InputError("--evict", "a --drain beside it")
-        if self.profile:
-            from kant.scheduler.profile import builtin_texts  # clients ask without it
-
-            if self.profile in builtin_texts():
-                return
-            raise InputError("profile", f"one of {', '.join(builtin_texts())}", self.profile)
