@@ -104,7 +104,8 @@ def test_a_tenant_holds_releases_and_lowers_what_is_theirs_and_nothing_else(
             await api.create_all([make_pod("theirs", 4, namespace=OTHER), make_pod("next", 4, namespace=TEAM)])
             await until(api, lambda pods: says(pods, "train-1", "capacity") and says(pods, "theirs", "capacity"))
             assert await people("tenant", "hold", "train-0", "-n", TEAM) == "train-0"
-            pods = await until(api, lambda pods: says(pods, "train-1", "it is held"))
+            told = {"train-0": "it is held", "train-1": "it is held", "theirs": "capacity", "next": "capacity"}
+            pods = await until(api, lambda pods: all(says(pods, pod, words) for pod, words in told.items()))
             marks = {
                 pod["metadata"]["name"]: condition(pod)["reason"] for pod in pods if pod["metadata"]["name"] != "full"
             }
