@@ -18,7 +18,7 @@ PIPE = "standard input"
 MOST = 1 << 20  # bytes of a script that are read
 REPEATED = frozenset(flag for said in OPTIONS.values() if said.option.many for flag in said.flags)
 FLAGS = frozenset({flag for said in OPTIONS.values() if said.is_flag for flag in said.flags}) | {
-    "--no-preemptible", "--wait", "--json", "--kube", "--no-kube"
+    "--no-preemptible", "--wait", "--test-only", "--json", "--kube", "--no-kube"
 }  # fmt: skip
 OWN_SHORT = {said.flags[1]: said.flags[0] for said in OPTIONS.values() if said.flags[-1][1] != "-"} | {
     "-n": "--namespace"

@@ -30,8 +30,8 @@ class Shares:
     _order: list[tuple[float, str]] = field(default_factory=list)
     """A heap of those who wait; what is stale is put right when the heap comes to it."""
 
-    latest: float = 0.0
-    """The counter of whoever was the last to have nobody waiting."""
+    latest: str = ""
+    """Who was the last to have nobody waiting."""
 
     def came(self, tenant: str) -> None:
         """A request of a tenant waits."""
@@ -57,7 +57,7 @@ class Shares:
                 heapq.heapreplace(order, (self.had[tenant], tenant))
             else:
                 return had
-        return self.latest
+        return self.of(self.latest)
 
     def _push(self, tenant: str) -> None:
         if len(self._order) > 2 * len(self.waits) + SLACK:
@@ -70,12 +70,12 @@ class Shares:
         self.waits[tenant] -= 1
         if not self.waits[tenant]:
             del self.waits[tenant]
-            self.latest = self.had[tenant]
+            self.latest = tenant
 
     def charge(self, tenant: str, prompt: float, output: float) -> None:
         """A tenant has had so many tokens, or is given some back."""
         if len(self.had) > MOST:  # names come from outside
-            self.had = {name: had for name, had in self.had.items() if name in self.waits}
+            self.had = {name: had for name, had in self.had.items() if name in self.waits or name == self.latest}
         before = self.had.get(tenant, 0.0)
         self.had[tenant] = before + prompt + OUTPUT * output
         if self.had[tenant] < before and tenant in self.waits:

@@ -75,6 +75,7 @@ class Advancer:
             and is_idle(state)
             and state.quota_usage.tree is None
             and not (state.books or state.fleet_version or state.shapes.counts or state.health.bad)
+            and not state.affinity_members
         )
 
     def go(self, arrival: JobSubmitted | None, until: int) -> tuple[int, JobSubmitted | None]:
