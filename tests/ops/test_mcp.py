@@ -13,13 +13,14 @@ import pytest
 pytest.importorskip("mcp")
 
 from mcp.client import Client
+from mcp.shared.exceptions import MCPError
 from mcp.types import ElicitResult
 from tests.ops.worlds import OPERATOR, VIEWER, desk, small
 
 from kant.ops.desk import Desk
 from kant.ops.mcp_server import make_server
 from kant.ops.memory.replay import Run
-from kant.ops.memory.runbooks import Runbooks
+from kant.ops.memory.runbooks import Runbooks, texts_of
 from kant.ops.memory.traces import DeskTools, read_traces
 from kant.ops.orders import Cancel
 from kant.ops.record import Recorder
@@ -174,3 +175,16 @@ def test_what_an_assistant_does_becomes_a_runbook_that_does_it_on_another_node(t
     assert [node.status for node in free.view().nodes] == ["draining", "in service", "in service", "in service"]
     stopped = Run("drain node-00002 for repair", DeskTools(desk()), books, lambda trace: None).run()
     assert [step.call.tool for step in stopped.trace.steps] == ["nodes"], "a job runs there that nobody may stop"
+
+    (path,) = books.save(tmp_path / "books")
+
+    async def read() -> None:
+        async with Client(make_server(lambda token: desk(), runbooks=texts_of(tmp_path / "books"))) as client:
+            names = (await client.read_resource("sched://runbooks")).contents[0].text  # type: ignore[union-attr]
+            (name,) = json.loads(names)["runbooks"]
+            text = (await client.read_resource(f"sched://runbook/{name}")).contents[0].text  # type: ignore[union-attr]
+            assert text == path.read_text() and 'tasks = ["drain' in text
+            with pytest.raises(MCPError, match="expected one of"):
+                await client.read_resource("sched://runbook/other")
+
+    asyncio.run(read())

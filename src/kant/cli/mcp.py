@@ -24,6 +24,9 @@ def mcp(
     traces: Annotated[
         Path | None, Parameter(help="Write what assistants do to this folder, for `kant ops runbooks compile`.")
     ] = None,
+    runbooks: Annotated[
+        Path | None, Parameter(help="Let assistants read the runbooks of this folder (`kant ops runbooks compile`).")
+    ] = None,
     where: Where = Where(),  # noqa: B008 - it is frozen
 ) -> int:
     """Let an assistant look at a cluster, rehearse and act, by the Model Context Protocol.
@@ -37,14 +40,19 @@ def mcp(
         from kant.ops.record import Recorder
 
         record = Recorder(traces).note
+    books = None
+    if runbooks is not None:
+        from kant.ops.memory.runbooks import texts_of
+
+        books = texts_of(runbooks)
     opening = where.opening(token_file)
     if http is None:
         own = opening.desk("mcp")
-        make_server(lambda token: own, record=record).run("stdio")
+        make_server(lambda token: own, record=record, runbooks=books).run("stdio")
         return 0
     host, colon, port = http.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise InputError("--http", "an address and a port, such as 127.0.0.1:5270", http)
-    server = make_server(opening.desks("mcp"), f"http://{http}", record)
+    server = make_server(opening.desks("mcp"), f"http://{http}", record, books)
     server.run("streamable-http", host=host.strip("[]"), port=int(port), stateless_http=False)
     return 0

@@ -6,7 +6,7 @@ What an assistant may do is enforced by the desk. Annotations and instructions o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -15,6 +15,7 @@ from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, Resolve
+from mcp.server.mcpserver.exceptions import ResourceNotFoundError
 from mcp.types import ToolAnnotations
 from pydantic import AnyHttpUrl, BaseModel, Field
 
@@ -74,10 +75,16 @@ class _Server(MCPServer[Any]):
         return result
 
 
-def make_server(desks: Desks, auth_url: str = "", record: Callable[..., None] | None = None) -> MCPServer[Any]:
+def make_server(
+    desks: Desks,
+    auth_url: str = "",
+    record: Callable[..., None] | None = None,
+    runbooks: Mapping[str, str] | None = None,
+) -> MCPServer[Any]:
     """A server of the tools. With `auth_url`, its own address, every request needs a token of Kant.
 
-    `record` is told of each call: the desk, the tool, its arguments, the view before it, and the answer.
+    `record` is told of each call: the desk, the tool, its arguments, the view before it, and the answer. `runbooks` are
+    the texts, by name, that assistants may read.
     """
     verifier = _Verifier(desks) if auth_url else None
     settings = None
@@ -99,6 +106,8 @@ def make_server(desks: Desks, auth_url: str = "", record: Callable[..., None] | 
     _add_looks(server, asks)
     _add_acts(server, asks)
     _add_context(server, asks)
+    if runbooks is not None:
+        _add_runbooks(server, runbooks)
     return server
 
 
@@ -287,3 +296,17 @@ def _add_context(server: MCPServer[Any], asks: _Asks) -> None:
             f"Explain to the users of queue {one_line(queue, 200)} what it is entitled to, what it uses, borrows and "
             "lends, and who waits. Use queues, usage and why; plan nothing."
         )
+
+
+def _add_runbooks(server: MCPServer[Any], runbooks: Mapping[str, str]) -> None:
+    """What was once solved, as people have reviewed it."""
+
+    @server.resource("sched://runbooks", mime_type="application/json", description="The names of the runbooks.")
+    async def names() -> str:
+        return msgspec.json.encode({"runbooks": list(runbooks)}).decode()
+
+    @server.resource("sched://runbook/{name}", mime_type="application/toml", description="One runbook.")
+    async def runbook(name: str) -> str:
+        if name not in runbooks:
+            raise ResourceNotFoundError(f"expected one of {', '.join(runbooks)}")
+        return runbooks[name]

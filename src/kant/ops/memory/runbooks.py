@@ -262,6 +262,12 @@ def read_runbook(path: Path) -> Runbook:
     return book
 
 
+def texts_of(folder: Path) -> dict[str, str]:
+    """The texts of the runbooks of a folder, by name. Raises InputError as `Runbooks.load` does."""
+    Runbooks.load(folder)
+    return {read_runbook(path).name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.toml"))}
+
+
 def to_toml(book: Runbook) -> str:
     """A runbook as its file has it."""
     lines = [f"name = {_toml(book.name)}", f"tasks = {_toml(book.tasks)}"]
