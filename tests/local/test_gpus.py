@@ -285,7 +285,7 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
         machine.load = nvml.load = lambda: FakeNvml([Gpu(H100, "GPU-a")], states)  # type: ignore[attr-defined]
         gpu_health.GpuHealth.__init__.__defaults__ = (0.05,)
 
-    with Up(home, cluster=None, prepare=prepare, idle_s=2.0) as up:
+    with Up(home, cluster=None, prepare=prepare, idle_s=4.0) as up:
         batch = up.submit("sleep 60", gpus=0.5)
         own = up.submit("echo begun; sleep 60", gpus=0.5, terminal={"pty": True})
         line, said = up.client.line(up.client.job(own, "attach"), offset=0, rows=24, columns=80), []
@@ -301,7 +301,7 @@ def test_idle_gpus_are_warned_about_then_taken(tmp_path: Path) -> None:
         top = verb("top", "--home", home)
         assert "4096" in top.out and verb("top", "--home", home, "--json").json()["gpus"][0]["jobs"] == [batch, own]
         assert up.over(own) == ["cancelled"]
-        assert up.job(own)["job"]["reason"] == "its GPUs were idle for 2s"
+        assert up.job(own)["job"]["reason"] == "its GPUs were idle for 4s"
         assert up.phase(batch) == "running" and up.job(batch)["gpu_use"]["warning"] == ""
         up.client.post(up.client.job(batch, "cancel"))
         assert up.over(batch) == ["cancelled"] and up.job(batch)["job"]["reason"] == ""

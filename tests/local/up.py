@@ -94,7 +94,9 @@ class Up:
         if not self.is_dead():
             os.kill(self.pid, signal.SIGTERM)
             assert eventually(self.is_dead)
-        assert self.code in (0, -signal.SIGKILL), (self.home / "kant.log").read_text()[-3000:]
+        assert self.code in (0, -signal.SIGKILL), (
+            f"it ended with {self.code}: " + (self.home / "kant.log").read_text()[-3000:]
+        )
 
     def __enter__(self) -> Up:
         assert self.answers(), (self.home / "kant.log").read_text()[-3000:]

@@ -25,6 +25,7 @@ from kant.model.event import (
     QueueOrdered,
 )
 from kant.model.placement import NODE, Allocation
+from kant.model.rules import HOST
 
 
 class KubeExecutor(PlanExecutor):
@@ -117,7 +118,22 @@ class KubeExecutor(PlanExecutor):
             super().apply(decision)
 
     def on_start(self, start: Start) -> None:
-        self.workloads.transitions.start(self.workloads.by_job[start.job], start.allocation)
+        workload = self.workloads.by_job[start.job]
+        self.workloads.transitions.start(workload, start.allocation)
+        if self.leaving:
+            workload.after = self._kept_from(start.job)
+
+    def _kept_from(self, job: str) -> frozenset[str]:
+        """The uids of pods that leave other nodes, and with which a job may not share a domain while they are there."""
+        state, translation = self.core.state, self.workloads.translation
+        rules = state.live[state.rows[job]].rules
+        kept = {one.pod_class for own in rules for one in own.anti_affinity if one.topology != HOST}
+        pods = (self.mirror.pods.get(uid) for own in self.leaving.values() for uid in own) if kept else ()
+        return frozenset(
+            pod.metadata.uid
+            for pod in pods
+            if pod is not None and not kept.isdisjoint(translation.rules_there(pod, foreign=False).classes)
+        )
 
     def on_hold(self, hold: Hold) -> None:
         workload = self.workloads.by_job[hold.job]
