@@ -60,14 +60,18 @@ STICKY = (Easy(sticky=True), Easy(heads=3, sticky=True), Easy(sticky=True, backf
     spec=clusters(),
     coming=streams(),
     chosen=st.one_of(
-        st.tuples(st.just("fifo"), st.sampled_from((Easy(), Easy(heads=3), Easy(backfill_order=Sjf()), *STICKY))),
+        st.tuples(st.just("fifo"), st.sampled_from((Easy(), Easy(backfill_order=Sjf()), *STICKY))),
         st.tuples(st.just("sjf"), st.sampled_from(STICKY)),
     ),
 )
 def test_no_job_starts_later_than_it_was_ever_promised(
     spec: ClusterSpec, coming: list[JobSubmitted], chosen: tuple[str, Any]
 ) -> None:
-    """Sticky promises stay whatever the order says; others do so where nobody comes before those who wait."""
+    """Sticky promises stay whatever the order says; that of a single head does where nobody comes before it.
+
+    Several heads that are not sticky are promised anew in every cycle: where the first starts elsewhere than it was
+    promised, a later one may have to wait longer.
+    """
     harness = Harness(spec, make_profile(*chosen))
     promises = Promises(harness)
     harness.run(coming)

@@ -94,7 +94,7 @@ def holds_now(state: StateData, row: int, allocation: Allocation, cost: int, now
     shape = state.shape_of(row)
     state.elastic[row].settle(state.jobs, row, now)
     state.elastic[row].costs(cost)
-    state.running[row] = allocation
+    state.holds(row, allocation)
     state.jobs[row, c.J_SINCE] = now
     resize(state, row, now)
     state.quota_usage.resized(row, shape, allocation, now)

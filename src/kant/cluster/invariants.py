@@ -32,7 +32,7 @@ def check(state: StateData) -> None:
         _say(c.take(fresh, scratch, ignored, allocation, state.shapes.demands) < 0,
              f"job {state.ids[row]!r} holds something that another job holds too, or a failed node")  # fmt: skip
         at, count = state.jobs[row, [c.J_PIECE, c.J_PIECES]].tolist()
-        _say(bool(state.elastic or state.shapes.counts) or np.array_equal(state.pieces[at : at + count], allocation),
+        _say(np.array_equal(state.pieces[at : at + count], allocation),
              f"the table of pieces has what job {state.ids[row]!r} holds")  # fmt: skip
         shape = state.shape_of(row)
         _say(not shape.ceiling or pods_by_group(shape, allocation) is not None,

@@ -54,7 +54,7 @@ def ruled(state: StateData, event: ev.JobRuled) -> None:
     if held is not None:
         demands = state.shapes.demands
         c.give(state.table, state.log, state.pools, held, demands)
-        state.running[row] = state.shapes.counted(shape, held)
+        state.holds(row, state.shapes.counted(shape, held))
         c.take(state.table, state.log, state.pools, state.running[row], demands)
         _offers(state, held[:, 0].tolist(), event.time)
     if row in state.reserved:

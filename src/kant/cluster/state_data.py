@@ -128,6 +128,17 @@ class StateData:
         self.jobs[rows, c.J_PIECE], self.jobs[rows, c.J_PIECES] = ends - counts, counts
         return used
 
+    def holds(self, row: int, allocation: Allocation) -> None:
+        """A running job holds this in place of what it held."""
+        self.running[row] = allocation
+        at, count = self.pieces_used, len(allocation)
+        if at + count > len(self.pieces):
+            self.lay_out_pieces(0)
+            return
+        self.pieces[at : at + count] = allocation
+        self.jobs[row, c.J_PIECE], self.jobs[row, c.J_PIECES] = at, count
+        self.pieces_used = at + count
+
     def look_at_all(self) -> None:
         """Whoever follows the log of changed nodes has missed something, and looks at all of them."""
         self.log[0] += len(self.log)
