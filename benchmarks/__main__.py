@@ -37,6 +37,7 @@ MODULES = (
     "steps",
     "sweep",
     "habits",
+    "preferences",
 )
 NAMED = ("kubernetes", "scheduler_perf", "service", "starts", "routing", "decisions")
 SHORT = ("philly", "saturated")

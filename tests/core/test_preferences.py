@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import combinations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 
 from kant.insight.start_explanation import explain_start
 from kant.model.errors import StateError
@@ -43,6 +47,44 @@ def test_six_replicas_that_would_rather_not_meet_stand_on_six_nodes(profile: str
         harness.submit(job)
     harness.cycle(0)
     assert len({*homes(harness)}) == len(homes(harness)) == 6
+
+
+@given(
+    taken=st.lists(st.integers(0, 4), min_size=2, max_size=8).filter(lambda taken: min(taken) < 4),
+    profile=st.sampled_from(["kant", "teams", "best-fit", "e-binpack"]),
+    together=st.booleans(),
+    draw=st.data(),
+)
+@settings(max_examples=examples(30), deadline=None)
+def test_replicas_that_need_not_meet_open_as_few_nodes_as_any_placement_that_parts_them(
+    taken: list[int], profile: str, together: bool, draw: st.DataObject
+) -> None:
+    """All sets of nodes with room are tried: a node is opened where all of it was free."""
+    harness = harness_of(profile, *[4] * len(taken))
+    for node, gpus in enumerate(taken):
+        harness.happen(NodeSetChanged(0, f"only{node}", (f"n{node}",)))
+        if gpus:
+            harness.submit(replace(make_job(f"there{node}", gpus), node_set=f"only{node}"))
+    harness.cycle(0)
+    there = len(homes(harness))
+    room = [node for node, gpus in enumerate(taken) if gpus < 4]
+    pods = draw.draw(st.integers(1, len(room)))
+    for job in [web("gang", pods)] if together else [web(f"w{i}") for i in range(pods)]:
+        harness.submit(job)
+    harness.cycle(0)
+    found = homes(harness)[there:]
+    fewest = min(sum(taken[node] == 0 for node in nodes) for nodes in combinations(room, pods))
+    assert len({*found}) == len(found) == pods
+    assert sum(taken[node] == 0 for node in found) == fewest
+
+
+@pytest.mark.parametrize("profile", ["kant", "teams", "e-binpack"])
+def test_a_gang_fills_one_of_the_nodes_that_it_likes(profile: str) -> None:
+    harness = harness_of(profile)
+    harness.happen(NodeSetChanged(0, "liked", ("n3", "n5", "n6")))
+    harness.submit(replace(make_job("g", 2, pods=4), preferences=(Preferences(nodes=(LikedNodes("liked", 7),)),)))
+    harness.cycle(0)
+    assert {*homes(harness)} == {3}
 
 
 def test_a_profile_with_weights_of_0_packs_as_if_nothing_were_preferred() -> None:

@@ -133,10 +133,14 @@ class Preferring:
         self.snapshot, self.weights, self.seed, self.scores = snapshot, weights, seed, scores
 
     def groups(self, shape: Shape, policy: NodePolicy) -> list[PreferringGroup] | None:
-        """The groups of a shape; None where it prefers nothing, or the profile does not use it."""
+        """The groups of a shape; None where it prefers nothing, or the profile does not use it.
+
+        Each pod is placed by the policy for single pods: one that counts how many pods a node takes, as gangs have it,
+        would send each pod to the emptiest node.
+        """
         if not shape.ask.preferences or not any(self.weights.rows[2:]):
             return None
-        chosen = (policy.policy_for(i, len(shape.parts), pods)[0] for i, (pods, _) in enumerate(shape.parts))
+        chosen = (policy.policy_for(i, len(shape.parts), 1)[0] for i in range(len(shape.parts)))
         found = zip(shape.parts, shape.ask.preferences, chosen, strict=True)
         return [
             PreferringGroup(self.snapshot, demand, preferences, self.scores(own), self.weights, self.seed)
