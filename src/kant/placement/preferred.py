@@ -125,7 +125,7 @@ def terms_of(snapshot: Snapshot, preferences: Preferences) -> Table:
 
 
 class Preferring:
-    """Makes the groups that prefer something. `scores` has what each node is worth under a policy."""
+    """Makes groups that place each pod by the policy for single pods; `scores` says what nodes are worth under it."""
 
     def __init__(
         self, snapshot: Snapshot, weights: PreferenceWeights, seed: int, scores: Callable[[NodePolicy], NodeScores]
@@ -133,18 +133,13 @@ class Preferring:
         self.snapshot, self.weights, self.seed, self.scores = snapshot, weights, seed, scores
 
     def groups(self, shape: Shape, policy: NodePolicy) -> list[PreferringGroup] | None:
-        """The groups of a shape; None where it prefers nothing, or the profile does not use it.
-
-        Each pod is placed by the policy for single pods: one that counts how many pods a node takes, as gangs have it,
-        would send each pod to the emptiest node.
-        """
+        """The groups of a shape; None where it prefers nothing, or the profile does not use it."""
         if not shape.ask.preferences or not any(self.weights.rows[2:]):
             return None
-        chosen = (policy.policy_for(i, len(shape.parts), 1)[0] for i in range(len(shape.parts)))
-        found = zip(shape.parts, shape.ask.preferences, chosen, strict=True)
+        chosen = [self.scores(policy.policy_for(i, len(shape.parts), 1)[0]) for i in range(len(shape.parts))]
         return [
-            PreferringGroup(self.snapshot, demand, preferences, self.scores(own), self.weights, self.seed)
-            for (_, demand), preferences, own in found
+            PreferringGroup(self.snapshot, demand, preferences, own, self.weights, self.seed)
+            for (_, demand), preferences, own in zip(shape.parts, shape.ask.preferences, chosen, strict=True)
         ]
 
 
