@@ -15,9 +15,12 @@ from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.local.up import Up, eventually
 
+from kant.cli import history
 from kant.cli.amounts import moment, most_at_once, parse_array
 from kant.cli.wait import code_of
 from kant.model.errors import InputError
+from kant.service.store import Store
+from kant.service.usage import usage_of
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +184,17 @@ def test_many_jobs_are_cancelled_by_what_they_are(kant: Up) -> None:
     assert "the ids of jobs" in verb("cancel").refusal()
 
 
+def test_rows_of_single_jobs_say_how_each_ended(capsys: pytest.CaptureFixture[str]) -> None:
+    job = {"queue": "q", "user": "ann", "gpus": 2.0, "submitted": 0, "started": 5, "attempt": 1}
+    failed = {"id": "9", "phase": "failed", "ended": 20, "signal": 9, "rss_kib": 2048}
+    rows = usage_of([job | failed, job | {"id": "10", "phase": "finished", "ended": 30}], ["job"], 0, 100, {})
+    assert [(row["job"], row["phase"], row["signal"], row["rss_kib"]) for row in rows] == [
+        ("9", "failed", 9, 2048), ("10", "finished", None, None),
+    ]  # fmt: skip
+    history._show(["job"], rows)
+    assert {"signal 9", "2.0"} <= set(re.findall(r"signal 9|2\.0", capsys.readouterr().out))
+
+
 def test_history_adds_up_what_jobs_used(tmp_path: Path) -> None:
     with Up(tmp_path / "home") as kant:
         jobs = [kant.submit(f"sleep 0.1; exit {i % 2}", gpus=i) for i in (1, 2, 3, 4)]
@@ -194,9 +208,21 @@ def test_history_adds_up_what_jobs_used(tmp_path: Path) -> None:
         for by in ("user", "queue", "day", "job", "user,day"):
             found = verb("history", "--by", by, "--json", *at).json()["rows"]
             assert sum(row["jobs"] for row in found) == 4 and sum(row["gpu_s"] for row in found) == pytest.approx(gpu_s)
+        ends = [rows[job]["ended"] for job in jobs]
+        found = verb("history", "--by", "job", "--json", *at).json()["rows"]
+        assert [row["ended"] for row in found] == sorted(ends)
+        for row in found:
+            one = rows[row["job"]]
+            ways = ("user", "queue", "name", "phase", "reason", "submitted", "started", "code")
+            assert {way: row.get(way) for way in ways} == {way: one[way] for way in ways}
+            assert row["rss_kib"] == kant.job(row["job"])["attempts"][-1]["rss_kib"] > 0
+            kept = Store(kant.home / "kant.db").record(row["job"])
+            assert kept is not None and kept.rss_kib == row["rss_kib"]
         text = verb("history", "--by", "job", "--csv", *at).out
         table = list(csv.DictReader(io.StringIO(text)))
         assert sorted(row["job"] for row in table) == sorted(jobs) and {row["jobs"] for row in table} == {"1"}
+        assert sorted((row["phase"], row["code"]) for row in table) == [("failed", "1")] * 2 + [("finished", "0")] * 2
+        assert {"failed", "finished", "memory,", "exit"} <= set(verb("history", "--by", "job", *at).out.split())
         assert {"user", "queue", "jobs"} <= set(re.findall(r"[\w-]+", verb("history", *at).out))
         assert verb("history", "--user", "nobody", "--json", *at).json()["rows"] == []
         assert verb("history", "--until", "2001-01-01", "--json", *at).json()["rows"] == []

@@ -20,13 +20,20 @@ HEADS = {
     "jobs": "jobs", "finished": "finished", "failed": "failed", "cancelled": "cancelled", "runs": "runs",
     "waited_s": "waited, h", "ran_s": "ran, h", "gpu_s": "GPU-hours",
 }  # fmt: skip
+JOB_HEADS = {
+    "name": "name", "user": "user", "queue": "queue", "phase": "state", "exit": "exit", "memory": "memory, MiB",
+    "runs": "runs", "waited_s": "waited, h", "ran_s": "ran, h", "gpu_s": "GPU-hours", "reason": "because",
+}  # fmt: skip
+"""In place of these, where each job has a row of its own."""
+OF_JOBS = ("name", "user", "queue", "phase", "code", "signal", "rss_kib", "submitted", "started", "ended", "reason")
+"""What a file has of each job besides."""
 HOUR = 3600
 
 
 def history(
     *,
     by: Annotated[
-        str, Parameter(help="Added up by some of user, queue, account, day, job, divided by commas.")
+        str, Parameter(help="Added up by some of user, queue, account, day, divided by commas; or job: a row for each.")
     ] = "user,queue",
     since: Annotated[str, Parameter(help="What ended since then: 30d (ago), or 2030-01-31.")] = "30d",
     until: Annotated[str | None, Parameter(help="And before then. Default: now.")] = None,
@@ -39,7 +46,8 @@ def history(
 ) -> int:
     """Print what the jobs used that are over: how many, how they ended, how long they waited and ran, GPU-hours.
 
-    The time of a job is that of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs
+    By job each has a row with how it ended and the most memory that one of its processes had. The time of a job is that
+    of its last run; it counts for the day on which it ended. On Kubernetes these are the Jobs
     that are still there, and those that `kant import` has brought."""
     now = datetime.now()
     asked: dict[str, Any] = {
@@ -60,17 +68,23 @@ def history(
 
 def _csv(by: list[str], rows: list[dict[str, Any]]) -> int:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([*by, *HEADS])
-    writer.writerows([[row.get(name, "") for name in (*by, *HEADS)] for row in rows])
+    columns = list(dict.fromkeys((*by, *HEADS, *(OF_JOBS if "job" in by else ()))))
+    writer.writerow(columns)
+    writer.writerows([[row.get(name, "") for name in columns] for row in rows])
     return 0
 
 
 def _show(by: list[str], rows: list[dict[str, Any]]) -> None:
+    from kant.cli.job_table import COLUMNS
     from kant.cli.show_answers import table
 
     hours = {name: round(1 / HOUR, 12) for name in ("waited_s", "ran_s", "gpu_s")}
     shown = [row | {name: f"{row[name] * hours[name]:,.2f}" for name in hours} for row in rows]
-    table("Jobs that are over", shown, {name: name for name in by} | HEADS)
+    for row in shown if "job" in by else ():
+        known = {"code": None, "signal": None} | row
+        row["exit"] = COLUMNS["exit"](known, 0)
+        row["memory"] = f"{row['rss_kib'] / 1024:,.1f}" if row.get("rss_kib") else ""
+    table("Jobs that are over", shown, {name: name for name in by} | (JOB_HEADS if "job" in by else HEADS))
 
 
 def _moment(text: str, now: datetime, option: str) -> int:

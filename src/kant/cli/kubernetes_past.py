@@ -27,7 +27,7 @@ def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, que
     """As `/v1/usage` of one machine answers. Raises InputError."""
     import asyncio
 
-    from kant.service.usage import FIELDS, USAGE_BY, usage_of
+    from kant.service.usage import USAGE_BY, usage_of
 
     names = [part for part in by.split(",") if part]
     for name in names:
@@ -42,7 +42,7 @@ def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, que
 
         async with _client(there) as client:
             own = UserJobs(client, there.namespace)
-            rows = [{name: row[name] for name in FIELDS} for row in await own.rows() if row["phase"] in OVER]
+            rows = [row for row in await own.rows() if row["phase"] in OVER]
             return rows + [job async for job in old_jobs(client, own.namespace)]
 
     with needs("kube"):

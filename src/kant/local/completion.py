@@ -28,7 +28,7 @@ class Completion:
     def settle(self, record: JobRecord, exit: Exit) -> None:
         """A run has ended: by itself, or because it was stopped."""
         self.jobs.launcher.gone(record)
-        record.code, record.signal = exit.code, exit.signal
+        record.code, record.signal, record.rss_kib = exit.code, exit.signal, exit.rss_kib
         record.ended = self.jobs.clock.micros()
         stopping, record.stopping = record.stopping, ""
         if exit.unborn and not stopping and record.id in self.jobs.core_id:

@@ -107,7 +107,7 @@ class JobRecord:
 
     `attempt` counts its runs, `failures` those that failed. `stopping` says why a run of it is being stopped. `held_by`
     is the place of its run: rows of `model.placement`. `waited` splits the wait of a job that is over by cause,
-    microseconds.
+    microseconds. `rss_kib` is the most memory that one process of its last run had.
     """
 
     seq: int
@@ -133,6 +133,7 @@ class JobRecord:
     stopping: str = ""
     place: list[list[int]] = field(default_factory=list)
     waited: dict[str, int] = field(default_factory=dict)
+    rss_kib: int = 0
 
     @property
     def ahead(self) -> list[str]:

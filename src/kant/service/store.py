@@ -23,10 +23,11 @@ APPLICATION = 0x4B414E54  # "KANT"
 LIVE = tuple(str(phase) for phase in JobPhase if phase not in OVER)
 COLUMNS = (
     "seq", "id", "array", "array_index", "phase", "name", "queue", "user", "priority", "gpus", "submitted", "started",
-    "ended", "attempt", "failures", "code", "signal", "reason", "stopping", "place", "waits", "waited", "digest",
+    "ended", "attempt", "failures", "code", "signal", "reason", "stopping", "place", "waits", "waited", "rss_kib",
+    "digest",
 )  # fmt: skip
 SHOWN = COLUMNS[:18]
-_MOVES = (*COLUMNS[4:7], "priority", *COLUMNS[11:20], "waited", "digest")
+_MOVES = (*COLUMNS[4:7], "priority", *COLUMNS[11:20], "waited", "rss_kib", "digest")
 _UPSERT = (
     f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (seq) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _MOVES)
@@ -346,7 +347,7 @@ def _row(record: JobRecord) -> tuple[Any, ...]:
         record.attempt, record.failures, record.code, record.signal, record.reason, record.stopping,
         msgspec.json.encode(record.place),
         msgspec.json.encode((record.after, record.after_ok, record.after_not_ok, record.after_started)),
-        msgspec.json.encode(record.waited) if record.waited else b"", record.digest,
+        msgspec.json.encode(record.waited) if record.waited else b"", record.rss_kib, record.digest,
     )  # fmt: skip
 
 
@@ -365,5 +366,5 @@ def _record(row: Sequence[Any], submission: Submission) -> JobRecord:
         after_ok, after_not_ok, after_started, values["started"], values["ended"], values["attempt"],
         values["failures"], values["code"], values["signal"], values["reason"], values["stopping"],
         msgspec.json.decode(values["place"]),
-        msgspec.json.decode(values["waited"] or b"{}"),
+        msgspec.json.decode(values["waited"] or b"{}"), values["rss_kib"],
     )  # fmt: skip

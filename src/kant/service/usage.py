@@ -30,7 +30,8 @@ USAGE = {
 """What is added up: the name, and how SQL says it."""
 
 FIELDS = ("id", "phase", "queue", "user", "gpus", "submitted", "started", "ended", "attempt")
-"""The columns of a job that this takes."""
+DETAILS = ("user", "queue", "name", "phase", "code", "signal", "reason", "submitted", "started", "ended", "rss_kib")
+"""What is said besides of a job where each has a row of its own, as far as it is known."""
 
 
 def usage_in(
@@ -39,25 +40,28 @@ def usage_in(
     """What the jobs of a table `jobs` used that ended from `since` until `until`, microseconds since the Unix epoch.
 
     It is added up `by` some of user, queue, day (of the local time) and job. `where` names a user or a queue. GPU time
-    is that of the last run of a job.
+    is that of the last run of a job. Rows of single jobs have `DETAILS` too, the first that ended first.
     """
     parts = [STORE_BY[name] for name in by]
     wheres = ["ended >= ?", "ended < ?", f"phase IN ({', '.join('?' * len(OVER))})", *(f"{n} = ?" for n in where)]
-    group = f"GROUP BY {', '.join(parts)} ORDER BY {', '.join(parts)}" if parts else ""
+    details = [name for name in DETAILS if name not in by] if "job" in by else []
+    order = ["ended", "id"] if details else parts
+    group = f"GROUP BY {', '.join(parts)} ORDER BY {', '.join(order)}" if parts else ""
     rows = db.execute(
-        f"SELECT {', '.join([*parts, *USAGE.values()])} FROM jobs WHERE {' AND '.join(wheres)} {group}",
+        f"SELECT {', '.join([*parts, *USAGE.values(), *details])} FROM jobs WHERE {' AND '.join(wheres)} {group}",
         [since, until, *OVER, *where.values()],
     )
-    names = [*by, *USAGE]
+    names = [*by, *USAGE, *details]
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def usage_of(
     jobs: Iterable[dict[str, Any]], by: Sequence[str], since: int, until: int, where: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """The same of jobs that are no store's, each with `FIELDS`."""
+    """The same of jobs that are no store's, each with `FIELDS` and what it has of `DETAILS`."""
+    columns = list(dict.fromkeys((*FIELDS, *DETAILS)))
     with closing(sqlite3.connect(":memory:")) as db:
-        db.execute(f"CREATE TABLE jobs ({', '.join(FIELDS)})")
-        rows = ([job[name] for name in FIELDS] for job in jobs)
-        db.executemany(f"INSERT INTO jobs VALUES ({', '.join('?' * len(FIELDS))})", rows)
+        db.execute(f"CREATE TABLE jobs ({', '.join(columns)})")
+        rows = ([job.get(name) for name in columns] for job in jobs)
+        db.executemany(f"INSERT INTO jobs VALUES ({', '.join('?' * len(columns))})", rows)
         return usage_in(db, by, since, until, where)

@@ -190,7 +190,8 @@ class Outcomes(Shown, frozen=True):
 class UsageRow(Shown, frozen=True, omit_defaults=True):
     """What jobs used that have ended, of one user, queue, account, day or job, where it was asked for by them.
 
-    Times are seconds. `gpu_s` is GPUs times the length of the last run.
+    Times are seconds. `gpu_s` is GPUs times the length of the last run. A row of one job says besides how it ended and
+    when (microseconds since the Unix epoch), and the most memory that one of its processes had.
     """
 
     jobs: int
@@ -206,6 +207,15 @@ class UsageRow(Shown, frozen=True, omit_defaults=True):
     account: str | None = None
     day: str | None = None
     job: str | None = None
+    name: str | None = None
+    phase: str | None = None
+    code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    submitted: int = -1
+    started: int = -1
+    ended: int = -1
+    rss_kib: int | None = None
 
 
 class Usage(Shown, frozen=True):
