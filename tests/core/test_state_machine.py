@@ -14,7 +14,7 @@ from tests.examples import examples
 from kant.cluster.columns import J_REMAINING
 from kant.model.decision import Hold, Plan
 from kant.model.errors import StateError
-from kant.model.event import JobPreempted, JobPriced, JobProgressed, JobProtected, TypicalPodsGiven
+from kant.model.event import JobLimited, JobPreempted, JobPriced, JobProgressed, JobProtected, TypicalPodsGiven
 from kant.model.job import Job
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import SECOND
@@ -142,6 +142,13 @@ class Cluster(RuleBasedStateMachine):
     def price(self, pick: int, price: int, then_cycle: bool) -> None:
         job = self.chosen(self.harness.state.live, pick)
         self.harness.happen(JobPriced(self.harness.now, job, price))
+        self.perhaps_cycle(then_cycle)
+
+    @precondition(runs)
+    @rule(pick=PICK, seconds=st.integers(1, 600), then_cycle=st.booleans())
+    def limit(self, pick: int, seconds: int, then_cycle: bool) -> None:
+        job = self.chosen(self.harness.state.running, pick)
+        self.harness.happen(JobLimited(self.harness.now, job, seconds * SECOND))
         self.perhaps_cycle(then_cycle)
 
     @precondition(lambda self: self.runs() or self.waits())

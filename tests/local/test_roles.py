@@ -155,6 +155,17 @@ def test_an_answer_is_given_exactly_if_the_table_says_so(door: Door, data: st.Da
         assert f"echo {SECRET}{queue};".encode() in text  # so the words above would be seen
 
 
+def test_the_owner_lowers_the_limit_of_a_run_and_an_operator_raises_it_too(door: Door) -> None:
+    tenant, operator = door.tokens[Role.TENANT, ("red",)], door.tokens[Role.OPERATOR, ()]
+    job = next(job for job in door.jobs if door.jobs[job] == "red" and door.kant.phase(job) == "running")
+    for token, limit, status in ((tenant, 900, 200), (tenant, 1000, 403), (operator, 1000, 200), (tenant, 800, 200)):
+        before = door.kant.job(job)["time_s"]
+        found, text = door.ask(token, "POST", f"/v1/jobs/{job}/update", {"time_s": limit})
+        assert found == status, text
+        assert door.kant.job(job)["time_s"] == (limit if status == 200 else before)
+        assert status == 200 or b"at most 15m" in text
+
+
 def test_without_a_token_nothing_is_told_and_a_revoked_one_is_worth_nothing(door: Door) -> None:
     for method, path, _ in [*PATHS, ("POST", "/v1/stop", "stop"), ("GET", "/v1/nothing", "")]:
         for token in ("", "kant_wrong", page_token(door.kant.home)[:-1]):

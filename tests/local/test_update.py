@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def test_a_higher_priority_starts_first_and_each_keeps_its_age(kant: Up) -> None
     kant.client.post(kant.client.job(block, "cancel"))
     assert eventually(lambda: kant.phase(third) == "running")
     assert [kant.phase(job) for job in (first, second)] == ["waiting", "waiting"]
-    assert "expected a job that waits, got 'running'" in verb("update", third, "--priority", "1", *at).refusal()
+    assert "expected a job that waits, or a time_s alone" in verb("update", third, "--priority", "1", *at).refusal()
     for job in (first, second, third):
         kant.client.post(kant.client.job(job, "cancel"))
 
@@ -91,3 +92,44 @@ def test_another_queue_is_one_that_there_is(tmp_path: Path) -> None:
         assert "one of --priority" in verb("update", job, *at).refusal()
         assert "the ids of jobs" in verb("update", "--priority", "1", *at).refusal()
         assert "a duration" in verb("update", job, "--time", "soon", *at).refusal()
+
+
+def test_the_limit_of_a_job_that_runs(kant: Up) -> None:
+    """Lowered: it is warned and ends as if it had had that limit. Raised: it runs on, and eta knows."""
+    at = ("--home", kant.home)
+    traps = "trap 'echo warned' USR1; for i in $(seq 900); do sleep 0.1; done"
+    short, long = (kant.submit(traps, gpus=4, time_s=s, warn_s=1, grace_s=0.1) for s in (600, 1.5))
+    behind = kant.submit("true", gpus=8, time_s=60)
+    assert eventually(lambda: [kant.phase(job) for job in (short, long)] == ["running"] * 2)
+    assert verb("update", long, "--time", "40m", "--json", *at).json() == {"jobs": [long]}
+    rows = {job: kant.job(job)["job"] for job in (short, long)}
+    assert rows[long]["limit_us"] == 2400 * 10**6
+    (found,) = kant.client.get("/v1/eta", job=behind)["jobs"]
+    assert found["expected_us"]["p90"] == pytest.approx(2400e6, abs=60e6)
+    assert "expected more than job" in verb("update", short, "--time", "1ms", *at).refusal()
+    wrong = verb("update", short, "--time", "1h", "--name", "x", *at).refusal()
+    assert "expected a job that waits, or a time_s alone, got 'running'" in wrong
+    verb("update", short, "--time", "3s", *at)
+    assert kant.over(short) == ["failed"]
+    ended = kant.job(short)["job"]
+    assert ended["reason"] == "it reached its time limit of 3s" and "warned" in kant.log(short)
+    assert 2.9e6 < ended["ended"] - ended["started"] < 30e6
+    assert kant.phase(long) == "running"
+    text = kant.client.get(kant.client.job(long, "history"))
+    assert "its time limit is 40m now" in str(text)
+    kant.client.post(kant.client.job(long, "cancel"))
+
+
+def test_the_supervisor_keeps_another_limit_without_kant(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Up(home) as kant:
+        longer = kant.submit("sleep 5", time_s=2)
+        shorter = kant.submit("sleep 600", time_s=600, grace_s=0.1)
+        assert eventually(lambda: [kant.phase(job) for job in (longer, shorter)] == ["running"] * 2)
+        verb("update", longer, "--time", "1h", "--home", home)
+        verb("update", shorter, "--time", "4s", "--home", home)
+        kant.kill()
+    time.sleep(7)
+    with Up(home) as kant:
+        assert kant.over(longer, shorter) == ["finished", "failed"]
+        assert kant.job(shorter)["job"]["reason"] == "it reached its time limit of 4s"

@@ -129,7 +129,9 @@ def update(
     home: Home = None,
     json: Json = False,
 ) -> int:
-    """Change what waiting jobs ask for. They keep their age."""
+    """Change what waiting jobs ask for, or the limit of running ones. They keep their age.
+
+    The owner of a running job may lower its limit; an operator may raise it too."""
     from kant.model.units import SECOND, parse_limit
     from kant.service.client import ServiceClient, home_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from kant.cluster import columns as c
 from kant.cluster import transitions as to
@@ -214,6 +215,25 @@ def priced(state: StateData, event: ev.JobPriced) -> None:
         state.prices[row] = event.price
     else:
         state.prices.pop(row, None)
+
+
+def limited(state: StateData, event: ev.JobLimited) -> None:
+    row, limit = state.row_of(event.job), event.limit
+    if row not in state.running:
+        raise StateError(f"job {event.job!r} got another limit without running")
+    if not 0 < limit < FOREVER:
+        raise StateError(f"job {event.job!r} may run for {limit}: not a time")
+    job, numbers = state.live[row], state.jobs[row]
+    if job.estimate == job.limit and row not in state.elastic:
+        done = job.estimate - numbers[c.J_REMAINING] if job.estimate >= 0 else numbers[c.J_ATTAINED]
+        numbers[c.J_ESTIMATE], numbers[c.J_REMAINING] = limit, max(limit - done, 0)
+        job = replace(job, estimate=limit)
+    numbers[c.J_LIMIT] = limit
+    state.live[row] = replace(job, limit=limit)
+    state.limits_runs = True
+    state.job_changes.add(row)
+    for follower in state.followers:
+        follower.job_changed(row, event.time)
 
 
 def ordered(state: StateData, event: ev.QueueOrdered) -> None:

@@ -40,6 +40,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.JobDemoted: job.demoted,
     ev.JobProtected: job.protected,
     ev.JobPriced: job.priced,
+    ev.JobLimited: job.limited,
     ev.QueueOrdered: job.ordered,
     ev.QueuesChanged: node.queues_changed,
     ev.QueuesUsed: node.queues_used,

@@ -12,7 +12,7 @@ from kant.model import decision as d
 from kant.model import event as ev
 from kant.model.job import Job
 from kant.model.placement import MASK, MILLI, NODE, Allocation
-from kant.model.units import GPU, clock
+from kant.model.units import GPU, clock, show_duration
 
 KEPT = 60
 """Sentences of one job that are kept: the first ten, and the latest."""
@@ -112,6 +112,8 @@ class JobSentences:
                 return f"to stop it now costs {price / GPU:,.0f} GPU-seconds"
             case ev.JobPriced():
                 return "to stop it costs the work that it would lose"
+            case ev.JobLimited(limit=limit):
+                return f"its time limit is {show_duration(limit)} now"
         return ""
 
     def place(self, place: Allocation) -> str:

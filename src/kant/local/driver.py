@@ -220,7 +220,15 @@ class LocalDriver:
         self._awake.set()
 
     def update(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
-        """Let a job that waits ask for something else. Raises InputError for one that does not wait."""
+        """Let a job that waits ask for something else, or one that runs have another limit. Raises InputError."""
+        if record.phase is JobPhase.RUNNING and record.id in self.jobs.core_id:
+            try:
+                self.launcher.limit(record, submission.time_s)
+            except OSError as error:
+                raise InputError(f"job {record.id}", f"a disk that can be written ({error.strerror})") from None
+            self.jobs.limit(record, submission, digest)
+            self._awake.set()
+            return
         if record.phase not in (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING):
             raise InputError(f"job {record.id}", "a job that waits", str(record.phase))
         self.jobs.change(record, submission, digest)

@@ -22,7 +22,7 @@ else:
     from kant.local.supervisor import boot_id, fields, main
 
 MOST = 1 << 13  # bytes of a message
-HELD_BACK = {signal.SIGTERM, signal.SIGCHLD}  # until a new supervisor can take them
+HELD_BACK = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}  # until a new supervisor can take them
 
 
 def serve(asked: socket.socket) -> None:

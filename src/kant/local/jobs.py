@@ -15,9 +15,10 @@ from kant.local.clock import SteadyClock
 from kant.local.launch import Launcher
 from kant.local.record import OVER, Book, JobPhase, JobRecord
 from kant.local.submission import job_of
-from kant.model.event import JobCancelled, JobSubmitted
+from kant.model.event import JobCancelled, JobLimited, JobSubmitted
 from kant.model.node import Node
 from kant.model.submission import Submission
+from kant.model.units import SECOND
 
 
 class LocalJobs:
@@ -78,6 +79,13 @@ class LocalJobs:
         elif name is not None:
             self.enter(record, self.core.now, came)
             self.wake()
+
+    def limit(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
+        """Let a job that runs have another limit."""
+        record.submission, record.digest = submission, digest
+        self.touch(record)
+        limit = round((submission.time_s or 0) * SECOND)
+        self.core.happen(JobLimited(self.core.now, self.core_id[record.id], limit))
 
     def leave(self, record: JobRecord) -> None:
         """Forget the core's id of a job that has left the core."""

@@ -148,6 +148,12 @@ class Launcher:
         if run is not None:
             run.stop()
 
+    def limit(self, record: JobRecord, seconds: float | None) -> None:
+        """Let the run of a job last so long from its start on. Raises OSError, and then nothing has changed."""
+        run = self.runs.get(record.id)
+        if run is not None:  # else it has not begun, and begins with what the job asks for then
+            run.limit(seconds)
+
     def signal(self, record: JobRecord, name: SignalName) -> int:
         """Send a signal to the processes of a run, or to those that handle it; how many got it."""
         number = Signals[f"SIG{name}"]
@@ -162,6 +168,7 @@ class Launcher:
             if spec is not None and spec.cores:
                 self.cores[record.id] = spec.cores
             self._watch(record, found)
+            found.limit(record.submission.time_s)  # of which the last Kant may have told it alone
         return found
 
     def sweep(self) -> None:

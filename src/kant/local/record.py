@@ -60,7 +60,8 @@ class Batch(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is to be different of a job that waits; None: as it was. As in a `Submission`."""
+    """What is to be different of a job that waits, or `time_s` alone of one that runs; None: as it was. As in a
+    `Submission`."""
 
     priority: Annotated[int, Meta(ge=-(10**9), le=10**9)] | None = None
     time_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None

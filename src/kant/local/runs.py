@@ -107,6 +107,7 @@ class SupervisedRun:
     over: Callable[[SupervisedRun], None] = lambda run: None
     _refused: str = ""
     _is_stopped: bool = False
+    _is_limited: bool = False
     _handle: int = -1
     _loop: asyncio.AbstractEventLoop | None = field(default=None, repr=False)
     _timer: asyncio.TimerHandle | None = field(default=None, repr=False)
@@ -142,6 +143,8 @@ class SupervisedRun:
             self._refused = answer.strerror or str(answer)
         else:
             self._look()
+        if self._is_limited:
+            self._tell(signal.SIGHUP)
         if self._is_stopped:
             self.stop()
         if self._loop is not None:
@@ -187,11 +190,22 @@ class SupervisedRun:
     def stop(self) -> None:
         """Tell the supervisor to stop the job; telling it again does nothing."""
         self._is_stopped = True
+        self._tell(signal.SIGTERM)
+
+    def limit(self, seconds: float | None) -> None:
+        """Let the run last so long from its start on. Raises OSError, and then nothing has changed."""
+        spec = read_spec(self.folder)
+        if spec is not None and spec.limit_s != seconds:
+            _write_spec(self.folder, msgspec.structs.replace(spec, limit_s=seconds))
+            self._is_limited = True
+            self._tell(signal.SIGHUP)
+
+    def _tell(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             if self._handle >= 0:
-                signal.pidfd_send_signal(self._handle, signal.SIGTERM)
+                signal.pidfd_send_signal(self._handle, number)
             elif self.claim.pid and started(self.claim.pid) == self.claim.start:
-                os.kill(self.claim.pid, signal.SIGTERM)
+                os.kill(self.claim.pid, number)
 
     def exit(self) -> Exit:
         """How it ended, once it has gone."""
@@ -214,9 +228,7 @@ def mark(folder: Path) -> str:
 def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
     """Ask for the run whose folder this is to be. Raises OSError, and then nothing runs."""
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    file = os.open(folder / "spec.json", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(file, "wb") as out:
-        out.write(msgspec.json.encode(spec))
+    _write_spec(folder, spec)
     run = SupervisedRun(folder, server=server)
     server.ask(folder, run.answered)
     return run
@@ -257,6 +269,14 @@ def clear(folder: Path) -> None:
             if remove(spec.cgroup):
                 break
             time.sleep(0.01)
+
+
+def _write_spec(folder: Path, spec: Spec) -> None:
+    """Write it whole, or leave what is there. Raises OSError."""
+    own = folder / "spec.json.new"
+    with os.fdopen(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(msgspec.json.encode(spec))
+    own.replace(folder / "spec.json")
 
 
 def read_spec(folder: Path) -> Spec | None:

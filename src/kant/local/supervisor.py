@@ -9,10 +9,9 @@ memory.py and terminals.py beside it. The folder holds `spec.json`; the supervis
 - `terminal`: the socket of who is attached, while it runs (terminals.py).
 - `exit`: blank while the job runs, then how it ended. Its room on the disk is taken before the job starts.
 
-SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after the grace. The supervisor is the reaper of
-everything that the job leaves behind, whatever session it has fled to, and it ends only when all of that is gone.
-
-Long: it is loaded by itself, file by file, in every run.
+SIGHUP says that `spec.json` has another limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after
+the grace. The supervisor is the reaper of everything that the job leaves behind, whatever session it has fled to, and
+it ends only when all of that is gone. Long: it is loaded by itself, file by file, in every run.
 """
 
 from __future__ import annotations
@@ -191,10 +190,7 @@ class Supervisor:
         began = self.began
         if self.most:
             self.look_at = began + EVERY
-        limit, warn = self.spec["limit_s"], self.spec["warn_s"]
-        if limit is not None:
-            self.limit_at = began + limit + BACKSTOP
-            self.warn_at = began + limit - warn if 0 < warn < limit else float("inf")
+        self._limit(self.spec["limit_s"])
         while True:
             wait = min(self.kill_at, self.limit_at, self.warn_at, self.look_at) - now()
             wants = self.terminals.wants()
@@ -209,8 +205,11 @@ class Supervisor:
                 if not self._read(output):
                     del self.sources[output]
             self.terminals.act(ready)
-            if wake in ready and signal.SIGTERM in os.read(wake, 4096):
+            told = os.read(wake, 4096) if wake in ready else b""
+            if signal.SIGTERM in told:
                 self._stop("stopped")
+            if signal.SIGHUP in told:
+                self._other_limit()
             if not self._reap():
                 break
             self._act_on_time()
@@ -218,6 +217,20 @@ class Supervisor:
             while self._read(output):
                 pass
         self._end()
+
+    def _limit(self, limit: float | None) -> None:
+        warn = self.spec["warn_s"]
+        if limit is not None:
+            self.limit_at = self.began + limit + BACKSTOP
+            self.warn_at = self.began + limit - warn if 0 < warn < limit else float("inf")
+
+    def _other_limit(self) -> None:
+        """Take in the limit that the file says now. A signal that says nothing new changes nothing."""
+        with open(f"{self.folder}/spec.json") as file:
+            limit = json.load(file)["limit_s"]
+        if limit != self.spec["limit_s"] and self.status is None:
+            self.spec["limit_s"] = limit
+            self._limit(limit)
 
     def _start(self) -> None:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -468,10 +481,9 @@ def main(folder: str) -> int:
     os.umask(0o077)
     wake, into = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     signal.set_wakeup_fd(into, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGCHLD):
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with open(f"{folder}/spec.json") as file:
         spec = json.load(file)

@@ -196,6 +196,14 @@ class JobPriced(_Event, frozen=True, tag="priced"):
     price: int = -1
 
 
+class JobLimited(_Event, frozen=True, tag="limited"):
+    """From now on the run of the job may last `limit` microseconds since it started. Where that was all that was known
+    of its run time, it is what policies expect now."""
+
+    job: str
+    limit: int
+
+
 class QueueOrdered(_Event, frozen=True, tag="ordered"):
     """The live jobs in the order of the last cycle, for orders that remember it."""
 
@@ -375,6 +383,7 @@ Event = (
     | JobDemoted
     | JobProtected
     | JobPriced
+    | JobLimited
     | QueueOrdered
     | QueuesChanged
     | QueuesUsed

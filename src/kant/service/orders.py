@@ -13,6 +13,7 @@ from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, 
 from kant.local.submission import check_room, checked, counted, job_of
 from kant.model.errors import InputError
 from kant.model.submission import Submission
+from kant.model.units import SECOND, show_duration
 from kant.service.questions import LocalQuestions
 from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_queue
 from kant.service.store import digest_of
@@ -234,24 +235,56 @@ class Orders:
         return await self._order(job, who, "requeue", self.driver.requeue)
 
     async def update(self, job: str, asked: JobUpdate, who: Caller) -> JobIds:
-        """Change what a waiting job asks for. Raises InputError, also where nothing is to be different."""
+        """Change what a waiting job asks for, or the limit of one that runs: which an operator alone raises.
+
+        Raises InputError, also where nothing is to be different, and then nothing is."""
         new = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
         if not new:
             raise InputError("the update", "a priority, a time_s, a queue or a name")
 
-        def act(record: JobRecord) -> None:
+        limit = asked.time_s if len(new) == 1 else None
+
+        def check(record: JobRecord) -> None:
+            if record.phase is JobPhase.RUNNING:
+                self._check_limit(record, limit, who)
             submission = msgspec.structs.replace(record.submission, **new)
             checked(submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
             check_queue(who, "update", self.questions.lineage(submission.queue))
+
+        def act(record: JobRecord) -> None:
+            submission = msgspec.structs.replace(record.submission, **new)
             self.driver.update(record, submission, digest_of(msgspec.json.encode(submission)))
 
-        return await self._order(job, who, "update", act)
+        fits = FITS["update"] if limit is None else (*FITS["update"], JobPhase.RUNNING)
+        return await self._order(job, who, "update", act, check, fits)
+
+    def _check_limit(self, record: JobRecord, limit: float | None, who: Caller) -> None:
+        """Raise InputError where a job that runs may not have this limit (None: something else is to change)."""
+        if limit is None:
+            raise InputError(f"job {record.id}", "a job that waits, or a time_s alone", str(record.phase))
+        before, ran = record.submission.time_s, self.driver.clock.micros() - record.started
+        if who.role is not Role.OPERATOR and before is not None and limit > before:
+            least = (
+                f"at most {show_duration(before * SECOND)}, for an operator alone raises the limit of a job that runs"
+            )
+            raise ForbiddenError("time_s", least, show_duration(limit * SECOND))
+        if limit * SECOND <= ran:
+            raise InputError("time_s", f"more than job {record.id} has run ({show_duration(ran)})", limit)
 
     async def signal(self, job: str, asked: JobSignal, who: Caller) -> JobIds:
         """Send a signal to the processes of a job that runs. Raises InputError where none of them takes it."""
         return await self._order(job, who, "signal", lambda record: self.driver.signal(record, asked.signal))
 
-    async def _order(self, job: str, who: Caller, verb: str, act: Callable[[JobRecord], None]) -> JobIds:
+    async def _order(
+        self,
+        job: str,
+        who: Caller,
+        verb: str,
+        act: Callable[[JobRecord], None],
+        check: Callable[[JobRecord], None] = lambda record: None,
+        fits: tuple[JobPhase, ...] = (),
+    ) -> JobIds:
+        """Do something with a job, or with those of an array that it can be said of, if all of them pass the check."""
         if verb != "cancel":  # a job may be what fills the disk
             self.driver.check_writing()
         names = self.questions.named(job)
@@ -263,7 +296,9 @@ class Orders:
             what = "a job that runs" if verb in ("requeue", "signal") else "a job that waits"
             raise InputError(f"job {job}", what, str(first.phase))
         if len(names) > 1 and verb != "cancel":  # of an array those that it can be said of
-            records = [record for record in records if record.phase in FITS[verb]]
+            records = [record for record in records if record.phase in (fits or FITS[verb])]
+        for record in records:
+            check(record)
         for record in records:
             act(record)
             self.questions.recorded.note(record.id, verb, f"{who.user} asked to {verb} it")

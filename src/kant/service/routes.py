@@ -118,7 +118,7 @@ class Routes:
 
     @post("/v1/jobs/{job}/update")
     def update(self, job: str, body: JobUpdate) -> JobIds:
-        """Change what a waiting job asks for."""
+        """Change what a waiting job asks for, or the limit of one that runs."""
 
     @post("/v1/jobs/{job}/signal")
     def signal(self, job: str, body: JobSignal) -> JobIds:
