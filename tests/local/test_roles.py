@@ -33,7 +33,7 @@ from kant.service.tokens import TOKENS, change_keys, digest, fresh_token, make_k
 from kant.workload.cluster_file import read_cluster
 
 SECRET = "s3cr3t-of-"
-QUEUES = QueueConfig((Queue("red"), Queue("blue"), Queue("red-team", parent="red")))
+QUEUES = QueueConfig((Queue("red"), Queue("blue"), Queue("red-team", parent="red"), Queue("idle")))
 ORDERS = ("submit", "cancel", "hold", "release", "stop")
 
 
@@ -108,7 +108,7 @@ TABLE = {  # written down once more, by hand
         "submit", "workflow", "batch", "cancel", "hold", "release", "requeue", "update", "signal", "log", "attach",
         "shell", "trial",
     },
-    Role.OPERATOR: {"audit", "operations", "stop", "reserve", "unreserve"},
+    Role.OPERATOR: {"audit", "operations", "stop", "reserve", "unreserve", "pause", "resume"},
 }  # fmt: skip
 PATHS = [(route.method, route.path, route.name) for route in ROUTES if route.name not in ("stop", "whatif")]
 
@@ -126,6 +126,9 @@ def test_an_answer_is_given_exactly_if_the_table_says_so(door: Door, data: st.Da
         body = {"signal": "USR1"}
     if name == "update":
         job, body = door.kant.submit("true", queue=queue, hold=True), {"priority": 1}
+    if name in ("pause", "resume"):  # a queue that no job is in, which is paused when it is to be resumed
+        path, body = f"/v1/queues/{name}", {"queues": ["idle"]}
+        door.kant.client.post(f"/v1/queues/{'pause' if name == 'resume' else name}", body)
     if name in ("workflow", "batch"):
         one = {"job": asked(door.kant.home, "true", queue=queue, hold=True)}
         body = {"stages" if name == "workflow" else "lines": [one]}

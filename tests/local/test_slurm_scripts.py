@@ -248,6 +248,9 @@ def test_a_chain_of_dependencies(kant: Up, bin: Path) -> None:
     last = command("sbatch", "--parsable", f"--dependency=after:{third}", "--wrap", "echo stage 6 >> stages").strip()
     listed = command("squeue", "-h", "-j", f"{second},{first}", "-o", "%i %t %r").split("\n")
     assert listed[:2] == [f"{first} PD JobHeldUser", f"{second} PD Dependency"]
+    for state in ("DOWN", "UP"):
+        command("scontrol", "update", "PartitionName=default", f"State={state}")
+        assert f"PartitionName=default State={state}\n" in command("scontrol", "show", "partition")
     command("scontrol", "release", first)
     assert kant.over(first, second, third, never, either, last) == [
         "finished", "failed", "finished", "cancelled", "finished", "finished",

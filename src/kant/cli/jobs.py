@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -185,12 +185,29 @@ def _ordered(done: list[str], json: bool) -> int:
 
 
 def queue(
-    *,
+    order: Annotated[Literal["pause", "resume"] | None, Parameter(help="pause or resume; without it, print.")] = None,
+    /,
+    *queues: Annotated[str, Parameter(help="The queues that are meant.")],
+    all: Annotated[bool, Parameter(help="All queues.", negative="")] = False,
     home: Home = None,
     json: Json = False,
     there: KubeQuestion = KubeQuestion(),  # noqa: B008 - it is frozen
 ) -> int:
-    """Print the queues, with their quotas and what they use."""
+    """Print the queues, with their quotas and what they use; or pause and resume starts in some of them, or in all.
+
+    In a queue that is paused nothing starts, and what runs runs on, also after a restart, until it is resumed."""
+    if order is not None:
+        from kant.service.client import ServiceClient, home_of
+
+        if there and home is None:
+            raise InputError(order, "the machine of kant up; on Kubernetes a Queue has stopPolicy: Hold")
+        if bool(queues) == all:
+            raise InputError(order, "the names of queues, or --all")
+        found = ServiceClient(home_of(home)).post(f"/v1/queues/{order}", {"queues": queues})
+        names = ["all queues"] if found["all"] else found["queues"]
+        return Reply(found, lambda: print(f"paused: {', '.join(names) or 'none'}")).print(json)
+    if all:
+        raise InputError("--all", "pause or resume before it")
     return place_of(home, there).queues().print(json)
 
 

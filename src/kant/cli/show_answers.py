@@ -21,7 +21,7 @@ def show_queues(rows: list[dict[str, Any]]) -> None:
     """The queues for the terminal."""
     names = {"nominal_gpus": "quota", "used_gpus": "used", "borrowed_gpus": "borrowed", "lent_gpus": "lent"}
     counts = {"running": "running", "waiting": "waiting", "waiting_gpus": "GPUs waited for"}
-    table("Queues", rows, {"queue": "queue", "model": "model"} | names | counts)
+    table("Queues", rows, {"queue": "queue", "model": "model", "state": "state"} | names | counts)
 
 
 def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:

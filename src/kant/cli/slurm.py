@@ -208,7 +208,7 @@ def scontrol(arguments: list[str]) -> int:
         case ["show", "partition" | "partitions", *names]:
             for queue in client().get("/v1/queues")["queues"]:
                 if not names or queue["queue"] in names:
-                    print(f"PartitionName={queue['queue']} State=UP")
+                    print(f"PartitionName={queue['queue']} State={'UP' if queue['state'] == 'open' else 'DOWN'}")
         case ["hold" | "uhold" | "release" | "requeue" as verb, *names] if names:
             kant = client()
             for job in (job for text in names for job in jobs_of(text)):
@@ -253,6 +253,12 @@ def _update(pairs: dict[str, str]) -> None:
     from kant.model.units import SECOND, parse_limit
 
     low = {name.lower(): value for name, value in pairs.items()}
+    if low.keys() == {"partitionname", "state"}:
+        orders = {"DOWN": "pause", "INACTIVE": "pause", "UP": "resume"}
+        if (order := orders.get(low["state"].upper())) is None:
+            raise UsageError(f"State: expected UP, DOWN or INACTIVE, got {low['state']!r}")
+        client().post(f"/v1/queues/{order}", {"queues": [low["partitionname"]]})
+        return
     jobs = jobs_of(low.pop("jobid", ""))
     asked: dict[str, object] = {}
     for name, value in low.items():

@@ -121,7 +121,8 @@ def expectations(forecast: StartForecast, words: Callable[[Reason], str] = sente
 def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
     """One row for each queue and each GPU model of its quotas, parents before children; other queues at the end.
 
-    `borrowed_gpus` is how far it is beyond its quota, `lent_gpus` what others use of that (`cluster/lending.py`).
+    `state` is the first that is not open, of its own and of those above it. `borrowed_gpus` is how far it is beyond its
+    quota, `lent_gpus` what others use of that (`cluster/lending.py`).
     """
     counts: dict[str, list[int]] = {}
     names = list(state.queues)
@@ -137,7 +138,7 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
             key: None if amounts is None else value / GPU for key, value in zip(keys, amounts or keys, strict=True)
         }
         return (
-            {"queue": name, "parent": parent, "model": model}
+            {"queue": name, "parent": parent, "model": model, "state": states.get(name, "open")}
             | quota
             | {"running": running, "waiting": waiting, "waiting_gpus": milli / GPU}
         )
@@ -146,6 +147,10 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
     found = []
     tree = state.quota_usage.tree
     declared = tree.queues if tree is not None else ()
+    states = dict[str, str]()
+    for path in tree.paths if tree is not None else ():
+        above = [declared[queue].state for queue in path]
+        states[declared[path[0]].name] = next((each for each in above if each != "open"), "open")
     lends: dict[int, list[int]] = {}
     for queue, own in enumerate(declared):
         assert tree is not None

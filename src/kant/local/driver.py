@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import structs
 
 from kant.cluster.columns import can_take
 from kant.live.core import Core
@@ -47,7 +48,7 @@ from kant.model.event import (
 )
 from kant.model.job_request import SignalName
 from kant.model.submission import Submission
-from kant.model.tenant import QueueConfig
+from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile
 
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kant.local")
 PACE = 0.005  # seconds between two turns at least; and no less than the last one took
+ALL = ""  # stands for all queues
 IDLE = 1.0  # seconds after which the loop turns though nothing has happened
 FORGET = 50_000  # jobs that have left, with which the state is built anew
 BURST = 5_000  # submissions, and ends of runs, that one turn takes in at most
@@ -91,6 +93,8 @@ class LocalDriver:
         self.finished: Callable[[], list[JobRecord]] = list  # jobs of earlier days
         self.learned: SavedCalibration | None = None  # of expected starts, by the Kant before this one
         self.rounds: LiveRounds | None = None  # who asks a solver, where the profile wants one
+        self.paused: frozenset[str] = frozenset()  # queues in which nothing starts; ALL of them
+        self.keep_paused: Callable[[frozenset[str]], None] = lambda queues: None
         self.waited: Mapping[str, Split] = {}  # by cause, as the Kant before this one knew it
         self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, of a job that has left
         self.core: Core
@@ -132,8 +136,8 @@ class LocalDriver:
         core = self.core
         self.jobs.follow(core)
         self.reservations.enter(core)
-        if settings.queue_config.queues:
-            core.happen(QueuesChanged(0, settings.queue_config))
+        if (queues := self._queues()).queues:
+            core.happen(QueuesChanged(0, queues))
         moments: list[tuple[int, int, JobRecord, bool]] = []
         for record in inside:
             came = record.submitted - zero
@@ -165,7 +169,32 @@ class LocalDriver:
     def set_queues(self, queue_config: QueueConfig) -> None:
         """Use other queues and quotas from now on. Every job that is there has its queue among them."""
         self.settings = replace(self.settings, queue_config=queue_config)
-        self.core.happen(QueuesChanged(self.core.now, queue_config))
+        self._tell_queues()
+
+    def pause(self, queues: frozenset[str]) -> None:
+        """Let nothing start in these queues from now on (in any, where ALL is among them), and in all others as ever.
+
+        What runs runs on. It holds until it is taken back, also after a restart. Raises OSError, and nothing changes.
+        """
+        self.keep_paused(queues)
+        self.paused = queues
+        self._tell_queues()
+
+    def _queues(self) -> QueueConfig:
+        """The queues as the core is to see them: those that are paused are on hold."""
+        found = self.settings.queue_config
+        if not self.paused:
+            return found
+        names = {record.submission.queue for record in self.alive()} | self.paused - {ALL}
+        queues = found.queues or tuple(map(Queue, sorted(names or {"default"})))
+        paused = [not self.paused.isdisjoint((queue.name, ALL)) for queue in queues]
+        held = [structs.replace(one, state="hold") if stop else one for one, stop in zip(queues, paused, strict=True)]
+        return structs.replace(found, queues=tuple(held))
+
+    def _tell_queues(self) -> None:
+        queues = self._queues()
+        if queues != self.core.state.quota_usage.queue_config:
+            self.core.happen(QueuesChanged(self.core.now, queues))
         self._awake.set()
 
     def set_profile(self, profile: Profile) -> None:
@@ -232,6 +261,8 @@ class LocalDriver:
         if record.phase not in (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING):
             raise InputError(f"job {record.id}", "a job that waits", str(record.phase))
         self.jobs.change(record, submission, digest)
+        if self.paused:
+            self._tell_queues()
         self._awake.set()
 
     def signal(self, record: JobRecord, name: SignalName) -> None:
@@ -302,6 +333,8 @@ class LocalDriver:
             self.jobs.touch(record)
             if record.phase is not JobPhase.HELD:
                 self.jobs.block(record)
+        if came and self.paused:
+            self._tell_queues()  # a job may name a queue that none has named before
         wait = IDLE
         ended, self._ended = self._ended[: self._burst], self._ended[self._burst :]
         for record, exit in ended:

@@ -82,6 +82,12 @@ class JobSignal(Struct, frozen=True, forbid_unknown_fields=True):
     signal: SignalName
 
 
+class QueueNames(Struct, frozen=True, forbid_unknown_fields=True):
+    """Queues by name; without any, all of them."""
+
+    queues: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
+
+
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 
 

@@ -51,6 +51,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
     running: int
     waiting: int
     waiting_gpus: float
+    state: str = "open"
 
 
 class NodeView(Struct, frozen=True, kw_only=True):

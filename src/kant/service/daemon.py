@@ -142,6 +142,8 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     driver.finished, driver.learned = (lambda: store.finished(REMEMBERED)), read_learned(store)
     driver.reservations.keep = lambda text: store.keep("reservations", text)
     driver.reservations.restore(store.kept("reservations"))
+    driver.keep_paused = lambda queues: store.keep("paused", msgspec.json.encode(sorted(queues)))
+    driver.paused = msgspec.json.decode(store.kept("paused") or b"[]", type=frozenset[str])
     driver.adopt(store.live())
     slow = ExitStack()
     slow.enter_context(as_written())

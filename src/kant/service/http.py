@@ -25,6 +25,7 @@ from kant.local.record import (
     JobRecord,
     JobSignal,
     JobUpdate,
+    QueueNames,
     ReservationWish,
     WorkflowSubmission,
 )
@@ -293,6 +294,12 @@ class Service:
 
     async def queues(self, request: web.Request) -> web.Response:
         return answer(self.questions.queues())
+
+    async def pause(self, request: web.Request) -> web.Response:
+        return answer(self.orders.pause(received(await body(request), QueueNames), caller(request)))
+
+    async def resume(self, request: web.Request) -> web.Response:
+        return answer(self.orders.resume(received(await body(request), QueueNames), caller(request)))
 
     async def eta(self, request: web.Request) -> web.Response:
         return answer(await self.questions.eta(request.query.get("job", "")))

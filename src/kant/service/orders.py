@@ -9,15 +9,27 @@ import msgspec
 
 from kant.live.questions import trial_answer
 from kant.local.accounts import account_of
-from kant.local.record import Batch, JobPhase, JobRecord, JobSignal, JobUpdate, ReservationWish, WorkflowSubmission
+from kant.local.driver import ALL
+from kant.local.record import (
+    Batch,
+    JobPhase,
+    JobRecord,
+    JobSignal,
+    JobUpdate,
+    QueueNames,
+    ReservationWish,
+    WorkflowSubmission,
+)
 from kant.local.submission import check_room, checked, counted, job_of
 from kant.model.errors import InputError
 from kant.model.submission import Submission
+from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import SECOND, show_duration
 from kant.service.questions import LocalQuestions
+from kant.service.reload import check_quotas
 from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_queue
 from kant.service.store import digest_of
-from kant.service.views import JobIds, ReservationMade, Reservations
+from kant.service.views import JobIds, PausedQueues, ReservationMade, Reservations
 
 FITS = {
     "hold": (JobPhase.WAITING, JobPhase.BLOCKED),
@@ -217,6 +229,37 @@ class Orders:
         self.store.note(self.driver.clock.micros(), who, "unreserve", name)
         self.driver.wake()
         return Reservations([found])
+
+    def pause(self, asked: QueueNames, who: Caller) -> PausedQueues:
+        """Let nothing start in some queues, or in any. Raises InputError."""
+        settings = self.driver.settings
+        found = settings.queue_config.queues or tuple(map(Queue, asked.queues))
+        known = {queue.name: queue for queue in found}
+        check_quotas(settings.profile, QueueConfig(found or (Queue("default"),)))
+        for name in asked.queues or known:
+            if name not in known:
+                raise InputError("queues", f"some of {', '.join(known)}", name)
+            if known[name].state != "open":
+                raise InputError(f"queue {name}", "one whose state in the file of queues is open", known[name].state)
+        return self._pause(self.driver.paused | set(asked.queues or (ALL,)), who, "pause", asked)
+
+    def resume(self, asked: QueueNames, who: Caller) -> PausedQueues:
+        """Let jobs start again in some queues, or in all. Raises InputError for one that is not paused."""
+        paused = self.driver.paused
+        for name in asked.queues:
+            if name not in paused:
+                what = "none by name while all are paused (--all)" if ALL in paused else "one that is paused"
+                raise InputError("queues", what, name)
+        return self._pause(paused - set(asked.queues) if asked.queues else frozenset(), who, "resume", asked)
+
+    def _pause(self, paused: frozenset[str], who: Caller, verb: str, asked: QueueNames) -> PausedQueues:
+        self.driver.check_writing()
+        self.store.note(self.driver.clock.micros(), who, verb, ", ".join(asked.queues) or "all queues")
+        try:
+            self.driver.pause(paused)
+        except OSError as error:
+            raise InputError("the store", f"a disk that can be written ({error})") from None
+        return PausedQueues(sorted(paused - {ALL}), ALL in paused)
 
     async def cancel(self, job: str, who: Caller) -> JobIds:
         """Withdraw a job, or all of an array that are not over. While nothing can be written it is written later."""

@@ -82,6 +82,8 @@ RIGHTS = {
     "reservations": VIEWER,
     "reserve": OPERATOR,
     "unreserve": OPERATOR,
+    "pause": OPERATOR,
+    "resume": OPERATOR,
     "audit": OPERATOR,
     "operations": OPERATOR,
     "stop": OPERATOR,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, ReservationWish, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, QueueNames, ReservationWish, WorkflowSubmission
 from kant.model.submission import Submission
 from kant.service.route import Route, get, post
 from kant.service.views import (
@@ -21,6 +21,7 @@ from kant.service.views import (
     JobPage,
     Operations,
     Outcomes,
+    PausedQueues,
     Profiles,
     RecordAnswer,
     ReservationMade,
@@ -179,6 +180,14 @@ class Routes:
     @get("/v1/queues", ClusterAnswer)
     def queues(self) -> dict[str, Any]:
         """Queues, quotas and what they use."""
+
+    @post("/v1/queues/pause")
+    def pause(self, body: QueueNames) -> PausedQueues:
+        """Let nothing start in these queues, or in any; what runs runs on."""
+
+    @post("/v1/queues/resume")
+    def resume(self, body: QueueNames) -> PausedQueues:
+        """Let jobs start again in these queues, or in all."""
 
     @get("/v1/eta", ClusterAnswer)
     def eta(self, *, job: str | None = None) -> dict[str, Any]:

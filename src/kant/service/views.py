@@ -130,6 +130,13 @@ class WaitingPage(Shown, frozen=True):
     next: int | None
 
 
+class PausedQueues(Shown, frozen=True):
+    """Queues in which nothing starts for now; with `all` in none."""
+
+    queues: list[str]
+    all: bool
+
+
 class ReservationRow(Shown, frozen=True):
     """GPUs that `user` has booked from `start` to before `end`, microseconds since the Unix epoch.
 

@@ -1,0 +1,58 @@
+"""Starts of a queue, or all, are paused and resumed; what runs runs on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.command import kant as verb
+from tests.local.up import Up, eventually
+
+from kant.model.tenant import Queue, QueueConfig
+
+
+def states(kant: Up) -> dict[str, str]:
+    return {row["queue"]: row["state"] for row in kant.client.get("/v1/queues")["queues"]}
+
+
+def test_all_starts_pause_also_over_a_restart(tmp_path: Path) -> None:
+    """Without queues of a file, those are meant that jobs name; also one that nobody has named before."""
+    at = ("--home", tmp_path / "home")
+    with Up(tmp_path / "home") as kant:
+        runs = kant.submit("sleep 600", gpus=1, grace_s=0.1)
+        assert eventually(lambda: kant.phase(runs) == "running")
+        assert verb("queue", "pause", "--all", *at).out == "paused: all queues\n"
+        waits = [kant.submit("sleep 0.1", gpus=1), kant.submit("sleep 0.1", gpus=1, queue="new")]
+        why = {job: kant.client.get(kant.client.job(job, "why")) for job in waits}
+        assert [answer["answer"]["sentence"] for answer in why.values()] == [
+            "queue default is on hold", "queue new is on hold",
+        ]  # fmt: skip
+        assert states(kant) == {"default": "hold", "new": "hold"} and "hold" in verb("queue", *at).out
+        kant.kill()
+    with Up(tmp_path / "home") as kant:
+        later = kant.submit("true", queue="later")
+        assert eventually(lambda: kant.phase(later) == "waiting")
+        assert states(kant) == {"default": "hold", "later": "hold", "new": "hold"}
+        assert [kant.phase(job) for job in (runs, *waits)] == ["running", "waiting", "waiting"]
+        assert "none by name while all are paused" in verb("queue", "resume", "new", *at).refusal()
+        assert verb("queue", "resume", "--all", *at).out == "paused: none\n"
+        assert kant.over(*waits, later) == ["finished"] * 3 and kant.phase(runs) == "running"
+        assert set(states(kant).values()) == {"open"}
+        kant.client.post(kant.client.job(runs, "cancel"))
+
+
+def test_one_queue_and_those_below_it(tmp_path: Path) -> None:
+    queues = QueueConfig((Queue("red"), Queue("team", "red"), Queue("blue"), Queue("shut", state="drain")))
+    at = ("--home", tmp_path / "home")
+    with Up(tmp_path / "home", queue_config=queues) as kant:
+        assert verb("queue", "pause", "red", "--json", *at).json() == {"queues": ["red"], "all": False}
+        jobs = {name: kant.submit("true", queue=name) for name in ("red", "team", "blue")}
+        assert kant.over(jobs["blue"]) == ["finished"]
+        assert [kant.phase(jobs[name]) for name in ("red", "team")] == ["waiting"] * 2
+        assert states(kant) == {"red": "hold", "team": "hold", "blue": "open", "shut": "drain"}
+        assert "expected some of red, team, blue, shut, got 'green'" in verb("queue", "pause", "green", *at).refusal()
+        assert "queue shut" in verb("queue", "pause", "--all", *at).refusal()
+        assert "expected one that is paused" in verb("queue", "resume", "blue", *at).refusal()
+        assert "the names of queues, or --all" in verb("queue", "pause", *at).refusal()
+        assert "pause or resume before it" in verb("queue", "--all", *at).refusal()
+        assert verb("queue", "resume", "red", *at).out == "paused: none\n"
+        assert kant.over(jobs["red"], jobs["team"]) == ["finished"] * 2
