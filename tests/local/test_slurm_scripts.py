@@ -248,9 +248,6 @@ def test_a_chain_of_dependencies(kant: Up, bin: Path) -> None:
     last = command("sbatch", "--parsable", f"--dependency=after:{third}", "--wrap", "echo stage 6 >> stages").strip()
     listed = command("squeue", "-h", "-j", f"{second},{first}", "-o", "%i %t %r").split("\n")
     assert listed[:2] == [f"{first} PD JobHeldUser", f"{second} PD Dependency"]
-    for state in ("DOWN", "UP"):
-        command("scontrol", "update", "PartitionName=default", f"State={state}")
-        assert f"PartitionName=default State={state}\n" in command("scontrol", "show", "partition")
     command("scontrol", "release", first)
     assert kant.over(first, second, third, never, either, last) == [
         "finished", "failed", "finished", "cancelled", "finished", "finished",
@@ -362,6 +359,9 @@ def test_lists_and_orders(kant: Up, bin: Path) -> None:
     shown = command("scontrol", "show", "job", job)
     assert f"JobId={job} JobName=long" in shown and "JobState=RUNNING" in shown and "TimeLimit=1:00:00" in shown
     assert " mix " in command("sinfo") and command("sinfo", "-h", "-o", "%P %D").split() == ["default", "1"]
+    for state in ("DOWN", "UP"):
+        command("scontrol", "update", "PartitionName=default", f"State={state}")
+        assert f"PartitionName=default State={state}\n" in command("scontrol", "show", "partition")
     assert command("scontrol", "show", "hostnames", "gpu[01-03],login").split() == ["gpu01", "gpu02", "gpu03", "login"]
     command("scancel", "--name", "long", "--me")
     assert kant.over(job) == ["cancelled"]
