@@ -14,9 +14,10 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
+from cProfile import Profile
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 
 import kant
 from benchmarks import traces
@@ -66,26 +67,20 @@ class Calls:
 def count(trace: Trace) -> Calls:
     """Run `trace` twice and count the calls of the second run: the first compiles and fills caches."""
     trace.simulate()
-    counted: Counter[CodeType] = Counter()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            counted[frame.f_code] += 1
-
+    profile = Profile(builtins=False)
     collects = gc.isenabled()
     gc.disable()  # others may have the collector call them
     before = sys.getprofile()
-    sys.setprofile(note)
     try:
-        result = trace.simulate()
+        result = profile.runcall(trace.simulate)
     finally:
         sys.setprofile(before)
         if collects:
             gc.enable()
     by_function: Counter[tuple[str, str]] = Counter()
-    for code, times in counted.items():
-        if code.co_name not in COMPREHENSIONS:
-            by_function[_file(code), code.co_name] += times
+    for entry in profile.getstats():
+        if isinstance(entry.code, CodeType) and entry.code.co_name not in COMPREHENSIONS:
+            by_function[_file(entry.code), entry.code.co_name] += entry.callcount
     return Calls(trace.name, len(trace.workload), result.summary["digest"], by_function)
 
 
