@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -96,22 +97,8 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"scenario, job {job.id}, queue", f"one of {', '.join(known)}", job.queue)
         if len({job.id for job in self.job}) < len(self.job):
             raise InputError("scenario, job", "each id once")
-        options = read_options(profile.simulation, f"profile {profile.name}")
-        gangs = Gangs(cluster, options.shape == "gpu")
-        coming = []
-        for job in self.job:
-            words = f"id=x,gpus={job.gpus},pods={job.pods},time={job.time}" + f",within={job.within}" * bool(job.within)
-            jobs = parse_jobs([words], parse_duration(job.at, f"scenario, job {job.id}, at"), f"scenario, job {job.id}")
-            (event,) = Arrivals(jobs, gangs, options, self.seed)
-            checkpoint = parse_duration(job.checkpoint, f"scenario, job {job.id}, checkpoint") if job.checkpoint else -1
-            limit = parse_duration(job.limit, f"scenario, job {job.id}, limit") if job.limit else -1
-            own = replace(
-                event.job, id=job.id, queue=job.queue, user=job.user, name=job.name, priority=job.priority,
-                preemptible=job.preemptible, within_required=job.within_required, checkpoint=checkpoint, limit=limit,
-            )  # fmt: skip
-            coming.append(JobSubmitted(event.time, own, event.runtime, event.overhead))
         logs = {job.id: job.log for job in self.job if job.log}
-        world = SimulatedWorld(cluster, profile, queues, coming, logs, self.seed)
+        world = SimulatedWorld(cluster, profile, queues, _coming(self), logs, self.seed)
         for node in self.drained:
             world.carry_out(Drain(node), Caller("scenario", Role.OPERATOR))
             world.settle()
@@ -129,6 +116,27 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
         if not self.queue:
             return None
         return validated(QueueConfig(tuple(own.queue() for own in self.queue)), "scenario")
+
+
+@lru_cache(maxsize=16)
+def _coming(scenario: Scenario) -> tuple[JobSubmitted, ...]:
+    """Its jobs as they come. They are the same in each of its worlds."""
+    profile = builtin_profile(scenario.profile)
+    options = read_options(profile.simulation, f"profile {profile.name}")
+    gangs = Gangs(scenario._cluster(), options.shape == "gpu")
+    coming = []
+    for job in scenario.job:
+        words = f"id=x,gpus={job.gpus},pods={job.pods},time={job.time}" + f",within={job.within}" * bool(job.within)
+        jobs = parse_jobs([words], parse_duration(job.at, f"scenario, job {job.id}, at"), f"scenario, job {job.id}")
+        (event,) = Arrivals(jobs, gangs, options, scenario.seed)
+        checkpoint = parse_duration(job.checkpoint, f"scenario, job {job.id}, checkpoint") if job.checkpoint else -1
+        limit = parse_duration(job.limit, f"scenario, job {job.id}, limit") if job.limit else -1
+        own = replace(
+            event.job, id=job.id, queue=job.queue, user=job.user, name=job.name, priority=job.priority,
+            preemptible=job.preemptible, within_required=job.within_required, checkpoint=checkpoint, limit=limit,
+        )  # fmt: skip
+        coming.append(JobSubmitted(event.time, own, event.runtime, event.overhead))
+    return tuple(coming)
 
 
 def parse_scenario(given: Any, where: str = "scenario") -> Scenario:

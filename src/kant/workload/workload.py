@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
+@lru_cache(maxsize=1024)
 def _same(value: int, length: int) -> Ints:
     """A column of one value for all jobs. It is stored once, and cannot be written."""
     return np.broadcast_to(np.int64(value), length)
