@@ -1,8 +1,8 @@
 """What every test may use: the folder of real traces, Hypothesis profiles, and marks for what a test needs.
 
 `cluster`: a real control plane. `browser`: a browser. `service`: processes of Kant that serve. These marks are set
-here, by what a test asks for. pytest-xdist gives all tests of the shared control plane to one worker and all of the
-browser to one, so that one of each is started.
+here, by what a test asks for. pytest-xdist gives all tests of the browser to one worker and those of the shared control
+plane to PLANES workers, so that no more of them are started.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +41,9 @@ settings.register_profile("ci", settings.get_profile("default"), max_examples=ex
 settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
 
 NEEDS = ("cluster", "browser", "service")
+PLANES = 2
+"""How many workers start a control plane for the tests that share one. With one of them these tests, which mostly wait,
+would end after all others."""
 
 DataFile = Callable[[str], Path]
 
@@ -91,11 +95,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what each test needs. Tests that need it begin, as they wait longest; one worker has all that share it.
 
     Before pytest-xdist reads the groups."""
+    sharing = dict.fromkeys(item.path for item in items if _shares_plane(item))
+    planes = {path: f"cluster-{number % PLANES}" for number, path in enumerate(sharing)}
     for item in items:
         needs = _needs(item)
         for need in needs:
             item.add_marker(need)
-        if (group := _group(item, needs)) and not item.get_closest_marker("xdist_group"):
+        group = planes[item.path] if _shares_plane(item) else _group(item, needs)
+        if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=_begins)
 
@@ -126,15 +133,20 @@ def _needs(item: pytest.Item) -> list[str]:
     return [need for need, is_so in zip(NEEDS, needs, strict=True) if is_so]
 
 
-def _group(item: pytest.Item, needs: list[str]) -> str:
-    """Whom it shares a worker with, so that what they share is made once: a control plane, a browser, a fixture."""
+def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
     info = getattr(item, "_fixtureinfo", None)
-    fixtures = {} if info is None else info.name2fixturedefs
-    if "shared_plane" in fixtures:
-        return "cluster"
+    return {} if info is None else info.name2fixturedefs
+
+
+def _shares_plane(item: pytest.Item) -> bool:
+    return "shared_plane" in _fixtures(item)
+
+
+def _group(item: pytest.Item, needs: list[str]) -> str:
+    """Whom it shares a worker with, so that what they share is made once: a browser, a fixture."""
     if "browser" in needs and "cluster" not in needs:
         return "browser"
-    shares = any(definitions[-1].scope == "module" for definitions in fixtures.values())
+    shares = any(definitions[-1].scope == "module" for definitions in _fixtures(item).values())
     return f"{item.path.parent.name}/{item.path.stem}" if needs or shares else ""
 
 
