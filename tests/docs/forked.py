@@ -7,6 +7,8 @@ libraries and kernels first, which is most of the time of a small command.
 
 from __future__ import annotations
 
+import gc
+import importlib
 import json
 import os
 import socket
@@ -19,6 +21,11 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).parents[2]
+
+LOADED = (
+    "kant.api", "kant.cli.verbs", "kant.client.kant", "kant.report", "kant.service.daemon", "kant.sim.run",
+    "kant.workload.read", "ortools.sat.python.cp_model", "rich.progress", "rich.table",
+)  # fmt: skip
 
 CLIENT = """#!{python} -IS
 import json, os, socket, sys
@@ -50,15 +57,14 @@ def forked_kant(folder: Path) -> Iterator[Path]:
 
 
 def serve(address: str) -> None:
-    """Load everything, and fork a process for each connection."""
-    import kant.cli.verbs
-    import kant.report
-    import kant.sim.run
-    import kant.workload.read  # noqa: F401
+    """Load what starts no threads and looks at no terminal, and fork a process for each connection."""
+    for module in LOADED:
+        importlib.import_module(module)
     from kant.live.warm import warm
     from kant.scheduler.profile import builtin_profile
 
     warm(builtin_profile("kant"))
+    gc.freeze()  # memory that no collection looks at stays shared
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(64)
