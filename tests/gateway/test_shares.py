@@ -6,7 +6,7 @@ import asyncio
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.gateway.rig import SETTINGS, dispatcher
 
@@ -63,6 +63,14 @@ class Textbook:
                 self.last_left = k
 
 
+AN_IDLE_QUEUE = [
+    ("come", "a", 1, 1), ("come", "b", 1, 1), ("end", "", 0, 0), ("end", "", 0, 0),
+    ("come", "b", 1, 1), ("come", "a", 1, 1),
+]  # fmt: skip
+"""Whoever left the queue last has been served since, without waiting."""
+
+
+@example(AN_IDLE_QUEUE)
 @given(STEPS)
 def test_turns_are_those_of_the_textbook(steps: list[tuple[str, str, int, int]]) -> None:
     async def run() -> None:

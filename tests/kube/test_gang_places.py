@@ -204,3 +204,23 @@ def wanting(pod: k.Pod, devices: int) -> k.Pod:
     (container,) = pod.spec.containers
     requests = {**container.resources.requests, HCA: str(devices)}
     return replace(pod, spec=replace(pod.spec, containers=(k.Container(k.Resources(requests)),)))
+
+
+def test_who_keeps_apart_by_zone_is_bound_after_all_who_leave_the_zone_for_it() -> None:
+    """Its victims stand on both nodes of the zone; who says nothing of zones waits for its own node alone."""
+    there = [asking(f"low-{node}", "2", 0, node=node) for node in ZONES if ZONES[node] == "a"]
+    terms = k.PodAffinity((k.PodTerm(k.LabelSelector({"app": "b"}), ZONE),))
+    for affinity in (k.Affinity(pod_anti_affinity=terms), None):
+        high = asking("high", "1", 10, "a")
+        meta = replace(high.metadata, labels={"app": "high"})
+        high = replace(high, metadata=meta, spec=replace(high.spec, affinity=affinity))
+        executor = executor_of(
+            mirror_with(*there, high, cpu=2),
+            make_profile("fifo", "backfill", "kant", preemption=Preemption(min_run_s=0)),
+        )
+        executor.execute(executor.core.cycle())
+        placed = next(one for one in executor.workloads.by_job.values() if one.key == "high")
+        assert placed.phase is Phase.PLACED
+        going = {uid for own in executor.leaving.values() for uid in own}
+        assert placed.after == (going if affinity else frozenset())
+        assert len(going) == (len(there) if affinity else 1)

@@ -161,6 +161,13 @@ def test_what_the_device_plugin_is_handed() -> None:
     assert quarter == "GPU-a-1,NVIDIA,2703,0:;"  # rounded down, as HAMi's own scheduler does
 
 
+def test_what_a_pod_says_it_holds_in_no_sane_number_is_not_counted() -> None:
+    devices = hami.registered(node("a", [Card()])).devices
+    for words in (f"GPU-a-0,NVIDIA,{'9' * 5000},30", "GPU-a-0,NVIDIA,-1,30", "GPU-a-0,NVIDIA,²,30", "GPU-a-0"):
+        one = k.Pod(k.Meta("p", annotations={NODE: "a", ALLOCATED: words}), k.PodSpec(node_name="a"))
+        assert hami.held(one, devices) == {}
+
+
 def test_devices_are_read_in_every_form_in_which_they_are_registered() -> None:
     seven = "GPU-b,10,32768,100,NVIDIA-V100,0,true:GPU-a,10,32768,100,NVIDIA-V100,0,false:"
     nine = "GPU-a,10,32768,100,NVIDIA-V100,0,false,1,hami-core:GPU-b,10,32768,100,NVIDIA-V100,0,true,0,hami-core:"

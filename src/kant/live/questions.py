@@ -35,6 +35,10 @@ NOT_NAMED = "(not named)"
 """Stands for the job of somebody else."""
 
 
+TRIAL = "this job"
+"""What a job is called that nobody has submitted."""
+
+
 class UnknownJobError(InputError):
     """There is no job of that id."""
 
@@ -167,6 +171,8 @@ async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str
     The job is not submitted. Raises InputError where no forecast can be made.
     """
     forecast = await forecast_trial(forecaster, core, job)
+    if job.id not in forecast.jobs:
+        raise InputError("the job", "one that would wait or start as the cluster and its queues are")
     count_from(core.zero)
     unnamed = replace(forecast, jobs={name: _without_names(each) for name, each in forecast.jobs.items()})
     return times(core) | {"as_of_us": forecast.now, "jobs": expectations(unnamed, public_sentence)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from kant.live.questions import trial_answer
+from kant.live.questions import TRIAL, trial_answer
 from kant.local.accounts import account_of
 from kant.local.driver import ALL
 from kant.local.record import (
@@ -39,9 +39,6 @@ FITS = {
     "update": (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING),
 }
 """The phases in which jobs of an array are meant by an order."""
-TRIAL = "this job"
-"""What a job is called that nobody has submitted."""
-
 MOST_WAITING = 100_000
 """Jobs that may be there at once."""
 

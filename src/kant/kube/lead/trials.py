@@ -8,6 +8,7 @@ for long.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -19,14 +20,13 @@ from kant.kube.objects.names import TEST_GATE, TEST_PODS, TOLD
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.translation import Translation
 from kant.live.core import Core
-from kant.live.questions import trial_answer
+from kant.live.questions import TRIAL, trial_answer
 from kant.live.start_forecasts import Forecaster
 from kant.model.errors import InputError
 from kant.model.job import Job
 from kant.model.units import SECOND
 
 MOST_PODS = 10_000
-NAME = "this job"
 AGAIN = 1.0
 """Seconds after which it is looked again whether the state is settled."""
 
@@ -94,13 +94,13 @@ class Trials:
         """The job of as many such pods as it says, as if they came now. Raises InputError."""
         notes = pod.metadata.annotations or {}
         text = notes.get(TEST_PODS, "1")
-        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= MOST_PODS):
+        if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= MOST_PODS:
             raise InputError(f"annotation {TEST_PODS}", f"a number of pods from 1 to {MOST_PODS:,}", text)
         count = int(text)
         bare = replace(pod, spec=replace(pod.spec, scheduling_gates=()))
         job = self.translation.job(core, None, [bare]).job
         (group,) = job.groups
-        return replace(job, id=NAME, submit=core.now, groups=(replace(group, count=count),))
+        return replace(job, id=TRIAL, submit=core.now, groups=(replace(group, count=count),))
 
 
 def trial_sentence(found: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ init containers first); pkg/util/util.go (GetPendingPod).
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -129,7 +130,7 @@ def held(pod: k.Pod, devices: tuple[Device, ...]) -> dict[int, int]:
     sums: dict[int, list[int]] = {}
     for entry in notes.get(ALLOCATED, "").replace(";", ":").split(":"):
         uuid, _, memory, cores = (*entry.split(","), "", "", "", "")[:4]
-        if uuid in numbers and memory.isdigit() and cores.isdigit():
+        if uuid in numbers and all(re.fullmatch("[0-9]{1,9}", one) for one in (memory, cores)):
             own = sums.setdefault(numbers[uuid], [0, 0, 0])
             own[0], own[1], own[2] = own[0] + int(memory), own[1] + int(cores), own[2] + 1
     found = {}
