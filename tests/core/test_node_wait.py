@@ -12,7 +12,8 @@ from kant.insight.explanation import explain
 from kant.insight.facts import AwaitsNode, ProtectedVictims, fact_sentence
 from kant.insight.moment import moment_of
 from kant.insight.past_jobs import PastJobs
-from kant.model.node import Node
+from kant.model.node import ClusterSpec, Node
+from kant.model.tenant import Quota
 from kant.model.units import MINUTE, SECOND, clock
 from kant.queueing.preemption.policy import Preemption
 from kant.scheduler.node_preemption import preempt_by_node
@@ -98,3 +99,32 @@ def test_nobody_is_stopped_for_what_the_core_does_not_count_either() -> None:
 
     assert plan(CAME + 5 * MINUTE - 1) is None
     assert plan(CAME + 5 * MINUTE) is not None
+
+
+def test_of_several_gpu_models_only_those_wait_that_lack_nothing_but_nodes() -> None:
+    spec = ClusterSpec("c", (Node("a", 8, "A"), Node("b", 8, "B")))
+    harness = Harness(spec, make_profile(preemption=Preemption(min_run_s=0)))
+    quotas = (Quota(model="A"), Quota(model="B", nominal=16_000))
+    harness.set_queues(make_queue("ours", quotas=quotas, node_wait=MINUTE))
+    harness.submit(make_job("low", 8, queue="ours", models=("B",)))
+    harness.cycle(0)
+    harness.submit(make_job("high", 8, queue="ours", models=("A", "B"), priority=1))
+    harness.cycle(SECOND)
+    assert harness.running() == ["low"]
+    harness.cycle(MINUTE)
+    assert harness.running() == ["high"]
+
+
+def test_a_late_head_of_backfill_waits_too_and_asks_for_a_cycle_when_it_has() -> None:
+    discipline = {"policy": "backfill", "timeout_s": 20, "small_timeout_s": 20}
+    harness = Harness(make_cluster(8, 8), make_profile(discipline=discipline))
+    harness.set_queues(make_queue("ours", 64, node_wait=2 * MINUTE))
+    harness.submit(make_job("first", 8, queue="ours", preemptible=False))
+    harness.cycle(0)
+    harness.submit(make_job("head", 8, 2, queue="ours"), make_job("passes", 8, queue="ours"))
+    harness.cycle(0)
+    harness.finish("first")
+    harness.cycle(MINUTE)
+    assert harness.running() == ["passes"] and harness.plans[-1].review_at == 2 * MINUTE
+    harness.cycle(2 * MINUTE)
+    assert harness.running() == ["head"]
