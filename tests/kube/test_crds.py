@@ -25,7 +25,7 @@ def thing(kind: str, name: str, **spec: Any) -> Object:
 
 RIGHT = [
     thing("Queue", "org", quotas=[{"nominal": 64}]),
-    thing("Queue", "team", parent="org", weight=3, minRun="1h30m", state="hold", quotas=[
+    thing("Queue", "team", parent="org", weight=3, minRun="1h30m", nodeWait="10m", state="hold", quotas=[
         {"nominal": "12500m", "borrowingLimit": 8}, {"resource": "memory", "model": "H100", "nominal": "2Ti"}]),
     thing("Topology", "fabric", levels=[
         {"level": "leaf", "nodeLabel": "x/rack"}, {"level": "spine", "nodeLabel": "x/row"}]),
@@ -45,6 +45,7 @@ WRONG = [
      "spec.namespaceSelector.matchExpressions[0].operator"),
     (thing("Queue", "a", parent="a"), "expected another queue than this one"),
     (thing("Queue", "a", minRun="soon"), "spec.minRun"),
+    (thing("Queue", "a", nodeWait="soon"), "spec.nodeWait"),
     (thing("Queue", "a", quotas=[{"nominal": "many"}]), "expected a quantity that is not negative, such as 8"),
     (thing("Queue", "a", quotas=[{"nominal": -1}]), "expected a quantity that is not negative"),
     (thing("Queue", "a", quotas=[{"nominal": 1, "userLimit": "-1"}]), "expected a quantity that is not negative"),

@@ -18,8 +18,8 @@ class NoFit(_Reason, frozen=True, tag="no-fit"):
     """`fits` of the `pods` that group `group` needs could be placed now.
 
     With a `level` the job requires one domain of that level of the fabric, and this is what the best of them takes.
-    With a `segment` the pods are counted in segments of so many, each in one domain of the level `each`. With `apart`
-    each pod needs a domain of that level for itself.
+    With a `segment` the pods are counted in segments of so many, each in one domain of the level `each`, and these in
+    those of `inner`. With `apart` each pod needs a domain of that level for itself.
     """
 
     group: int
@@ -29,6 +29,7 @@ class NoFit(_Reason, frozen=True, tag="no-fit"):
     segment: int = 0
     each: str = ""
     apart: str = ""
+    inner: tuple[tuple[str, int], ...] = ()
 
 
 class NeverFits(_Reason, frozen=True, tag="never-fits"):
@@ -41,6 +42,7 @@ class NeverFits(_Reason, frozen=True, tag="never-fits"):
     segment: int = 0
     each: str = ""
     apart: str = ""
+    inner: tuple[tuple[str, int], ...] = ()
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
@@ -155,7 +157,8 @@ def _over_quota(reason: OverQuota) -> str:
 def _each_where(reason: NoFit | NeverFits) -> str:
     if reason.apart:
         return f", each in one {reason.apart} without others of its group"
-    return f", in segments of {reason.segment} that each lie in one {reason.each}" if reason.segment else ""
+    cuts = ((reason.each, reason.segment), *reason.inner) if reason.segment else ()
+    return ", ".join(["", *(f"in segments of {segment} that each lie in one {each}" for each, segment in cuts)])
 
 
 def sentence(reason: Reason) -> str:

@@ -45,6 +45,8 @@ class Queue(Struct, frozen=True, omit_defaults=True):
 
     `weight` is its share of what its neighbours leave unused. `isolated`: it lends nothing and borrows nothing,
     whatever its quotas say. `min_run` is how long (microseconds) a job of it runs before it may be preempted.
+    `node_wait` is how long (microseconds, from when it came to wait) a job of it that has its quota waits for a node
+    that an autoscaler adds, before it stops others.
     `fallback` says in which order the GPU models that a job accepts are tried: as the job lists them, or by price.
 
     `state` holds for all queues below too. open: as usual. hold: starts nothing, and what runs runs on. stop: starts
@@ -59,6 +61,7 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     min_run: int = 0
     quotas: tuple[Quota, ...] = ()
     fallback: Fallback = "listed"
+    node_wait: int = 0
 
 
 class QueueConfig(Struct, frozen=True, omit_defaults=True):
@@ -143,8 +146,9 @@ def _check_queue(where: str, queue: Queue) -> None:
     _check_range(f"{where}, weight", queue.weight, 1)
     _check_word(f"{where}, state", queue.state, get_args(QueueState))
     _check_word(f"{where}, fallback", queue.fallback, get_args(Fallback))
-    if not 0 <= queue.min_run < FOREVER:
-        raise InputError(f"{where}, min_run", "microseconds from 0 to less than 2^62", queue.min_run)
+    for field in ("min_run", "node_wait"):
+        if not 0 <= getattr(queue, field) < FOREVER:
+            raise InputError(f"{where}, {field}", "microseconds from 0 to less than 2^62", getattr(queue, field))
     known: set[tuple[str, str]] = set()
     for number, quota in enumerate(queue.quotas, start=1):
         place = f"{where}, quota {number}"

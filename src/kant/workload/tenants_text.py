@@ -22,8 +22,9 @@ def _queue(queue: Queue) -> list[str]:
     for field in ("parent", "weight", "isolated", "state", "fallback"):
         if getattr(queue, field) != getattr(plain, field):
             said[field] = getattr(queue, field)
-    if queue.min_run:
-        said["min_run"] = duration(queue.min_run)
+    for field in ("min_run", "node_wait"):
+        if getattr(queue, field):
+            said[field] = duration(getattr(queue, field))
     lines = ["[[queue]]", *(f"{field} = {_said(value)}" for field, value in said.items())]
     for quota in queue.quotas:
         lines += ["", "[[queue.quota]]", *_quota(quota)]

@@ -160,6 +160,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
             if own != common:
                 raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
     annotations = one.annotations
+    (within_each, segment), *inner = annotations.cuts or (("", 0),)
     within = _together(pods, setting.levels, annotations)
     roles, rules = tuple(role for _, role, _, _ in groups), tuple(own for _, _, own, _ in groups)
     likes = tuple(own for _, _, _, own in groups)
@@ -170,7 +171,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
         id=name,
         submit=min(moment(pod, setting.epoch) for pod in pods),
         groups=tuple(
-            PodGroup(len(own), demand, annotations.cut, annotations.segment) for (demand, *_), own in groups.items()
+            PodGroup(len(own), demand, within_each, segment, inner=tuple(inner)) for (demand, *_), own in groups.items()
         ),
         queue=annotations.queue,
         user=first.metadata.namespace,
