@@ -192,7 +192,7 @@ class LocalDriver:
 
     def _tell_queues(self) -> None:
         queues = self._queues()
-        if queues != self.core.state.quota_usage.queue_config:
+        if queues != self.core.state.quota_usage.declared:
             self.core.happen(QueuesChanged(self.core.now, queues))
         self._awake.set()
 

@@ -19,7 +19,7 @@ def text_of(queue_config: QueueConfig) -> str:
 def _queue(queue: Queue) -> list[str]:
     plain = Queue(queue.name)
     said: dict[str, Any] = {"name": queue.name}
-    for field in ("parent", "weight", "isolated", "state", "fallback"):
+    for field in ("parent", "weight", "isolated", "state", "fallback", "user_queues"):
         if getattr(queue, field) != getattr(plain, field):
             said[field] = getattr(queue, field)
     for field in ("min_run", "node_wait"):

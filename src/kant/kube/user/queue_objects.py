@@ -20,6 +20,7 @@ def _queue(queue: Queue) -> dict[str, Any]:
         "parent": queue.parent,
         "weight": queue.weight if queue.weight != 1 else None,
         "isolated": queue.isolated,
+        "userQueues": queue.user_queues,
         "state": queue.state if queue.state != "open" else None,
         "minRun": f"{-(-queue.min_run // 1000)}ms" if queue.min_run else None,
         "nodeWait": f"{-(-queue.node_wait // 1000)}ms" if queue.node_wait else None,
