@@ -41,6 +41,7 @@ QUEUES = QueueConfig(
             min_run=90_000_000,
             node_wait=60_000_000,
             user_queues=True,
+            max_time=HOUR,
             quotas=(Quota(nominal=4000),),
         ),
     )

@@ -25,6 +25,7 @@ state = "drain"
 min_run = "10m"
 node_wait = "5m"
 user_queues = true
+max_time = "2h"
 fallback = "cheapest"
 
 [[queue.quota]]
@@ -121,7 +122,9 @@ def test_a_file_is_read_exactly(tmp_path: Path) -> None:
         Quota("cpu", nominal=96_125),
         Quota("memory", nominal=3 << 19, borrowing_limit=512),
     )
-    vision = Queue("vision", "research", 2, True, "drain", 10 * MINUTE, quotas, "cheapest", 5 * MINUTE, True)
+    vision = Queue(
+        "vision", "research", 2, True, "drain", 10 * MINUTE, quotas, "cheapest", 5 * MINUTE, True, 120 * MINUTE
+    )
     research = Queue("research", quotas=(Quota(nominal=64_000),))
     assert read_tenants(path) == QueueConfig((research, vision), (("H100", 4_200), ("T4 16GB", 1_000)))
 

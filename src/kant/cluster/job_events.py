@@ -44,9 +44,11 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
         state.queues[name] = len(state.queues)
         quotas.queue_added(name)
     queue = state.queues[name]
+    if quotas.tree is not None and quotas.tree.max_times and job.limit < 0:
+        job = replace(job, limit=quotas.max_time(queue)[0] or -1)
     user = state.users.setdefault(job.user, len(state.users))
     kind, p50, p90 = (-1, -1, -1) if state.history is None else run_time_promises(state, job, queue, user)
-    unwanted = quotas.tree is not None and not quotas.accepts(queue)
+    unwanted = quotas.tree is not None and not quotas.accepts(queue, job.limit)
     to.submitted(
         state.jobs, row, event.time, state.arrivals, queue, user, shape.index, shape.gpu_milli, shape.pods,
         job.submit, job.estimate, job.priority, job.preemptible, job.limit, job.due, job.checkpoint, base,

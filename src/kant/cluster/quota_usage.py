@@ -61,9 +61,17 @@ class QuotaUsage:
         self._of_users[name] = parent
         self.queues_changed(self.declared, running)
 
-    def accepts(self, queue: int) -> bool:
-        """Whether the queue takes new jobs."""
-        return self.tree is None or self.node_of[queue] < 0 or self.tree.accepts[self.node_of[queue]]
+    def accepts(self, queue: int, limit: int) -> bool:
+        """Whether the queue takes new jobs that may run for `limit` microseconds (-1: as long as they like)."""
+        if self.tree is None or self.node_of[queue] < 0:
+            return True
+        too_long = self.tree.max_times and 0 < self.max_time(queue)[0] < limit
+        return self.tree.accepts[self.node_of[queue]] and not too_long
+
+    def max_time(self, queue: int) -> tuple[int, str]:
+        """How long a run in the queue may last, microseconds, and the queue that says so; (0, "") where none does."""
+        times, node = self.tree.max_times if self.tree is not None else (), self.node_of[queue]
+        return times[node] if times and node >= 0 else (0, "")
 
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
         """What a gang counts for against quotas: on its one GPU model, or where `allocation` puts it.

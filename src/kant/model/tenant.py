@@ -47,6 +47,8 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     whatever its quotas say. `min_run` is how long (microseconds) a job of it runs before it may be preempted.
     `node_wait` is how long (microseconds, from when it came to wait) a job of it that has its quota waits for a node
     that an autoscaler adds, before it stops others.
+    `max_time` is how long (microseconds, 0: as long as it likes) one run of a job of it or of a queue below lasts: who
+    asks for longer is rejected, and who says no limit has this one.
     `user_queues`: each of its users has a queue below it, named `QUEUE/USER`, so that orders and rights that go by fair
     share hold among them too. One that is not declared begins with a user's first job, and has weight 1.
     `fallback` says in which order the GPU models that a job accepts are tried: as the job lists them, or by price.
@@ -65,6 +67,7 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     fallback: Fallback = "listed"
     node_wait: int = 0
     user_queues: bool = False
+    max_time: int = 0
 
 
 class QueueConfig(Struct, frozen=True, omit_defaults=True):
@@ -83,6 +86,12 @@ class QueueConfig(Struct, frozen=True, omit_defaults=True):
         while above.get(path[-1]):
             path.append(above[path[-1]])
         return tuple(path)
+
+    def max_time(self, name: str) -> tuple[int, str]:
+        """How long a run in a queue may last, microseconds, and the queue that says so; (0, "") where none does."""
+        path = self.lineage(name)
+        said = [(queue.max_time, queue.name) for queue in self.queues if queue.max_time and queue.name in path]
+        return min(said, default=(0, ""))
 
 
 def owner_of(name: str, shared: Collection[str]) -> str:
@@ -159,7 +168,7 @@ def _check_queue(where: str, queue: Queue) -> None:
     _check_range(f"{where}, weight", queue.weight, 1)
     _check_word(f"{where}, state", queue.state, get_args(QueueState))
     _check_word(f"{where}, fallback", queue.fallback, get_args(Fallback))
-    for field in ("min_run", "node_wait"):
+    for field in ("min_run", "node_wait", "max_time"):
         if not 0 <= getattr(queue, field) < FOREVER:
             raise InputError(f"{where}, {field}", "microseconds from 0 to less than 2^62", getattr(queue, field))
     known: set[tuple[str, str]] = set()

@@ -21,7 +21,7 @@ from kant.local.record import (
     ReservationWish,
     WorkflowSubmission,
 )
-from kant.local.submission import check_room, checked, counted, job_of
+from kant.local.submission import check_room, checked, counted, job_of, limited
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.model.tenant import Queue, QueueConfig
@@ -76,7 +76,7 @@ class Orders:
         check_room(submission, cluster)
         if submission.array:
             raise InputError("array", "one job: the first index alone says when an array begins", len(submission.array))
-        submission = counted(submission, cluster.nodes)
+        submission = counted(limited(submission, self.driver.settings.queue_config), cluster.nodes)
         core, _ = self.questions.present()
         record = JobRecord(self._next, TRIAL, submission, b"", who.user, core.now, JobPhase.BLOCKED)
         return await trial_answer(
@@ -139,7 +139,8 @@ class Orders:
 
     def _check(self, submission: Submission, who: Caller, route: str) -> None:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""
-        checked(submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
+        queue_config = self.driver.settings.queue_config
+        limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)
@@ -168,7 +169,7 @@ class Orders:
 
     def _records(self, submission: Submission, who: Caller, now: int) -> list[JobRecord]:
         """The new jobs of a submission that holds, with ids of their own."""
-        submission = counted(submission, self.driver.settings.cluster.nodes)
+        submission = counted(limited(submission, self.driver.settings.queue_config), self.driver.settings.cluster.nodes)
         if submission.notices:
             free = who.role is Role.OPERATOR
             notices = tuple(msgspec.structs.replace(each, anywhere=free) for each in submission.notices)
@@ -295,6 +296,8 @@ class Orders:
 
         def changed(record: JobRecord) -> JobRecord:
             submission = msgspec.structs.replace(record.submission, **new)
+            if record.phase is not JobPhase.RUNNING:
+                submission = limited(submission, self.driver.settings.queue_config)
             digest = digest_of(msgspec.json.encode(submission))
             found = replace(record, submission=submission, digest=digest)
             if dependencies is not None:

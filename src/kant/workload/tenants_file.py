@@ -61,6 +61,7 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
     min_run: str = "0s"
     node_wait: str = "0s"
     user_queues: bool = False
+    max_time: str = "0s"
     fallback: Fallback = "listed"
     gpus: int | float | None = None
     quota: tuple[QuotaTable, ...] = ()
@@ -91,6 +92,7 @@ _EXPECTED = {
     "min_run": "a duration such as 90s, 12h or 27d",
     "node_wait": "a duration such as 90s, 12h or 27d",
     "user_queues": "true or false",
+    "max_time": "a duration such as 90s, 12h or 27d",
     "fallback": "one of listed, cheapest",
     "gpus": _GPUS,
     "quota": "[[queue.quota]] tables",
@@ -143,6 +145,7 @@ def _queue(where: str, table: QueueTable) -> Queue:
         quotas=tuple(quotas),
         fallback=table.fallback,
         user_queues=table.user_queues,
+        max_time=parse_duration(table.max_time, f"{where}, max_time"),
     )
 
 

@@ -47,6 +47,7 @@ class QueueSpec(View, frozen=True):
     min_run: str = ""
     node_wait: str = ""
     user_queues: bool = False
+    max_time: str = ""
     quotas: tuple[QuotaSpec, ...] = ()
     fallback: str = "listed"
 
@@ -138,6 +139,7 @@ def queue_of(found: Unstructured) -> Queue:
         quotas=tuple(_quota(one, f"{place}, spec.quotas[{number}]") for number, one in enumerate(spec.quotas)),
         fallback=spec.fallback,  # type: ignore[arg-type]
         user_queues=spec.user_queues,
+        max_time=parse_duration(spec.max_time, f"{place}, spec.maxTime") if spec.max_time else 0,
     )
     validated(QueueConfig((replace(queue, parent=""),)), "spec")
     return queue

@@ -109,8 +109,10 @@ class World:
     def happen(self, event: ev.Event) -> None:
         """Take in one event. Raises TypeError for a kind that the reference does not model."""
         if isinstance(event, ev.JobSubmitted):
-            unwanted = "drain" in self.queue_states(event.job.queue)
-            self.waiting[event.job.id] = Live(event.job, self.arrivals, event.time, unwanted=unwanted)
+            most, job = self.queues.max_time(event.job.queue)[0], event.job
+            job = replace(job, limit=most) if most and job.limit < 0 else job
+            unwanted = "drain" in self.queue_states(job.queue) or 0 < most < job.limit
+            self.waiting[job.id] = Live(job, self.arrivals, event.time, unwanted=unwanted)
             self.arrivals += 1
             self.named.setdefault(event.job.queue, len(self.named))
         elif isinstance(event, ev.JobStarted):
