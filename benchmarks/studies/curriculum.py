@@ -113,9 +113,9 @@ a curriculum by accuracy; the trees cost 48.5 % of the training time.
 
 {TREES} drawn trees for each of {len(SEEDS)} seeds, whose mistakes lie together or apart by chance; each is trained
 alone, {TIMES} times, by GRPO with groups of eight on a table of its decisions. *Rank correlation* is Spearman's, of
-the score with the accuracy gained. *Top third* is what the third of the trees with the highest score gains, over the mean of all:
-1.0 is a random third. Intervals are 95 % by Student's t over seeds. No model is trained here, so the benchmarks of the
-paper are neither met nor missed.
+the score with the accuracy gained. *Top third* is what the third of the trees with the highest score gains, over the
+mean of all: 1.0 is a random third. Intervals are 95 % by Student's t over seeds. No model is trained here, so the
+benchmarks of the paper are neither met nor missed.
 """
 AFTER = """
 An edit makes one decision of the tree take its best branch always; the exact score is the best that so many can do, by
@@ -142,8 +142,8 @@ SAID = """
 The 17,000 queries of the paper's data set are done within four days on every cluster. Under `fill.toml` nobody else
 starts or ends at another time in 14 of the 15 drawn runs; in one, three of hundreds do, for places of others are chosen
 around what runs. Under `kant` as it is shipped a few wait up to five minutes, because it stops nobody who has just
-begun (`min_run_s`). With a backlog that fills every idle GPU for days, 900,000 queries for example, up to one in eight of the
-others starts at another time: let only as many trees wait as are needed.
+begun (`min_run_s`). With a backlog that fills every idle GPU for days, 900,000 queries for example, up to one in
+eight of the others starts at another time: let only as many trees wait as are needed.
 """
 
 
