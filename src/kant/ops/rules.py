@@ -40,7 +40,7 @@ FINAL = {
 
 
 class Limit(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a role reaches. Beyond `jobs`, `gpus`, `nodes`, `gpu_hours` lost and `runs_withdrawn` of one plan a person
+    """How far a role reaches. Beyond `jobs`, `gpus`, `nodes`, `gpu_hours` lost, `runs_withdrawn` of one plan a person
     is asked.
 
     `applies_per_hour` and `gpu_hours_per_hour` (lost) are not passed at all.
