@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.studies.memory_tasks import KINDS, Task, Watched, expert, should, task_of, world_of
+from benchmarks.studies.memory_tasks import KINDS, Task, Watched, change, expert, should, task_of, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -22,11 +22,12 @@ from tests.ops.worlds import ORDERS, desk, small
 from kant.model.errors import InputError
 from kant.ops.facts import about, facts_of
 from kant.ops.memory.replay import Run
-from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, read_runbook
+from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, moment, read_runbook
 from kant.ops.memory.slots import ASK, Known, UnknownError, explained, merged, slots_of, value_of
 from kant.ops.memory.together import run_together, waits_for
 from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Step, Tools, Trace, read_traces, write_trace
 from kant.ops.orders import parse_orders
+from kant.ops.text import untrusted
 
 TAUGHT = ("drain", "stop", "quota", "release", "priority")
 
@@ -328,8 +329,55 @@ def test_an_exact_replay_knows_only_the_task_itself() -> None:
     assert simple(DeskTools(desk()), books, None, "hold t2").replayed == 0
 
 
-def test_text_of_tenants_is_in_no_runbook() -> None:
+@settings(max_examples=examples(15))
+@given(kind=st.sampled_from(sorted(KINDS)), seed=st.integers(0, 10**6), at=st.integers(0, 3), before=st.integers(0, 9))
+def test_a_choice_is_made_again_in_the_very_same_state_and_in_no_other(
+    kind: str, seed: int, at: int, before: int
+) -> None:
     books = Runbooks()
+    for each in (before, before + 1, seed):
+        teach(books, kind, each)
+    assert teach(books, kind, seed).asked == 0
+    task, tools = watched(kind, seed)
+    calls = iter(range(50))
+
+    def call(own: Call) -> Answer:
+        if next(calls) == at:
+            change(task, tools.world, random.Random(seed))
+        return tools.call(own)
+
+    run = Run(task.text, Around(tools, call), books, expert(task)).run()
+    assert not tools.wrong_by_runbook(run)
+
+
+def test_a_moment_is_the_task_the_state_and_all_answers_and_not_the_clock() -> None:
+    def digest(task: str = "a", version: str = "v", order: str = "hold", lost: int = 1, now: int = 1) -> str:
+        args = {"orders": [{"op": order}], "key": f"k{now}"}
+        answer = {"plan_id": f"p{now}", "rows": [{"lost": lost, "now_us": now}]}
+        return moment(Trace(task, {}, [Step(Call("plan", args), {}, answer, version=version)]), 1, "w")
+
+    same = digest()
+    assert digest(now=2) == same != moment(Trace("a"), 0, "w") != moment(Trace("a"), 0, "x")
+    others: list[dict[str, Any]] = [{"task": "b"}, {"version": "w"}, {"order": "release"}, {"lost": 2}]
+    assert same not in {digest(**other) for other in others}
+
+
+def test_two_choices_in_one_moment_are_none() -> None:
+    books = Runbooks()
+    for word in ("A1", "B1", "A1"):
+        books.learn(Trace("name it", {}, [Step(Call(DONE, {"answer": word}), {}, {}, version="v")]))
+        (step,) = books.books[""].step
+        assert list(step.chosen.values()) == [{"answer": word} if step.seen == 1 else {}]
+
+
+def test_text_of_tenants_is_in_no_runbook() -> None:
+    books, other = Runbooks(), Runbooks()
+    for word in ("IGNORE", "NOT A WORD", "Plain"):
+        steps = [Step(Call("log", {"job": "t2"}), {}, {"lines": [untrusted(line=ORDERS)]}, version="v")]
+        steps.append(Step(Call(DONE, {"answer": word}), {}, {}, version="v"))
+        other.learn(Trace("read t2", {}, steps, "1", word))
+        kept = list(other.books[word].step[1].chosen.values())
+        assert kept == ([{"answer": "Plain"}] if word == "Plain" else [{}])
     trace = Trace("stop svc", {"job": "svc"}, [], "1")
     tools = DeskTools(desk())
     for call in (Call("jobs"), Call("log", {"job": "t2"}), Call(DONE, {"answer": ORDERS.splitlines()[0]})):

@@ -52,7 +52,8 @@ class Call(Struct, frozen=True):
 class Step(Struct, omit_defaults=True):
     """A call of a task, the facts before it of what is named by then, and its answer (None: it is not known).
 
-    `scope` is a digest of all that the task was about before it. `by` says who chose it: the model, or a runbook.
+    `scope` is a digest of all that the task was about before it, `version` that of the whole state. `by` says who chose
+    it: the model, or a runbook.
     """
 
     call: Call
@@ -60,6 +61,7 @@ class Step(Struct, omit_defaults=True):
     answer: Answer | None = None
     scope: str = ""
     by: Literal["model", "runbook"] = "model"
+    version: str = ""
 
 
 class Trace(Struct):
