@@ -212,7 +212,7 @@ def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
         return await asks(lambda desk: look.audit(desk, cursor))
 
     for tool in (whoami, jobs, job, queues, nodes, usage, events, habits, why, eta, explain, log, audit):
-        server.add_tool(tool, description=getattr(look, tool.__name__).__doc__, annotations=LOOKS)
+        server.add_tool(tool, description=look.LOOKS[tool.__name__].__doc__, annotations=LOOKS)
 
 
 def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:

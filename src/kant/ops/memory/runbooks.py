@@ -21,8 +21,9 @@ from msgspec import Struct, field
 
 from kant.model.errors import InputError
 from kant.ops.facts import facts_of, scope_of
+from kant.ops.look import LOOKS
 from kant.ops.memory.slots import OWN, Known, UnknownError, explained, is_known, lasting, merged, slots_of, value_of
-from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, labels_of, outcome
+from kant.ops.memory.traces import ACTS, DONE, Call, Step, Trace, amounts, labels_of, outcome
 from kant.ops.text import meant, safe_id, texts_of_tenants
 from kant.ops.view import View
 from kant.toml_file import parse_toml
