@@ -49,7 +49,7 @@ from kant.kube.translate.pods import (
 )
 from kant.kube.translate.preferences import no_preferences, preferences_of
 from kant.kube.translate.queue_namespaces import QueueNamespaces
-from kant.kube.translate.resources import check_parts, check_quota, with_gpus
+from kant.kube.translate.resources import UNCOUNTED_CLAIM, check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares, Holding
 from kant.kube.translate.sharing import SHARED
@@ -353,7 +353,7 @@ class Translation:
             check_parts(pod.spec, job.queue, self.queue_config, counted)
         claimed = next((name for pod in pods if (name := self.devices.requests.uncounted(pod))), "")
         if claimed:
-            check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queue_config)
+            check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queue_config, UNCOUNTED_CLAIM)
         if self.devices.requests.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
