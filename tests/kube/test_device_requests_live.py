@@ -91,7 +91,7 @@ def test_claims_share_a_device_by_its_capacity_and_count_in_quotas(plane: Contro
         card: Object = {"name": "gpu-0", "allowMultipleAllocations": True}
         card["capacity"] = {"memory": {"value": "80Gi", "requestPolicy": policy}}
         await api.create_all(
-            [bare_node("n0"), device_class(), device_slice("n0", [card]), queue("team", 1), queue("open")]
+            [bare_node("n0"), device_class(), device_slice("n0", [card]), queue("team", 1), queue("open", 8)]
         )
         asks = {"a": "35Gi", "b": "40Gi", "c": "", "d": "50Gi", "e": "1Gi"}
         for name, memory in asks.items():
