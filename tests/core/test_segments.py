@@ -118,6 +118,10 @@ def test_a_spine_with_room_enough_but_not_in_pairs_does_not_hold_a_segment_of_pa
         assert [sum(node in found for node in leaf) for leaf in domains_of(state.spec, "leaf")] == [2, 2, 2, 2]
     verdict = place(state, make_job("j", groups=(pairs,), within="spine", within_required=True))
     assert verdict == NoFit(0, 8, 6, "spine", 2, "leaf")
+    fours = msgspec.structs.replace(cut(make_group(8, 8), "spine", 4), inner=(("leaf", 2),))
+    wide = ClusterState(topology(2, 2, 2, 4, spine=3))
+    found = nodes_of(place(wide, make_job("j", groups=(fours,))))
+    assert [sum(node in found for node in spine) for spine in domains_of(wide.spec, "spine")] == [4, 4]
 
 
 def test_segments_that_cannot_lie_in_each_other_are_refused() -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import combinations, product
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
@@ -89,6 +89,11 @@ def pool_of(devices: list[Drawn], counter: int) -> Inventory:
     claims=st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 2)), min_size=1, max_size=2), max_size=3),
     others=st.lists(st.integers(0, 2), min_size=3, max_size=3),
 )
+@example(devices=[(True, 2, 0)], counter=0, claims=[[(1, 1), (1, 1)]], others=[0] * 3)  # one claim, two shares
+@example(devices=[(True, 4, 2)], counter=2, claims=[[(1, 1)], [(1, 1)]], others=[0] * 3)  # counters are taken once
+@example(devices=[(True, 4, 2)], counter=2, claims=[[(1, 1)]], others=[1] * 3)  # and by who was there first
+@example(devices=[(False, 1, 0)], counter=0, claims=[[(2, 1)]], others=[0] * 3)  # too small, though had alone
+@example(devices=[(True, 2, 0), (True, 4, 0)], counter=0, claims=[[(2, 1), (3, 1)]], others=[0] * 3)  # not alike
 def test_shares_are_found_exactly_if_there_are_some(
     devices: list[Drawn], counter: int, claims: list[list[tuple[int, int]]], others: list[int]
 ) -> None:
