@@ -94,6 +94,8 @@ def pool_of(devices: list[Drawn], counter: int) -> Inventory:
 @example(devices=[(True, 4, 2)], counter=2, claims=[[(1, 1)]], others=[1] * 3)  # and by who was there first
 @example(devices=[(False, 1, 0)], counter=0, claims=[[(2, 1)]], others=[0] * 3)  # too small, though had alone
 @example(devices=[(True, 2, 0), (True, 4, 0)], counter=0, claims=[[(2, 1), (3, 1)]], others=[0] * 3)  # not alike
+@example(devices=[(True, 2, 0), (True, 1, 0)], counter=0, claims=[[(1, 1)], [(2, 1)]], others=[0] * 3)  # given back
+@example(devices=[(True, 2, 0)] * 2, counter=0, claims=[[(1, 1)], [(2, 1)]], others=[0, 1, 0])  # alike but for others
 def test_shares_are_found_exactly_if_there_are_some(
     devices: list[Drawn], counter: int, claims: list[list[tuple[int, int]]], others: list[int]
 ) -> None:
