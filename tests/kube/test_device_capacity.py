@@ -33,6 +33,8 @@ NODE = k.Node(k.Meta("n0"))
     values=st.lists(st.integers(1, 12), max_size=4, unique=True).map(sorted),
     bounds=st.tuples(st.integers(0, 6), st.integers(6, 12), st.integers(0, 4)) | st.none(),
 )
+@example(value=8, asked=8, values=[], bounds=(0, 8, 0))
+@example(value=8, asked=7, values=[], bounds=(2, 8, 3))
 def test_a_request_takes_the_least_that_the_device_allows(value, asked, values, bounds) -> None:  # type: ignore[no-untyped-def]
     limit, allowed = Limit(value), set(range(value + 1))
     if values:
