@@ -98,6 +98,7 @@ def pool_of(devices: list[Drawn], counter: int) -> Inventory:
 @example(devices=[(True, 2, 0), (True, 4, 0)], counter=0, claims=[[(2, 1), (3, 1)]], others=[0] * 3)  # not alike
 @example(devices=[(True, 2, 0), (True, 1, 0)], counter=0, claims=[[(1, 1)], [(2, 1)]], others=[0] * 3)  # given back
 @example(devices=[(True, 2, 0)] * 2, counter=0, claims=[[(1, 1)], [(2, 1)]], others=[0, 1, 0])  # alike but for others
+@example(devices=[(False, 3, 0), (False, 1, 0)], counter=0, claims=[[(1, 1)], [(3, 1)]], others=[0] * 3)  # of two sizes
 def test_shares_are_found_exactly_if_there_are_some(
     devices: list[Drawn], counter: int, claims: list[list[tuple[int, int]]], others: list[int]
 ) -> None:
@@ -175,7 +176,7 @@ def shared_gpu(name: str = "gpu-0") -> d.Device:
 
 
 def test_shares_are_promised_until_the_device_is_full_and_come_back() -> None:
-    mirror = mirror_of(["40Gi", "30Gi", "20Gi", "10Gi"], shared_gpu())
+    mirror = mirror_of(["40Gi", "30Gi", "20Gi", "10Gi", "60Gi"], shared_gpu())
     allocations = DeviceAllocations(mirror)
     workloads = [Workload(f"w{at}", None) for at in range(4)]
 
@@ -198,9 +199,14 @@ def test_shares_are_promised_until_the_device_is_full_and_come_back() -> None:
     mirror.devices.claim("modified", d.ResourceClaim(claim.metadata, claim.spec, status))
     assert allocations.why_not([("n0", mirror.pods["u2"])]), "what is planned and written counts once"
     assert not allocations.is_beyond(plan.grants, [("ml", "c1")]) and not allocations.is_beyond(plan.grants, [])
-    assert allocations.is_beyond([*allocations.plans["ml", "c0"].grants, *plan.grants], [])
+    both = [*allocations.plans["ml", "c0"].grants, *plan.grants]
+    assert allocations.is_beyond(both, []) and not allocations.is_beyond(both, [("ml", "c1")])
     workloads[0].phase, workloads[0].slots = Phase.WAITING, []
     assert take(2), "40 of 80 Gi are left"
+    most = [allocations.requests.most_at_one_node(mirror.pods[f"u{at}"]) for at in (0, 3, 4)]
+    assert most == [2, 8, 1], "of 80 Gi"
+    allocations.begin()
+    assert allocations.why_not([("n0", mirror.pods["u4"])]) and not allocations.why_not([("n0", mirror.pods["u0"])])
 
 
 @pytest.mark.parametrize(
@@ -233,8 +239,18 @@ COUNTERS = (d.CounterSet("gpu-0", counters={"memory": d.AmountOf("40Gi")}),)
         ([partition("a", "", "1g.5gb")], 125),
         ([partition("a", "")], None),
         ([partition("a", "10Gi"), d.Device("whole")], None),
+        ([partition("a", "10Gi"), partition("b", "")], None),
     ],
-    ids=["MIG", "the dearest", "by memory", "rounded up", "by its profile alone", "unknown", "a part or a whole one"],
+    ids=[
+        "MIG",
+        "the dearest",
+        "by memory",
+        "rounded up",
+        "by its profile alone",
+        "unknown",
+        "a part or a whole one",
+        "one unknown",
+    ],
 )
 def test_a_partition_counts_as_what_it_takes_of_the_memory_of_its_gpu(
     devices: list[d.Device], worth: int | None
@@ -247,7 +263,7 @@ def test_a_partition_counts_as_what_it_takes_of_the_memory_of_its_gpu(
 
 
 def test_what_is_allocated_counts_as_what_it_is_and_parts_are_not_had_beside_whole_gpus() -> None:
-    cut = [partition("large", "20Gi"), partition("small", "10Gi")]
+    cut = [partition("large", "20Gi"), partition("small", "10Gi"), partition("unknown", "")]
     mirror = mirror_of(["", ""], *cut, d.Device("whole"), counters=COUNTERS)
     requests = DeviceAllocations(mirror).requests
 
@@ -262,6 +278,17 @@ def test_what_is_allocated_counts_as_what_it_is_and_parts_are_not_had_beside_who
     assert requests.gpus(pod) == Claimed(0, 750) and not requests.uncounted(pod)
     allocate_to("c0", "small", "whole")
     assert requests.gpus(pod) == Claimed(1, 250) and requests.uncounted(pod) == "c0"
+    allocate_to("c0", "small", "unknown")
+    assert requests.gpus(pod) == Claimed() and requests.uncounted(pod) == "c0"
+
+
+def test_alternatives_that_count_otherwise_cannot_be_counted() -> None:
+    mirror = mirror_of([""], partition("a", "10Gi"), counters=COUNTERS)
+    known, of = mirror.devices.claims["ml", "c0"], "gpu.nvidia.com"
+    either = d.DeviceRequest("r", first_available=(d.ExactRequest("x", of), d.ExactRequest("y", of, admin_access=True)))
+    spec = d.ResourceClaimSpec(d.ClaimedDevices((either,)))
+    mirror.devices.claim("modified", d.ResourceClaim(known.metadata, spec))
+    assert DeviceAllocations(mirror).requests.uncounted(mirror.pods["u0"]) == "c0"
 
 
 def test_parts_that_are_claimed_are_worth_something_and_take_no_gpu_of_the_model() -> None:

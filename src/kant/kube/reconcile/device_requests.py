@@ -13,7 +13,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.refusals import NotYetError
 from kant.kube.objects.views import Node, Pod
-from kant.kube.translate.device_capacity import part_of, taken_of
+from kant.kube.translate.device_capacity import part_of, taken_of, times_in
 from kant.kube.translate.device_claims import (
     MOST_CONSUMERS,
     Asked,
@@ -225,13 +225,15 @@ class DeviceRequests:
         """The same for each request of a claim that is about devices of single nodes."""
         found: list[int] = []
         for wants in self._requests(claim):
-            ids = {one for _, own in wants for one in own}
-            if any(self.devices.inventory.by_id[one].shared for one in ids):
-                continue
-            homes = [self.devices.inventory.by_id[one].reach.node for one in ids - self.devices.holders.keys()]
+            homes: Counter[str] = Counter()
+            for device in map(self.devices.inventory.by_id.__getitem__, {one for _, own in wants for one in own}):
+                if device.shared:
+                    homes[device.reach.node] += max(times_in(dict(want.capacity), device.limits) for want, _ in wants)
+                elif device.id not in self.devices.holders:
+                    homes[device.reach.node] += 1
             least = min((want.number for want, _ in wants), default=0)
             if not any(want.admin for want, _ in wants) and least and homes and all(homes):
-                found.append(max(Counter(homes).values()) // least)
+                found.append(max(homes.values()) // least)
         return found
 
     def are_one(self, pods: Sequence[Pod]) -> bool:

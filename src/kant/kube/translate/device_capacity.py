@@ -16,6 +16,8 @@ from kant.kube.objects.quantity import exact
 from kant.model.units import GPU
 
 NANO = 10**9
+MANY = 1 << 20
+"""How often a device without any capacity is shared: as often as somebody asks."""
 
 Taken = Mapping[str, int]
 """Of each capacity so much, in billionths."""
@@ -72,6 +74,14 @@ def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None
         return None
     taken = {name: limit.taken(asked.get(name)) for name, limit in limits.items()}
     return None if any(not 0 <= taken[name] <= limit.value for name, limit in limits.items()) else taken
+
+
+def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
+    """How often a device can be shared by requests like this, at most."""
+    taken = taken_of(asked, limits)
+    if taken is None:
+        return 0
+    return min((limit.value // taken[name] for name, limit in limits.items() if taken[name]), default=MANY)
 
 
 def text_of(amount: int) -> str:
