@@ -99,6 +99,7 @@ def pool_of(devices: list[Drawn], counter: int) -> Inventory:
 @example(devices=[(True, 2, 0), (True, 1, 0)], counter=0, claims=[[(1, 1)], [(2, 1)]], others=[0] * 3)  # given back
 @example(devices=[(True, 2, 0)] * 2, counter=0, claims=[[(1, 1)], [(2, 1)]], others=[0, 1, 0])  # alike but for others
 @example(devices=[(False, 3, 0), (False, 1, 0)], counter=0, claims=[[(1, 1)], [(3, 1)]], others=[0] * 3)  # of two sizes
+@example(devices=[(True, 4, 2), (False, 1, 1)], counter=3, claims=[[(1, 1)], [(1, 1)], [(1, 2)]], others=[0] * 3)
 def test_shares_are_found_exactly_if_there_are_some(
     devices: list[Drawn], counter: int, claims: list[list[tuple[int, int]]], others: list[int]
 ) -> None:

@@ -169,7 +169,8 @@ class _Search:
             device = task.devices[number]
             if not self.free.matches(want, device, task.asked.namespace) or not self._can(at.task, want, device):
                 continue
-            like = self._likeness(at.task, device), self._spent(device) if device.shared else None
+            had = (self._spent(device), self._is_first(device)) if device.shared else ()
+            like = self._likeness(at.task, device), had
             if like not in tried:
                 tried.add(like)
                 then = _At(at.task, at.request, at.alternative, number + 1, at.lacking - 1)
