@@ -109,6 +109,21 @@ def test_blocks_of_eight_in_racks_of_four() -> None:
     assert len(nodes_of(place(state, once))) == 16, "cut once it fits: eleven nodes are free in the first spine"
 
 
+def test_a_spine_with_room_enough_but_not_in_pairs_does_not_hold_a_segment_of_pairs() -> None:
+    """Nine nodes in three leaves of three hold three pairs; the fourth is in the other spine of the superspine."""
+    state = ClusterState(topology(3, 3, 3, 2, spine=3))
+    pairs = msgspec.structs.replace(cut(make_group(8, 8), "superspine", 8), inner=(("leaf", 2),))
+    for within in ("", "superspine"):
+        found = nodes_of(place(state, make_job("j", groups=(pairs,), within=within, within_required=bool(within))))
+        assert [sum(node in found for node in leaf) for leaf in domains_of(state.spec, "leaf")] == [2, 2, 2, 2]
+    verdict = place(state, make_job("j", groups=(pairs,), within="spine", within_required=True))
+    assert verdict == NoFit(0, 8, 6, "spine", 2, "leaf")
+    fours = msgspec.structs.replace(cut(make_group(8, 8), "spine", 4), inner=(("leaf", 2),))
+    wide = ClusterState(topology(2, 2, 2, 4, spine=3))
+    found = nodes_of(place(wide, make_job("j", groups=(fours,))))
+    assert [sum(node in found for node in spine) for spine in domains_of(wide.spec, "spine")] == [4, 4]
+
+
 def test_segments_that_cannot_lie_in_each_other_are_refused() -> None:
     state = ClusterState(topology(2))
     for within, segment, inner, words in (

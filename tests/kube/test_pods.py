@@ -138,6 +138,8 @@ REFUSED = [
     ),
     (pod(notes={f"{OWN}/segments": "leaf=2 spine=2"}), f"{OWN}/segments: expected inside leaf a narrower level"),
     (pod(notes={f"{OWN}/segments": "spine=8 leaf=3"}), "a narrower level, and pods that divide 8, got 'leaf'"),
+    (pod(notes={f"{OWN}/segments": "leaf=4 leaf=2"}), "expected inside leaf a narrower level"),
+    (pod(notes={CONSTRAINTS: '[{"topology": "rack", "size": 2, "sizes": [2]}]'}), "unknown field `sizes`"),
     (pod(notes={f"{OWN}/segments": "spine"}), f"{OWN}/segments: expected a whole number from 1"),
     (pod(notes={f"{OWN}/segments": " "}), f"{OWN}/segments: expected one level or more, such as spine=16 leaf=4"),
     (
