@@ -104,7 +104,7 @@ class QueueNames(Struct, frozen=True, forbid_unknown_fields=True):
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 
 
-class ReservationWish(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ReservationRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`gpus` side by side for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
 
     They lie in one domain of the level `within`; with "" in one node if that is large enough, else anywhere along the

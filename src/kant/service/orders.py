@@ -18,7 +18,7 @@ from kant.local.record import (
     JobSignal,
     JobUpdate,
     QueueNames,
-    ReservationWish,
+    ReservationRequest,
     WorkflowSubmission,
 )
 from kant.local.submission import check_room, checked, counted, job_of, limited
@@ -212,7 +212,7 @@ class Orders:
         await self.driver.committed()
         return JobIds([record.id for record in records])
 
-    def reserve(self, asked: ReservationWish, who: Caller) -> ReservationMade:
+    def reserve(self, asked: ReservationRequest, who: Caller) -> ReservationMade:
         """Book GPUs for a window of time. Raises InputError, with the names of those that are in the way."""
         driver = self.driver
         driver.check_writing()

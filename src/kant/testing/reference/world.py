@@ -167,14 +167,14 @@ class World:
     def _join(self, node: Node) -> None:
         """A node takes the row that it left, or that one like it left; else one that nobody has had; else any that is
         free, if more than half of them are; else one of as many rows more."""
-        wishes = (
+        choices = (
             [row for row in self.free if self.rows[row].name == node.name],
             [row for row in self.free if replace(self.rows[row], name=node.name) == node],
             [row for row in self.free if self.rows[row] is NOBODY],
             self.free if 2 * len(self.free) > len(self.rows) else [],
             [len(self.rows)],
         )
-        row = next(rows[0] for rows in wishes if rows)
+        row = next(rows[0] for rows in choices if rows)
         if row == len(self.rows):
             self.free += range(row, 2 * row)
             self.rows += [NOBODY] * row
