@@ -60,6 +60,13 @@ def up(
     notices: Annotated[
         Path | None, Parameter(help="A TOML file that says who is told of what happens to jobs (docs/up.md).")
     ] = None,
+    otlp: Annotated[
+        str | None,
+        Parameter(
+            help="Send a trace of each job, from its submission to its exit, to this OpenTelemetry collector, such as "
+            "http://localhost:4318. Default: none is."
+        ),
+    ] = None,
     keep_days: Annotated[
         int,
         Parameter(
@@ -82,6 +89,7 @@ def up(
     from kant.service.daemon import DaemonOptions, serve
     from kant.service.notices import NONE, read_notices
     from kant.service.reload import Files
+    from kant.service.traces import traces_url
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
 
@@ -100,6 +108,7 @@ def up(
             ),
             users=users,
             notices=read_notices(notices) if notices is not None else NONE,
+            traces=traces_url(otlp, "--otlp") if otlp is not None else "",
             token_file=token_file,
             idle_s=parse_duration(idle_gpus, "--idle-gpus") / SECOND if idle_gpus is not None else 0.0,
             log_bytes=parse_size(log_size),

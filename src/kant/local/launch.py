@@ -16,6 +16,7 @@ from kant.local.processes import send
 from kant.local.record import FOR_HANDLERS, JobRecord
 from kant.local.runs import Exit, SupervisedRun, begin, find, mark, read_spec
 from kant.local.submission import most_memory, spec_of
+from kant.local.trace_ids import VARIABLE, traceparent
 from kant.model.errors import InputError
 from kant.model.job_request import SignalName
 from kant.model.placement import CPU, MASK, MEMORY, NODE
@@ -124,7 +125,7 @@ class Launcher:
         if base is not None and most_memory(record.place):
             own = str(cgroups.of_run(base, folder))
         account = account_of(record.user) if self.settings.as_users else None
-        return spec_of(
+        spec = spec_of(
             record,
             folder,
             self.settings.cluster,
@@ -135,6 +136,9 @@ class Launcher:
             self.settings.visible,
             str(self.settings.shims),
         )
+        if self.settings.trace_key:
+            spec.env[VARIABLE] = traceparent(self.settings.trace_key, record)
+        return spec
 
     def stop_all(self) -> None:
         """Stop the runs that are to be stopped: that needs no disk."""

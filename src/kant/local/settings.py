@@ -19,7 +19,7 @@ class LocalSettings:
 
     `cores` are those of this machine, of which runs get a share; empty where the cluster is a virtual one. `cgroups` is
     the folder in which runs may have cgroups. `as_users`: each job runs as the user who has submitted it. `visible` has
-    the names by which CUDA sees the devices, where their indices do not do.
+    the names by which CUDA sees the devices, where their indices do not do. With `trace_key` runs get a TRACEPARENT.
     """
 
     cluster: ClusterSpec
@@ -33,6 +33,7 @@ class LocalSettings:
     cgroups: Path | None = None
     as_users: bool = False
     visible: tuple[str, ...] = ()
+    trace_key: bytes = b""
 
     @property
     def shims(self) -> Path:

@@ -54,6 +54,7 @@ from kant.service.reload import Files, Reloader, check_quotas
 from kant.service.server import HttpServer
 from kant.service.solver_process import SolverProcess
 from kant.service.store import Store
+from kant.service.traces import Traces
 from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
 log = logging.getLogger("kant.service")
@@ -71,7 +72,7 @@ class DaemonOptions:
     An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. What is over for longer than `keep_days` is
     pruned; 0: nothing is. `users` is the group whose members may open the
     socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
-    address speaks HTTPS where `files` have a certificate.
+    address speaks HTTPS where `files` have a certificate. `traces` is the URL to which traces of jobs are posted.
     """
 
     home: Path
@@ -89,6 +90,7 @@ class DaemonOptions:
     users: str = ""
     files: Files = NO_FILES
     notices: NoticeFile = NO_NOTICES
+    traces: str = ""
     log_format: str = "logfmt"
     log_level: str = "info"
 
@@ -132,6 +134,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
         cores=machine.own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
         as_users=group is not None, visible=machine.visible(devices),
+        trace_key=trace_key(store) if options.traces else b"",
     )  # fmt: skip
     write_shims(settings.shims, sys.executable)
     driver = LocalDriver(settings, store, clock)
@@ -153,8 +156,15 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     notifier = Notifier(options.notices, settings.as_users)
     for record in driver.jobs.records.values():
         notifier.know(record)
-    driver.on_change = _each(events.changed, telemetry.changed, notifier.changed)
+    followers = [events.changed, telemetry.changed, notifier.changed]
     tasks.append(asyncio.create_task(notifier.run()))
+    if options.traces:
+        traces = Traces(options.traces, settings.trace_key, clock.micros)
+        for record in driver.jobs.records.values():
+            traces.know(record)
+        followers.append(traces.changed)
+        tasks.append(asyncio.create_task(traces.run()))
+    driver.on_change = _each(*followers)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     own = page_token(options.home) if options.listen else ""
@@ -243,6 +253,13 @@ def _each(*followers: Callable[[JobRecord], None]) -> Callable[[JobRecord], None
             follower(record)
 
     return changed
+
+
+def trace_key(store: Store) -> bytes:
+    """The key of the ids of this Kant's traces."""
+    if (key := store.kept("traces")) is None:
+        store.keep("traces", key := os.urandom(16))
+    return key
 
 
 @contextmanager
