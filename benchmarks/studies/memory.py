@@ -240,7 +240,7 @@ def page(seeds: int, tasks: int) -> Iterator[str]:
     yield (
         f"{GROUPS} groups of {TOGETHER} tasks on one cluster, nothing drifts; measured, with threads that sleep for "
         f"{SCALES[False]:g} (runbooks) and {SCALES[True]:g} (a model) of the seconds above. Looks, the model's "
-        "thinking and plans overlap. Plans that are ready together are applied as one, where that does no more than "
+        "thinking and plans overlap. Plans that are ready together are applied as one, where that does what "
         "they do, and a task waits for one before it that is about the same thing. *Apart* are groups of tasks about "
         "different things; the others are drawn as they come.\n"
     )

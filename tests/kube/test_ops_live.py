@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from tests.kube.test_page_orders import picture, sign_in
 from tests.kube.test_rebuilt_state import fetched
 from tests.ops.test_mcp import call
 from tests.ops.test_mcp import talk as assist
+from tests.ops.test_processes import listens, over_http
 from tests.patience import PATIENCE_S
 
 from kant.kube.connect.config import load
@@ -74,8 +77,8 @@ async def as_installed(api: Api, port: int, journals: Path) -> list[str]:
     return [f"{name}={here.get(name, value)}" for name, value in named]
 
 
-def desk(plane: ControlPlane, user: str, namespace: str = "") -> Desk:
-    world = KubeWorld(load(plane.kubeconfig(user)), namespace=namespace)
+def desk(plane: ControlPlane, user: str) -> Desk:
+    world = KubeWorld(load(plane.kubeconfig(user)))
     return Desk(world, world.caller(), KubeAudit(world), via="test")
 
 
@@ -205,13 +208,23 @@ async def submitted(api: Api, plane: ControlPlane) -> None:
         assert (await call(client, "job", job=done["jobs"][0]))["gpus"] == 8
         assert (await call(client, "undo", txn=done["txn"], reason="not now"))["state"] == "applied"
 
-    ida = await asyncio.to_thread(desk, plane, "tenant", TEAM)
-    done = await asyncio.to_thread(assist, ida, submits)
-    (made,) = await api.list(jobs)
-    assert done["jobs"] == [f"{TEAM}/{made['metadata']['name']}"] and made["spec"]["completions"] == 2
-    (container,) = made["spec"]["template"]["spec"]["containers"]
-    assert (container["image"], container["command"]) == ("registry.example.com/train:1", ["tune", "--fast"])
-    await asyncio.to_thread(assist, ida, takes_back)
+    address = f"127.0.0.1:{free_port()}"
+    own = ("--kubeconfig", str(plane.kubeconfig("nobody")), "--namespace", TEAM)
+    server = subprocess.Popen([sys.executable, "-m", "kant", "mcp", "--http", address, *own])
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while not listens(int(address.rpartition(":")[2])):
+                assert server.poll() is None
+                await asyncio.sleep(0.1)
+        done = await asyncio.to_thread(over_http, address, plane.token("tenant"), submits)
+        (made,) = await api.list(jobs)
+        assert done["jobs"] == [f"{TEAM}/{made['metadata']['name']}"] and made["spec"]["completions"] == 2
+        (container,) = made["spec"]["template"]["spec"]["containers"]
+        assert (container["image"], container["command"]) == ("registry.example.com/train:1", ["tune", "--fast"])
+        await asyncio.to_thread(over_http, address, plane.token("tenant"), takes_back)
+    finally:
+        server.terminate()
+        server.wait()
     await api.until(lambda pods: not [pod for pod in pods if pod["metadata"]["name"].startswith("tune")])
     # At the terminal the same; in another's namespace the tenant may not.
     where = ("--kubeconfig", str(plane.kubeconfig("tenant")), "--namespace")

@@ -150,6 +150,20 @@ def test_beyond_the_limits_a_person_is_asked() -> None:
     assert own.question(small_one) == ""
 
 
+def test_running_jobs_move_together_and_are_what_a_plan_touches() -> None:
+    jobs = [{"id": name, "gpus": 4, "time": time} for name, time in zip("axby", ("9h", "30m") * 2, strict=True)]
+    world = parse_scenario({"cluster": "2x8", "now": "1h", "job": jobs}).world()
+    own = desk(world, limits=Limits(operator=Limit(gpus=3)))
+    assert {each.free for each in world.view().nodes} == {4.0}
+    plan = own.plan([{"op": "defragment", "moves": 2}])
+    (moved,) = plan["blast_radius"]["jobs"]
+    assert plan["effects"]["move"][0].startswith(f"{moved} to ") and plan["blast_radius"]["gpus"] == 4
+    refused("person", own.apply, plan["plan_id"], "whole nodes")
+    done = own.apply(plan["plan_id"], "whole nodes", approved="olga")
+    assert sorted(each.free for each in world.view().nodes) == [0.0, 8.0]
+    refused("final", own.undo, done["txn"], "apart again")
+
+
 def test_who_withdraws_a_run_of_somebody_is_a_person() -> None:
     own = desk()
     waits, runs = (own.plan([{"op": "cancel", "job": job}]) for job in ("t1", "big"))

@@ -8,7 +8,7 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -126,15 +126,12 @@ def test_over_http_each_token_has_its_role(up: Up) -> None:
         [sys.executable, "-m", "kant", "mcp", "--home", str(up.home), "--http", address], stderr=subprocess.DEVNULL
     )
 
-    async def talk(token: str, job: str) -> tuple[str, list[str]]:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        sender = create_mcp_http_client(headers=headers)
-        async with sender, Client(streamable_http_client(f"http://{address}/mcp", http_client=sender)) as client:
-            who = await call(client, "whoami")
-            plan = await call(client, "plan", orders=[{"op": "priority", "job": job, "value": 3}])
-            done = await call(client, "apply", plan_id=plan["plan_id"], reason="a test")
-            rules = [each["rule"] for each in plan["violations"]]
-            return f"{who['role']} {done.get('state', done.get('refused'))}", rules
+    async def rank(client: Client) -> tuple[str, list[str]]:
+        who = await call(client, "whoami")
+        plan = await call(client, "plan", orders=[{"op": "priority", "job": "2", "value": 3}])
+        done = await call(client, "apply", plan_id=plan["plan_id"], reason="a test")
+        rules = [each["rule"] for each in plan["violations"]]
+        return f"{who['role']} {done.get('state', done.get('refused'))}", rules
 
     def status(token: str) -> int:
         """What a request without MCP around it is answered."""
@@ -146,10 +143,10 @@ def test_over_http_each_token_has_its_role(up: Up) -> None:
         return own.getresponse().status
 
     try:
-        assert eventually(lambda: _listens(port) or server.poll() is not None) and server.poll() is None
-        assert asyncio.run(talk(tokens[Role.VIEWER], "2")) == ("viewer violations", ["role"])
+        assert eventually(lambda: listens(port) or server.poll() is not None) and server.poll() is None
+        assert over_http(address, tokens[Role.VIEWER], rank) == ("viewer violations", ["role"])
         assert up.job("2")["job"]["priority"] == 0
-        assert asyncio.run(talk(tokens[Role.TENANT], "2")) == ("tenant applied", [])
+        assert over_http(address, tokens[Role.TENANT], rank) == ("tenant applied", [])
         assert up.job("2")["job"]["priority"] == 3
         assert [status(bad) for bad in ("", "nonsense", fresh_token())] == [401] * 3
         assert status(tokens[Role.OPERATOR]) != 401
@@ -160,7 +157,18 @@ def test_over_http_each_token_has_its_role(up: Up) -> None:
         server.wait()
 
 
-def _listens(port: int) -> bool:
+def over_http(address: str, token: str, act: Callable[[Client], Awaitable[Any]]) -> Any:
+    """Let a client talk to a server with a token."""
+
+    async def inside() -> Any:
+        sender = create_mcp_http_client(headers={"Authorization": f"Bearer {token}"})
+        async with sender, Client(streamable_http_client(f"http://{address}/mcp", http_client=sender)) as client:
+            return await act(client)
+
+    return asyncio.run(inside())
+
+
+def listens(port: int) -> bool:
     with socket.socket() as own:
         return own.connect_ex(("127.0.0.1", port)) == 0
 

@@ -116,6 +116,9 @@ Metrics are at http://kant.{{ .Release.Namespace }}:8080/metrics; for the Promet
 Ask why a pod waits:
   kubectl kant why POD -n NAMESPACE
 
+Plan a change and see its effects before you apply it (role kant-planner):
+  kant ops plan --kube --drain NODE
+
 Kant's own kinds stay when the release is uninstalled, and with them your queues.
 """
 

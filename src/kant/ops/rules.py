@@ -132,8 +132,8 @@ def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
     touched = stopped_at_once(view, orders)
     touched |= {name: view.jobs[name] for name in futures.stopped if name in view.jobs}
     lost = sum(job.lost_gpu_s for job in touched.values() if job.runs) / 3600
-    named = {job_of(order) for order in orders} & view.jobs.keys()
-    touched |= {name: view.jobs[name] for name in named}
+    named = {job_of(order) for order in orders} | {move.rpartition(" to ")[0] for move in futures.moves}
+    touched |= {name: view.jobs[name] for name in named & view.jobs.keys()}
     nodes = sorted({order.node for order in orders if isinstance(order, Drain)})
     gpus = sum(job.gpus for job in touched.values() if job.runs)
     gpus += sum(node.free for node in view.nodes if node.node in nodes)

@@ -1,9 +1,9 @@
 """Several tasks at once, where they are about different things: looks, the model's thinking and plans overlap.
 
 A plan is void once anything has changed. So who has planned waits until all who have are ready; then one plan of all
-their orders is applied, if it does no more than theirs do: it breaks no rule, stops nobody else, loses no more work.
-Otherwise the first is applied, and the others begin again. A task that is about something that one before it is about
-waits for that one.
+their orders is applied, if it does what theirs do: it breaks no rule, starts, stops and moves the same jobs, and loses
+no more work. Otherwise the first is applied, and the others begin again. A task that is about something that one before
+it is about waits for that one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from kant.ops.past_question import MOST
 from kant.ops.view import View
 
 MOST_AT_ONCE = 8
+SEEN = ("start_now", "stop", "move")
+"""The effects by which a plan for several is compared with theirs."""
 
 
 class _Group:
@@ -33,11 +35,11 @@ class _Group:
         self.done: dict[_Member, Answer] = {}
 
     def act(self, own: _Member, call: Call) -> Answer:
-        """Act when all who have planned are ready: whoever is the last acts for all."""
+        """Act when all who have planned are ready: the first of them acts for all."""
         with self.news:
             self.ready[own] = call
             self.news.notify_all()
-            self.news.wait_for(lambda: own in self.done or self.plans.keys() <= self.ready.keys())
+            self.news.wait_for(lambda: own in self.done or self._is_first(own))
             try:
                 if own not in self.done:
                     self._together()
@@ -47,15 +49,19 @@ class _Group:
                 self.plans.pop(own, None)
                 self.news.notify_all()
 
+    def _is_first(self, own: _Member) -> bool:
+        """Whether all who have planned are ready, and of these it is the first in the order of the tasks."""
+        return self.plans.keys() <= self.ready.keys() and own is min(self.ready, key=lambda each: each.number)
+
     def _together(self) -> None:
-        """Apply the plans of all who are ready as one, if that does no more than these do."""
+        """Apply the plans of all who are ready as one, if that does what these do."""
         those = [own for own, call in self.ready.items() if call.tool == "apply" and own in self.plans]
         orders = [order for own in those for order in own.orders]
         plans = [self.plans[own] for own in those]
         if len(those) < 2 or len(orders) > MOST or {each["version"] for each in plans} != {self.tools.view().version}:
             return
         plan = self.tools.call(Call("plan", {"orders": orders}))
-        if not does_no_more(plan, plans):
+        if not has_their_effects(plan, plans):
             return
         reason = "; ".join(dict.fromkeys(str(self.ready[own].args.get("reason", "")) for own in those))
         answer = self.tools.call(Call("apply", {"plan_id": plan["plan_id"], "reason": reason}))
@@ -65,8 +71,8 @@ class _Group:
                 self.done[own] = answer
 
 
-def does_no_more(plan: Answer, plans: Sequence[Answer]) -> bool:
-    """Whether a plan may be applied, and has no effects beside those of these plans, made in the same state."""
+def has_their_effects(plan: Answer, plans: Sequence[Answer]) -> bool:
+    """Whether a plan may be applied and has the effects of these, made in the same state, and costs no more."""
 
     def of(each: Answer, name: str) -> set[str]:
         return set(each["effects"].get(name, ()))
@@ -76,7 +82,7 @@ def does_no_more(plan: Answer, plans: Sequence[Answer]) -> bool:
     theirs = [amounts(each) for each in plans]
     return (
         plan["version"] == plans[0]["version"]
-        and all(of(plan, name) <= set().union(*(of(each, name) for each in plans)) for name in ("stop", "move"))
+        and all(of(plan, name) == set().union(*(of(each, name) for each in plans)) for name in SEEN)
         and all(most <= sum(each[name] for each in theirs) + 1e-9 for name, most in amounts(plan).items())
     )
 
@@ -84,8 +90,8 @@ def does_no_more(plan: Answer, plans: Sequence[Answer]) -> bool:
 class _Member:
     """The tools of one of several tasks."""
 
-    def __init__(self, tools: Tools, group: _Group) -> None:
-        self.tools, self.group = tools, group
+    def __init__(self, tools: Tools, group: _Group, number: int) -> None:
+        self.tools, self.group, self.number = tools, group, number
         self.view = tools.view
         self.orders: list[Any] = []
 
@@ -121,9 +127,9 @@ def run_together(tasks: Sequence[str], tools: Tools, begin: Callable[[str, Tools
     group = _Group(tools)
     found: list[Future[Run]] = []
 
-    def one(task: str, earlier: list[Future[Run]]) -> Run:
+    def one(number: int, task: str, earlier: list[Future[Run]]) -> Run:
         stopped = [each.result().task for each in earlier if not each.result().trace.ended]
-        own = _Member(tools, group)
+        own = _Member(tools, group, number)
         run = begin(task, own)
         if stopped:
             run.stopped = f"it is about what `{stopped[0]}` is about, and that is not over"
@@ -133,6 +139,6 @@ def run_together(tasks: Sequence[str], tools: Tools, begin: Callable[[str, Tools
             own.leave()
 
     with ThreadPoolExecutor(min(MOST_AT_ONCE, max(1, len(tasks)))) as pool:
-        for task, before in zip(tasks, waits_for(tasks, tools.view()), strict=True):
-            found.append(pool.submit(one, task, [found[n] for n in before]))
+        for number, before in enumerate(waits_for(tasks, tools.view())):
+            found.append(pool.submit(one, number, tasks[number], [found[n] for n in before]))
     return [each.result() for each in found]
