@@ -48,3 +48,14 @@ def test_a_class_of_which_a_node_takes_so_many_is_added_to_the_rules() -> None:
     rules, apart = PodRules(("b",), (PodAntiAffinity("x"),)), PodAntiAffinity("a", most=2)
     assert apart_from(rules, None) == rules
     assert apart_from(rules, apart) == PodRules(("a", "b"), (PodAntiAffinity("x"), apart))
+
+
+def test_devices_that_others_have_do_not_count_and_without_any_nobody_is_limited() -> None:
+    mirror = mirror_of(["", "", ""], *(d.Device(f"card-{at}") for at in range(3)))
+    known = mirror.devices.claims["ml", "c2"]
+    for held, most in ((1, 1), (3, None)):
+        had = tuple(d.AllocatedDevice("r", "gpu.nvidia.com", "n0", f"card-{at}") for at in range(held))
+        status = d.ResourceClaimStatus(d.DeviceAllocation(d.AllocatedDevices(had)))
+        mirror.devices.claim("modified", d.ResourceClaim(known.metadata, known.spec, status))
+        found = DeviceLimits(mirror, DeviceAllocations(mirror).requests).of(mirror.pods["u0"])
+        assert (found.most if found is not None else None) == most
