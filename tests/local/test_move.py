@@ -34,7 +34,16 @@ from kant.workload.tenants_text import text_of
 QUEUES = QueueConfig(
     (
         Queue("all"),
-        Queue("vision", "all", weight=3, min_run=90_000_000, node_wait=60_000_000, quotas=(Quota(nominal=4000),)),
+        Queue(
+            "vision",
+            "all",
+            weight=3,
+            min_run=90_000_000,
+            node_wait=60_000_000,
+            user_queues=True,
+            max_time=HOUR,
+            quotas=(Quota(nominal=4000),),
+        ),
     )
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from kant.model.units import clock
+from kant.model.units import clock, show_duration
 
 # --- Reasons: why a job waits or leaves. Each carries the numbers behind it. ---------------------------------
 
@@ -88,6 +88,14 @@ class Closed(_Reason, frozen=True, tag="closed"):
     state: str
 
 
+class TooLong(_Reason, frozen=True, tag="too-long"):
+    """It asks to run for `limit` microseconds, and queue `queue` lets jobs run for `most`."""
+
+    queue: str
+    limit: int
+    most: int
+
+
 class BackOff(_Reason, frozen=True, tag="back-off"):
     """It came back `returns` times in a row and is not tried again before `until`."""
 
@@ -129,6 +137,7 @@ Reason = (
     | OverQuota
     | Reserved
     | Closed
+    | TooLong
     | BackOff
     | BaseJobWaits
     | RetriesUsed
@@ -172,6 +181,9 @@ def sentence(reason: Reason) -> str:
             return f"there is no queue {queue}"
         case Closed(queue=queue, state=state):
             return f"queue {queue} is on {state}" if state != "stop" else f"queue {queue} is stopped"
+        case TooLong(queue=queue, limit=limit, most=most):
+            longest = show_duration(most)
+            return f"its time limit is {show_duration(limit)}, and jobs of queue {queue} run for {longest} at most"
         case BackOff(returns=returns, until=until):
             return f"it came back {returns} times in a row and is tried again at {clock(until)}"
         case BaseJobWaits(job=job):

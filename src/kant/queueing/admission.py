@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from kant.cluster.columns import J_BASE, J_QUEUE, J_SINCE, J_UNWANTED, J_USER
+from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SINCE, J_UNWANTED, J_USER
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
-from kant.model.decision import BaseJobWaits, Booked, Closed, NoReservation, OverQuota
+from kant.model.decision import BaseJobWaits, Booked, Closed, NoReservation, OverQuota, TooLong
 from kant.model.placement import Allocation
 
 
@@ -90,15 +90,18 @@ class Admission:
             return None
         return self._over(self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape)), ever=False)
 
-    def unwanted(self, row: int) -> Closed | BaseJobWaits | NoReservation | None:
-        """Why nobody will ever let the job start: its queue took no new jobs when it came, its base job has left, its
-        reservation is over."""
+    def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
+        """Why nobody will ever let the job start: its queue took no new jobs when it came, or none that run for so
+        long; its base job has left; its reservation is over."""
         if self.state.books and (name := self.state.shape_of(row).ask.reservation):
             booking = self.state.bookings.get(name)
             if booking is None or booking.end <= self.now:
                 return NoReservation(name)
-        queue, base, unwanted = self.state.jobs[row, [J_QUEUE, J_BASE, J_UNWANTED]].tolist()
+        queue, base, unwanted, limit = self.state.jobs[row, [J_QUEUE, J_BASE, J_UNWANTED, J_LIMIT]].tolist()
         if unwanted:
+            most, where = self.quota_usage.max_time(queue)
+            if most and limit > most:
+                return TooLong(where, limit, most)
             return Closed(self._queue_name(queue), "drain")
         if base >= 0 and base not in self.state.live:
             return BaseJobWaits(self.state.ids[base])

@@ -60,6 +60,8 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
     state: QueueState = "open"
     min_run: str = "0s"
     node_wait: str = "0s"
+    user_queues: bool = False
+    max_time: str = "0s"
     fallback: Fallback = "listed"
     gpus: int | float | None = None
     quota: tuple[QuotaTable, ...] = ()
@@ -89,6 +91,8 @@ _EXPECTED = {
     "state": "one of open, hold, stop, drain",
     "min_run": "a duration such as 90s, 12h or 27d",
     "node_wait": "a duration such as 90s, 12h or 27d",
+    "user_queues": "true or false",
+    "max_time": "a duration such as 90s, 12h or 27d",
     "fallback": "one of listed, cheapest",
     "gpus": _GPUS,
     "quota": "[[queue.quota]] tables",
@@ -140,6 +144,8 @@ def _queue(where: str, table: QueueTable) -> Queue:
         node_wait=parse_duration(table.node_wait, f"{where}, node_wait"),
         quotas=tuple(quotas),
         fallback=table.fallback,
+        user_queues=table.user_queues,
+        max_time=parse_duration(table.max_time, f"{where}, max_time"),
     )
 
 

@@ -79,15 +79,10 @@ class Reasons:
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
         row = state.rows[workload.job]
-        rules, node = (
-            rule_words(state, row, self._example),
-            awaits_node(self.core.scheduler.profile, state, row, self.core.now),
-        )
-        return [
-            *([fact_sentence(node)] if node else ()),
-            *rules,
-            *node_remarks(workloads.out_of_service, workloads.mirror.nodes, state),
-        ]
+        node = awaits_node(self.core.scheduler.profile, state, row, self.core.now)
+        waits = [fact_sentence(node)] if node is not None else []
+        out = node_remarks(workloads.out_of_service, workloads.mirror.nodes, state)
+        return [*waits, *rule_words(state, row, self._example), *out]
 
     def _example(self, name: str, rows: list[int]) -> str:
         """The name of a pod of a class on one of these nodes."""

@@ -173,7 +173,7 @@ class Translation:
         labels = self.mirror.namespaces.labels
         wrong |= self.queue_namespaces.follow(objects.values(), self.queue_config, labels)
         self._complain("Queue", wrong)
-        if self.queue_config != core.state.quota_usage.queue_config:
+        if self.queue_config != core.state.quota_usage.declared:
             core.happen(QueuesChanged(core.now if at is None else at, self.queue_config))
 
     def _complain(self, kind: str, wrong: dict[str, str]) -> None:

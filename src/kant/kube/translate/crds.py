@@ -46,6 +46,8 @@ class QueueSpec(View, frozen=True):
     state: str = "open"
     min_run: str = ""
     node_wait: str = ""
+    user_queues: bool = False
+    max_time: str = ""
     quotas: tuple[QuotaSpec, ...] = ()
     fallback: str = "listed"
 
@@ -136,6 +138,8 @@ def queue_of(found: Unstructured) -> Queue:
         node_wait=parse_duration(spec.node_wait, f"{place}, spec.nodeWait") if spec.node_wait else 0,
         quotas=tuple(_quota(one, f"{place}, spec.quotas[{number}]") for number, one in enumerate(spec.quotas)),
         fallback=spec.fallback,  # type: ignore[arg-type]
+        user_queues=spec.user_queues,
+        max_time=parse_duration(spec.max_time, f"{place}, spec.maxTime") if spec.max_time else 0,
     )
     validated(QueueConfig((replace(queue, parent=""),)), "spec")
     return queue
