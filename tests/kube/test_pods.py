@@ -19,7 +19,7 @@ from kant.kube.translate.nodes import PRODUCT
 from kant.kube.translate.pods import GangJob, Setting, job_of
 from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
-from kant.model.job import Demand, PodGroup
+from kant.model.job import Demand, Level, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import HOUR, MINUTE, SECOND
 
@@ -125,6 +125,22 @@ def test_segments_in_segments(notes: dict[str, str]) -> None:
     assert (group.within, group.segment, group.inner) == ("spine", 4, (("leaf", 2),))
     (alone,) = job(pods[0]).job.groups
     assert cuts_of((alone,)) == () and cuts_of((group,)) == (((4, 3), (2, 2)),)
+
+
+def test_a_group_inside_the_gang_lies_in_one_domain_and_its_segments_inside() -> None:
+    def child(one: k.Pod) -> tuple[str, Level]:
+        return (one.metadata.name[0], "spine") if one.metadata.name[0] != "x" else ("", "")
+
+    own = {f"{OWN}/segments": "leaf=2"}
+    pods = [pod(f"{group}-{number}", notes=own) for group in "abx" for number in range(4)]
+    found = job_of("ml/g", pods, setting()._replace(child=child))
+    assert isinstance(found, GangJob)
+    cuts = [(group.count, group.within, group.segment, group.inner) for group in found.job.groups]
+    assert cuts == [(4, "spine", 0, (("leaf", 2),))] * 2 + [(4, "leaf", 2, ())]
+    assert found.pods == tuple(one.metadata.name for one in pods)
+    pods[0] = pod("a-0", 4, notes=own)
+    with pytest.raises(InputError, match="PodGroup a: expected pods that ask for the same, or no constraint"):
+        job_of("ml/g", pods, setting()._replace(child=child))
 
 
 OF_TEAM = k.PodTerm(k.LabelSelector({"a": "b"}), "rack", (), k.LabelSelector({"team": "x"}))

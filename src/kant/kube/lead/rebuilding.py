@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from kant.kube.reconcile.device_lanes import REDRAW
+from kant.kube.reconcile.device_limits import PATIENCE
 from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.translation import Translation
 from kant.live.core import Core
@@ -42,7 +42,7 @@ class Rebuilding:
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
         """Whether the state does not fit what there is."""
-        waited, patience = self.translation.filters.lanes.waited(), max(REDRAW, LEAST_WORK * self._took)
+        waited, patience = self.translation.filters.limits.waited(), max(PATIENCE, LEAST_WORK * self._took)
         return fleet.stale or self.translation.stale or waited > patience or self.change_at <= core.now
 
     def is_calm(self, fleet: Fleet) -> bool:

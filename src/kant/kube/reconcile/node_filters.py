@@ -18,13 +18,14 @@ from kant.kube.objects.views import Pod, Requirement
 from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 from kant.kube.reconcile.csi_volumes import CsiVolumes
 from kant.kube.reconcile.device_allocations import DeviceAllocations
-from kant.kube.reconcile.device_lanes import DeviceLanes
+from kant.kube.reconcile.device_limits import DeviceLimits
 from kant.kube.reconcile.device_requests import has_plugin
 from kant.kube.reconcile.promises import NOBODY, Placed, Promises
 from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.resources import Claimed, capacity_of, gives_gpus, used_of, with_gpus
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
 from kant.model.job import Demand
+from kant.model.rules import PodAntiAffinity
 
 FILTER = f"{OWN}/filter:"
 """Before the name of a filter, which stands beside the labels of the nodes that fail it. No label has a colon."""
@@ -43,7 +44,7 @@ class NodeFilters:
         self.mirror = mirror
         self.devices = devices or DeviceAllocations(mirror, scheduler)
         self.promises = Promises(mirror)
-        self.lanes = DeviceLanes(mirror, self.devices.requests)
+        self.limits = DeviceLimits(mirror, self.devices.requests)
         self.chosen_volumes = ChosenVolumes(self.promises)
         self.csi_volumes = CsiVolumes(self.promises)
         self.failing: dict[str, frozenset[str]] = {}
@@ -66,7 +67,7 @@ class NodeFilters:
         """Find out which nodes fail the filters of these pods now."""
         self.promises.forget()
         self._taken.clear()
-        self.lanes.begin()
+        self.limits.begin()
         self.pods, self._clean, self.failing = {}, set(), {}
         for pod in waiting:
             for name in self._names(pod):
@@ -104,10 +105,10 @@ class NodeFilters:
         found, self._new_failing = list(self._new_failing), {}
         return found
 
-    def lane(self, pod: Pod) -> str:
-        """The class of which a node takes one pod, for a pod that waits; "" where there is none (`DeviceLanes`)."""
+    def limit(self, pod: Pod) -> PodAntiAffinity | None:
+        """The class of which a node takes so many pods, for a pod that waits; None for no limit (`DeviceLimits`)."""
         is_short = bool(self._short_devices and pod.spec.resource_claims)
-        return self.lanes.of(pod) if is_short and self.devices.requests.digest(pod) in self._short_devices else ""
+        return self.limits.of(pod) if is_short and self.devices.requests.digest(pod) in self._short_devices else None
 
     def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
         """Which filters fail at all of these nodes, which would do but for them, in one sentence."""

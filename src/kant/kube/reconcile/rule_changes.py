@@ -17,7 +17,7 @@ from kant.kube.translate.pod_rules import amounts_of
 from kant.model.errors import InputError
 from kant.model.event import JobRuled, PodsCounted
 from kant.model.preference import Preferences
-from kant.model.rules import PodRules
+from kant.model.rules import PodAntiAffinity, PodRules
 
 
 class RuleChanges:
@@ -59,9 +59,8 @@ class RuleChanges:
         """Say the rules of a job, if they are others now. False for one that waits and has other groups."""
         groups = [list[PodRules]() for _ in workload.kinds]
         waits = workload.phase is not Phase.PLACED
-        pods, apart = self.mirror.pods, ""
-        if waits:
-            apart = self.translation.apart(workload.key, [member.pod for member in workload.members])
+        pods, members = self.mirror.pods, [member.pod for member in workload.members]
+        apart = self.translation.apart(workload.key, members) if waits else None
         placed = [(slot.group, slot.pod, slot.expects) for slot in workload.slots]
         for group, uid, pod in (*placed, *((one.group, one.pod.metadata.uid, one.pod) for one in workload.members)):
             found = pods.get(uid) or pod
@@ -88,7 +87,7 @@ class RuleChanges:
         pulls = self.translation.rule_book.pulls
         return any(pulls(one.pod) != said[one.group].pods for one in workload.members if one.group < len(said))
 
-    def _rules(self, workload: Workload, pod: Pod, apart: str) -> PodRules:
+    def _rules(self, workload: Workload, pod: Pod, apart: PodAntiAffinity | None) -> PodRules:
         try:
             return self.translation.rules(pod, apart)
         except InputError:

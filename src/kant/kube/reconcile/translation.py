@@ -64,7 +64,7 @@ from kant.model.event import NodeSetChanged, QueuesChanged
 from kant.model.job import Demand, Job, Role
 from kant.model.node import MAX_POOLS, Node
 from kant.model.preference import Preferences
-from kant.model.rules import PodRules
+from kant.model.rules import PodAntiAffinity, PodRules
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
@@ -321,10 +321,10 @@ class Translation:
         (demand, devices), *more = self.shares.holdings(pod)
         return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
 
-    def rules(self, pod: Pod, apart: str = "") -> PodRules:
+    def rules(self, pod: Pod, apart: PodAntiAffinity | None = None) -> PodRules:
         """What a pod counts as and demands of the pods around it. Raises InputError.
 
-        `apart` is a class of which a node takes one pod, besides.
+        `apart` is a class in which it counts, and of which a node takes only so many others, besides.
         """
         return apart_from(self.rule_book.rules(pod), apart)
 
@@ -335,11 +335,11 @@ class Translation:
                 return self.rules(pod)
         return self.rule_book.counted(pod)
 
-    def apart(self, key: str, pods: Sequence[Pod]) -> str:
-        """The class of these pods, all of a workload that waits, of which a node takes one; "" for none."""
+    def apart(self, key: str, pods: Sequence[Pod]) -> PodAntiAffinity | None:
+        """The class of these pods, all of a workload that waits, of which a node takes only so many; None for none."""
         if key in self.filters.apart:
-            return f"gang {key}"
-        return self.filters.lane(pods[0]) if len(pods) == 1 else ""
+            return PodAntiAffinity(f"gang {key}")
+        return self.filters.limit(pods[0]) if len(pods) == 1 else None
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> GangJob:
         """The job of pods that wait. Raises InputError.

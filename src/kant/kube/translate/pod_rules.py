@@ -46,8 +46,8 @@ LEAST = 512
 REQUIRED_WEIGHT = 1
 """What required affinity of a pod that is there counts for pods that come: hardPodAffinityWeight of kube-scheduler."""
 
-PULLING = "pulling "
-"""Before the names of classes that prefer others."""
+CLAIMED, PULLING = "devices ", "pulling "
+"""Before the names of classes with equal claims to devices, and of those that prefer others."""
 
 LABEL, CARRIERS, LIVING, ELIGIBLE = "label ", "carriers ", "living ", "eligible "
 """Before the names of topologies that are labels, of classes that carry a rule, of those without pods that are ending,
@@ -257,12 +257,12 @@ def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def apart_from(rules: PodRules, name: str) -> PodRules:
-    """The rules of a pod of which no node takes two of a class of this name, either; "" for none."""
-    if not name:
+def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
+    """The rules of a pod that counts in this class as well, and is kept from others of it; None for none."""
+    if apart is None:
         return rules
-    classes, apart = tuple(sorted((*rules.classes, name))), (*rules.anti_affinity, PodAntiAffinity(name))
-    return replace(rules, classes=classes, anti_affinity=apart)
+    classes = tuple(sorted((*rules.classes, apart.pod_class)))
+    return replace(rules, classes=classes, anti_affinity=(*rules.anti_affinity, apart))
 
 
 def topology_of(key: str) -> str:
@@ -271,7 +271,9 @@ def topology_of(key: str) -> str:
 
 
 def named_class(name: str) -> str:
-    """What people call what only one pod of a node may have, such as `port TCP/80`; "" for any other class."""
+    """What people call what only so many pods of a node may have, such as `port TCP/80`; "" for any other class."""
+    if name.startswith(CLAIMED):
+        return "what its claims ask for"
     if name.startswith((LIVING, CARRIERS)) or "[" in name:
         return ""
     return port_words(name)
