@@ -36,7 +36,6 @@ from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission
 from kant.queueing.booked_space import BookedSpace
-from kant.queueing.bucket import ANY_START
 from kant.queueing.estimates import Estimates
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
@@ -45,6 +44,8 @@ from kant.queueing.ports import NOBODY, NOT_NOW, NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.shares import Shares
+from kant.queueing.waiting import P_TOLD
+from kant.queueing.watch import ANY_START
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
@@ -301,10 +302,9 @@ class CyclePlan:
 
     def hold(self, row: int, reason: Reason) -> None:
         """Say that a job was tried and waits on: once for each time that it waits, not in every cycle."""
-        if row in self.pending.held:
-            return
-        self.pending.held.add(row)
-        self.plan.decisions.append(Hold(self.state.ids[row], reason))
+        if not self.pending.places.item(row, P_TOLD):
+            self.pending.places[row, P_TOLD] = 1
+            self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:
         """Reserve a place for a waiting job, from `start` to `end` (µs). What the plan has reserved for it goes."""

@@ -22,6 +22,7 @@ from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.backfilled import preempt_backfilled
 from kant.queueing.reservation_moves import ReservationMoves
+from kant.queueing.waiting import P_TOLD
 
 
 class ReservationBackfill:
@@ -75,9 +76,8 @@ class ReservationBackfill:
         priorities = self.state.jobs[held, J_PRIORITY].tolist()
         self.behind = dict(zip(held, priorities, strict=True))  # reservations that stay, and not yet looked at
         self.lowest = min(priorities, default=FOREVER)
-        admission, waiting = cycle.admission, cycle.pending
+        admission = cycle.admission
         self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
-        self.held = waiting.held
 
     def run(self) -> None:
         """Start, reserve or hold every waiting job."""
@@ -311,7 +311,7 @@ class ReservationBackfill:
 
     def _tried(self, row: int, shape: Shape, reason: Reason | None) -> None:
         """Say why the job waits, if that has not been said."""
-        if row not in self.cycle.pending.held:
+        if not self.cycle.pending.places.item(row, P_TOLD):
             self.cycle.hold(row, reason or self._what_is_missing(row, shape))
 
     def _still_free(self, row: int, reservation: Reservation) -> bool:
@@ -388,7 +388,7 @@ class ReservationBackfill:
 
     def _fails_still(self, row: int) -> bool:
         """Whether it is plain that serving a job without a reservation would change nothing."""
-        if not self.plain or row not in self.held or not self._is_full():
+        if not self.plain or not self.cycle.pending.places.item(row, P_TOLD) or not self._is_full():
             return False
         if self.suspended or self.state.jobs.item(row, J_PRIORITY) > self.lowest:
             return False

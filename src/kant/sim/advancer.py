@@ -71,7 +71,7 @@ class Advancer:
         run, state, scheduler = self.run, self.state, self.run.scheduler
         return (
             run.wake == FOREVER
-            and not (state.pending or scheduler.pending.verdicts or run.vain)
+            and not (state.pending or scheduler.pending.knows() or run.vain)
             and is_idle(state)
             and state.quota_usage.tree is None
             and not (state.books or state.fleet_version or state.shapes.counts or state.health.bad)
