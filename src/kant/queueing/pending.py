@@ -102,7 +102,7 @@ class PendingQueue:
         self.now = state.now
         self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
         self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_table(w.PLACE_WIDTH)
-        self.ready, self._sorting, self._sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
+        self.ready, self.sorting, self._sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
         self._fits = np.zeros(64, np.bool_)
         self.keys: list[BucketKey] = [()]
         """The keys of the buckets, by their numbers."""
@@ -117,7 +117,7 @@ class PendingQueue:
         """Rows that the plan under way rejects, or has started in place of lost nodes."""
         self.may_try = False
         """Whether the first job of a bucket may be tried, or may be once it is asked whether it fits."""
-        self._doubts = False  # whether a key may be STIRRED or UNPROVEN
+        self.doubts = False  # whether a key may be STIRRED or UNPROVEN
         self.retry_until = -1
         """The last time at which a verdict may change by itself, µs."""
         self.wakes_on = 0
@@ -169,7 +169,7 @@ class PendingQueue:
                 if self._kept:
                     self._heads.clear()
                 self.may_try = True
-                self._doubts = self._doubts or done & w.DOUBTS > 0
+                self.doubts = self.doubts or done & w.DOUBTS > 0
 
     def _turns(self, now: int) -> bool:
         """Whether reservations came, went, began or ended since the last look: then anything may be otherwise.
@@ -342,7 +342,7 @@ class PendingQueue:
         if known is None:
             known = self._known[by] = len(self._known) + 1
             if known >= len(self.verdicts):
-                self.verdicts, self._sorting = longer(self.verdicts), longer(self._sorting)
+                self.verdicts, self.sorting = longer(self.verdicts), longer(self.sorting)
                 self._fits = np.zeros(len(self.verdicts), np.bool_)
             self.verdicts[known, w.V_ALONE] = isinstance(by, tuple) and by[0] < 0
             self.verdicts[0, w.V_STATE] = known
@@ -354,7 +354,7 @@ class PendingQueue:
         self.keys.append(key)
         if bucket >= len(self.buckets):
             self.buckets = longer(self.buckets)
-            self.ready, self._sorting, self._sorted = longer(self.ready), longer(self._sorting), longer(self._sorted)
+            self.ready, self.sorting, self._sorted = longer(self.ready), longer(self.sorting), longer(self._sorted)
         found = self.state.shapes.shapes[shape]
         lane = self._lanes.setdefault(found.reach, len(self._lanes))
         self.buckets[bucket] = 0, key[0], lane, found.gpu_milli, 0
@@ -408,14 +408,14 @@ class PendingQueue:
         found = self._heads.get((by_lane, above))
         if found is None:
             count = w.best_first(
-                self.entries, self.buckets, self.verdicts, self._sorting, self._sorted, by_lane, large, -above
+                self.entries, self.buckets, self.verdicts, self.sorting, self._sorted, by_lane, large, -above
             )
             found = self._heads[by_lane, above] = list(map(tuple, self._sorted[:count, 1:].tolist()))
         return found
 
     def _first_entries(self) -> Table:
         """The entries of the first jobs of all buckets, best first."""
-        count = w.best_first(self.entries, self.buckets, self.verdicts, self._sorting, self._sorted, False, 0, FOREVER)
+        count = w.best_first(self.entries, self.buckets, self.verdicts, self.sorting, self._sorted, False, 0, FOREVER)
         return self._sorted[:count, 0]
 
     def first_jobs(self) -> list[Head]:
@@ -440,6 +440,12 @@ class PendingQueue:
         top = self.buckets.item(self._numbers.get(key, 0), w.B_TOP)
         first = self.entries.item(top, w.E_ROW)
         return first if top and first != row else None
+
+    def advanced(self, now: int, may_try: int, doubts: int, wakes_on: int, log: int) -> None:
+        """Compiled code has followed the state up to `now`, and walked the buckets (`sim/advance.py`)."""
+        self.now, self.may_try, self.doubts = now, may_try > 0, doubts > 0
+        self.wakes_on, self.watch.log = wakes_on, log
+        self._heads.clear()
 
     # --- sleep and wake --------------------------------------------------------------------------------------
 
@@ -478,7 +484,7 @@ class PendingQueue:
         if until > self.retry_until:
             self.retry_until = until
         if not definitive:
-            self._doubts = self.may_try = True
+            self.doubts = self.may_try = True
 
     def wake_all(self) -> None:
         """Forget what is known to be unschedulable: every bucket may be tried."""
@@ -495,7 +501,7 @@ class PendingQueue:
             if self._kept:
                 self._heads.clear()
             self.may_try = True
-            self._doubts = self._doubts or done & w.DOUBTS > 0
+            self.doubts = self.doubts or done & w.DOUBTS > 0
 
     def wakes_at(self, heads: list[Head] | None = None) -> int:
         """When the first of these first jobs, or of all, may start by itself what it could not when it was tried, µs;
@@ -515,9 +521,9 @@ class PendingQueue:
         if not (self.may_try or self.released):
             return
         shapes, stirred = self.state.shapes.shapes, 0
-        if self._doubts:
-            self._doubts, stirred = False, w.rouse(self.verdicts, self._sorting, self.now)
-            for at, key in enumerate(self._sorting[:stirred].tolist()):
+        if self.doubts:
+            self.doubts, stirred = False, w.rouse(self.verdicts, self.sorting, self.now)
+            for at, key in enumerate(self.sorting[:stirred].tolist()):
                 self._fits[at] = self.may_fit(shapes[self.verdicts.item(key, w.V_SHAPE)])
         while True:
             self.may_try = self._opened = False
@@ -526,7 +532,7 @@ class PendingQueue:
                 self._push(self.take_released())
             self._aside = 0
             entry = w.begin_round(
-                self.entries, self.places, self.buckets, self.verdicts, self.ready, self._sorting, self._fits, stirred,
+                self.entries, self.places, self.buckets, self.verdicts, self.ready, self.sorting, self._fits, stirred,
                 share is not None, self.now,
             )  # fmt: skip
             stirred = 0

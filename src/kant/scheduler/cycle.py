@@ -46,7 +46,7 @@ class Scheduler:
         self.growth = Growth(state, profile.elastic)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.calendar, profile.estimates) if ahead else None
-        self._seen = -1  # up to where the log of job changes has been read
+        self.seen = -1  # up to where the log of job changes has been read
 
     def cycle(self, now: int) -> Plan:
         """What to do at `now`, given everything that has been applied to the state."""
@@ -57,21 +57,25 @@ class Scheduler:
         self.snapshot.previous = now
         return cycle.plan
 
-    def begin(self, now: int) -> CyclePlan:
-        """An empty plan at `now`, before a snapshot and a queue that are up to date."""
-        profile, state, log = self.profile, self.state, self.state.job_changes
+    def follow(self, now: int) -> None:
+        """Bring up to date what is kept between cycles."""
+        state, log = self.state, self.state.job_changes
         if state.layout != self._layout:
             self._begin_anew()
-        self._seen, moved = log.end, log.since(self._seen) if self._seen >= 0 else None  # None: nobody knows
+        self.seen, moved = log.end, log.since(self.seen) if self.seen >= 0 else None  # None: nobody knows
         self.snapshot.refresh(now)
         self.pending.refresh(now, moved)
         if state.limits_runs:
             self.limits.follow(moved)
         if self.forecast is not None:
             self.forecast.refresh(now, moved)
+
+    def begin(self, now: int) -> CyclePlan:
+        """An empty plan at `now`, before a snapshot and a queue that are up to date."""
+        self.follow(now)
         self.placer.trial.begin()
         by = self._evictors[self.pending.mixed]
-        return CyclePlan(self.snapshot, profile.order, self.pending, self.placer, by, self.forecast)
+        return CyclePlan(self.snapshot, self.profile.order, self.pending, self.placer, by, self.forecast)
 
 
 def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth) -> None:
