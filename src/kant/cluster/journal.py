@@ -112,30 +112,32 @@ class Journal:
             self.sink(_ENCODER.encode(Cycled(self._cycled)) + b"\n")
             self._cycled = -1
 
-    def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: dict[int, NoFit]) -> None:
+    def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: Iterator[NoFit]) -> None:
         """Record what cycles decided, of a run that writes no journal: of whom, and with how many pieces.
 
         `when` has the time of each decision and the number of its cycle. A job without pieces waits on; `lacks` says
-        why, by its place. Not too many at once: what is forgotten soon is no work for the garbage collector.
+        why, one after the other. Not too many at once: what is forgotten soon is no work for the garbage collector.
         """
         assert self.sink is None
         ends, news = np.cumsum(counts), np.flatnonzero(np.diff(when[:, 1])) + 1
         for first, end in pairwise([0, *news[AT_ONCE - 1 :: AT_ONCE].tolist(), len(jobs)]):
             own = pieces[ends[first] - counts[first] : ends[end - 1]]
             rows, groups = own[:, :GROUP].tolist(), own[:, GROUP].tolist()
-            plans, at, last = list[Plan](), 0, -1
-            for number, ((now, cycle), count) in enumerate(
-                zip(when[first:end].tolist(), counts[first:end].tolist(), strict=True), first
+            plans, at, last, which = list[Plan](), 0, -1, slice(first, end)
+            for now, cycle, job, count in zip(
+                when[which, 0].tolist(), when[which, 1].tolist(), jobs[which], counts[which].tolist(), strict=True
             ):
+                if cycle != last:
+                    plans.append(Plan(now, []))
+                    last = cycle
+                if count == 0:
+                    plans[-1].decisions.append(Hold(job, next(lacks)))
+                    continue
                 held = rows[at : at + count]
                 if count > 1 and any(groups[at : at + count]):
                     held = own[at : at + count, : GROUP + 1].tolist()
                 at += count
-                if cycle != last:
-                    plans.append(Plan(now, []))
-                    last = cycle
-                job = jobs[number]
-                plans[-1].decisions.append(Start(job, held) if count else Hold(job, lacks[number]))
+                plans[-1].decisions.append(Start(job, held))
             self._digest.update(_ENCODER.encode_lines(plans))
         self.decisions += len(jobs)
 

@@ -155,13 +155,15 @@ class Advancer:
             jobs[:, [c.J_MILLI, c.J_PODS]] = self._shapes[shapes][:, [a.S_MILLI, a.S_PODS]]
             keys = self.run.profile.order.keys(jobs, np.arange(len(part)), state.now)
             self._arrivals[:, a.A_KEY] = as_integers(keys)
-            found = {(-1, -1, 0, 0): (0, 0)}
-            asked = jobs[:, [c.J_QUEUE, c.J_SHAPE, c.J_PRIORITY, c.J_PREEMPTIBLE]]
-            asked[shapes == a.PYTHON] = -1, -1, 0, 0
-            for one in set(map(tuple, asked.tolist())) - found.keys():
-                queue, shape, priority, preemptible = one
-                found[one] = pending.numbers(queue, shape, -1, priority, -1, preemptible, -1)
-            self._arrivals[:, [a.A_BUCKET, a.A_KNOWN]] = [found[one] for one in map(tuple, asked.tolist())]
+            levels, level = np.unique(part[:, a.A_PRIORITY], return_inverse=True)
+            alike = ((shapes + 1) * len(numbers) + part[:, a.A_QUEUE]) * 2 + part[:, a.A_PREEMPTIBLE]
+            _, firsts, inverse = np.unique(alike * len(levels) + level, return_index=True, return_inverse=True)
+            asked = jobs[firsts][:, [c.J_QUEUE, c.J_SHAPE, c.J_PRIORITY, c.J_PREEMPTIBLE]].tolist()
+            found = [
+                (0, 0) if shape == a.PYTHON else pending.numbers(queue, shape, -1, priority, -1, preemptible, -1)
+                for queue, shape, priority, preemptible in asked
+            ]
+            self._arrivals[:, [a.A_BUCKET, a.A_KNOWN]] = np.array(found)[inverse]
         return self._arrivals[first - begin :]
 
     def _call(self, until: int) -> tuple[int, int, int]:
@@ -283,11 +285,7 @@ class Advancer:
         decided, ended = happened[what >= a.STARTED], rows[what == a.ENDED]
         if journal.sink is None and len(decided):
             names, counts = [state.ids[row] for row in decided[:, a.H_ROW].tolist()], decided[:, a.H_COUNT]
-            told = np.flatnonzero(counts == 0)
-            lacks = {
-                at: self._lack(row, fits)
-                for at, (row, fits) in zip(told.tolist(), decided[told][:, [a.H_ROW, a.H_PIECE]].tolist(), strict=True)
-            }
+            lacks = (self._lack(*one) for one in decided[counts == 0][:, [a.H_ROW, a.H_PIECE]].tolist())
             pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
             journal.decided(decided[:, [a.H_TIME, a.H_INSTANT]], names, counts, pieces, lacks)
         elif journal.sink is not None:
