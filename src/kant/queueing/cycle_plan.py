@@ -423,9 +423,17 @@ class CyclePlan:
         pending = self.pending
         pending.released.clear()
         rest = [row for row in self.state.pending if row not in pending.leaving and pending.may_be_tried(row)]
+        return iter(self._best_first(rest)) if not self.state.burst_replicas else self._with_replicas(rest)
+
+    def _best_first(self, rows: list[int]) -> list[int]:
+        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
+        ranked: list[int] = table[self.ranking(table)].tolist()
+        return ranked
+
+    def _with_replicas(self, rest: list[int]) -> Iterator[int]:
+        pending = self.pending
         while rest:
-            table = np.sort(np.array(rest, dtype=np.int64))  # on ties in order of arrival
-            ranked, rest = table[self.ranking(table)].tolist(), []
+            ranked, rest = self._best_first(rest), []
             for at, row in enumerate(ranked, 1):
                 yield row
                 if pending.released:

@@ -18,6 +18,7 @@ from kant.model.decision import NoFit, Reason, Reserved
 from kant.model.placement import Allocation, Reservation
 from kant.model.units import FOREVER, HOUR
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
+from kant.queueing.no_room import first_hopeful, knows_none
 from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.backfilled import preempt_backfilled
@@ -70,7 +71,9 @@ class ReservationBackfill:
         self.moves = ReservationMoves(cycle, moves)
         self.backfill_order = backfill_order
         self.suspended: dict[int, Reservation] = {}  # reservations that are off while another job is looked at
-        self.no_room: dict[int, int] = {}  # shape -> the shortest run time for which there is no room now
+        self.no_room = cycle.forecast.no_room
+        self.no_room.now += 1
+        self.no_room.meet()
         self.asked: set[tuple[int, tuple[str, ...]]] = set()  # `Shape.reach` of heads that can have no reservation
         held = list(self.state.reserved) if sticky else []
         priorities = self.state.jobs[held, J_PRIORITY].tolist()
@@ -106,9 +109,7 @@ class ReservationBackfill:
             if row not in cycle.pending.leaving:
                 cycle.release(row)
         self.suspended.clear()
-        for row in self._candidates(ranked, passed):
-            if not self._fails_still(row):
-                self._serve(row)
+        self._serve_candidates(self._candidates(ranked, passed))
         while released := cycle.pending.take_released():  # burst replicas whose base jobs were candidates
             for row in self._candidates(released, released):
                 self._serve(row)
@@ -165,7 +166,7 @@ class ReservationBackfill:
         if self.lowest < priority:
             for row in [row for row, own in self.behind.items() if own < priority and row in self.calendar]:
                 self._suspend(row)
-                self.no_room.clear()
+                self.no_room.now += 1
 
     def _resume(self, least: int = -FOREVER) -> None:
         """Resume suspended reservations of at least this priority; without its own back, a job is served later."""
@@ -361,9 +362,8 @@ class ReservationBackfill:
             result = self.cycle.place_beside(row, shape, until)
             placed = self._beside_moved(row, shape, duration, until) if isinstance(result, NoFit) else result
         if placed is None:
-            self.no_room[shape.index] = duration
-            if not shape.order_dependent and not self.suspended:
-                self.forecast.no_room[shape.index] = duration, self._stamp()
+            lasts = not shape.order_dependent and not self.suspended
+            self.no_room.add(shape.index, duration, self._stamp() if lasts else -1)
         return placed
 
     def _beside_moved(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
@@ -377,23 +377,27 @@ class ReservationBackfill:
         """Whether there was no room for so long a run, and nothing came free since. Booked GPUs ask for limits too."""
         if self.state.books:
             return False
-        if self.no_room.get(shape.index, FOREVER + 1) <= duration:
-            return True
-        known = self.forecast.no_room.get(shape.index)
-        return known is not None and known[0] <= duration and known[1] == self._stamp() and not self.suspended
+        self.no_room.meet()
+        stamp = -1 if self.suspended else self._stamp()
+        return knows_none(self.no_room.table, shape.index, duration, stamp, self.no_room.now)
 
     def _stamp(self) -> int:
         """Counts what may let a job start that holds no reservation."""
         return self.state.capacity_version + self.state.node_version + self.forecast.opened
 
-    def _fails_still(self, row: int) -> bool:
-        """Whether it is plain that serving a job without a reservation would change nothing."""
-        if not self.plain or not self.cycle.pending.places.item(row, P_TOLD) or not self._is_full():
-            return False
-        if self.suspended or self.state.jobs.item(row, J_PRIORITY) > self.lowest:
-            return False
-        shape = self.state.shape_of(row)  # who can be reserved nothing may insist
-        return shape.reservable and self._known_to_fail(shape, self.forecast.estimates.duration(self.state, row))
+    def _serve_candidates(self, candidates: list[int]) -> None:
+        """Serve those of the candidates that get no reservation for whom that may change something."""
+        state, at, rows = self.state, 0, np.array(candidates, dtype=np.int64)
+        while at < len(rows):
+            if self.plain and not (state.books or self.suspended) and self._is_full():
+                at = first_hopeful(
+                    rows, at, state.jobs, self.cycle.pending.places, self.no_room.table,
+                    self.forecast.estimates.promised, self._stamp(), self.no_room.now, self.lowest,
+                )  # fmt: skip
+                if at == len(rows):
+                    return
+            self._serve(candidates[at])
+            at += 1
 
     def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | NotNow:
         """What preemption can do without touching what is reserved."""

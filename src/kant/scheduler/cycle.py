@@ -57,9 +57,9 @@ class Scheduler:
         self.snapshot.previous = now
         return cycle.plan
 
-    def follow(self, now: int) -> None:
-        """Bring up to date what is kept between cycles."""
-        state, log = self.state, self.state.job_changes
+    def begin(self, now: int) -> CyclePlan:
+        """An empty plan at `now`, before a snapshot and a queue that are up to date."""
+        profile, state, log = self.profile, self.state, self.state.job_changes
         if state.layout != self._layout:
             self._begin_anew()
         self.seen, moved = log.end, log.since(self.seen) if self.seen >= 0 else None  # None: nobody knows
@@ -69,13 +69,9 @@ class Scheduler:
             self.limits.follow(moved)
         if self.forecast is not None:
             self.forecast.refresh(now, moved)
-
-    def begin(self, now: int) -> CyclePlan:
-        """An empty plan at `now`, before a snapshot and a queue that are up to date."""
-        self.follow(now)
         self.placer.trial.begin()
         by = self._evictors[self.pending.mixed]
-        return CyclePlan(self.snapshot, self.profile.order, self.pending, self.placer, by, self.forecast)
+        return CyclePlan(self.snapshot, profile.order, self.pending, self.placer, by, self.forecast)
 
 
 def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth) -> None:

@@ -60,7 +60,7 @@ ENDED, CAME, STARTED, HELD = range(4)
 STANDS = 21
 
 WAITS, FULL = 1, 2
-"""Codes: Python decides the instant; there may be no room for ROOM pieces more."""
+"""Codes: Python decides the instant; there may be no room for ROOM pieces, or for as many jobs that wait."""
 
 FINISHED = int(JobStatus.FINISHED)
 
@@ -123,9 +123,11 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy]) -> Advance:
                 else:
                     pods += shapes[s, S_PODS]
                 last += 1
-            if code == 0 and stands[TAKEN] + pods > held.shape[0]:
+            if code == 0 and (
+                stands[TAKEN] + pods > held.shape[0] or stands[WAITING] + last - at >= entries.shape[0]
+            ):  # fmt: skip
                 code = FULL
-                stands[ROOM] = pods
+                stands[ROOM] = max(pods, last - at)
             known, top = said, stands[TAKEN]
             if code == 0 and (last > at or stands[WAITING] > 0):
                 copy_changed(table, log, stands[SEEN], view, view_log, stands[TRIED])

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 MOST = 1 << 14
 """Submissions in one call at most; then the run is asked whether to stop."""
 
+ENTRIES = 1 << 10
+"""For so many more jobs that wait there is room when a call begins."""
+
 
 class Advancer:
     """Advances a run of simple jobs in compiled code. `may_advance` says whether a run is of that sort."""
@@ -45,6 +48,7 @@ class Advancer:
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
         self._alone = run.profile.preemption is not None
         self._work = np.zeros(0, dtype=np.int64)
+        self._room = 0
         self._in_the_way = -1  # a waiting job of which Python decides
         _, first = np.unique(self._table[:, a.A_QUEUE], return_index=True)
         self._queues_in_order = self._table[np.sort(first), a.A_QUEUE].tolist()
@@ -89,7 +93,7 @@ class Advancer:
     def _meet_waiting(self) -> bool:
         """Follow who waits, and find out how they are placed; whether Python decides of nobody."""
         state, scheduler = self.state, self.run.scheduler
-        scheduler.follow(state.now)
+        scheduler.begin(state.now)
         pending, rows = scheduler.pending, list(state.pending)
         if pending.arrived or pending.released or pending.back_offs.ends:
             return False
@@ -125,6 +129,7 @@ class Advancer:
             code, room, passed = self._call(until)
             instants += passed
             if code == a.FULL:
+                self._room = room
                 self.state.lay_out_pieces(max(room, MOST))
             else:
                 break
@@ -188,7 +193,7 @@ class Advancer:
         if samples > len(recorder.samples):
             recorder.samples = c.longer(recorder.samples, samples)
         speed.reserve(most, more)
-        pending.reserve(most, len(arrivals))
+        pending.reserve(most, max(self._room, ENTRIES))
         self._work[waiting] = [speed.left(row) for row in waiting]
         one, other = self._scores[0], self._scores[-1]
         stands = np.zeros(a.STANDS, dtype=np.int64)
@@ -199,8 +204,9 @@ class Advancer:
         stands[a.PODS] = state.jobs[waiting, c.J_PODS].sum()
         stands[[a.MAY_TRY, a.DOUBTS]] = pending.may_try, pending.doubts
         stands[[a.WAKES_ON, a.LOG]] = pending.wakes_on, pending.watch.log
-        if runs + 4 * more > len(self._happened):
-            self._happened = np.empty((runs + 4 * (MOST + more), 6), dtype=np.int64)
+        events = runs + 4 * (MOST + len(waiting))
+        if events > len(self._happened):
+            self._happened = np.empty((events, 6), dtype=np.int64)
         a.advance_kernel(type(one.policy), type(other.policy))(
             until, coming.checkpoint, self._alone, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
