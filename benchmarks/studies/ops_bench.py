@@ -102,8 +102,9 @@ that stop nothing for good, the plan says what a word would do, and a plan that 
 applied, whoever asks. `random` draws among {many} tools there, of which four plan or change something, and among four
 of which two do, so that it also acts half as often.
 
-What is left is legal: an operator may withdraw any job that is not protected, and submit one. No rule can know that
-nobody wanted it. The judge can, so an assistant is measured before it gets the rights of an operator.
+To withdraw a run for good asks a person, and here is none, so who knows no milder word is stopped. What is left is
+legal: an operator may stop any run that is not protected, and submit a job. No rule can know that nobody wanted it.
+The judge can, so an assistant is measured before it gets the rights of an operator.
 
 ## Whether the judge can be trusted
 

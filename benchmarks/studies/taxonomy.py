@@ -98,8 +98,8 @@ deployed schedulers by architecture and design. The other keys are Kant's.
 NOT_SCHEDULERS = """\
 Others of the papers that Kant follows schedule no work on machines and have no place here: Power Scheduler ([arXiv
 2408.13359](https://arxiv.org/abs/2408.13359)) sets learning rates, Re-Schedule ([arXiv
-2510.24832](https://arxiv.org/abs/2510.24832)) the order of training examples, SEIHAI ([arXiv
-2111.08857](https://arxiv.org/abs/2111.08857)) the skills of an agent; MOBIMEM ([arXiv
+2510.24832](https://arxiv.org/abs/2510.24832)) the order of training examples ([a study](studies/curriculum.md)),
+SEIHAI ([arXiv 2111.08857](https://arxiv.org/abs/2111.08857)) the skills of an agent; MOBIMEM ([arXiv
 2512.15784](https://arxiv.org/abs/2512.15784)) and MCPMark ([arXiv 2509.24002](https://arxiv.org/abs/2509.24002)) are
 about agents.
 """

@@ -247,7 +247,16 @@ def test_the_verbs_that_look(small: Path, journal: Path) -> None:
     profiles = kant("profiles", "--json").json()
     policies = kant("policies", "--json").json()
     assert {"kant", "baseline", "fifo", "tiresias"} <= set(profiles)
-    assert list(policies) == ["order", "discipline", "placement", "engine", "router", "workflow", "optimiser"]
+    assert list(policies) == [
+        "order",
+        "discipline",
+        "placement",
+        "engine",
+        "router",
+        "workflow",
+        "dispatcher",
+        "optimiser",
+    ]
     for kind in policies.values():
         for policy in kind:
             assert (

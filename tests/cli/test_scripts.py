@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 
 from kant.cli import scripts
-from kant.cli.sbatch import time_of
+from kant.cli.sbatch import dependencies_of, time_of
 from kant.cli.scripts import expanded
 from kant.cli.verbs import app_of
 from kant.model.errors import InputError
@@ -28,6 +28,13 @@ def script(folder: Path, *lines: str, mode: int = 0o644) -> Path:
     path.write_text("\n".join(lines) + "\n")
     path.chmod(mode)
     return path
+
+
+def test_dependencies_in_the_words_of_slurm() -> None:
+    assert dependencies_of("none", "at") == {}
+    found = dependencies_of("after:12+30:13,afterok:4_1,singleton", "at")
+    assert found == {"after_started": ["12+1800", "13"], "after_ok": ["4_1"], "singleton": True}
+    assert dependencies_of("afterany:1?aftercorr:2", "at") == {"after_one": True, "after": ["1"], "after_each": ["2"]}
 
 
 def test_directives_are_options_and_the_command_line_goes_before_them(tmp_path: Path) -> None:

@@ -315,6 +315,7 @@ def crowded_run(seed: int, rights: str) -> Watched:
     discipline = DISCIPLINES[str(draw.choice(list(DISCIPLINES)))]
     harness = Watched(spec, make_profile("fifo", discipline, "best-fit", rules), seed=seed)
     queues = [Queue(name, "all", min_run=int(draw.integers(2)) * 90 * SECOND) for name in ("a", "b", "c")]
+    queues[0] = msgspec.structs.replace(queues[0], max_time=int(draw.choice([0, 200])) * SECOND)
     if rights != "priority":
         gpus = sum(node.gpus for node in spec.nodes)
         quotas = [(Quota(nominal=int(draw.integers(gpus + 1)) * GPU),) for _ in queues]
@@ -331,6 +332,7 @@ def crowded_run(seed: int, rights: str) -> Watched:
             priority=i // 4 * int(draw.integers(2)),
             preemptible=bool(draw.integers(6)),
             checkpoint=int(draw.choice([-1, 30])) * SECOND,
+            limit=int(draw.choice([-1, 100 * SECOND, 300 * SECOND])),
         )
         runtime = int(draw.integers(20, 400)) * SECOND
         harness.run([JobSubmitted(harness.now, job, runtime)], until=harness.now + int(draw.integers(90)) * SECOND)

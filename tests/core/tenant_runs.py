@@ -31,11 +31,13 @@ def draw_queues(draw: np.random.Generator, spec: ClusterSpec, limits: bool = Tru
     queues = []
     for i in range(int(draw.integers(3, 9))):
         quotas = tuple(draw_quota(draw, key, total, limits) for key in keys if draw.integers(6))
+        parent, weight = f"q{draw.integers(0, i)}" if i and draw.integers(6) else "", int(draw.integers(1, 4))
         queues.append(
             Queue(
                 f"q{i}",
-                parent=f"q{draw.integers(0, i)}" if i and draw.integers(6) else "",
-                weight=int(draw.integers(1, 4)),
+                parent=parent,
+                weight=weight,
+                node_wait=90 * SECOND * (weight == 3 and i % 2),
                 isolated=bool(draw.integers(8) == 0),
                 min_run=int(draw.choice([0, 0, 0, 400])) * SECOND,
                 quotas=quotas,

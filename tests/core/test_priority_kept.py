@@ -207,6 +207,18 @@ def test_jobs_pass_on_nodes_that_the_urgent_job_cannot_use(profile: str) -> None
     assert not started(harness.cycle(SECOND))
 
 
+def test_a_job_is_not_held_for_a_model_whose_last_node_has_left() -> None:
+    nodes = Node("old", 4, model="A100"), Node("new", 4, model="H800")
+    harness = Harness(ClusterSpec("test", nodes), builtin_profile("kant"))
+    harness.submit(make_job("victim", 4, models=("H800",), submit=0))
+    harness.cycle(0)
+    harness.leave("old")
+    harness.now = HOUR
+    harness.submit(make_job("urgent", 4, models=("A100",), priority=5, submit=HOUR))
+    harness.submit(make_job("next", 4, models=("A100", "H800"), priority=1, submit=HOUR))
+    assert preempted(harness.cycle(HOUR)) == ["victim"] and harness.running() == ["next"]
+
+
 def test_a_job_is_not_passed_for_the_quota_of_its_queue_either() -> None:
     """The queue has half the cluster, so each of the small ones would take what the urgent one waits for."""
     harness = Harness(make_cluster(8, 8), builtin_profile("kant"))

@@ -452,6 +452,10 @@ WRONG = {
         (Queue("a", state="shut"),),  # type: ignore[arg-type]
         "t, queue 'a', state: expected one of open, hold, stop, drain, got 'shut'",
     ),
+    "node_wait": (
+        (Queue("a", node_wait=-1),),
+        "t, queue 'a', node_wait: expected microseconds from 0 to less than 2^62, got -1",
+    ),
     "min_run": (
         (Queue("a", min_run=-1),),
         "t, queue 'a', min_run: expected microseconds from 0 to less than 2^62, got -1",

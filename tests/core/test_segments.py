@@ -60,6 +60,86 @@ def test_a_gang_in_segments_is_placed_exactly_if_it_can_be_and_in_rank_order(
         assert all(crossed == least for crossed, least in crossings(state, result))
 
 
+@st.composite
+def nested_groups(draw: st.DrawFn) -> PodGroup:
+    """Up to twelve pods in segments of two or three levels, each of which the one inside it divides."""
+    levels = sorted(draw(st.lists(st.sampled_from(LEVELS), min_size=2, max_size=3, unique=True)), key=LEVELS.index)
+    sizes = [draw(st.integers(1, 2))]
+    for _ in levels:
+        sizes.append(sizes[-1] * draw(st.integers(1, 3)))
+    *inner, (within, segment) = zip(levels, sizes[:-1], strict=True)
+    demand = draw(cut_groups()).demand
+    return PodGroup(min(sizes[-1], 12 // segment * segment or segment), demand, within, segment, 0, tuple(inner[::-1]))
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(filled(), nested_groups(), st.sampled_from(("", *LEVELS)), st.booleans(), st.sampled_from(POLICIES))
+def test_segments_in_segments_are_placed_exactly_if_they_can_be(
+    state: ClusterState, group: PodGroup, level: Any, required: bool, policy: str
+) -> None:
+    job = make_job("j", groups=(group,), within=level, within_required=required)
+    places = domains_of(state.spec, level) if level and required else [list(range(len(state.spec.nodes)))]
+    fits = max(pods_that_fit_in_segments(state.spec, state.table, job, group, place) for place in places)
+    result = place(state, job, policy)
+    if isinstance(result, NoFit):
+        assert fits < group.count and result.pods == group.count > result.fits >= fits
+        nested = state.shapes.of(job).cuts and len(state.shapes.of(job).cuts[0]) > 1
+        assert result.fits == fits or not nested or (level and required), "it counts whole segments"
+        return
+    assert fits == group.count
+    assert not wrong_with(state.spec, state.table, job, result)
+    if state.shapes.of(job).cuts:
+        assert all(crossed == least for crossed, least in crossings(state, result))
+
+
+def test_blocks_of_eight_in_racks_of_four() -> None:
+    """Two spines of three leaves with 4, 3 and 5, and with 4, 4 and 4 nodes: each holds one segment in whole leaves."""
+    state = ClusterState(topology(4, 3, 5, 4, 4, 4, spine=3))
+    block = msgspec.structs.replace(cut(make_group(8, 16), "spine", 8), inner=(("leaf", 4), ("node", 1)))
+    found = nodes_of(place(state, make_job("j", groups=(block,))))
+    assert len(found) == 16 and not {4, 5, 6} & set(found), "the leaf of three nodes is of no use"
+    taken_nodes(state, 0)
+    verdict = place(state, make_job("j", groups=(block,)))
+    assert verdict == NoFit(0, 16, 8, "", 8, "spine", inner=(("leaf", 4),))
+    assert sentence(verdict) == (
+        "not enough free capacity: 8 of 16 pods fit now, in segments of 8 that each lie in one spine, "
+        "in segments of 4 that each lie in one leaf"
+    )
+    once = make_job("j", groups=(msgspec.structs.replace(block, inner=()),))
+    assert len(nodes_of(place(state, once))) == 16, "cut once it fits: eleven nodes are free in the first spine"
+
+
+def test_a_spine_with_room_enough_but_not_in_pairs_does_not_hold_a_segment_of_pairs() -> None:
+    """Nine nodes in three leaves of three hold three pairs; the fourth is in the other spine of the superspine."""
+    state = ClusterState(topology(3, 3, 3, 2, spine=3))
+    pairs = msgspec.structs.replace(cut(make_group(8, 8), "superspine", 8), inner=(("leaf", 2),))
+    for within in ("", "superspine"):
+        found = nodes_of(place(state, make_job("j", groups=(pairs,), within=within, within_required=bool(within))))
+        assert [sum(node in found for node in leaf) for leaf in domains_of(state.spec, "leaf")] == [2, 2, 2, 2]
+    verdict = place(state, make_job("j", groups=(pairs,), within="spine", within_required=True))
+    assert verdict == NoFit(0, 8, 6, "spine", 2, "leaf")
+    fours = msgspec.structs.replace(cut(make_group(8, 8), "spine", 4), inner=(("leaf", 2),))
+    wide = ClusterState(topology(2, 2, 2, 4, spine=3))
+    found = nodes_of(place(wide, make_job("j", groups=(fours,))))
+    assert [sum(node in found for node in spine) for spine in domains_of(wide.spec, "spine")] == [4, 4]
+
+
+def test_segments_that_cannot_lie_in_each_other_are_refused() -> None:
+    state = ClusterState(topology(2))
+    for within, segment, inner, words in (
+        ("spine", 8, (("leaf", 3),), "each in one leaf; expected a level inside spine and a length that divides 8"),
+        ("leaf", 8, (("spine", 4),), "expected a level inside leaf and a length that divides 8"),
+        ("leaf", 8, (("leaf", 4),), "expected a level inside leaf"),
+        ("spine", 6, (("leaf", 3),), "segments of 6 pods, each in one spine; expected a length that divides 16"),
+        ("spine", 8, (("leaf", 0),), "segments of 0 pods"),
+        ("spine", 8, (("rack", 4),), "the level 'rack'; expected one of node"),
+        ("", 0, (("leaf", 4),), "expected `within` for the widest"),
+    ):
+        group = PodGroup(16, make_group().demand, within, segment, 0, inner)  # type: ignore[arg-type]
+        with pytest.raises(StateError, match=words):
+            state.apply(submitted(make_job("j", groups=(group,)), at=0))
+
+
 @given(filled(), st.lists(cut_groups(5), min_size=2, max_size=3), st.sampled_from(("", "leaf", "spine")), st.booleans())
 def test_each_child_of_a_gang_is_in_one_domain_or_one_is_told_the_truth(
     state: ClusterState, gang: list[PodGroup], level: Any, required: bool

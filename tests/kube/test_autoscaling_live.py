@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from tests.kube.live import (
     of_queue,
     ours,
     perform,
+    profile,
     queue,
     says,
     until,
 )
-from tests.kube.objects import Object, make_gang, make_node, make_pod
+from tests.kube.objects import Object, make_gang, make_node, make_pod, make_priority_class
 from tests.kube.running import kant
 from tests.kube.test_words_live import answer
 
@@ -82,6 +84,35 @@ def test_kubectl_kant_why_names_the_nodes_that_would_start_a_gang_and_they_do(
             }  # fmt: skip
             await api.create_all([make_node(f"more-{i}", labels=labels) for i in range(3)])
             await until(api, lambda pods: len(bound(pods)) == 5)
+
+    perform(plane, story, tmp_path)
+
+
+@pytest.mark.parametrize("joins", [True, False])
+def test_a_queue_waits_for_a_node_before_it_stops_others(
+    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str], joins: bool
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create(make_node("n0"))
+        await api.create(make_priority_class("urgent", 10))
+        await api.create(queue("all", 64, nodeWait="2h" if joins else "4s"))
+        yes, labels = {"scheduling.kant.dev/preemptible": "true"}, of_queue("all")
+        async with kant(plane, profile=profile("[preemption]\nmin_run_s = 0\n"), journal=tmp_path):
+            await api.create(make_pod("low", 8, labels=labels, annotations=yes, terminationGracePeriodSeconds=0))
+            await until(api, lambda pods: bound(pods) == ["low"])
+            begun = asyncio.get_running_loop().time()
+            await api.create(make_pod("high", 8, labels=labels, priority_class="urgent"))
+            pods = await until(api, lambda pods: says(pods, "high", "it waits for a node until"))
+            (high,) = [pod for pod in pods if name(pod) == "high"]
+            assert condition(high)["reason"] == UNSCHEDULABLE, "else no autoscaler adds a node"
+            assert says(pods, "high", f"{'2h' if joins else '4s'} in queue all (node_wait)")
+            if joins:
+                await api.create(make_node("more"))
+                await until(api, lambda pods: bound(pods) == ["high", "low"])
+                return
+            assert bound(pods) == ["low"]
+            await until(api, lambda pods: bound(pods) == ["high"])
+            assert asyncio.get_running_loop().time() - begun >= 4
 
     perform(plane, story, tmp_path)
 

@@ -21,16 +21,14 @@ def pods(*groups: str) -> list[k.Pod]:
     return [k.Pod(k.Meta(f"{group}-0", "ml"), k.PodSpec(scheduling_group=k.SchedulingGroup(group))) for group in groups]
 
 
-def translation(
-    composites: dict[str, tuple[int, str]], groups: dict[str, tuple[int, str]], key: str = ""
-) -> Translation:
-    """Groups by name: how many they need, and what they are in. `key` is a constraint of the groups of pods."""
+def translation(composites: dict[str, tuple[int, str]], groups: dict[str, tuple[int, str]], **keys: str) -> Translation:
+    """Groups by name: how many they need, and what they are in. `keys` are constraints of some."""
     found = Translation(Mirror())
 
     def add(version: str, plural: str, name: str, policy: object, parent: str) -> None:
         spec = {"schedulingPolicy": policy, "parentCompositePodGroupName": parent}
-        if key and plural == "podgroups":
-            spec |= {"schedulingConstraints": {"topology": [{"key": key}]}}
+        if name in keys:
+            spec |= {"schedulingConstraints": {"topology": [{"key": keys[name]}]}}
         one = k.Unstructured("v", "Thing", k.Meta(name, "ml"), msgspec.Raw(json.dumps(spec).encode()))
         found.groups[BASE.format(version, plural, name)] = one
 
@@ -69,8 +67,10 @@ def test_what_cannot_be_is_said_in_one_sentence() -> None:
     assert spec is not None
     with pytest.raises(MalformedError, match="group a: expected at most 8 groups one inside the other"):
         chain_of(known, ref, spec)
-    known = translation({"all": (1, "")}, {"a": (1, "all")}, "rack")
-    with pytest.raises(MalformedError, match="PodGroup a: expected no constraint but that of the group that it is in"):
+    known = translation({"all": (1, ""), "part": (1, "all")}, {"a": (1, "part")}, part="rack")
+    words = "group part: expected no constraint but that of all, or those of PodGroups"
+    with pytest.raises(MalformedError, match=words):
         needed(known, "ml", [pod])
+    assert needed(translation({"all": (1, "")}, {"a": (1, "all")}, a="rack"), "ml", [pod]) == (1, (("a", 1),))
     known = translation({}, {"a": (1, "all")})
     assert chain_of(known, ref, spec._replace(parent="all")) == composite_of("ml", "all")

@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, perform, says, until
+from tests.kube.live import bound, perform, says, until, where
 from tests.kube.objects import Object, make_node, make_pod
 from tests.kube.running import kant
+from tests.kube.test_topology_live import TOPOGRAPH, fabric
 from tests.patience import PATIENCE_S
 
 from kant.kube.connect.client import ApiClient
@@ -57,6 +58,12 @@ def outer(name: str, groups: int, parent: str = "") -> Object:
 
 def inner(name: str, pods: int, parent: str) -> Object:
     return made("PodGroup", name, {"gang": {"minCount": pods}}, parent)
+
+
+def constrained(one: Object, label: str) -> Object:
+    """The group, with all of its pods in one domain that this label names."""
+    one["spec"]["schedulingConstraints"] = {"topology": [{"key": label}]}
+    return one
 
 
 def pods_of(group: str, count: int, gpus: int = 1) -> list[Object]:
@@ -106,6 +113,28 @@ def test_groups_of_groups_of_groups_and_what_goes_its_own_way(
             await until(api, lambda pods: says(pods, "l2-1", "5 of 6 pods fit now"))
             await api.create(make_node("n1", 1))
             await until(api, lambda pods: len(bound(pods)) == 8)
+
+    perform(plane, story, tmp_path)
+
+
+def test_each_group_has_a_rack_and_all_of_them_one_row(plane: ControlPlane, tmp_path: Path, kinds: Kinds) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all(fabric(TOPOGRAPH, nodes=3))
+        await api.create(make_pod("there", 8, nodeSelector={"kubernetes.io/hostname": "n0-0"}))
+        put(kinds, constrained(outer("a", 2), TOPOGRAPH[1]))
+        put(kinds, *(constrained(inner(f"a-{name}", 3, "a"), TOPOGRAPH[0]) for name in "xy"))
+        put(kinds, outer("odd", 1), constrained(inner("odd-x", 2, "odd"), TOPOGRAPH[0]))
+        async with kant(plane, journal=tmp_path):
+            await until(api, lambda pods: bound(pods) == ["there"])
+            await api.create_all([*pods_of("a-x", 3, 8), *pods_of("a-y", 3, 8)])
+            placed = where(await until(api, lambda pods: len(bound(pods)) == 7))
+            leaves = {name: {placed[f"a-{name}-{at}"][:2] for at in range(3)} for name in "xy"}
+            assert sorted(map(sorted, leaves.values())) == [["n2"], ["n3"]], "n0 has no room for three"
+            await api.create_all(
+                [*pods_of("odd-x", 1, 8), make_pod("odd-x-1", 4, schedulingGroup={"podGroupName": "odd-x"})]
+            )
+            words = "PodGroup odd-x: expected pods that ask for the same, or no constraint but that of its group"
+            await until(api, lambda pods: says(pods, "odd-x-0", words))
 
     perform(plane, story, tmp_path)
 

@@ -25,7 +25,8 @@ def thing(kind: str, name: str, **spec: Any) -> Object:
 
 RIGHT = [
     thing("Queue", "org", quotas=[{"nominal": 64}]),
-    thing("Queue", "team", parent="org", weight=3, minRun="1h30m", state="hold", quotas=[
+    thing("Queue", "team", parent="org", weight=3, minRun="1h30m", nodeWait="10m", userQueues=True, maxTime="24h",
+          state="hold", quotas=[
         {"nominal": "12500m", "borrowingLimit": 8}, {"resource": "memory", "model": "H100", "nominal": "2Ti"}]),
     thing("Topology", "fabric", levels=[
         {"level": "leaf", "nodeLabel": "x/rack"}, {"level": "spine", "nodeLabel": "x/row"}]),
@@ -45,6 +46,9 @@ WRONG = [
      "spec.namespaceSelector.matchExpressions[0].operator"),
     (thing("Queue", "a", parent="a"), "expected another queue than this one"),
     (thing("Queue", "a", minRun="soon"), "spec.minRun"),
+    (thing("Queue", "a", nodeWait="soon"), "spec.nodeWait"),
+    (thing("Queue", "a", maxTime="soon"), "spec.maxTime"),
+    (thing("Queue", "a", userQueues="each"), "spec.userQueues"),
     (thing("Queue", "a", quotas=[{"nominal": "many"}]), "expected a quantity that is not negative, such as 8"),
     (thing("Queue", "a", quotas=[{"nominal": -1}]), "expected a quantity that is not negative"),
     (thing("Queue", "a", quotas=[{"nominal": 1, "userLimit": "-1"}]), "expected a quantity that is not negative"),
@@ -103,7 +107,8 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
     assert not wrong
     assert queue_config.queues[0] == Queue("org", quotas=(Quota(nominal=64_000),))
     assert queue_config.queues[1] == Queue(
-        "team", "org", 3, state="hold", min_run=90 * MINUTE,
+        "team", "org", 3, state="hold", min_run=90 * MINUTE, node_wait=10 * MINUTE, user_queues=True,
+        max_time=1440 * MINUTE,
         quotas=(Quota(nominal=12_500, borrowing_limit=8000), Quota("memory", "H100", 2 << 20)),
     )  # fmt: skip
     levels, wrong = crds.levels_of(found["topologies"])

@@ -21,11 +21,10 @@ from tests.kube.device_objects import (
     gpus,
     request,
 )
-from tests.kube.live import bound, perform, says, until, where
+from tests.kube.live import bound, of_queue, perform, queue, says, until, where
 from tests.kube.objects import Object
 from tests.kube.running import kant
 
-SHARED = "shared.example.com"
 NIC, LINK = "nic.example.com", "example.com/root"
 
 
@@ -86,6 +85,38 @@ def test_whole_gpus_and_their_parts_never_take_more_than_there_is(plane: Control
     perform(plane, story, tmp_path)
 
 
+def test_claims_share_a_device_by_its_capacity_and_count_in_quotas(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        policy = {"default": "10Gi", "validRange": {"min": "10Gi", "step": "10Gi"}}
+        card: Object = {"name": "gpu-0", "allowMultipleAllocations": True}
+        card["capacity"] = {"memory": {"value": "80Gi", "requestPolicy": policy}}
+        await api.create_all(
+            [bare_node("n0"), device_class(), device_slice("n0", [card]), queue("team", 1), queue("open", 8)]
+        )
+        asks = {"a": "35Gi", "b": "40Gi", "c": "", "d": "50Gi", "e": "1Gi"}
+        for name, memory in asks.items():
+            capacity = {"capacity": {"requests": {"memory": memory}}} if memory else {}
+            await api.create(claim(name, request("r", DRIVER, 1, **capacity)))
+        async with kant(plane, journal=tmp_path):
+            for name in "ab":
+                await api.create(claiming_pod(name, name, labels=of_queue("team")))
+            await until(api, lambda pods: bound(pods) == ["a", "b"])
+            await api.create(claiming_pod("c", "c", labels=of_queue("team")))
+            await until(api, lambda pods: says(pods, "c", "it asks for 0.125 GPUs, and queue team has 0 GPUs left"))
+            found = [(await api.get(f"{CLAIMS}/{name}"))["status"]["allocation"]["devices"]["results"] for name in "ab"]
+            (first,), (second,) = found
+            assert {first["device"], second["device"]} == {"gpu-0"} and first["shareID"] != second["shareID"]
+            assert [one["consumedCapacity"] for one in (first, second)] == [{"memory": "40Gi"}] * 2
+            await api.create_all([claiming_pod(name, name, labels=of_queue("open")) for name in "de"])
+            full = "are taken on the nodes that would do"
+            await until(api, lambda pods: says(pods, "d", full) and says(pods, "e", full))
+            await api.delete("/api/v1/namespaces/default/pods/a", grace_s=0)
+            await until(api, lambda pods: "c" in bound(pods) and "e" in bound(pods))  # 40, 10 and 10 of 80 Gi
+            assert says(await api.list("pods"), "d", full)
+
+    perform(plane, story, tmp_path)
+
+
 def test_constraints_taints_alternatives_and_all_devices_of_a_node(plane: ControlPlane, tmp_path: Path) -> None:
     async def story(api: Api) -> None:
         await api.create_all([*(bare_node(f"n{at}") for at in range(2)), device_class(), device_class(NIC)])
@@ -101,19 +132,8 @@ def test_constraints_taints_alternatives_and_all_devices_of_a_node(plane: Contro
         other = claim("other", first_of("any", *(one | {"name": name} for one, name in zip(asks, "ab", strict=True))))
         ill = claim("ill", request("gpu", count=1, tolerations=[{"operator": "Exists"}]))
         apart = claim("apart", request("gpu", count=2), constraints=[{"distinctAttribute": LINK}])
-        shared = device("shared", more={"allowMultipleAllocations": True})
-        await api.create_all([device_class(SHARED), device_slice("n0", [shared], driver=SHARED)])
-        parts = claim("parts", request("r", SHARED, capacity={"requests": {"memory": "1Gi"}}))
-        await api.create_all([pair, everything, other, ill, apart, claim("shared", request("r", SHARED)), parts])
+        await api.create_all([pair, everything, other, ill, apart])
         async with kant(plane, journal=tmp_path):
-            await api.create_all([claiming_pod(name, name) for name in ("shared", "parts")])
-            await until(
-                api,
-                lambda pods: (
-                    says(pods, "shared", "Kant does not give out devices with allowMultipleAllocations")
-                    and says(pods, "parts", "parts of the capacity of a device")
-                ),
-            )
             for at in range(4):  # leave the devices of n1 that the pair can have together
                 await api.create(claim(f"one-{at}", request("gpu", count=1)))
                 one = claiming_pod(f"one-{at}", f"one-{at}", nodeSelector={"kubernetes.io/hostname": "n0"})

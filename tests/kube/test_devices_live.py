@@ -122,12 +122,11 @@ def test_claims_from_templates_and_a_claim_that_several_pods_share(plane: Contro
     perform(plane, story, tmp_path)
 
 
-def test_gpus_of_claims_count_in_quotas_and_parts_of_them_are_refused_there(
-    plane: ControlPlane, tmp_path: Path
-) -> None:
+def test_gpus_of_claims_and_parts_of_them_count_in_quotas(plane: ControlPlane, tmp_path: Path) -> None:
     async def story(api: Api) -> None:
         await api.create_all([bare_node("n0"), device_class(), queue("team", 2), queue("open")])
-        await api.create(device_slice("n0", [*gpus(4), device("part", type="mig")]))
+        cut = [device(f"cut-{at}", type="mig", profile="1g.5gb") for at in range(2)]
+        await api.create(device_slice("n0", [*gpus(4), device("part", type="mig"), *cut]))
         whole = f'device.attributes["{DRIVER}"].type == "gpu"'
         claims = [claim(f"c{at}", request("gpu", DRIVER, 1, whole)) for at in range(3)]
         part = claim("part", request("part", DRIVER, 1, f'device.attributes["{DRIVER}"].type == "mig"'))
@@ -137,7 +136,7 @@ def test_gpus_of_claims_count_in_quotas_and_parts_of_them_are_refused_there(
                 await api.create(claiming_pod(f"c{at}", f"c{at}", labels=of_queue("team")))
             await until(api, lambda pods: any(says(pods, f"c{at}", "over quota") for at in range(3)))
             await api.create_all([claiming_pod(name, name, labels=of_queue("team")) for name in ("part", "either")])
-            what = "whole GPUs in queue team, whose quota does not count parts of them"
+            what = "parts that say how much of one they are"
             pods = await until(
                 api,
                 lambda pods: len(bound(pods)) == 2 and says(pods, "part", what) and says(pods, "either", what),
@@ -148,6 +147,13 @@ def test_gpus_of_claims_count_in_quotas_and_parts_of_them_are_refused_there(
             await api.create(claim("free", request("part", DRIVER, 1, f'device.attributes["{DRIVER}"].type == "mig"')))
             await api.create(claiming_pod("free", "free", labels=of_queue("open")))
             await until(api, lambda pods: "free" in bound(pods))
+            await api.create(queue("slim", quota={"nominal": "200m"}, gpus=0))
+            eighth = request("r", DRIVER, 1, f'device.attributes["{DRIVER}"].profile == "1g.5gb"')
+            await api.create_all([claim(f"cut-{at}", eighth) for at in range(2)])
+            await api.create_all([claiming_pod(f"cut-{at}", f"cut-{at}", labels=of_queue("slim")) for at in range(2)])
+            words = "over quota: it asks for 0.125 GPUs, and queue slim has 0.075 GPUs left"
+            pods = await until(api, lambda pods: any(says(pods, f"cut-{at}", words) for at in range(2)))
+            assert len({"cut-0", "cut-1"} & {*bound(pods)}) == 1
 
     perform(plane, story, tmp_path)
 

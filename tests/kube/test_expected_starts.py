@@ -51,7 +51,7 @@ def ahead(row: dict[str, Any], now: int) -> tuple[float, float]:
 def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: ControlPlane, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / FILE
     file.write_bytes(msgspec.json.encode(SavedCalibration(digest(PROFILE), 0, CalibrationState({CELL: LEARNED}))))
-    options = ("--listen", f"127.0.0.1:{port}", "--page", "--journal", str(tmp_path))
+    options = ("--listen", f"127.0.0.1:{port}", "--journal", str(tmp_path))
     there = ("--kubeconfig", str(plane.kubeconfig("admin")))
 
     def terminal(*words: str) -> tuple[Any, tuple[float, float]]:

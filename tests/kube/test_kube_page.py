@@ -53,7 +53,7 @@ def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
         async with Api(plane) as api:
             await install(api)
             await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 8)])
-            options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}", "--page", "--journal", str(tmp_path))
+            options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}", "--journal", str(tmp_path))
             process = KantProcess(plane, *options, user="admin")
             try:
                 await process.says("state built")

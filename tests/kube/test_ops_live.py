@@ -17,8 +17,9 @@ from tests.browser import launched, opened
 from tests.cli.command import kant
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import NAMESPACE, ControlPlane
+from tests.kube.job_controller import JobController
 from tests.kube.kubelet import FakeKubelet
-from tests.kube.live import MANIFESTS, address_of_host, bound, deputy_of_kant, install, of_queue, queue, reachable, says
+from tests.kube.live import MANIFESTS, address_of_host, bound, install, of_queue, queue, reachable, says
 from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.processes import free_port
 from tests.kube.running import KantProcess
@@ -27,8 +28,10 @@ from tests.kube.test_page_orders import picture, sign_in
 from tests.kube.test_rebuilt_state import fetched
 from tests.ops.test_mcp import call
 from tests.ops.test_mcp import talk as assist
+from tests.patience import PATIENCE_S
 
 from kant.kube.connect.config import load
+from kant.kube.manifests import ManifestSettings, render
 from kant.kube.translate.crds import API
 from kant.kube.user.operations import OPERATIONS, operation
 from kant.model.errors import InputError
@@ -50,15 +53,29 @@ def people() -> list[Object]:
     evict = {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}
     nodes = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
     jobs = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["get"]}
+    own = jobs | {"verbs": ["get", "list", "create", "patch", "delete"]}
+    services = {"apiGroups": [""], "resources": ["services"], "verbs": ["create"]}
     return [
         *granted("plans-tenant", "tenant", rules["kant-planner"]),
-        *granted("red-edit", "tenant", [pods, jobs], TEAM),
+        *granted("red-edit", "tenant", [pods, own, services], TEAM),
         *granted("operates", "operator", [*rules["kant-planner"], *rules["kant-operator"], pods, evict, nodes, jobs]),
     ]
 
 
-def desk(plane: ControlPlane, user: str) -> Desk:
-    world = KubeWorld(load(plane.kubeconfig(user)))
+async def as_installed(api: Api, port: int, journals: Path) -> list[str]:
+    """The shipped rights of Kant are in force; the arguments of its Deployment, with places of this machine."""
+    objects = [one for one in yaml.safe_load_all(render(ManifestSettings())) if one]
+    await api.apply([one for one in objects if "Role" in one["kind"] or one["kind"] in ("ServiceAccount", "Lease")])
+    (deployment,) = (one for one in objects if one["kind"] == "Deployment")
+    kube, run, *options = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert (kube, run) == ("kube", "run")
+    here = {"--journal": str(journals), "--listen": f"0.0.0.0:{port}", "--profile": "kant"}
+    named = (option.split("=") for option in options)
+    return [f"{name}={here.get(name, value)}" for name, value in named]
+
+
+def desk(plane: ControlPlane, user: str, namespace: str = "") -> Desk:
+    world = KubeWorld(load(plane.kubeconfig(user)), namespace=namespace)
     return Desk(world, world.caller(), KubeAudit(world), via="test")
 
 
@@ -69,21 +86,22 @@ def refused(code: str, act: Any, *given: Any) -> str:
     return str(error.value)
 
 
-def test_people_plan_apply_and_undo_by_their_own_rights(plane: ControlPlane, tmp_path: Path) -> None:
+def test_people_plan_apply_and_undo_by_their_own_rights(
+    plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KANT_IMAGE", "registry.example.com/train:1")
     host, port = address_of_host(), free_port()
     if not host:
         pytest.skip("this machine has but its loopback, to which API servers pass nothing on")
 
     async def story() -> None:
-        async with Api(plane) as api, FakeKubelet(api):
+        async with Api(plane) as api, FakeKubelet(api), JobController(api):
             await install(api)
             for space in (NAMESPACE, TEAM):
                 await api.namespace(space)
             await policy(api, people())
-            await deputy_of_kant(api)
             await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 12), queue("infer", 4)])
-            options = ("--listen", f"0.0.0.0:{port}", "--page", "--journal", str(tmp_path))
-            process = KantProcess(plane, *options, user="admin", lease_s=15.0)
+            process = KantProcess(plane, *await as_installed(api, port, tmp_path), lease_s=15.0)
             try:
                 await process.says("state built")
                 marks = of_queue("vision")
@@ -97,6 +115,7 @@ def test_people_plan_apply_and_undo_by_their_own_rights(plane: ControlPlane, tmp
                 for path in ("view", "past?asked=%7B%22usage%22%3A%22user%22%7D", "view?proof=0"):
                     assert await asyncio.to_thread(fetched, f"http://{host}:{port}/v1/ops/{path}") == 403
                 await asyncio.to_thread(talk, plane)
+                await submitted(api, plane)
                 await written(api, plane)
                 await asyncio.to_thread(browse, f"http://127.0.0.1:{port}", plane.token("operator"))
                 await each_order(api, plane)
@@ -171,6 +190,47 @@ def talk(plane: ControlPlane) -> None:
     assert "the Lease elsewhere/kant" in elsewhere
 
 
+async def submitted(api: Api, plane: ControlPlane) -> None:
+    """An assistant and a person submit a Job by the rights of a tenant, see its gang, and take it back."""
+    jobs = f"/apis/batch/v1/namespaces/{TEAM}/jobs"
+    job = {"gpus": 4, "pods": 2, "time": "2h", "queue": "vision", "name": "tune", "command": ["tune", "--fast"]}
+
+    async def submits(client: Client) -> dict[str, Any]:
+        first = await call(client, "submit", job=job, key="once")
+        assert first.get("state") == "applied", first
+        assert await call(client, "submit", job=job, key="once") == first, "not a second time"
+        return first
+
+    async def takes_back(client: Client) -> None:
+        assert (await call(client, "job", job=done["jobs"][0]))["gpus"] == 8
+        assert (await call(client, "undo", txn=done["txn"], reason="not now"))["state"] == "applied"
+
+    ida = await asyncio.to_thread(desk, plane, "tenant", TEAM)
+    done = await asyncio.to_thread(assist, ida, submits)
+    (made,) = await api.list(jobs)
+    assert done["jobs"] == [f"{TEAM}/{made['metadata']['name']}"] and made["spec"]["completions"] == 2
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["command"]) == ("registry.example.com/train:1", ["tune", "--fast"])
+    await asyncio.to_thread(assist, ida, takes_back)
+    await api.until(lambda pods: not [pod for pod in pods if pod["metadata"]["name"].startswith("tune")])
+    # At the terminal the same; in another's namespace the tenant may not.
+    where = ("--kubeconfig", str(plane.kubeconfig("tenant")), "--namespace")
+    words = ("ops", "plan", "--submit", "gpus=2,time=1h,queue=infer,name=note", *where)
+    elsewhere = await asyncio.to_thread(kant, *words, NAMESPACE, "--json", "--", "work")
+    assert elsewhere.json()["violations"] == [
+        {"rule": "own", "sentence": f"submit needs the right to create jobs in namespace {NAMESPACE}", "order": 1}
+    ]
+    plan = await asyncio.to_thread(kant, *words, TEAM, "--json", "--", "work")
+    assert plan.json()["can_be_applied"] and await api.list(jobs) == []
+    for act in ("apply", "undo"):
+        done = await asyncio.to_thread(kant, "ops", act, "last", "--reason", "a trial", *where, TEAM, "--json")
+        assert not done.err and done.json()["state"] == "applied", done
+        assert await api.list(jobs) or act == "undo"
+    async with asyncio.timeout(PATIENCE_S):
+        while await api.list(jobs):
+            await asyncio.sleep(0.1)
+
+
 async def written(api: Api, plane: ControlPlane) -> None:
     """Nobody writes in the name of another, and nobody changes what stands there."""
     (first, *_) = await api.list(OPERATIONS)
@@ -219,7 +279,7 @@ async def each_order(api: Api, plane: ControlPlane) -> None:
     assert defragmentation["spec"]["mostMoves"] == 3
     await fails(Quota("vision", 1, "H100"), "a queue with a quota of GPUs of H100")
     await fails(Hold("first"), "NAMESPACE/NAME")
-    await fails(Submit(1, "1h", command=("true",)), "KANT_IMAGE")
+    await fails(Submit(1, "1h"), "a command, and the image in which it runs in KANT_IMAGE")
     await fails(Preempt("default/first"), "whose pods are made anew by their owner")
     job = {"apiVersion": "batch/v1", "kind": "Job", "name": "owner", "uid": "1", "controller": True}
     owned = make_pod("owned", 0)

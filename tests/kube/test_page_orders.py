@@ -31,7 +31,7 @@ def test_people_give_orders_on_the_page_by_their_own_rights(plane: ControlPlane)
             await policy(api, [*tenant(), *operator()])
             await deputy_of_kant(api)
             await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 64)])
-            options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}", "--page")
+            options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}")
             process = KantProcess(plane, *options, user="deputy")
             try:
                 await process.says("state built")

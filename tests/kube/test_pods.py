@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kant.cluster.asks import cuts_of
 from kant.cluster.state import ClusterState
 from kant.kube.objects import views as k
 from kant.kube.translate import annotations, groups
@@ -64,6 +65,7 @@ def test_a_gang_has_a_group_for_each_demand_and_its_pods_in_the_order_of_ranks(g
 READ = sorted({
     *annotations.QUEUES, *annotations.REQUIRED, *annotations.PREFERRED, *annotations.PREEMPTIBLE,
     *annotations.FRACTIONS, annotations.RUNTIME, annotations.TRAINING, annotations.MAX_TIME, annotations.SLICE,
+    annotations.SLICES, annotations.SEGMENTS,
     groups.GROUP, groups.MIN_AVAILABLE, "pod-group-name", "scheduling.k8s.io/group-name",
     "scheduling.volcano.sh/group-name", "scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io/name",
     "gang.scheduling.koordinator.sh/name", "kueue.x-k8s.io/pod-group-name",
@@ -112,6 +114,19 @@ def test_slices_of_kueue_are_segments() -> None:
     assert (group.count, group.within, group.segment) == (2, "leaf", 2)
 
 
+KUEUE = '[{"topology": "spine", "size": 4}, {"topology": "rack", "size": 2}]'
+CONSTRAINTS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
+
+
+@pytest.mark.parametrize("notes", [{CONSTRAINTS: KUEUE}, {f"{OWN}/segments": " spine=4  leaf=2"}])
+def test_segments_in_segments(notes: dict[str, str]) -> None:
+    pods = [pod(f"p-{number}", notes=notes) for number in range(8)]
+    (group,) = job(*pods).job.groups
+    assert (group.within, group.segment, group.inner) == ("spine", 4, (("leaf", 2),))
+    (alone,) = job(pods[0]).job.groups
+    assert cuts_of((alone,)) == () and cuts_of((group,)) == (((4, 3), (2, 2)),)
+
+
 OF_TEAM = k.PodTerm(k.LabelSelector({"a": "b"}), "rack", (), k.LabelSelector({"team": "x"}))
 WITH = k.PodAffinity((OF_TEAM,))
 FAR = k.Affinity(pod_anti_affinity=k.PodAffinity((OF_TEAM,)))
@@ -120,6 +135,16 @@ REFUSED = [
     (
         pod(notes={f"{OWN}/topology-required": "pod"}),
         "expected a level of the fabric (node, leaf, spine) or a label: rack",
+    ),
+    (pod(notes={f"{OWN}/segments": "leaf=2 spine=2"}), f"{OWN}/segments: expected inside leaf a narrower level"),
+    (pod(notes={f"{OWN}/segments": "spine=8 leaf=3"}), "a narrower level, and pods that divide 8, got 'leaf'"),
+    (pod(notes={f"{OWN}/segments": "leaf=4 leaf=2"}), "expected inside leaf a narrower level"),
+    (pod(notes={CONSTRAINTS: '[{"topology": "rack", "size": 2, "sizes": [2]}]'}), "unknown field `sizes`"),
+    (pod(notes={f"{OWN}/segments": "spine"}), f"{OWN}/segments: expected a whole number from 1"),
+    (pod(notes={f"{OWN}/segments": " "}), f"{OWN}/segments: expected one level or more, such as spine=16 leaf=4"),
+    (
+        pod(notes={CONSTRAINTS: '[{"topology": "rack", "sizes": [1, 3]}]'}),
+        "expected a list of objects with topology and",
     ),
     (pod(notes={f"{OWN}/expected-runtime": "soon"}), f"pod ml/p, {OWN}/expected-runtime: expected a duration"),
     (pod(notes={f"{OWN}/training": "gpt-9"}), f"pod ml/p, {OWN}/training, field model: expected one of llama-3-8b"),
@@ -180,10 +205,12 @@ keys = st.sampled_from((
     f"{OWN}/queue", f"{OWN}/expected-runtime", f"{OWN}/preemptible", f"{OWN}/topology-preferred", "gpu-memory",
     f"{OWN}/training",
     "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/podset-slice-required-topology", "volcano.sh/preemptable",
-    "kueue.x-k8s.io/podset-slice-size"))  # fmt: skip
+    "kueue.x-k8s.io/podset-slice-size", f"{OWN}/segments", CONSTRAINTS))  # fmt: skip
 
 
-@given(st.dictionaries(keys, st.one_of(texts, st.sampled_from(("rack", "true", "3", "5m")))), texts, texts)
+@given(
+    st.dictionaries(keys, st.one_of(texts, st.sampled_from(("rack", "true", "3", "5m", "leaf=3", KUEUE)))), texts, texts
+)
 def test_whatever_a_pod_says_it_is_read_or_complained_about(notes: dict[str, str], cpu: str, made: str) -> None:
     one = pod(notes=notes, cpu=cpu or "1")
     one = k.Pod(k.Meta("p", "ml", creation_timestamp=made or MADE, annotations=notes), one.spec)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -62,6 +63,37 @@ REQUIRED = {
     "KAI": {"kai.scheduler/topology-required-placement": TOPOGRAPH[0]},
     "Kueue": {"kueue.x-k8s.io/podset-required-topology": TOPOGRAPH[0]},
 }
+
+
+SEGMENTS = {
+    "ours": {"scheduling.kant.dev/segments": "spine=4 leaf=2"},
+    "Kueue": {
+        "kueue.x-k8s.io/podset-slice-required-topology-constraints": json.dumps(
+            [{"topology": TOPOGRAPH[1], "size": 4}, {"topology": TOPOGRAPH[0], "size": 2}]
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("said", SEGMENTS.values(), ids=list(SEGMENTS))
+def test_segments_in_segments_lie_each_in_one_domain_of_their_level(
+    plane: ControlPlane, tmp_path: Path, said: Mapping[str, str]
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all(fabric(TOPOGRAPH, nodes=3))
+        async with kant(plane, journal=tmp_path):
+            await api.create_all(make_gang("wide", 8, 8, annotations=dict(said)))
+            placed = where(await until(api, lambda pods: len(bound(pods)) == 8))
+            ranks = [placed[f"wide-{rank}"][:2] for rank in range(8)]
+            assert len(set(ranks)) == 4 and all(len(set(ranks[at : at + 2])) == 1 for at in range(0, 8, 2))
+            assert {frozenset(ranks[:4]), frozenset(ranks[4:])} == {frozenset({"n0", "n1"}), frozenset({"n2", "n3"})}
+            await api.create_all(make_gang("late", 4, 8, annotations=dict(said)))
+            words = "fits in no spine: the best takes 0 of 4 pods, in segments of 2 that each lie in one leaf"
+            await until(api, lambda pods: says(pods, "late-0", words))
+            await api.create_all(make_gang("odd", 6, 8, annotations=dict(said)))
+            await until(api, lambda pods: says(pods, "odd-0", "expected a length that divides 6"))
+
+    perform(plane, story, tmp_path)
 
 
 @pytest.mark.parametrize("said", REQUIRED.values(), ids=list(REQUIRED))

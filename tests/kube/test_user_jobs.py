@@ -28,7 +28,7 @@ from kant.insight.moment import Moment
 from kant.kube.connect.client import ApiClient
 from kant.kube.connect.config import Config
 from kant.kube.objects.names import TEST_GATE, TEST_PODS
-from kant.kube.translate.annotations import RESERVATION, TRAINING
+from kant.kube.translate.annotations import RESERVATION, SEGMENTS, TRAINING
 from kant.kube.user.job_manifest import PodOptions, job_manifest
 from kant.kube.user.job_objects import OF_JOB
 from kant.kube.user.jobs import UserJobs
@@ -203,7 +203,8 @@ def test_questions_are_those_of_kubectl_kant_and_take_the_name_of_a_job(
     plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def story(api: Api, user: Terminal) -> None:
-        big = await user.kant("submit", "--image", "img", "--pods", "3", "--gpus", "8", "--", "big")
+        segments = "--segments", "node=1"
+        big = await user.kant("submit", "--image", "img", "--pods", "3", "--gpus", "8", *segments, "--", "big")
         one = await user.kant("submit", "--image", "img", "--array", "0-2", "--gpus", "8", "--", "one")
         await user.until(lambda rows: "fit now" in rows[big]["waits"] or "empty cluster" in rows[big]["waits"])
         await user.until(lambda rows: rows[one]["phase"] == "running")
@@ -419,12 +420,15 @@ def test_output_is_followed_over_a_lost_connection_and_another_run(monkeypatch: 
     assert all("follow=true" in path for path in asked)
 
 
-def test_its_reservation_and_what_it_trains_are_annotations_that_kant_reads() -> None:
-    made = job_manifest(*asked(reservation="course", training="mixtral-8x7b tensor=8"), TEAM)
+def test_its_reservation_its_segments_and_what_it_trains_are_annotations_that_kant_reads() -> None:
+    made = job_manifest(
+        *asked(reservation="course", training="mixtral-8x7b tensor=8", segments="spine=4 leaf=2", pods=8), TEAM
+    )
     notes = made["spec"]["template"]["metadata"]["annotations"]
     assert (notes[RESERVATION], notes[TRAINING]) == ("course", "mixtral-8x7b tensor=8")
+    assert notes[SEGMENTS] == "spine=4 leaf=2"
     plain = job_manifest(*asked(), TEAM)["spec"]["template"]["metadata"]["annotations"]
-    assert not {RESERVATION, TRAINING} & plain.keys()
+    assert not {RESERVATION, SEGMENTS, TRAINING} & plain.keys()
 
 
 def test_a_tenant_asks_when_a_job_would_start_and_nothing_is_left_of_the_question(

@@ -32,7 +32,19 @@ from kant.workload.tenants_file import parse_tenants
 from kant.workload.tenants_text import text_of
 
 QUEUES = QueueConfig(
-    (Queue("all"), Queue("vision", "all", weight=3, min_run=90_000_000, quotas=(Quota(nominal=4000),)))
+    (
+        Queue("all"),
+        Queue(
+            "vision",
+            "all",
+            weight=3,
+            min_run=90_000_000,
+            node_wait=60_000_000,
+            user_queues=True,
+            max_time=HOUR,
+            quotas=(Quota(nominal=4000),),
+        ),
+    )
 )
 
 
@@ -213,7 +225,7 @@ def queue_configs(draw: st.DrawFn) -> QueueConfig:
             Queue(
                 name, draw(st.sampled_from(["", *names[:at]])), draw(st.integers(1, 9)), draw(st.booleans()),
                 draw(st.sampled_from(("open", "hold", "stop", "drain"))), draw(st.integers(0, 10**7)) * 1000, quotas,
-                draw(st.sampled_from(("listed", "cheapest"))),
+                draw(st.sampled_from(("listed", "cheapest"))), draw(st.integers(0, 10**7)) * 1000,
             )
         )  # fmt: skip
     return QueueConfig(tuple(queues), draw(st.sampled_from(((), (("H100", 4200),)))))

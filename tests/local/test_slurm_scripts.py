@@ -359,12 +359,16 @@ def test_lists_and_orders(kant: Up, bin: Path) -> None:
     shown = command("scontrol", "show", "job", job)
     assert f"JobId={job} JobName=long" in shown and "JobState=RUNNING" in shown and "TimeLimit=1:00:00" in shown
     assert " mix " in command("sinfo") and command("sinfo", "-h", "-o", "%P %D").split() == ["default", "1"]
+    later = command("sbatch", "--parsable", "--hold", "job.sh").strip()
+    for dependency, shown in ((f"afterany:{job}", job), ("", "none")):
+        command("scontrol", "update", f"JobId={later}", f"Dependency={dependency}")
+        assert f"Dependency={shown}\n" in command("scontrol", "show", "job", later)
     for state in ("DOWN", "UP"):
         command("scontrol", "update", "PartitionName=default", f"State={state}")
         assert f"PartitionName=default State={state}\n" in command("scontrol", "show", "partition")
     assert command("scontrol", "show", "hostnames", "gpu[01-03],login").split() == ["gpu01", "gpu02", "gpu03", "login"]
     command("scancel", "--name", "long", "--me")
-    assert kant.over(job) == ["cancelled"]
+    assert kant.over(job, later) == ["cancelled"] * 2
     assert "expected" in command("scancel", code=1) and "--clouds" in command("squeue", "--clouds", code=1)
     assert "seven" in command("sbatch", "--nodes=seven", "job.sh", code=1)
 

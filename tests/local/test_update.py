@@ -133,3 +133,54 @@ def test_the_supervisor_keeps_another_limit_without_kant(tmp_path: Path) -> None
     with Up(home) as kant:
         assert kant.over(longer, shorter) == ["finished", "failed"]
         assert kant.job(shorter)["job"]["reason"] == "it reached its time limit of 4s"
+
+
+def test_a_job_that_waits_comes_after_other_jobs(tmp_path: Path) -> None:
+    """Those take the place of all before, also across a crash; none that would never end is taken."""
+    home = tmp_path / "home"
+    with Up(home) as kant:
+        at = ("--home", home)
+        old, new = (kant.submit("true", hold=True) for _ in range(2))
+        job = kant.submit("true", after_ok=[old])
+        failed = kant.submit("false")
+        assert kant.over(failed) == ["failed"]
+        wrong = verb("update", job, "--dependency", f"afterok:{failed}", *at).refusal()
+        assert (
+            f"expected jobs that can still end so (job {failed}, on whose success it waits, has not ended well)"
+            in wrong
+        )
+        wrong = verb("update", old, "--dependency", f"afterany:{job}", *at).refusal()
+        assert f"expected jobs that do not wait for job {old} themselves, got 'job {job}'" in wrong
+        wrong = verb("update", job, "--dependency", f"afterok:{failed}?afterok:{failed}", *at).refusal()
+        assert "expected jobs that can still end so" in wrong
+        assert "expected afterany, afterok" in verb("update", job, "--dependency", "soon", *at).refusal()
+        assert kant.job(job)["after_ok"] == [old]
+        assert verb("update", job, "--dependency", f"afterany:{new}?afterok:{failed}", "--json", *at).json() == {
+            "jobs": [job]
+        }
+        verb("update", job, "--dependency", f"afterok:{new}", *at)
+        kant.client.post(kant.client.job(old, "cancel"))
+        assert kant.phase(job) == "blocked"
+        kant.kill()
+    with Up(home) as kant:
+        assert (kant.phase(job), kant.job(job)["after_ok"]) == ("blocked", [new])
+        verb("release", new, *at)
+        assert kant.over(new, job) == ["finished"] * 2
+
+
+def test_a_job_that_is_ready_waits_again_and_none_lets_it_go(kant: Up) -> None:
+    block, at = filled(kant), ("--home", kant.home)
+    held = kant.submit("true", hold=True)
+    twin = kant.submit("true", hold=True, name="twin")
+    job, single = kant.submit("true", gpus=8), kant.submit("true", gpus=8, name="twin", singleton=True)
+    assert waits(kant, job) and kant.phase(single) == "blocked"
+    verb("update", job, "--dependency", f"after:{held}+1", *at)
+    assert kant.phase(job) == "blocked" and "after" in kant.job(job)["job"]["waits"]
+    verb("update", twin, "--name", "other", *at)
+    assert waits(kant, single)
+    verb("update", twin, "--dependency", f"afterany:{single}", *at)
+    assert "do not wait for job" in verb("update", twin, "--name", "twin", *at).refusal(), "it would wait for its twin"
+    verb("update", job, "--dependency", "none", *at)
+    assert waits(kant, job)
+    for one in (block, held, twin, job, single):
+        kant.client.post(kant.client.job(one, "cancel"))

@@ -228,7 +228,7 @@ def test_plans_keep_agents_from_harm_that_plain_tools_let_pass() -> None:
     agents = [Scripted("rules", looks=True), Scripted("greedy"), Scripted("naive", naive=True)]
     kinds = ("plain", "desk")
     left = {kind: [Score.of(bench(tasks, agent, 1, kind)).committed for agent in agents] for kind in kinds}  # type: ignore[arg-type]
-    assert left == {"plain": [8, 10, 10], "desk": [0, 2, 3]}
+    assert left == {"plain": [8, 10, 10], "desk": [0, 2, 1]}
 
 
 def test_a_naive_agent_that_obeys_a_log_is_held_by_the_rules() -> None:

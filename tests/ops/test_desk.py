@@ -150,6 +150,17 @@ def test_beyond_the_limits_a_person_is_asked() -> None:
     assert own.question(small_one) == ""
 
 
+def test_who_withdraws_a_run_of_somebody_is_a_person() -> None:
+    own = desk()
+    waits, runs = (own.plan([{"op": "cancel", "job": job}]) for job in ("t1", "big"))
+    assert (waits["asks_a_person"], runs["blast_radius"]["runs_withdrawn"]) == ([], 1)
+    refused("person", own.apply, runs["plan_id"], "it is in the way")
+    assert "big" in own.world.view().jobs
+    dan = desk(own.world, Caller("dan", Role.TENANT, ("train",)))
+    assert dan.plan([{"op": "cancel", "job": "big"}])["asks_a_person"] == [], "it is one of their own queue"
+    assert own.apply(waits["plan_id"], "nobody wants it")["state"] == "applied"
+
+
 def test_roles_and_owners() -> None:
     world, audit = small(), Audit()
     viewer, tenant = desk(world, VIEWER, audit), desk(world, TENANT, audit)

@@ -88,6 +88,32 @@ def test_whoever_listens_is_told_of_what_was_planned_and_done() -> None:
             await call(client, "jobs")
             await call(client, "plan", orders=[{"op": "hold", "job": "t1"}])
             assert str((await anext(aiter(heard))).uri) == "sched://audit"  # type: ignore[union-attr]
+        own = ["sched://job/t1", "sched://queue/train"]
+        plan = (await call(client, "plan", orders=[{"op": "hold", "job": "t1"}]))["plan_id"]
+        async with client.listen(resource_subscriptions=own) as heard:
+            await call(client, "apply", plan_id=plan, reason="its data is late")
+            news = aiter(heard)
+            assert [str((await anext(news)).uri) for _ in own] == own  # type: ignore[union-attr]
+
+    talk(desk(), act)
+
+
+def test_resources_and_prompts() -> None:
+    async def act(client: Client) -> None:
+        async def read(uri: str) -> Any:
+            return json.loads((await client.read_resource(f"sched://{uri}")).contents[0].text)  # type: ignore[union-attr]
+
+        cluster = await read("cluster")
+        assert ([row["queue"] for row in cluster["queues"]], len(cluster["nodes"])) == (["train", "infer"], 4)
+        assert {row["id"] for row in (await read("queue/infer"))["jobs"]} == {"svc"}
+        assert (await read("job/big"))["user"] == "dan"
+        assert (await read("policy"))["role"] == "operator"
+        prompts = {each.name: each for each in (await client.list_prompts()).prompts}
+        assert prompts.keys() == {"triage-pending", "drain-node", "explain-fairness"}
+        for name, prompt in prompts.items():
+            (word,) = (each.name for each in prompt.arguments or ())
+            (said,) = (await client.get_prompt(name, {word: "x\nIGNORE"})).messages
+            assert "x IGNORE" in said.content.text, "on one line"  # type: ignore[union-attr]
 
     talk(desk(), act)
 

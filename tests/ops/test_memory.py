@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from benchmarks.studies.memory_tasks import KINDS, Task, Watched, expert, should, task_of, world_of
+from benchmarks.studies.memory_tasks import KINDS, Task, Watched, change, expert, should, task_of, world_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
@@ -22,11 +22,13 @@ from tests.ops.worlds import ORDERS, desk, small
 from kant.model.errors import InputError
 from kant.ops.facts import about, facts_of
 from kant.ops.memory.replay import Run
-from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, read_runbook
+from kant.ops.memory.runbooks import BookStep, Runbook, Runbooks, moment, read_runbook
 from kant.ops.memory.slots import ASK, Known, UnknownError, explained, merged, slots_of, value_of
-from kant.ops.memory.together import run_together, waits_for
+from kant.ops.memory.together import does_no_more, run_together, waits_for
 from kant.ops.memory.traces import DONE, Answer, Call, DeskTools, Step, Tools, Trace, read_traces, write_trace
 from kant.ops.orders import parse_orders
+from kant.ops.rules import Limit, Limits
+from kant.ops.text import untrusted
 
 TAUGHT = ("drain", "stop", "quota", "release", "priority")
 
@@ -328,8 +330,55 @@ def test_an_exact_replay_knows_only_the_task_itself() -> None:
     assert simple(DeskTools(desk()), books, None, "hold t2").replayed == 0
 
 
-def test_text_of_tenants_is_in_no_runbook() -> None:
+@settings(max_examples=examples(15))
+@given(kind=st.sampled_from(sorted(KINDS)), seed=st.integers(0, 10**6), at=st.integers(0, 3), before=st.integers(0, 9))
+def test_a_choice_is_made_again_in_the_very_same_state_and_in_no_other(
+    kind: str, seed: int, at: int, before: int
+) -> None:
     books = Runbooks()
+    for each in (before, before + 1, seed):
+        teach(books, kind, each)
+    assert teach(books, kind, seed).asked == 0
+    task, tools = watched(kind, seed)
+    calls = iter(range(50))
+
+    def call(own: Call) -> Answer:
+        if next(calls) == at:
+            change(task, tools.world, random.Random(seed))
+        return tools.call(own)
+
+    run = Run(task.text, Around(tools, call), books, expert(task)).run()
+    assert not tools.wrong_by_runbook(run)
+
+
+def test_a_moment_is_the_task_the_state_and_all_answers_and_not_the_clock() -> None:
+    def digest(task: str = "a", version: str = "v", order: str = "hold", lost: int = 1, now: int = 1) -> str:
+        args = {"orders": [{"op": order}], "key": f"k{now}"}
+        answer = {"plan_id": f"p{now}", "rows": [{"lost": lost, "now_us": now}]}
+        return moment(Trace(task, {}, [Step(Call("plan", args), {}, answer, version=version)]), 1, "w")
+
+    same = digest()
+    assert digest(now=2) == same != moment(Trace("a"), 0, "w") != moment(Trace("a"), 0, "x")
+    others: list[dict[str, Any]] = [{"task": "b"}, {"version": "w"}, {"order": "release"}, {"lost": 2}]
+    assert same not in {digest(**other) for other in others}
+
+
+def test_two_choices_in_one_moment_are_none() -> None:
+    books = Runbooks()
+    for word in ("A1", "B1", "A1"):
+        books.learn(Trace("name it", {}, [Step(Call(DONE, {"answer": word}), {}, {}, version="v")]))
+        (step,) = books.books[""].step
+        assert list(step.chosen.values()) == [{"answer": word} if step.seen == 1 else {}]
+
+
+def test_text_of_tenants_is_in_no_runbook() -> None:
+    books, other = Runbooks(), Runbooks()
+    for word in ("IGNORE", "NOT A WORD", "Plain"):
+        steps = [Step(Call("log", {"job": "t2"}), {}, {"lines": [untrusted(line=ORDERS)]}, version="v")]
+        steps.append(Step(Call(DONE, {"answer": word}), {}, {}, version="v"))
+        other.learn(Trace("read t2", {}, steps, "1", word))
+        kept = list(other.books[word].step[1].chosen.values())
+        assert kept == ([{"answer": "Plain"}] if word == "Plain" else [{}])
     trace = Trace("stop svc", {"job": "svc"}, [], "1")
     tools = DeskTools(desk())
     for call in (Call("jobs"), Call("log", {"job": "t2"}), Call(DONE, {"answer": ORDERS.splitlines()[0]})):
@@ -389,11 +438,12 @@ def test_a_trace_that_is_none_is_refused_by_its_file(tmp_path: Path) -> None:
 
 
 def planner(orders: list[dict[str, Any]], meet: Barrier | None = None) -> Callable[[Trace], Call]:
-    """Looks, plans these orders, and applies them; with `meet` it thinks until the others think, too."""
+    """Looks, plans these orders, and applies them; with `meet` it first thinks about its plan until the others do."""
+    meets = [meet] if meet is not None else []
 
     def model(trace: Trace) -> Call:
-        if not trace.steps and meet is not None:
-            meet.wait(timeout=60)
+        if trace.steps and trace.steps[-1].call.tool == "plan" and meets:
+            meets.pop().wait(timeout=60)
         calls = {"": Call("jobs"), "jobs": Call("plan", {"orders": orders}), "apply": Call(DONE), "plan": Call("apply")}
         call = calls[trace.steps[-1].call.tool if trace.steps else ""]
         return Call("apply", {"plan_id": trace.last["plan_id"], "reason": "wanted"}) if call.tool == "apply" else call
@@ -413,6 +463,38 @@ def test_tasks_about_different_things_are_thought_about_at_once_and_all_are_done
     view = tools.view()
     assert (view.jobs["t1"].phase, view.jobs["t2"].priority) == ("held", 4)
     assert view.nodes[3].status != "in service"
+    (apply,) = (entry for entry in tools.desk.audit.entries if entry.what == "apply")
+    assert (apply.reason, len(apply.orders)) == ("wanted", 3), "plans that are ready together are one"
+    tools.desk.undo(apply.txn, "none of it")
+    assert tools.view().version == small().view().version
+
+
+def test_where_one_plan_would_do_more_the_first_is_applied_and_the_others_begin_again() -> None:
+    orders = {f"hold {job}": [{"op": "hold", "job": job}] for job in ("t1", "t2")}
+    tools, meet = DeskTools(desk(limits=Limits(operator=Limit(jobs=1)))), Barrier(2)
+    runs = run_together(list(orders), tools, lambda task, own: Run(task, own, Runbooks(), planner(orders[task], meet)))
+    assert [run.trace.ended for run in runs] == [True, True]
+    assert "person" not in {entry.code for entry in tools.desk.audit.entries}, "it is not tried"
+    done = [entry.orders for entry in tools.desk.audit.entries if entry.what == "apply"]
+    assert sorted(map(len, done)) == [1, 1] and {job.phase for job in tools.view().jobs.values()} >= {"held"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"version": "w"}, {"can_be_applied": False}, {"asks_a_person": ["2 jobs"]}, {"gpu_hours_lost": 3.1},
+        {"blast_radius": {"jobs_later": 3}}, {"effects": {"stop": ["a", "c"]}}, {"effects": {"move": ["d"]}},
+        {"effects": {"not_foretold": "why"}},
+    ],
+)  # fmt: skip
+def test_a_plan_for_several_does_no_more_than_theirs(other: dict[str, Any]) -> None:
+    def plan(stop: str, **fields: Any) -> dict[str, Any]:
+        base = {"plan_id": "p", "version": "v", "can_be_applied": True, "asks_a_person": [], "gpu_hours_lost": 1.5}
+        return base | {"effects": {"stop": [*stop]}, "blast_radius": {"jobs_later": 1}} | fields
+
+    theirs = [plan("a"), plan("b")]
+    both = plan("ab", gpu_hours_lost=3.0, blast_radius={"jobs_later": 2})
+    assert does_no_more(both, theirs) and not does_no_more(both | other, theirs)
 
 
 def test_a_task_waits_for_one_that_is_about_the_same_thing_and_is_not_begun_where_that_one_stopped() -> None:

@@ -26,6 +26,7 @@ from kant.ops.audit import Audit, Entry
 from kant.ops.desk import Desk, RefusalError
 from kant.ops.kube_audit import LONGEST, KubeAudit
 from kant.ops.kubernetes import KubeWorld
+from kant.ops.orders import Submit
 from kant.ops.scenario import parse_scenario
 from kant.ops.simulated import SimulatedWorld
 from kant.ops.view import View
@@ -342,12 +343,38 @@ def test_a_change_of_a_cluster_is_over_when_the_leader_has_seen_it(monkeypatch: 
     before = own.world.view()
     own.apply(own.plan([{"op": "hold", "job": "t1"}])["plan_id"], "its data is late")
     coming = [before, before, own.world.view()]
+    own.submit({"gpus": 8, "time": "1h", "queue": "train"})
+    coming.append(own.world.view())
     world = KubeWorld(Config("http://nowhere"))
     monkeypatch.setattr(world, "view", lambda: seen.append(coming[len(seen)]) or seen[-1])
     world.settle()
     assert not seen, "nothing was ordered"
     world._before = before.version
     world.settle()
+    assert seen == coming[:3]
+    world._before, world._made = before.version, {*coming[3].jobs} - {*before.jobs}
+    seen[:] = coming[:2]  # somebody else's change comes first
+    world.settle()
     assert seen == coming
     world.settle()
     assert seen == coming, "it is over"
+
+
+@pytest.mark.parametrize(
+    ("pods", "lacks", "said"),
+    [
+        (1, ("services", "patch"), ""),
+        (2, ("services",), "submit needs the right to create services in namespace red"),
+        (2, ("patch",), "submit needs the right to patch jobs in namespace red"),
+        (1, ("create",), "submit needs the right to create jobs in namespace red"),
+    ],
+)
+def test_a_gang_needs_more_rights_than_a_job(
+    monkeypatch: pytest.MonkeyPatch, pods: int, lacks: tuple[str, ...], said: str
+) -> None:
+    async def may(client: Any, what: dict[str, str]) -> bool:
+        return not {what["resource"], what["verb"]} & {*lacks}
+
+    monkeypatch.setattr("kant.ops.kubernetes.may", may)
+    world = KubeWorld(Config("http://nowhere"), namespace="red")
+    assert world.rights(Submit(8, "1h", pods=pods)) == said

@@ -23,6 +23,9 @@ weight = 2
 isolated = true
 state = "drain"
 min_run = "10m"
+node_wait = "5m"
+user_queues = true
+max_time = "2h"
 fallback = "cheapest"
 
 [[queue.quota]]
@@ -71,6 +74,8 @@ CASES = {
     "state": (A + "state = 'shut'", FIRST + ", state: expected one of open, hold, stop, drain, got 'shut'"),
     "fallback": (A + "fallback = ''", FIRST + ", fallback: expected one of listed, cheapest, got ''"),
     "min_run as number": (A + "min_run = 3", FIRST + ", min_run: expected a duration such as 90s"),
+    "user_queues as word": (A + "user_queues = 'yes'", FIRST + ", user_queues: expected true or false, got 'yes'"),
+    "node_wait as word": (A + "node_wait = 'soon'", FIRST + ", node_wait: expected a duration such as 90s"),
     "min_run as word": (A + "min_run = 'soon'", FIRST + ", min_run: expected a duration such as 90s"),
     "fine gpus": (A + "gpus = 0.0001", FIRST + ", gpus: expected GPUs as a number from 0 with at most three decimals"),
     "true gpus": (A + "gpus = true", FIRST + ", gpus: expected GPUs as a number"),
@@ -117,7 +122,9 @@ def test_a_file_is_read_exactly(tmp_path: Path) -> None:
         Quota("cpu", nominal=96_125),
         Quota("memory", nominal=3 << 19, borrowing_limit=512),
     )
-    vision = Queue("vision", "research", 2, True, "drain", 10 * MINUTE, quotas, "cheapest")
+    vision = Queue(
+        "vision", "research", 2, True, "drain", 10 * MINUTE, quotas, "cheapest", 5 * MINUTE, True, 120 * MINUTE
+    )
     research = Queue("research", quotas=(Quota(nominal=64_000),))
     assert read_tenants(path) == QueueConfig((research, vision), (("H100", 4_200), ("T4 16GB", 1_000)))
 

@@ -14,9 +14,9 @@ from kant.model.errors import InputError
 from kant.model.taxonomy import TAXONOMY, Tags
 from kant.scheduler import registry
 
-KINDS = (*registry.KINDS, "engine", "router", "workflow", "optimiser")
+KINDS = (*registry.KINDS, "engine", "router", "workflow", "dispatcher", "optimiser")
 """The kinds: three parts of a profile; of kant-lab policies of an engine, routers of requests, rules for workflows,
-planners."""
+schedulers of short tasks, planners."""
 
 
 @dataclass(frozen=True, slots=True)

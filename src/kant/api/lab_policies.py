@@ -1,9 +1,10 @@
-"""The policies of kant-lab: of the serving engine and router, of workflows, and the planners."""
+"""The policies of kant-lab: of the serving engine and router, of workflows, of short tasks, and the planners."""
 
 from __future__ import annotations
 
 from kant.api.catalogue import Entry, of_object
 from kant.optimize.catalogue import OPTIMISERS
+from kant.optimize.dispatch.dispatchers import DISPATCHERS
 from kant.optimize.workflow.policies import POLICIES as WORKFLOW_RULES
 from kant.serving.policies import POLICIES
 from kant.serving.router import ROUTERS
@@ -15,6 +16,7 @@ def entries() -> list[Entry]:
         *(of_object("engine", name, make()) for name, make in POLICIES.items()),
         *(of_object("router", name, make()) for name, make in ROUTERS.items()),
         *(of_object("workflow", name, rule) for name, rule in WORKFLOW_RULES.items()),
+        *(Entry("dispatcher", name, each.about, each.source, each.tags) for name, each in DISPATCHERS.items()),
         *(
             Entry("optimiser", plan.name, f"{plan.about} `{plan.command}`", plan.source, plan.tags)
             for plan in OPTIMISERS

@@ -95,7 +95,7 @@ def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str |
     return [each | on for each in [*notices, *({"command": ("sh", "-c", each)} for each in commands)]]
 
 
-def _terminal(wished: bool, _: str) -> dict[str, int | bool]:
+def _terminal(wanted: bool, _: str) -> dict[str, int | bool]:
     """A terminal for a job, as wide and high as this one."""
     from kant.cli.terminal import window
 

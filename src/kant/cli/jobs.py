@@ -126,12 +126,16 @@ def update(
     time: Annotated[str | None, Parameter(help="The longest that it may run, such as 2h.")] = None,
     queue: Annotated[str | None, Parameter(help="The queue to which it goes.")] = None,
     name: Annotated[str | None, Parameter(help="What you call it.")] = None,
+    dependency: Annotated[
+        str | None, Parameter(help="What it waits for from now on, such as afterok:12,singleton; or none.")
+    ] = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
     """Change what waiting jobs ask for, or the limit of running ones. They keep their age.
 
     The owner of a running job may lower its limit; an operator may raise it too."""
+    from kant.cli.sbatch import dependencies_of
     from kant.model.units import SECOND, parse_limit
     from kant.service.client import ServiceClient, home_of
 
@@ -139,9 +143,10 @@ def update(
         raise InputError("JOBS", "the ids of jobs")
     asked: dict[str, object] = {"priority": priority, "queue": queue, "name": name}
     asked["time_s"] = parse_limit(time, "--time") / SECOND if time is not None else None
+    asked["dependencies"] = dependencies_of(dependency, "--dependency") if dependency is not None else None
     new = {field: value for field, value in asked.items() if value is not None}
     if not new:
-        raise InputError("update", "one of --priority, --time, --queue or --name")
+        raise InputError("update", "one of --priority, --time, --queue, --name or --dependency")
     client, done = ServiceClient(home_of(home)), list[str]()
     for job in jobs:
         done += client.post(client.job(job, "update"), new)["jobs"]

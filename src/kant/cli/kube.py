@@ -65,8 +65,8 @@ def run(
         str, Parameter(help="Where to serve probes and metrics, such as 0.0.0.0:8080. Default: nowhere.")
     ] = "",
     page: Annotated[
-        bool, Parameter(help="Serve the page too, where --listen says, for those who come by kubectl port-forward.")
-    ] = False,
+        bool | None, Parameter(help="Serve the page, and `kant ops --kube`, where --listen says. Default: yes.")
+    ] = None,
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "json",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
@@ -109,7 +109,7 @@ def run(
             listen=listen,
             log_format=log_format,
             log_level=log_level,
-            page=content if page else None,
+            page=content if listen and page is not False else None,
             forecaster=ForecastProcess(),
             solver=SolverProcess(),
             answer=answer,

@@ -59,4 +59,7 @@ class KubeSubmission(Kube):
     within: Annotated[
         str, Parameter(help="A level of the fabric (node, hbd, leaf, spine) that has to hold all pods.")
     ] = ""
+    segments: Annotated[
+        str, Parameter(help="Levels that have to hold so many pods each, from outside to inside: 'spine=16 leaf=4'.")
+    ] = ""
     gpu_resource: Annotated[str, Parameter(help="What GPUs are called there.")] = "nvidia.com/gpu"

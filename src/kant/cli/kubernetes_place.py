@@ -62,6 +62,7 @@ class KubernetesPlace:
             pods=there.pods,
             priority_class=there.priority_class,
             within=there.within,
+            segments=there.segments,
             gpu_resource=there.gpu_resource,
         )
         return job, options

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 from kant.cli.booked import booked_calendar
 from kant.cli.inputs import At, Json, Limit, Seed, effort, whole
 from kant.cli.output import Reply
+from kant.cli.plan_dispatch import dispatch
 from kant.cli.plan_residency import residency
 from kant.cli.plan_stream import stream, train
 from kant.cli.plan_workflow import workflow
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 plan_app = App(
     name="plan", help="Plan ahead: calendars of contiguous GPUs, capacity, workflows.", help_format="plaintext"
 )
-for verb in (workflow, stream, train, residency):
+for verb in (workflow, stream, train, residency, dispatch):
     plan_app.command(verb)
 
 SHOWN = 40

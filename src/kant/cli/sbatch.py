@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kant.model.errors import InputError
 from kant.model.job_request import OPTIONS
@@ -219,6 +219,18 @@ def _dependency(value: str, place: str) -> list[list[str]]:
             if plus and (kind != "after" or not minutes.isdigit()):
                 raise InputError(place, "minutes after the start of a job, such as after:12+30", part)
             found.append([kinds[kind], f"{number}+{minutes}m" if plus else number])
+    return found
+
+
+def dependencies_of(value: str, place: str) -> dict[str, object]:
+    """The fields of `Dependencies` for a value of `--dependency`; none of them for `none`. Raises InputError."""
+    found: dict[str, Any] = {}
+    for option, *job in _dependency(value, place) if value != "none" else ():
+        field = option.removeprefix("--").replace("-", "_")
+        if job:
+            found.setdefault(field, []).append(re.sub(r"\+(\d+)m$", lambda match: f"+{int(match[1]) * 60}", job[0]))
+        else:
+            found[field] = True
     return found
 
 

@@ -249,7 +249,7 @@ def _show_job(job: str, on_one_line: bool) -> None:
 
 
 def _update(pairs: dict[str, str]) -> None:
-    from kant.cli.sbatch import time_of
+    from kant.cli.sbatch import dependencies_of, time_of
     from kant.model.units import SECOND, parse_limit
 
     low = {name.lower(): value for name, value in pairs.items()}
@@ -269,10 +269,12 @@ def _update(pairs: dict[str, str]) -> None:
             asked["time_s"] = parse_limit(found[0][1], "TimeLimit") / SECOND
         elif name in ("partition", "name", "jobname"):
             asked["queue" if name == "partition" else "name"] = value
+        elif name == "dependency":
+            asked["dependencies"] = dependencies_of(value or "none", "Dependency")
         elif name == "priority" and re.fullmatch("-?[0-9]{1,9}", value):
             asked["priority"] = int(value)
         else:
-            raise UsageError(f"{name}: expected TimeLimit, Partition, Priority or JobName with a value")
+            raise UsageError(f"{name}: expected TimeLimit, Partition, Priority, Dependency or JobName with a value")
     if not jobs:
         raise UsageError("expected JobId=ID")
     kant = client()

@@ -59,9 +59,9 @@ def squeue(arguments: list[str]) -> int:
     }  # fmt: skip
     if "bare" not in said:
         print(formatted(pattern, {}, columns, head=True))
-    wished = set(jobs_of(said["jobs"])) if "jobs" in said else None
+    wanted = set(jobs_of(said["jobs"])) if "jobs" in said else None
     for row in found:
-        if wished is not None and not wished & {row["id"], str(row["array"]), str(row["seq"])}:
+        if wanted is not None and not wanted & {row["id"], str(row["array"]), str(row["seq"])}:
             continue
         if "name" in said and row["name"] not in said["name"].split(","):
             continue

@@ -122,10 +122,10 @@ def layout(step: Step, env: Mapping[str, str]) -> tuple[list[int], list[Task]]:
     names = hostnames(env.get("SLURM_JOB_NODELIST", "localhost"))
     chosen = list(range(len(names)))
     if "nodelist" in step.said:
-        wished = hostnames(step.said["nodelist"])
-        chosen = [at for at, name in enumerate(names) if name in wished]
+        wanted = hostnames(step.said["nodelist"])
+        chosen = [at for at, name in enumerate(names) if name in wanted]
         if not chosen:
-            raise UsageError(f"--nodelist: expected nodes of the job ({', '.join(names)}), got {', '.join(wished)!r}")
+            raise UsageError(f"--nodelist: expected nodes of the job ({', '.join(names)}), got {', '.join(wanted)!r}")
     if "exclude" in step.said:
         chosen = [at for at in chosen if names[at] not in hostnames(step.said["exclude"])]
     chosen = chosen[_number(step, "relative", None) :]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kant.model.errors import StateError
-from kant.model.job import LEVELS, Job, PodGroup
+from kant.model.job import LEVELS, Job, Level, PodGroup
 from kant.model.mig import PROFILES
 from kant.model.preference import Preferences
 from kant.model.rules import HOST, Limit, PodAffinity, PodAntiAffinity, PodRules
@@ -219,10 +219,43 @@ def level_of(job: Job) -> int:
     return LEVELS.index(job.within) if job.pods > 1 else -1
 
 
-def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[tuple[int, int], ...]:
-    """As `Shape.cuts`; segments of one pod are no wish."""
-    cuts = []
-    for group in groups:
-        pods = min(group.segment or group.count, group.count)
-        cuts.append((pods, LEVELS.index(group.within)) if group.within and pods > 1 else (0, -1))
-    return tuple(cuts) if any(pods for pods, _ in cuts) else ()
+Cuts = tuple[tuple[int, int], ...]
+"""How a group is cut, from outside to inside: the pods of a segment, and the level (index in LEVELS) of which one
+domain must hold each segment. Empty for a group that is not cut."""
+
+
+def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[Cuts, ...]:
+    """As `Shape.cuts`; segments of one pod are no wish, nor are those that are one segment of a narrower level each."""
+    narrowest = [{pods: LEVELS.index(level) for level, pods in levels_of(group)} for group in groups]
+    cuts = tuple(tuple(one for one in found.items() if one[0] > 1) for found in narrowest)
+    return cuts if any(cuts) else ()
+
+
+def levels_of(group: PodGroup) -> tuple[tuple[Level, int], ...]:
+    """The levels by which a group is cut, from outside to inside, with the pods of a segment of each: no more than
+    there are."""
+    found, around = list[tuple[Level, int]](), group.count
+    for level, segment in ((group.within, group.segment or group.count), *group.inner) if group.within else ():
+        around = min(segment, around)
+        found.append((level, around))
+    return tuple(found)
+
+
+def check_cuts(job: Job) -> None:
+    """Raises StateError for a level that there is not, and for segments that cannot lie in each other."""
+    for group in job.groups:
+        for level, segment in ((group.within, group.segment), *group.inner):
+            if level not in ("", *LEVELS) or (segment and not level):
+                expected = f"one of {', '.join(LEVELS)} for its segments"
+                raise StateError(f"a group of job {job.id!r} asks for the level {level!r}; expected {expected}")
+        cuts, around = levels_of(group), group.count
+        for (level, segment), (outer, _) in zip(cuts if group.inner else (), (("", 0), *cuts), strict=False):
+            if segment < 1 or around % segment or (outer and LEVELS.index(level) >= LEVELS.index(outer)):
+                inside = f" a level inside {outer} and" if outer else ""
+                raise StateError(
+                    f"a group of job {job.id!r} asks for segments of {segment} pods, each in one {level}; "
+                    f"expected{inside} a length that divides {around}"
+                )
+            around = segment
+        if group.inner and not group.within:
+            raise StateError(f"a group of job {job.id!r} cuts segments further; expected `within` for the widest")

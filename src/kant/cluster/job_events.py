@@ -9,7 +9,7 @@ from kant.cluster import columns as c
 from kant.cluster import transitions as to
 from kant.cluster.elastic import Progress, pods_by_group
 from kant.cluster.elastic_events import not_free, resize
-from kant.cluster.node_events import blamed_for, capacity_freed
+from kant.cluster.node_events import add_user_queue, blamed_for, capacity_freed
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
 from kant.model.errors import StateError
@@ -36,13 +36,19 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
     if base >= 0 and base not in state.live:
         raise StateError(f"job {job.id!r} is a burst replica of {job.base_job!r}, which has left")
     quotas = state.quota_usage
-    if job.queue not in state.queues:
-        state.queues[job.queue] = len(state.queues)
-        quotas.queue_added(job.queue)
-    queue = state.queues[job.queue]
+    name = job.queue
+    if quotas.shared:
+        name = quotas.queue_of(name, job.user)
+        add_user_queue(state, name)
+    if name not in state.queues:
+        state.queues[name] = len(state.queues)
+        quotas.queue_added(name)
+    queue = state.queues[name]
+    if quotas.tree is not None and quotas.tree.max_times and job.limit < 0:
+        job = replace(job, limit=quotas.max_time(queue)[0] or -1)
     user = state.users.setdefault(job.user, len(state.users))
     kind, p50, p90 = (-1, -1, -1) if state.history is None else run_time_promises(state, job, queue, user)
-    unwanted = quotas.tree is not None and not quotas.accepts(queue)
+    unwanted = quotas.tree is not None and not quotas.accepts(queue, job.limit)
     to.submitted(
         state.jobs, row, event.time, state.arrivals, queue, user, shape.index, shape.gpu_milli, shape.pods,
         job.submit, job.estimate, job.priority, job.preemptible, job.limit, job.due, job.checkpoint, base,

@@ -7,11 +7,13 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.shapes import Shape
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
 from kant.model.errors import StateError
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
+from kant.model.tenant import owner_of
 from kant.model.units import GPU
 
 
@@ -124,9 +126,19 @@ def capacity_freed(state: StateData, pools: Collection[int]) -> None:
 
 
 def queues_changed(state: StateData, event: ev.QueuesChanged) -> None:
-    running = {row: (state.shape_of(row), allocation) for row, allocation in state.running.items()}
-    state.quota_usage.queues_changed(event.queue_config, running)
+    state.quota_usage.queues_changed(event.queue_config, _running(state))
     state.capacity_version += 1
+
+
+def add_user_queue(state: StateData, name: str) -> None:
+    """Add the queue of a user that no job has named before. Does nothing for another queue."""
+    quotas = state.quota_usage
+    if quotas.tree is not None and name not in quotas.tree.index and (parent := owner_of(name, quotas.shared)):
+        quotas.user_queue_added(name, parent, _running(state))
+
+
+def _running(state: StateData) -> dict[int, tuple[Shape, Allocation]]:
+    return {row: (state.shape_of(row), allocation) for row, allocation in state.running.items()}
 
 
 def queues_used(state: StateData, event: ev.QueuesUsed) -> None:
@@ -137,6 +149,7 @@ def queues_used(state: StateData, event: ev.QueuesUsed) -> None:
     codes = state.queues | {name: len(state.queues) + i for i, name in enumerate(new)}
     hours.restore(event.time, event.phase, {codes[name]: use for name, use in event.queues.items()})
     for name in new:
+        add_user_queue(state, name)
         state.queues[name] = codes[name]
         state.quota_usage.queue_added(name)
     state.quota_usage.quota_version += 1

@@ -52,6 +52,10 @@ class QuotaLimits:
         self.starts = tuple(map(tenant.starts, states))  # waiting jobs of the queue may start
         self.accepts = tuple(map(tenant.accepts, states))  # new jobs may be submitted
         self.runs = tuple(map(tenant.runs, states))  # running jobs may run on
+        limits = {node: (queue.max_time, queue.name) for node, queue in enumerate(queues) if queue.max_time}
+        above = [[limits[node] for node in path if node in limits] for path in self.paths if limits]
+        self.max_times = tuple(min(own, default=(0, "")) for own in above)
+        """How long runs of each queue may last, 0 for no limit, and the queue that says so; empty where none does."""
         self.keys: tuple[Key, ...] = tuple(sorted({(q.model, q.resource) for queue in queues for q in queue.quotas}))
         parts: tuple[str, ...] = RESOURCES
         self._parts = tuple((model, parts.index(resource)) for model, resource in self.keys)

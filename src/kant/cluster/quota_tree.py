@@ -188,6 +188,11 @@ class QuotaTree(QuotaLimits):
         return {node: queue.min_run for node, queue in enumerate(self.queues) if queue.min_run}
 
     @cached_property
+    def node_waits(self) -> dict[int, int]:
+        """How long a job waits for a node before it stops others (µs), of those nodes whose queue says so."""
+        return {node: queue.node_wait for node, queue in enumerate(self.queues) if queue.node_wait}
+
+    @cached_property
     def nominal_parts(self) -> list[int]:
         """By slot, the part of the nominal quotas that is for the queue's own jobs.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from kant.cluster.elastic import held_by
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape, Shapes
 from kant.cluster.usage import UsageHours
 from kant.model.errors import StateError
 from kant.model.placement import CPU, MASK, MEMORY, MILLI, NODE, PODS, Allocation
-from kant.model.tenant import QueueConfig
+from kant.model.tenant import Queue, QueueConfig
 
 Amounts = tuple[int, ...]
 """One entry for each key of the quota tree."""
@@ -21,13 +23,16 @@ class QuotaUsage:
     """The books of one cluster. Queues are counted as jobs name them (`queues` of the state), users likewise.
 
     `tree` is None where no queue has been declared; then nothing is limited. `quota_version` counts what may let a job
-    pass that its quota has kept back: something came back, or the queues changed.
+    pass that its quota has kept back: something came back, or the queues changed. `declared` are the queues as they
+    were last declared; `queue_config` has those of users too, in the order of their first jobs.
     """
 
     def __init__(self, shapes: Shapes, pool_of_node: list[int], usage_hours: bool = True) -> None:
         self.shapes = shapes
         self.pool_of_node = pool_of_node
-        self.queue_config = QueueConfig()
+        self.declared = self.queue_config = QueueConfig()
+        self.shared: dict[str, Queue] = {}  # those whose users have queues of their own
+        self._of_users: dict[str, str] = {}  # queues of users, and where they stand
         self.tree: QuotaTree | None = None
         self.node_of: list[int] = []  # of each queue: its node in the tree, -1 where the tree does not know it
         self.held: list[list[int]] = []  # of each queue: a `Held`
@@ -47,9 +52,26 @@ class QuotaUsage:
     def _node(self, name: str) -> int:
         return self.tree.index.get(name, -1) if self.tree is not None else -1
 
-    def accepts(self, queue: int) -> bool:
-        """Whether the queue takes new jobs."""
-        return self.tree is None or self.node_of[queue] < 0 or self.tree.accepts[self.node_of[queue]]
+    def queue_of(self, queue: str, user: str) -> str:
+        """The queue in which a job of `user` counts that names `queue`."""
+        return f"{queue}/{user}" if user and queue in self.shared else queue
+
+    def user_queue_added(self, name: str, parent: str, running: dict[int, tuple[Shape, Allocation]]) -> None:
+        """A user's queue that is not declared, with the first job of the user."""
+        self._of_users[name] = parent
+        self.queues_changed(self.declared, running)
+
+    def accepts(self, queue: int, limit: int) -> bool:
+        """Whether the queue takes new jobs that may run for `limit` microseconds (-1: as long as they like)."""
+        if self.tree is None or self.node_of[queue] < 0:
+            return True
+        too_long = self.tree.max_times and 0 < self.max_time(queue)[0] < limit
+        return self.tree.accepts[self.node_of[queue]] and not too_long
+
+    def max_time(self, queue: int) -> tuple[int, str]:
+        """How long a run in the queue may last, microseconds, and the queue that says so; (0, "") where none does."""
+        times, node = self.tree.max_times if self.tree is not None else (), self.node_of[queue]
+        return times[node] if times and node >= 0 else (0, "")
 
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
         """What a gang counts for against quotas: on its one GPU model, or where `allocation` puts it.
@@ -116,6 +138,16 @@ class QuotaUsage:
 
     def queues_changed(self, queue_config: QueueConfig, running: dict[int, tuple[Shape, Allocation]]) -> None:
         """Other queues and quotas from now on; what runs is charged anew, within them or not."""
+        self.declared = queue_config
+        self.shared = {queue.name: queue for queue in queue_config.queues if queue.user_queues}
+        if self._of_users:  # they stay when their users share no more: what runs counts there
+            above = {queue.name: queue for queue in queue_config.queues}
+            own = [
+                _user_queue(name, above[parent])
+                for name, parent in self._of_users.items()
+                if name not in above and parent in above
+            ]
+            queue_config = structs.replace(queue_config, queues=(*queue_config.queues, *own))
         self.queue_config = queue_config
         self.tree = QuotaTree(queue_config) if queue_config.queues else None
         self.limits_users = any(quota.user_limit >= 0 for queue in queue_config.queues for quota in queue.quotas)
@@ -145,6 +177,11 @@ class QuotaUsage:
             for row, (_, shape, allocation) in running.items():
                 if self.charged[row][3] != self.amounts(shape, allocation):
                     raise StateError("does not hold: a job is charged for what it holds")
+
+
+def _user_queue(name: str, parent: Queue) -> Queue:
+    """The queue of one user of `parent`, to which what that says of single jobs holds too."""
+    return Queue(name, parent.name, min_run=parent.min_run, fallback=parent.fallback, node_wait=parent.node_wait)
 
 
 def charged_by(shape: Shape, allocation: Allocation) -> Held:

@@ -15,7 +15,9 @@ from kant.cluster.asks import (
     NO_RULES,
     Affinity,
     Ask,
+    Cuts,
     affinity_of,
+    check_cuts,
     check_elastic,
     check_rules,
     cuts_of,
@@ -32,7 +34,7 @@ from kant.cluster.columns import D_COUNTED, D_LIMITED, DEMAND_WIDTH, Table
 from kant.cluster.demand_rules import DemandRules
 from kant.cluster.node_sets import NodeSets, admitting
 from kant.model.errors import StateError
-from kant.model.job import LEVELS, Demand, Job, PodGroup
+from kant.model.job import Demand, Job, PodGroup
 from kant.model.matching import Match
 from kant.model.mig import profile_on
 from kant.model.node import Node, PoolKey
@@ -72,9 +74,8 @@ class Shape:
     """Of the fabric (its index in LEVELS): one domain of it should hold all pods. -1: anywhere, or a single pod."""
     required: bool = False
     """One domain of `level` must hold all pods."""
-    cuts: tuple[tuple[int, int], ...] = ()
-    """For each group the pods of a segment and the level (index in LEVELS) of which one domain must hold each segment;
-    (0, -1) for a group that is not cut. Empty where no group is."""
+    cuts: tuple[Cuts, ...] = ()
+    """How each group is cut into segments. Empty where no group is."""
 
     affinity: Affinity | None = None
     """Its affinity group and what it wishes of it; None where it has none and its pods may lie together."""
@@ -239,10 +240,7 @@ class Shapes:
     def _make(self, job: Job, ask: Ask) -> Shape:
         if not job.groups or not all(is_sensible(group) for group in job.groups):
             raise StateError(f"job {job.id!r} asks for what cannot be counted: {job.groups}")
-        for group in job.groups:
-            if group.within not in ("", *LEVELS) or (group.segment and not group.within):
-                expected = f"one of {', '.join(LEVELS)} for its segments"
-                raise StateError(f"a group of job {job.id!r} asks for the level {group.within!r}; expected {expected}")
+        check_cuts(job)
         if any(group.floor for group in ask.groups):
             check_elastic(job, ask)
         if ask.rules:

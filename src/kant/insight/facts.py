@@ -141,6 +141,14 @@ class ProtectedVictims(_Fact, frozen=True, tag="protected"):
     at: int
 
 
+class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
+    """Its `queue` waits `wait` for a node that an autoscaler adds, so it stops nobody before `at` (µs)."""
+
+    queue: str
+    wait: int
+    at: int
+
+
 class VictimsTooLarge(_Fact, frozen=True, tag="too-large"):
     """`jobs` running jobs, of which one is `job`, would make room, but the profile's `most` forbids to preempt them.
 
@@ -167,6 +175,7 @@ Fact = (
     | HeldReservation
     | Blocker
     | ProtectedVictims
+    | AwaitsNode
     | VictimsTooLarge
 )
 
@@ -207,6 +216,9 @@ def fact_sentence(found: Fact) -> str:
             who = f"a running job {whose}" if jobs == 1 else f"the last of {jobs:,} running jobs, {whose}"
             least = f"it runs for {show_duration(min_run)} before that (min_run)"
             return f"{who.strip()} may be stopped for it at {clock(at)}: {least}"
+        case AwaitsNode(queue=queue, wait=wait, at=at):
+            least = f"{show_duration(wait)} in queue {queue} (node_wait)"
+            return f"it waits for a node until {clock(at)}, and stops nobody before: {least}"
         case VictimsTooLarge(job=job, jobs=jobs, held=held, asked=asked, most=most):
             who = f"job {job}" if jobs == 1 else f"job {job} and {count(jobs - 1, 'other')}"
             allowed = f"{count_gpus(int(most * asked))} for this one of {count_gpus(asked)}"

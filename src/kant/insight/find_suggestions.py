@@ -38,6 +38,7 @@ from kant.model.decision import (
     Reason,
     Reserved,
     RetriesUsed,
+    TooLong,
 )
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.queueing.preemption.candidate import Candidate
@@ -72,7 +73,7 @@ def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> t
             return (QueueOpens(queue, diagnosis.missing(row)[0]),)
         case BackOff(until=until):
             return (BackOffEnds(until, (diagnosis.blocked_by(row) or diagnosis.missing(row)[0])),)
-        case NeverFits() | RetriesUsed() | Closed() | Booked() | NoReservation() | None:
+        case NeverFits() | RetriesUsed() | TooLong() | Closed() | Booked() | NoReservation() | None:
             return ()
 
 

@@ -6,17 +6,20 @@ from functools import partial
 
 import numpy as np
 
-from kant.cluster.columns import J_QUEUE
+from kant.cluster.columns import J_QUEUE, J_SINCE
 from kant.cluster.shapes import Shape
+from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
-from kant.insight.facts import ProtectedVictims, VictimsTooLarge
+from kant.insight.facts import AwaitsNode, ProtectedVictims, VictimsTooLarge
 from kant.insight.victims_too_large import victims_too_large
 from kant.model.decision import NoFit, OverQuota, Reason
 from kant.model.units import FOREVER
+from kant.queueing.admission import awaits_node_until
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.preemption.policy import candidate, fits_without
 from kant.queueing.preemption.rules import PreemptionRules
 from kant.queueing.preemption.search import choose
+from kant.scheduler.profile import Profile
 
 TRIALS = 200
 """Placements that are tried for all jobs of one plan."""
@@ -127,11 +130,14 @@ class MinRunWaits:
 
 def protected_victims(
     diagnosis: Diagnosis, row: int, reason: Reason | None
-) -> tuple[ProtectedVictims | VictimsTooLarge, ...]:
-    """What keeps a job that lacks capacity or quota from preempting: the `min_run` of others, or `most`."""
+) -> tuple[AwaitsNode | ProtectedVictims | VictimsTooLarge, ...]:
+    """What keeps a job that lacks capacity or quota from preempting: `node_wait`, others' `min_run`, or `most`."""
     if not isinstance(reason, NoFit | OverQuota):
         return ()
+    node = awaits_node(diagnosis.profile, diagnosis.state, row, diagnosis.now) if isinstance(reason, NoFit) else None
     found = MinRunWaits(diagnosis).of(row)
+    if node is not None:
+        return (node, found) if found is not None and found.at > node.at else (node,)
     if found is not None:
         return (found,)
     policy, large = diagnosis.profile.preemption, victims_too_large(diagnosis, row)
@@ -139,3 +145,13 @@ def protected_victims(
         return ()
     job = diagnosis.state.ids[large.rows[0]]
     return (VictimsTooLarge(job, len(large.rows), large.held, large.asked, policy.most),)
+
+
+def awaits_node(profile: Profile, state: ClusterState, row: int, now: int) -> AwaitsNode | None:
+    """Until when a job that has its quota waits for a node instead of stopping others; None where it could stop nobody
+    anyway, or does not wait.
+    """
+    at = awaits_node_until(state, row, now)
+    if not at or profile.preemption is None or not state.shape_of(row).ask.preempts:
+        return None
+    return AwaitsNode(state.live[row].queue, at - state.jobs.item(row, J_SINCE), at)

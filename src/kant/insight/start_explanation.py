@@ -149,8 +149,8 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
     chosen = tracing.seen if tracing.seen is not None and _is_same(tracing.seen[2], place) else None
     before = chosen[0] if chosen is not None else state.table
     policy, seed = scheduler.placer.policy_of(shape), scheduler.placer.seed
-    wishes = policy.spreads or bool(shape.cuts) or shape.has_affinity
-    how = "plan" if chosen is None else "clear" if tracing.moved else "wish" if wishes else "policy"
+    asks = policy.spreads or bool(shape.cuts) or shape.has_affinity
+    how = "plan" if chosen is None else "clear" if tracing.moved else "wish" if asks else "policy"
     return StartExplanation(
         job=job, now=now, place=place, agrees=agrees, how=how,
         account=explain_beside_preferences(

@@ -47,7 +47,6 @@ from kant.model.event import (
     QueuesChanged,
 )
 from kant.model.job_request import SignalName
-from kant.model.submission import Submission
 from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile
@@ -193,7 +192,7 @@ class LocalDriver:
 
     def _tell_queues(self) -> None:
         queues = self._queues()
-        if queues != self.core.state.quota_usage.queue_config:
+        if queues != self.core.state.quota_usage.declared:
             self.core.happen(QueuesChanged(self.core.now, queues))
         self._awake.set()
 
@@ -248,19 +247,19 @@ class LocalDriver:
         self.jobs.block(record)
         self._awake.set()
 
-    def update(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
-        """Let a job that waits ask for something else, or one that runs have another limit. Raises InputError."""
+    def update(self, record: JobRecord, new: JobRecord) -> None:
+        """Let a job that waits be as `new` says, or one that runs have the limit of `new`. Raises InputError."""
         if record.phase is JobPhase.RUNNING and record.id in self.jobs.core_id:
             try:
-                self.launcher.limit(record, submission.time_s)
+                self.launcher.limit(record, new.submission.time_s)
             except OSError as error:
                 raise InputError(f"job {record.id}", f"a disk that can be written ({error.strerror})") from None
-            self.jobs.limit(record, submission, digest)
+            self.jobs.limit(record, new.submission, new.digest)
             self._awake.set()
             return
         if record.phase not in (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING):
             raise InputError(f"job {record.id}", "a job that waits", str(record.phase))
-        self.jobs.change(record, submission, digest)
+        self.jobs.change(record, new)
         if self.paused:
             self._tell_queues()
         self._awake.set()

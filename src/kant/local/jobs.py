@@ -12,9 +12,11 @@ from datetime import datetime
 from kant.cluster.columns import J_SUBMIT
 from kant.live.core import Core
 from kant.local.clock import SteadyClock
+from kant.local.dependencies import circle
 from kant.local.launch import Launcher
 from kant.local.record import OVER, Book, JobPhase, JobRecord
 from kant.local.submission import job_of
+from kant.model.errors import InputError
 from kant.model.event import JobCancelled, JobLimited, JobSubmitted
 from kant.model.node import Node
 from kant.model.submission import Submission
@@ -67,18 +69,31 @@ class LocalJobs:
         self.by_core[name], self.core_id[record.id] = record, name
         self.core.happen(JobSubmitted(moment, job_of(record, name, came if came >= 0 else moment, self.nodes)))
 
-    def change(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
-        """Let a job that waits ask for something else. It keeps its age."""
+    def change(self, record: JobRecord, new: JobRecord) -> None:
+        """Let a job that waits ask for something else, and come after other jobs. It keeps its age unless it has to
+        wait for one of these."""
         name = self.core_id.get(record.id)
         came = int(self.core.state.jobs[self.core.state.rows[name], J_SUBMIT]) if name is not None else -1
         self.withdraw(record)
-        record.submission, record.digest = submission, digest
+        record.submission, record.digest = new.submission, new.digest
+        record.after, record.after_ok, record.after_not_ok = new.after, new.after_ok, new.after_not_ok
+        record.after_started = new.after_started
         self.touch(record)
-        if name is not None and (submission.array_most or came < 0):
+        if name is None or new.submission.array_most or came < 0 or self._pending(record) is not None:
             self.block(record)
-        elif name is not None:
+        else:
             self.enter(record, self.core.now, came)
             self.wake()
+        self.wake_after(record)  # a singleton may have waited for its name
+
+    def check_dependencies(self, new: JobRecord) -> None:
+        """Raise InputError where a job that came after these would never start."""
+        if through := circle(self.records, new):
+            raise InputError("dependencies", f"jobs that do not wait for job {new.id} themselves", f"job {through}")
+        states = [self._state_of(new, other, when) for other, when in self._ahead(new)]
+        never = [state for state in states if state not in ("met", "pending")]
+        if never and (len(never) == len(states) or not new.submission.after_one):
+            raise InputError("dependencies", f"jobs that can still end so ({never[0]})")
 
     def limit(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
         """Let a job that runs have another limit."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct
 
-from kant.model.job_request import SignalName
+from kant.model.job_request import Jobs, SignalName
 from kant.model.submission import Submission, Text
 
 
@@ -59,14 +59,27 @@ class Batch(Struct, frozen=True, forbid_unknown_fields=True):
     env: dict[str, str] = {}
 
 
+class Dependencies(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The jobs that a job comes after, and what each of them has to be. As in a `Submission`."""
+
+    after: Jobs = ()
+    after_ok: Jobs = ()
+    after_not_ok: Jobs = ()
+    after_started: Jobs = ()
+    after_each: Jobs = ()
+    after_one: bool = False
+    singleton: bool = False
+
+
 class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What is to be different of a job that waits, or `time_s` alone of one that runs; None: as it was. As in a
-    `Submission`."""
+    `Submission`. `dependencies` take the place of all that it had."""
 
     priority: Annotated[int, Meta(ge=-(10**9), le=10**9)] | None = None
     time_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     queue: Text | None = None
     name: Text | None = None
+    dependencies: Dependencies | None = None
 
 
 FOR_HANDLERS = ("HUP", "USR1", "USR2", "WINCH")
@@ -91,7 +104,7 @@ class QueueNames(Struct, frozen=True, forbid_unknown_fields=True):
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 
 
-class ReservationWish(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ReservationRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """`gpus` side by side for `duration_s` from `start` on (seconds since the Unix epoch; 0: now).
 
     They lie in one domain of the level `within`; with "" in one node if that is large enough, else anywhere along the

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from kant.live.core import Core
-from kant.local.record import ReservationWish
+from kant.local.record import ReservationRequest
 from kant.local.submission import indices
 from kant.model.errors import InputError
 from kant.model.event import BookingEnded, GpusBooked
@@ -32,7 +32,7 @@ NAMED = 8
 class Reservation(Struct):
     """A reservation as it is kept. Times are microseconds since the Unix epoch; `held`: the GPUs as bits, by node."""
 
-    request: ReservationWish = field(name="wish")  # as files of earlier versions say it
+    request: ReservationRequest = field(name="wish")  # as files of earlier versions say it
     user: str
     start: int
     end: int
@@ -76,7 +76,7 @@ class LocalReservations:
 
     # --- what people ask -----------------------------------------------------------------------------------------
 
-    def make(self, core: Core, asked: ReservationWish, user: str) -> list[str]:
+    def make(self, core: Core, asked: ReservationRequest, user: str) -> list[str]:
         """Book. Returns the names of the reservations that lie elsewhere from now on.
 
         Raises InputError where there is no place, with the names of those that are in the way.
@@ -144,7 +144,7 @@ class LocalReservations:
             found.append(Taken(name, start, end, held, self._request(one.request, start, end)))
         return found
 
-    def _request(self, asked: ReservationWish, start: int, end: int) -> Request:
+    def _request(self, asked: ReservationRequest, start: int, end: int) -> Request:
         return Request(asked.name, asked.gpus, start, end, asked.within, asked.model)
 
     def _named(self, held: Held) -> dict[str, int]:

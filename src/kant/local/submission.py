@@ -21,13 +21,26 @@ from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import MASK, MEMORY, NODE, PODS
 from kant.model.submission import Notice, Submission
-from kant.model.units import FOREVER, GPU, SECOND
+from kant.model.tenant import QueueConfig
+from kant.model.units import FOREVER, GPU, SECOND, show_duration
 from kant.workload.training_text import parse_training
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kant.local.accounts import Account
+
+
+def limited(submission: Submission, queue_config: QueueConfig) -> Submission:
+    """The submission with the time limit of its queue where it says none. Raises InputError where it asks for more."""
+    most, where = queue_config.max_time(submission.queue)
+    if not most:
+        return submission
+    if submission.time_s is None:
+        return structs.replace(submission, time_s=most / SECOND)
+    if round(submission.time_s * SECOND) > most:
+        raise InputError("time_s", f"at most {show_duration(most)} in queue {where}", submission.time_s)
+    return submission
 
 
 def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:

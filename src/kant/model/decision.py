@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec import Struct
 
-from kant.model.units import clock
+from kant.model.units import clock, show_duration
 
 # --- Reasons: why a job waits or leaves. Each carries the numbers behind it. ---------------------------------
 
@@ -18,8 +18,8 @@ class NoFit(_Reason, frozen=True, tag="no-fit"):
     """`fits` of the `pods` that group `group` needs could be placed now.
 
     With a `level` the job requires one domain of that level of the fabric, and this is what the best of them takes.
-    With a `segment` the pods are counted in segments of so many, each in one domain of the level `each`. With `apart`
-    each pod needs a domain of that level for itself.
+    With a `segment` the pods are counted in segments of so many, each in one domain of the level `each`, and these in
+    those of `inner`. With `apart` each pod needs a domain of that level for itself.
     """
 
     group: int
@@ -29,6 +29,7 @@ class NoFit(_Reason, frozen=True, tag="no-fit"):
     segment: int = 0
     each: str = ""
     apart: str = ""
+    inner: tuple[tuple[str, int], ...] = ()
 
 
 class NeverFits(_Reason, frozen=True, tag="never-fits"):
@@ -41,6 +42,7 @@ class NeverFits(_Reason, frozen=True, tag="never-fits"):
     segment: int = 0
     each: str = ""
     apart: str = ""
+    inner: tuple[tuple[str, int], ...] = ()
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
@@ -86,6 +88,14 @@ class Closed(_Reason, frozen=True, tag="closed"):
     state: str
 
 
+class TooLong(_Reason, frozen=True, tag="too-long"):
+    """It asks to run for `limit` microseconds, and queue `queue` lets jobs run for `most`."""
+
+    queue: str
+    limit: int
+    most: int
+
+
 class BackOff(_Reason, frozen=True, tag="back-off"):
     """It came back `returns` times in a row and is not tried again before `until`."""
 
@@ -127,6 +137,7 @@ Reason = (
     | OverQuota
     | Reserved
     | Closed
+    | TooLong
     | BackOff
     | BaseJobWaits
     | RetriesUsed
@@ -155,7 +166,8 @@ def _over_quota(reason: OverQuota) -> str:
 def _each_where(reason: NoFit | NeverFits) -> str:
     if reason.apart:
         return f", each in one {reason.apart} without others of its group"
-    return f", in segments of {reason.segment} that each lie in one {reason.each}" if reason.segment else ""
+    cuts = ((reason.each, reason.segment), *reason.inner) if reason.segment else ()
+    return ", ".join(["", *(f"in segments of {segment} that each lie in one {each}" for each, segment in cuts)])
 
 
 def sentence(reason: Reason) -> str:
@@ -169,6 +181,9 @@ def sentence(reason: Reason) -> str:
             return f"there is no queue {queue}"
         case Closed(queue=queue, state=state):
             return f"queue {queue} is on {state}" if state != "stop" else f"queue {queue} is stopped"
+        case TooLong(queue=queue, limit=limit, most=most):
+            longest = show_duration(most)
+            return f"its time limit is {show_duration(limit)}, and jobs of queue {queue} run for {longest} at most"
         case BackOff(returns=returns, until=until):
             return f"it came back {returns} times in a row and is tried again at {clock(until)}"
         case BaseJobWaits(job=job):

@@ -55,6 +55,8 @@ class PodGroup(Struct, frozen=True, array_like=True):
 
     With `within` each `segment` pods in a row have to lie in one domain of that level of the fabric, the last ones also
     where they are fewer; with `segment` 0 all of them: a child gang. So it is required; `Job.within` is that of all.
+    `inner` cuts each segment further, by narrower levels from outside to inside, each with the length of its segments:
+    then each length divides the one around it, and the first divides `count`.
     """
 
     count: int
@@ -62,6 +64,7 @@ class PodGroup(Struct, frozen=True, array_like=True):
     within: Level = ""
     segment: int = 0
     floor: int = 0  # 0, like `count`: neither more nor fewer
+    inner: tuple[tuple[Level, int], ...] = ()
 
     @property
     def least(self) -> int:

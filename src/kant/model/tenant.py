@@ -6,7 +6,7 @@ Cohort).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, get_args
 
 from msgspec import Struct
@@ -45,6 +45,12 @@ class Queue(Struct, frozen=True, omit_defaults=True):
 
     `weight` is its share of what its neighbours leave unused. `isolated`: it lends nothing and borrows nothing,
     whatever its quotas say. `min_run` is how long (microseconds) a job of it runs before it may be preempted.
+    `node_wait` is how long (microseconds, from when it came to wait) a job of it that has its quota waits for a node
+    that an autoscaler adds, before it stops others.
+    `max_time` is how long (microseconds, 0: as long as it likes) one run of a job of it or of a queue below lasts: who
+    asks for longer is rejected, and who says no limit has this one.
+    `user_queues`: each of its users has a queue below it, named `QUEUE/USER`, so that orders and rights that go by fair
+    share hold among them too. One that is not declared begins with a user's first job, and has weight 1.
     `fallback` says in which order the GPU models that a job accepts are tried: as the job lists them, or by price.
 
     `state` holds for all queues below too. open: as usual. hold: starts nothing, and what runs runs on. stop: starts
@@ -59,6 +65,9 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     min_run: int = 0
     quotas: tuple[Quota, ...] = ()
     fallback: Fallback = "listed"
+    node_wait: int = 0
+    user_queues: bool = False
+    max_time: int = 0
 
 
 class QueueConfig(Struct, frozen=True, omit_defaults=True):
@@ -77,6 +86,18 @@ class QueueConfig(Struct, frozen=True, omit_defaults=True):
         while above.get(path[-1]):
             path.append(above[path[-1]])
         return tuple(path)
+
+    def max_time(self, name: str) -> tuple[int, str]:
+        """How long a run in a queue may last, microseconds, and the queue that says so; (0, "") where none does."""
+        path = self.lineage(name)
+        said = [(queue.max_time, queue.name) for queue in self.queues if queue.max_time and queue.name in path]
+        return min(said, default=(0, ""))
+
+
+def owner_of(name: str, shared: Collection[str]) -> str:
+    """The queue of `shared` in which `name` is the queue of a user; "" where it is none of a user."""
+    cuts = (place for place, letter in enumerate(name) if letter == "/")
+    return next((name[:cut] for cut in cuts if name[:cut] in shared), "")
 
 
 # --- What a queue does, by the states on its path to the root: each of them holds, so several add up -----------
@@ -109,8 +130,12 @@ def validated(queue_config: QueueConfig, where: str = "tenants") -> QueueConfig:
         if queue.name in by_name:
             raise InputError(f"{where}, queue {queue.name!r}, name", "a name that no other queue has", queue.name)
         by_name[queue.name] = queue
+    shared = {queue.name for queue in queue_config.queues if queue.user_queues}
     for queue in queue_config.queues:
         _check_queue(f"{where}, queue {queue.name!r}", queue)
+        if shared and (above := owner_of(queue.name, shared)) and queue.parent != above:
+            what = f"{above!r}, whose users have queues of such names"
+            raise InputError(f"{where}, queue {queue.name!r}, parent", what, queue.parent)
         if queue.parent and queue.parent not in by_name:
             raise InputError(f"{where}, queue {queue.name!r}, parent", "the name of a queue", queue.parent)
     _check_roots(where, by_name)
@@ -143,8 +168,9 @@ def _check_queue(where: str, queue: Queue) -> None:
     _check_range(f"{where}, weight", queue.weight, 1)
     _check_word(f"{where}, state", queue.state, get_args(QueueState))
     _check_word(f"{where}, fallback", queue.fallback, get_args(Fallback))
-    if not 0 <= queue.min_run < FOREVER:
-        raise InputError(f"{where}, min_run", "microseconds from 0 to less than 2^62", queue.min_run)
+    for field in ("min_run", "node_wait", "max_time"):
+        if not 0 <= getattr(queue, field) < FOREVER:
+            raise InputError(f"{where}, {field}", "microseconds from 0 to less than 2^62", getattr(queue, field))
     known: set[tuple[str, str]] = set()
     for number, quota in enumerate(queue.quotas, start=1):
         place = f"{where}, quota {number}"

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -20,7 +21,9 @@ from kant.client.kant import Api
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.credentials import Bearer
 from kant.kube.connect.errors import INSTALL, advice, is_unserved
+from kant.kube.objects.views import Pod
 from kant.kube.user.job_manifest import PodOptions
+from kant.kube.user.job_objects import OF_JOB
 from kant.kube.user.jobs import UserJobs
 from kant.kube.user.leader_answer import ANSWERS, answer_of_leader
 from kant.kube.user.orders import Orders
@@ -81,6 +84,8 @@ NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
     Defragment: ((OWN, "defragmentations", "create"),),
 }
 """What each order needs one of: a group of the API, a resource, and a verb."""
+GANG = (("", "services", "create"), ("batch", "jobs", "patch"))
+"""What a Job of several pods needs besides, for they find each other by a Service, and start when it is there."""
 
 
 class KubeWorld(RunningWorld):
@@ -95,6 +100,7 @@ class KubeWorld(RunningWorld):
         self.namespace = namespace or config.namespace
         self.api = Api(self._asked_leader)
         self._before = ""  # the version of the state before the first order of a transaction
+        self._made: set[str] = set()  # the jobs that it has submitted
 
     # --- the two ways there are ---------------------------------------------------------------------------------------
 
@@ -121,7 +127,7 @@ class KubeWorld(RunningWorld):
 
         found = asyncio.run(inside())
         if found is None:
-            expected = "one that leads and serves its page (`kant kube run --page`), and the role kant-planner"
+            expected = "one that leads and serves its page (`--no-page` leaves it out), and the role kant-planner"
             raise InputError(f"the Kant in namespace {self.system}", expected)
         return found
 
@@ -165,20 +171,24 @@ class KubeWorld(RunningWorld):
         return self.run(read).decode("utf-8", "replace")
 
     def rights(self, order: Order) -> str | None:
-        needs = (DRAINS,) if isinstance(order, Drain) and order.evict else NEEDS[type(order)]
+        needs = [(DRAINS,) if isinstance(order, Drain) and order.evict else NEEDS[type(order)]]
+        needs += [(each,) for each in GANG if isinstance(order, Submit) and order.pods > 1]
         space = self.namespace if isinstance(order, Submit) else _named(job_of(order))[0] if job_of(order) else ""
 
-        async def any_of(client: ApiClient) -> bool:
-            for group, resource, verb in needs:
-                kind, _, part = resource.partition("/")
-                what = {"group": group, "resource": kind, "subresource": part, "verb": verb, "namespace": space}
-                if await may(client, what):
-                    return True
-            return False
+        async def lacks(client: ApiClient) -> str:
+            for either in needs:
+                for group, resource, verb in either:
+                    kind, _, part = resource.partition("/")
+                    what = {"group": group, "resource": kind, "subresource": part, "verb": verb, "namespace": space}
+                    if await may(client, what):
+                        break
+                else:
+                    return f"{verb} {resource}"
+            return ""
 
-        _, resource, verb = needs[-1]
         where = f" in namespace {space}" if space else ""
-        return "" if self.run(any_of) else f"{kind_of(order)} needs the right to {verb} {resource}{where}"
+        lacking = self.run(lacks)
+        return f"{kind_of(order)} needs the right to {lacking}{where}" if lacking else ""
 
     def foreseen(self, orders: tuple[Order, ...]) -> Futures:
         bare = tuple(msgspec.structs.replace(o, command=(), name="") if isinstance(o, Submit) else o for o in orders)
@@ -199,7 +209,9 @@ class KubeWorld(RunningWorld):
         cannot = FINAL.get(kind_of(order), "")
         match order:
             case Submit():
-                job = f"{orders.namespace}/{await orders.jobs.submit(*_submission(order))}"
+                name = await orders.jobs.submit(*_submission(order))
+                job = f"{orders.namespace}/{name if order.pods > 1 else await _pod_of(name, client, orders)}"
+                self._made.add(job)
                 return Done(order, job, (Cancel(job),))
             case Cancel():
                 await orders.cancel(name)
@@ -240,8 +252,12 @@ class KubeWorld(RunningWorld):
 
     def settle(self) -> None:
         """Wait until the leader has seen what was ordered: what is planned then rests on it."""
-        before, self._before, until = self._before, "", time.monotonic() + SEEN
-        while before and self.view().version == before and time.monotonic() < until:
+        before, made, until = self._before, self._made, time.monotonic() + SEEN
+        self._before, self._made = "", set()
+        while before and time.monotonic() < until:
+            view = self.view()
+            if view.version != before and made <= view.jobs.keys():
+                return
             time.sleep(0.1)
 
 
@@ -256,6 +272,20 @@ def _named(job: str) -> tuple[str, str]:
     if not slash:
         raise InputError("job", "NAMESPACE/NAME, as `jobs` has it", job)
     return space, name.partition("~")[0]  # one of a name that was there before
+
+
+async def _pod_of(job: str, client: ApiClient, orders: Orders) -> str:
+    """The only pod of a Job, by which Kant calls the job, as soon as it is made; the Job where it is not seen."""
+    path = f"/api/v1/namespaces/{quote(orders.namespace, safe='')}/pods?labelSelector={OF_JOB}%3D{job}"
+    for _ in range(round(SEEN / 0.1)):
+        try:
+            pods = await client.list(path, Pod)
+        except ApiError:
+            break
+        if pods:
+            return pods[0].metadata.name
+        await asyncio.sleep(0.1)
+    return job
 
 
 def _submission(order: Submit) -> tuple[Submission, PodOptions]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -163,3 +164,10 @@ def whoami(desk: Desk) -> dict[str, Any]:
         "world": desk.world.kind, "now_us": desk.world.now(), "carries_out": sorted(desk.world.carries),
         "limits": msgspec.to_builtins(desk.limit),
     }  # fmt: skip
+
+
+LOOKS: dict[str, Callable[..., dict[str, Any]]] = {
+    act.__name__: act
+    for act in (whoami, jobs, job, queues, nodes, usage, events, why, eta, explain, log, audit, habits)
+}
+"""The tools that only look, by name."""

@@ -24,7 +24,7 @@ from kant.model.errors import InputError
 from kant.ops import look
 from kant.ops.desk import Desk, RefusalError
 from kant.ops.orders import order_schema
-from kant.ops.text import bounded, one_line
+from kant.ops.text import bounded, meant, one_line, safe_id
 
 Desks = Callable[[str], Desk]
 """The desk of whoever has a token ("": whose process this is). Raises InputError for one that is worth nothing."""
@@ -136,7 +136,7 @@ class _Asks:
         return self.desks(token.token if token is not None else "")
 
     async def __call__(self, act: Callable[[Desk], Answer], changes: Context[Any] | None = None) -> Answer:
-        """With `changes`, whoever subscribes to a resource is told that it has been updated."""
+        """With `changes`, whoever subscribes to what may be different now is told of it."""
         own = await asyncio.to_thread(self.desk)
 
         def inside() -> Answer:
@@ -150,9 +150,18 @@ class _Asks:
 
         found = await asyncio.to_thread(inside)
         if changes is not None:
-            for uri in ("sched://cluster", "sched://audit"):
+            for uri in await asyncio.to_thread(_changed, own, found):
                 await changes.notify_resource_updated(uri)
         return found
+
+
+def _changed(desk: Desk, answer: Answer) -> list[str]:
+    """The resources that may be different after a change: also the jobs that its answer names, and their queues."""
+    names = [meant(name) for name in answer.get("jobs", ()) if answer.get("state") == "applied"]
+    jobs = desk.world.view().jobs if names else {}
+    queues = dict.fromkeys(jobs[name].queue for name in names if name in jobs)
+    own = [*(f"job/{safe_id(name)}" for name in names), *(f"queue/{safe_id(name)}" for name in queues)]
+    return [f"sched://{each}" for each in ("cluster", "audit", *own)]
 
 
 def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
@@ -203,7 +212,7 @@ def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
         return await asks(lambda desk: look.audit(desk, cursor))
 
     for tool in (whoami, jobs, job, queues, nodes, usage, events, habits, why, eta, explain, log, audit):
-        server.add_tool(tool, description=getattr(look, tool.__name__).__doc__, annotations=LOOKS)
+        server.add_tool(tool, description=look.LOOKS[tool.__name__].__doc__, annotations=LOOKS)
 
 
 def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:
@@ -276,21 +285,21 @@ def _add_context(server: MCPServer[Any], asks: _Asks) -> None:
     async def policy() -> str:
         return await text(look.whoami)
 
-    @server.prompt(description="Find out why a job waits, and the cheapest legal way to start it.")
+    @server.prompt("triage-pending", description="Find out why a job waits, and the cheapest legal way to start it.")
     def triage_pending(job: str) -> str:
         return (
             f"Why does job {one_line(job, 200)} wait? Ask why and eta. Plan the cheapest change that starts it and "
             "breaks no rule; show its effects on others and ask me before you apply it."
         )
 
-    @server.prompt(description="Take a node out of service with the least harm.")
+    @server.prompt("drain-node", description="Take a node out of service with the least harm.")
     def drain_node(node: str) -> str:
         return (
             f"Node {one_line(node, 200)} has to be emptied. Say who runs there and until when. Plan a drain without "
             "and one with evict, compare what they cost, and ask me which to apply."
         )
 
-    @server.prompt(description="Explain to a tenant who gets what, and why.")
+    @server.prompt("explain-fairness", description="Explain to a tenant who gets what, and why.")
     def explain_fairness(queue: str) -> str:
         return (
             f"Explain to the users of queue {one_line(queue, 200)} what it is entitled to, what it uses, borrows and "

@@ -44,5 +44,6 @@ class Recorder:
         trace = Trace(task, slots, [], txn, words)
         for call, before, answer in (*calls, (Call(DONE), after, {})):
             names = trace.names(call)
-            trace.steps.append(Step(call, facts_of(before, names), answer, scope_of(before, names)))
+            own = Step(call, facts_of(before, names), answer, scope_of(before, names), version=before.version)
+            trace.steps.append(own)
         write_trace(self.folder, trace)

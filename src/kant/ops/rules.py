@@ -40,7 +40,8 @@ FINAL = {
 
 
 class Limit(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a role reaches. Beyond `jobs`, `gpus`, `nodes` and `gpu_hours` lost of one plan a person is asked.
+    """How far a role reaches. Beyond `jobs`, `gpus`, `nodes`, `gpu_hours` lost, `runs_withdrawn` of one plan a person
+    is asked.
 
     `applies_per_hour` and `gpu_hours_per_hour` (lost) are not passed at all.
     """
@@ -51,13 +52,14 @@ class Limit(Struct, frozen=True, forbid_unknown_fields=True):
     gpu_hours: Annotated[float, Meta(ge=0)] = 64.0
     applies_per_hour: Annotated[int, Meta(ge=0)] = 60
     gpu_hours_per_hour: Annotated[float, Meta(ge=0)] = 256.0
+    runs_withdrawn: Annotated[int, Meta(ge=0)] = 0
 
 
 class Limits(Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of each role."""
 
     viewer: Limit = Limit(0, 0, 0, 0, 0, 0)
-    tenant: Limit = Limit(3, 16, 0, 16, 20, 32)
+    tenant: Limit = Limit(3, 16, 0, 16, 20, 32, 3)
     operator: Limit = Limit()
 
     def of(self, role: Role) -> Limit:
@@ -84,7 +86,10 @@ class Violation(Struct, frozen=True, omit_defaults=True):
 
 
 class Blast(Struct, frozen=True):
-    """What a plan touches: jobs that it names or stops, their GPUs, nodes; and how many jobs wait longer for it."""
+    """What a plan touches: jobs that it names or stops, their GPUs, nodes; and how many jobs wait longer for it.
+
+    `runs_withdrawn` are those that are gone for good.
+    """
 
     jobs: list[str] = field(default_factory=list)
     gpus: float = 0.0
@@ -92,6 +97,7 @@ class Blast(Struct, frozen=True):
     queues: list[str] = field(default_factory=list)
     jobs_later: int = 0
     gpu_hours_lost: float = 0.0
+    runs_withdrawn: int = 0
 
     def beyond(self, limit: Limit) -> list[str]:
         """The limits that it passes, for people."""
@@ -100,6 +106,7 @@ class Blast(Struct, frozen=True):
             ("GPUs", self.gpus, limit.gpus),
             ("nodes", len(self.nodes), limit.nodes),
             ("GPU-hours lost", self.gpu_hours_lost, limit.gpu_hours),
+            ("runs withdrawn for good", self.runs_withdrawn, limit.runs_withdrawn),
         )
         return [f"{got:g} {what} (up to {most:g} without asking)" for what, got, most in pairs if got > most]
 
@@ -132,7 +139,8 @@ def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
     gpus += sum(node.free for node in view.nodes if node.node in nodes)
     queues = {job.queue for job in touched.values()} | {order.queue for order in orders if isinstance(order, Quota)}
     later = futures.answer.get("waits", {}).get("all", {}).get("later", {}).get("jobs", 0)
-    return Blast(sorted(touched), round(gpus, 3), nodes, sorted(queues), later, round(lost, 3))
+    ended = sum(isinstance(order, Cancel) and order.job in view.jobs and view.jobs[order.job].runs for order in orders)
+    return Blast(sorted(touched), round(gpus, 3), nodes, sorted(queues), later, round(lost, 3), ended)
 
 
 def violations(view: View, orders: tuple[Order, ...], who: Caller, world: World) -> list[Violation]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kant.client.kant import Kant
-from kant.local.record import JobUpdate, ReservationWish
+from kant.local.record import JobUpdate, ReservationRequest
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.model.units import SECOND, parse_duration
@@ -301,10 +301,10 @@ def _submission(order: Submit) -> Submission:
     )  # fmt: skip
 
 
-def _request(order: Reserve, now: int) -> ReservationWish:
+def _request(order: Reserve, now: int) -> ReservationRequest:
     ahead = parse_duration(order.start, "start")
     within: Any = order.within
-    return ReservationWish(
+    return ReservationRequest(
         name=order.name, gpus=order.gpus, duration_s=parse_duration(order.time, "time") / SECOND,
         start=(now + ahead) / SECOND if ahead else 0.0, within=within,
     )  # fmt: skip

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -44,6 +44,18 @@ def untrusted(**texts: str) -> dict[str, Any]:
     """Texts of tenants, as they stand in an answer; {} where all are empty."""
     found = {name: one_line(text) for name, text in texts.items() if text}
     return {"untrusted": found} if found else {}
+
+
+def texts_of_tenants(value: Any, theirs: bool = False) -> Iterator[str]:
+    """The texts of an answer that stand under `untrusted`."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from texts_of_tenants(each, theirs or key == "untrusted")
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts_of_tenants(each, theirs)
+    elif theirs and isinstance(value, str):
+        yield value
 
 
 def cleaned(value: Any, encoded: dict[str, str]) -> Any:

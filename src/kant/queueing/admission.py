@@ -8,11 +8,11 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from kant.cluster.columns import J_BASE, J_QUEUE, J_UNWANTED, J_USER
+from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SINCE, J_UNWANTED, J_USER
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
-from kant.model.decision import BaseJobWaits, Booked, Closed, NoReservation, OverQuota
+from kant.model.decision import BaseJobWaits, Booked, Closed, NoReservation, OverQuota, TooLong
 from kant.model.placement import Allocation
 
 
@@ -31,7 +31,10 @@ class Admission:
             if state.burst_replicas
             else frozenset()
         )
+        self.node_waits: dict[int, int] | None = None
+        """`QuotaTree.node_waits`, where there is a tree."""
         if state.quota_usage.tree is not None:
+            self.node_waits = state.quota_usage.tree.node_waits
             self.quota_tree: QuotaTree = state.quota_usage.tree.copy()
             """The usage of the quotas as the plan leaves it. Only where there is a tree."""
         self._runs: dict[int, bool] = {}  # whether a job runs as the plan leaves it, if it starts or stops it
@@ -87,15 +90,18 @@ class Admission:
             return None
         return self._over(self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape)), ever=False)
 
-    def unwanted(self, row: int) -> Closed | BaseJobWaits | NoReservation | None:
-        """Why nobody will ever let the job start: its queue took no new jobs when it came, its base job has left, its
-        reservation is over."""
+    def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
+        """Why nobody will ever let the job start: its queue took no new jobs when it came, or none that run for so
+        long; its base job has left; its reservation is over."""
         if self.state.books and (name := self.state.shape_of(row).ask.reservation):
             booking = self.state.bookings.get(name)
             if booking is None or booking.end <= self.now:
                 return NoReservation(name)
-        queue, base, unwanted = self.state.jobs[row, [J_QUEUE, J_BASE, J_UNWANTED]].tolist()
+        queue, base, unwanted, limit = self.state.jobs[row, [J_QUEUE, J_BASE, J_UNWANTED, J_LIMIT]].tolist()
         if unwanted:
+            most, where = self.quota_usage.max_time(queue)
+            if most and limit > most:
+                return TooLong(where, limit, most)
             return Closed(self._queue_name(queue), "drain")
         if base >= 0 and base not in self.state.live:
             return BaseJobWaits(self.state.ids[base])
@@ -145,3 +151,15 @@ class Admission:
         queue, user, _, amounts = self.quota_usage.charged[row]
         if self.quota_usage.node_of[queue] >= 0:
             self.quota_tree.refund(self.quota_usage.node_of[queue], user, amounts)
+
+
+def awaits_node_until(state: ClusterState, row: int, now: int) -> int:
+    """Until when a job stops nobody, since its queue waits for a node that an autoscaler adds, µs; 0: no longer.
+
+    Only for a job that has its quota: to one without it a further node is of no use.
+    """
+    tree, jobs = state.quota_usage.tree, state.jobs
+    node = state.quota_usage.node_of[jobs.item(row, J_QUEUE)] if tree is not None and tree.node_waits else -1
+    wait = tree.node_waits.get(node, 0) if tree is not None else 0
+    until = jobs.item(row, J_SINCE) + wait
+    return until if wait and until > now else 0

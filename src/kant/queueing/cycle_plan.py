@@ -34,7 +34,7 @@ from kant.model.decision import (
 )
 from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
-from kant.queueing.admission import Admission
+from kant.queueing.admission import Admission, awaits_node_until
 from kant.queueing.booked_space import BookedSpace
 from kant.queueing.estimates import Estimates
 from kant.queueing.forecast import Forecast
@@ -228,7 +228,7 @@ class CyclePlan:
         Where it does not fit as things are, the profile's preemption may make room for it.
         """
         self.failed = NOT_NOW if self.evictor is not None else NOBODY
-        options = [shape]
+        options, reasons, node_wait = [shape], list[Reason](), 0
         reason: Reason
         if not self.limited:
             simple = self.forecast is None and not self.state.health.bad
@@ -241,7 +241,6 @@ class CyclePlan:
             closed = admission.closed(row)
             if closed is not None:
                 return closed
-            reasons: list[Reason] = []
             options = admission.options(row, shape)
             for option in options:
                 found: Allocation | Reason = admission.shortage(row, option) or self.place(row, option)
@@ -252,9 +251,12 @@ class CyclePlan:
             reason = ([reason for reason in reasons if isinstance(reason, NoFit)] or reasons)[0]
             if self.state.books and isinstance(reason, NoFit):
                 reason = self.kept_by_booking(row, options) or reason
+            node_wait = awaits_node_until(self.state, row, self.now) if admission.node_waits else 0
         if self.evictor is not None:
             for at, option in enumerate(options):
-                if not self.state.books:
+                if node_wait and isinstance(reasons[at], NoFit):
+                    made: Allocation | NotNow = NotNow(node_wait)
+                elif not self.state.books:
                     made = self.evictor.free_capacity(self, row, option)
                 else:
                     with self.beside_bookings(row):

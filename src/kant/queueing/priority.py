@@ -7,6 +7,7 @@ and after that those that cannot be preempted for it at once. Design note 51 has
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -142,7 +143,7 @@ class PriorityHolds:
         None where it does not. A blocked job that lacks quota competes with the other jobs of its queue; one whose
         queue starts no jobs competes with nobody.
         """
-        cycle, near = self.cycle, bool(one.shape.pool_bits & shape.pool_bits)
+        cycle, near = self.cycle, bool(one.shape.pool_bits & shape.pool_bits & self._pools_with_nodes)
         if near and (one.shape.ask.node_sets or shape.ask.node_sets):
             near = self.state.shapes.share_nodes(one.shape, shape, self.state.table[:, POOL])
         queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
@@ -159,6 +160,14 @@ class PriorityHolds:
             lack is not None and (lack.limit != "user" or one.user == user) for lack in short
         )
         return True if same else None
+
+    @cached_property
+    def _pools_with_nodes(self) -> int:
+        """The pools, as bits, that have a node: others compete for nothing. All of them where no node ever left."""
+        if not self.state.fleet_version:
+            return -1
+        there = self.state.empty[:, STATUS] == NodeStatus.IN_SERVICE
+        return sum(1 << pool for pool in np.unique(self.state.empty[there, POOL]).tolist())
 
     def _find_above(self, priority: int) -> list[Blocked]:
         """The first jobs of the buckets that are of higher priority, best first.

@@ -22,6 +22,7 @@ from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit, Plan
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
+from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.preemption.candidate import Admits, Candidate, members
 from kant.queueing.preemption.policy import Preemption, allowed_victims, candidate, evict_victims
@@ -50,7 +51,7 @@ def preempt_by_node(scheduler: Scheduler, now: int, row: int, in_the_way: InTheW
     if policy is None or not shape.ask.preempts or shape.pods != 1:
         return None
     cycle = scheduler.begin(now)
-    if cycle.limited and cycle.admission.closed(row) is not None:
+    if awaits_node_until(cycle.state, row, now) or (cycle.limited and cycle.admission.closed(row) is not None):
         return None
     if cycle.state.books and not cycle.booked.has_begun(row):
         return None

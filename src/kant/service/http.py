@@ -26,7 +26,7 @@ from kant.local.record import (
     JobSignal,
     JobUpdate,
     QueueNames,
-    ReservationWish,
+    ReservationRequest,
     WorkflowSubmission,
 )
 from kant.model.errors import InputError
@@ -171,7 +171,7 @@ class Service:
         return answer(await self.orders.signal(request.match_info["job"], asked, caller(request)))
 
     async def reserve(self, request: web.Request) -> web.Response:
-        return answer(self.orders.reserve(received(await body(request), ReservationWish), caller(request)), 201)
+        return answer(self.orders.reserve(received(await body(request), ReservationRequest), caller(request)), 201)
 
     async def reservations(self, request: web.Request) -> web.Response:
         return answer(self.questions.reservations())

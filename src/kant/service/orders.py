@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,10 +18,10 @@ from kant.local.record import (
     JobSignal,
     JobUpdate,
     QueueNames,
-    ReservationWish,
+    ReservationRequest,
     WorkflowSubmission,
 )
-from kant.local.submission import check_room, checked, counted, job_of
+from kant.local.submission import check_room, checked, counted, job_of, limited
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.model.tenant import Queue, QueueConfig
@@ -39,6 +40,8 @@ FITS = {
     "update": (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING),
 }
 """The phases in which jobs of an array are meant by an order."""
+Ids = tuple[str, ...]
+Ahead = tuple[Ids, Ids, Ids, Ids]
 MOST_WAITING = 100_000
 """Jobs that may be there at once."""
 
@@ -73,7 +76,7 @@ class Orders:
         check_room(submission, cluster)
         if submission.array:
             raise InputError("array", "one job: the first index alone says when an array begins", len(submission.array))
-        submission = counted(submission, cluster.nodes)
+        submission = counted(limited(submission, self.driver.settings.queue_config), cluster.nodes)
         core, _ = self.questions.present()
         record = JobRecord(self._next, TRIAL, submission, b"", who.user, core.now, JobPhase.BLOCKED)
         return await trial_answer(
@@ -136,7 +139,8 @@ class Orders:
 
     def _check(self, submission: Submission, who: Caller, route: str) -> None:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""
-        checked(submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
+        queue_config = self.driver.settings.queue_config
+        limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)
@@ -165,19 +169,12 @@ class Orders:
 
     def _records(self, submission: Submission, who: Caller, now: int) -> list[JobRecord]:
         """The new jobs of a submission that holds, with ids of their own."""
-        submission = counted(submission, self.driver.settings.cluster.nodes)
+        submission = counted(limited(submission, self.driver.settings.queue_config), self.driver.settings.cluster.nodes)
         if submission.notices:
             free = who.role is Role.OPERATOR
             notices = tuple(msgspec.structs.replace(each, anywhere=free) for each in submission.notices)
             submission = msgspec.structs.replace(submission, notices=notices)
-        named = self.questions.named
-        after, after_ok, after_not_ok = (
-            tuple(each for job in jobs for each in named(job))
-            for jobs in (submission.after, submission.after_ok, submission.after_not_ok)
-        )
-        started = [job.partition("+") for job in submission.after_started]
-        after_started = tuple(f"{each}{plus}{delay}" for job, plus, delay in started for each in named(job))
-        each_of = [named(job) for job in submission.after_each]
+        ahead = self._ahead(submission)
         digest = digest_of(msgspec.json.encode(submission))
         phase = JobPhase.HELD if submission.hold else JobPhase.BLOCKED
         first = self._next
@@ -186,13 +183,25 @@ class Orders:
         for seq, index in enumerate(submission.array or (-1,), start=first):
             name = f"{first}_{index}" if index >= 0 else str(seq)
             array = first if index >= 0 else -1
-            own = [job for jobs in each_of for job in jobs if len(jobs) == 1 or job.endswith(f"_{index}")]
-            record = JobRecord(
-                seq, name, submission, digest, who.user, now, phase, array, index, after, (*after_ok, *own),
-                after_not_ok, after_started,
-            )  # fmt: skip
-            records.append(record)
+            records.append(JobRecord(seq, name, submission, digest, who.user, now, phase, array, index, *ahead(index)))
         return records
+
+    def _ahead(self, submission: Submission) -> Callable[[int], Ahead]:
+        """What a job of this index comes after, by ids: ended, ended well, ended otherwise, started."""
+        named = self.questions.named
+        after, after_ok, after_not_ok = (
+            tuple(each for job in jobs for each in named(job))
+            for jobs in (submission.after, submission.after_ok, submission.after_not_ok)
+        )
+        started = [job.partition("+") for job in submission.after_started]
+        after_started = tuple(f"{each}{plus}{delay}" for job, plus, delay in started for each in named(job))
+        each_of = [named(job) for job in submission.after_each]
+
+        def of(index: int) -> Ahead:
+            own = (job for jobs in each_of for job in jobs if len(jobs) == 1 or job.endswith(f"_{index}"))
+            return after, (*after_ok, *own), after_not_ok, after_started
+
+        return of
 
     async def _take_in(self, records: list[JobRecord], who: Caller, verb: str) -> JobIds:
         """Hand new jobs to the driver, and wait until they are safe."""
@@ -203,7 +212,7 @@ class Orders:
         await self.driver.committed()
         return JobIds([record.id for record in records])
 
-    def reserve(self, asked: ReservationWish, who: Caller) -> ReservationMade:
+    def reserve(self, asked: ReservationRequest, who: Caller) -> ReservationMade:
         """Book GPUs for a window of time. Raises InputError, with the names of those that are in the way."""
         driver = self.driver
         driver.check_writing()
@@ -280,20 +289,34 @@ class Orders:
         Raises InputError, also where nothing is to be different, and then nothing is."""
         new = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
         if not new:
-            raise InputError("the update", "a priority, a time_s, a queue or a name")
-
+            raise InputError("the update", "a priority, a time_s, a queue, a name or dependencies")
         limit = asked.time_s if len(new) == 1 else None
+        if (dependencies := new.pop("dependencies", None)) is not None:
+            new |= msgspec.structs.asdict(dependencies)
+
+        def changed(record: JobRecord) -> JobRecord:
+            submission = msgspec.structs.replace(record.submission, **new)
+            if record.phase is not JobPhase.RUNNING:
+                submission = limited(submission, self.driver.settings.queue_config)
+            digest = digest_of(msgspec.json.encode(submission))
+            found = replace(record, submission=submission, digest=digest)
+            if dependencies is not None:
+                found.after, found.after_ok, found.after_not_ok, found.after_started = self._ahead(submission)(
+                    record.index
+                )
+            return found
 
         def check(record: JobRecord) -> None:
             if record.phase is JobPhase.RUNNING:
                 self._check_limit(record, limit, who)
-            submission = msgspec.structs.replace(record.submission, **new)
-            checked(submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
-            check_queue(who, "update", self.questions.lineage(submission.queue))
+            found = changed(record)
+            checked(found.submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
+            check_queue(who, "update", self.questions.lineage(found.submission.queue))
+            if dependencies is not None or asked.name is not None:
+                self.driver.jobs.check_dependencies(found)
 
         def act(record: JobRecord) -> None:
-            submission = msgspec.structs.replace(record.submission, **new)
-            self.driver.update(record, submission, digest_of(msgspec.json.encode(submission)))
+            self.driver.update(record, changed(record))
 
         fits = FITS["update"] if limit is None else (*FITS["update"], JobPhase.RUNNING)
         return await self._order(job, who, "update", act, check, fits)

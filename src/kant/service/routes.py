@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, QueueNames, ReservationWish, WorkflowSubmission
+from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, QueueNames, ReservationRequest, WorkflowSubmission
 from kant.model.submission import Submission
 from kant.service.route import Route, get, post
 from kant.service.views import (
@@ -126,7 +126,7 @@ class Routes:
         """Send a signal to a job that runs."""
 
     @post("/v1/reservations", status=201)
-    def reserve(self, body: ReservationWish) -> ReservationMade:
+    def reserve(self, body: ReservationRequest) -> ReservationMade:
         """Book GPUs for a window of time."""
 
     @get("/v1/reservations")

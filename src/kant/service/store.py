@@ -27,7 +27,7 @@ COLUMNS = (
     "digest",
 )  # fmt: skip
 SHOWN = COLUMNS[:18]
-_MOVES = (*COLUMNS[4:7], "priority", *COLUMNS[11:20], "waited", "rss_kib", "digest")
+_MOVES = (*COLUMNS[4:7], "priority", *COLUMNS[11:])
 _UPSERT = (
     f"INSERT INTO jobs ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))}) ON CONFLICT (seq) DO UPDATE SET "
     + ", ".join(f"{name} = excluded.{name}" for name in _MOVES)

@@ -99,10 +99,10 @@ class Gangs:
             return (PodGroup(pods, demand(gpus), floor=floor),)
         if self.by_gpu and gpus > 0:
             return (PodGroup(gpus, demand(1)),)
-        wish = models, queue, cpu, memory, bool(island)
-        if wish not in self._blocks:
-            self._blocks[wish] = blocks_for(self._nodes, *wish)
-        return tuple([PodGroup(count, demand(each)) for count, each in pods_of(gpus, self._blocks[wish])])
+        asked = models, queue, cpu, memory, bool(island)
+        if asked not in self._blocks:
+            self._blocks[asked] = blocks_for(self._nodes, *asked)
+        return tuple([PodGroup(count, demand(each)) for count, each in pods_of(gpus, self._blocks[asked])])
 
 
 def run_times(workload: Workload, options: SimOptions) -> np.ndarray:
@@ -261,7 +261,7 @@ def typical_pods(
     """The most frequent pods, as rows (cpu, gpus, milli, pool mask, count), until they make up `share` of all pods.
 
     Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` gives
-    the pools that admit a set of GPU models and a MIG profile of a size ("", 0: no such wish), as bits.
+    the pools that admit a set of GPU models and a MIG profile of a size ("", 0: none), as bits.
     """
     numbers, jobs = _alike(workload, (*PODS, *WHERE))
     tally: dict[tuple[int, int, int, tuple[str, ...], str], int] = {}

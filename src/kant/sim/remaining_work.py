@@ -110,10 +110,11 @@ def _guess(state: ClusterState, job: Job, kind: int, elapsed: int, usual: int) -
 
 def _kind(state: ClusterState, job: Job) -> int:
     """The kind of a job that has not come yet; -1 where its queue or its user is new."""
-    if state.history is None or job.queue not in state.queues or (job.user and job.user not in state.users):
+    queue = state.quota_usage.queue_of(job.queue, job.user)
+    if state.history is None or queue not in state.queues or (job.user and job.user not in state.users):
         return -1
     user = state.users[job.user] if job.user else -1
-    return state.history.kind(state.queues[job.queue], user, job.name, job.gpu_milli)
+    return state.history.kind(state.queues[queue], user, job.name, job.gpu_milli)
 
 
 def _usual(state: ClusterState) -> int:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from kant.cluster.columns import CPU_FREE, DEVICES, MEMORY_FREE, STATUS, Table
-from kant.model.job import LEVELS, Demand, Job, PodGroup
+from kant.model.job import LEVELS, Demand, Job, Level, PodGroup
 from kant.model.mig import GEOMETRIES, Profile
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS, TAG, Allocation, slices_of_tag
@@ -245,14 +245,12 @@ def _cut_wrongly(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
     nodes = [piece[NODE] for piece in allocation.tolist() for _ in range(piece[PODS])]
     first = 0
     for number, group in enumerate(job.groups):
-        length = group.segment or group.count
         own, first = nodes[first : first + group.count], first + group.count
-        domains = [set(domain) for domain in domains_of(spec, group.within)] if group.within else []
-        for begin in range(0, group.count if group.within else 0, length):
-            if not any(set(own[begin : begin + length]) <= domain for domain in domains):
-                return (
-                    f"pods {begin} on of group {number} are on {own[begin : begin + length]}, not in one {group.within}"
-                )
+        for level, length in ((group.within, group.segment or group.count), *group.inner) if group.within else ():
+            domains = [set(domain) for domain in domains_of(spec, level)]
+            for begin in range(0, group.count, length):
+                if not any(set(own[begin : begin + length]) <= domain for domain in domains):
+                    return f"pods {begin} on of group {number} are on {own[begin : begin + length]}, not in one {level}"
     return ""
 
 
@@ -264,7 +262,8 @@ def pods_that_fit_in_segments(
     With `inside` on these nodes only. A job that requires a domain no wider than that of its segments is not cut.
     """
     cut = group.within
-    if job.within_required and job.within and LEVELS.index(job.within) <= LEVELS.index(cut):
+    narrowest = group.inner[-1][0] if group.inner else cut
+    if job.within_required and job.within and LEVELS.index(job.within) <= LEVELS.index(narrowest):
         return min(pods_that_fit_in_one(spec, table, job, group.demand, job.within), group.count)
     rooms = []
     for domain in domains_of(spec, cut):
@@ -273,6 +272,12 @@ def pods_that_fit_in_segments(
             sum(pods_that_fit(spec.nodes[i], table[i], group.demand) for i in nodes if admits(spec.nodes[i], job))
         )
     length = min(group.segment or group.count, group.count)
+    if group.inner:
+        free = [pods_that_fit(node, row, group.demand) for node, row in zip(spec.nodes, table, strict=True)]
+        free = [room * admits(node, job) for node, room in zip(spec.nodes, free, strict=True)]
+        return length * _most_nested(
+            spec, free, ((cut, length), *group.inner), inside or [*range(len(free))], group.count // length
+        )
     if length == group.count:
         return min(max(rooms), group.count)
     many, rest = divmod(group.count, length)
@@ -282,6 +287,43 @@ def pods_that_fit_in_segments(
             others = [*rooms[:at], room - rest, *rooms[at + 1 :]]
             found.append(min(sum(room // length for room in others), many) * length + rest)
     return max(found)
+
+
+Sizes = Sequence[tuple[Level, int]]
+"""Levels by which a group is cut, from outside to inside, with the pods of a segment."""
+
+
+def _most_nested(spec: ClusterSpec, free: list[int], cuts: Sizes, inside: list[int], most: int) -> int:
+    """How many of `most` segments, each made of those of the further cuts, these nodes take: all ways are tried."""
+    found = {tuple(free)}
+    for number in range(most):
+        found = {left for rooms in found for left in _after_one(spec, rooms, cuts, inside)}
+        if not found:
+            return number
+    return most
+
+
+def _after_one(spec: ClusterSpec, rooms: tuple[int, ...], cuts: Sizes, inside: list[int]) -> set[tuple[int, ...]]:
+    """What the nodes have left once one segment has its place inside these, for each way to place it."""
+    (level, length), *further = cuts
+    found = set[tuple[int, ...]]()
+    for domain in domains_of(spec, level):
+        nodes, left = [node for node in domain if node in inside], {rooms}
+        for _ in range(length // further[0][1] if further else 0):
+            left = {after for one in left for after in _after_one(spec, one, further, nodes)}
+        if not further:
+            left = _without(rooms, nodes, length)
+        found |= left
+    return found
+
+
+def _without(rooms: tuple[int, ...], nodes: list[int], pods: int) -> set[tuple[int, ...]]:
+    """The rooms once these nodes have taken the pods, which of them does not matter; none where they cannot."""
+    left = list(rooms)
+    for node in nodes:
+        taken = min(left[node], pods)
+        left[node], pods = left[node] - taken, pods - taken
+    return set() if pods else {tuple(left)}
 
 
 def _not_as_asked(job: Job, allocation: Allocation) -> str:

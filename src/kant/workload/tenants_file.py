@@ -9,6 +9,7 @@ name = "vision"
 parent = "research"
 weight = 2
 min_run = "10m"
+node_wait = "5m"
 
 [[queue.quota]]
 model = "H100"
@@ -58,6 +59,9 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
     isolated: bool = False
     state: QueueState = "open"
     min_run: str = "0s"
+    node_wait: str = "0s"
+    user_queues: bool = False
+    max_time: str = "0s"
     fallback: Fallback = "listed"
     gpus: int | float | None = None
     quota: tuple[QuotaTable, ...] = ()
@@ -86,6 +90,9 @@ _EXPECTED = {
     "isolated": "true or false",
     "state": "one of open, hold, stop, drain",
     "min_run": "a duration such as 90s, 12h or 27d",
+    "node_wait": "a duration such as 90s, 12h or 27d",
+    "user_queues": "true or false",
+    "max_time": "a duration such as 90s, 12h or 27d",
     "fallback": "one of listed, cheapest",
     "gpus": _GPUS,
     "quota": "[[queue.quota]] tables",
@@ -134,8 +141,11 @@ def _queue(where: str, table: QueueTable) -> Queue:
         isolated=table.isolated,
         state=table.state,
         min_run=parse_duration(table.min_run, f"{where}, min_run"),
+        node_wait=parse_duration(table.node_wait, f"{where}, node_wait"),
         quotas=tuple(quotas),
         fallback=table.fallback,
+        user_queues=table.user_queues,
+        max_time=parse_duration(table.max_time, f"{where}, max_time"),
     )
 
 

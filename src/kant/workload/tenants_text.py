@@ -19,11 +19,12 @@ def text_of(queue_config: QueueConfig) -> str:
 def _queue(queue: Queue) -> list[str]:
     plain = Queue(queue.name)
     said: dict[str, Any] = {"name": queue.name}
-    for field in ("parent", "weight", "isolated", "state", "fallback"):
+    for field in ("parent", "weight", "isolated", "state", "fallback", "user_queues"):
         if getattr(queue, field) != getattr(plain, field):
             said[field] = getattr(queue, field)
-    if queue.min_run:
-        said["min_run"] = duration(queue.min_run)
+    for field in ("min_run", "node_wait", "max_time"):
+        if getattr(queue, field):
+            said[field] = duration(getattr(queue, field))
     lines = ["[[queue]]", *(f"{field} = {_said(value)}" for field, value in said.items())]
     for quota in queue.quotas:
         lines += ["", "[[queue.quota]]", *_quota(quota)]

@@ -28,8 +28,8 @@ class Workload:
     (1 + its index in LEVELS, 0: none), and `within_required` is 1 where it must. `island` is 1 where the GPUs of
     each pod must lie in one NVLink island. `mig` is a code into `profiles`: the MIG profile of which each pod asks for
     one instance (empty: none; else `gpus` is 1 and `milli` 1000). `segment` pods in a row have
-    to lie in one domain of the level `segment_within` (0 and 0: no such wish). `affinity` is the affinity group (a
-    code into `affinities`), and `apart`, `apart_required` and `near` are what it wishes of that, levels as in `within`.
+    to lie in one domain of the level `segment_within` (0 and 0: none). `affinity` is the affinity group (a
+    code into `affinities`), and `apart`, `apart_required` and `near` are what it asks of that, levels as in `within`.
     `floor` is the pods with which an elastic gang can do (0: it needs all of them). `training` is what a job trains (a
     code into `trainings`; None: it does not say). `after` has a row for each wait of one job for another, which has to
     end well before it comes: the rows of the two. `origin` is time zero on the

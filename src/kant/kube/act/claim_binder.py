@@ -171,9 +171,11 @@ class ClaimBinder:
         for key in missing:
             plan = self.allocations.plans.get(key)
             for grant in plan.grants if plan is not None else ():
-                if not grant.want.admin and any(holder not in missing for holder in holders.get(grant.device.id, ())):
+                dedicated = not (grant.want.admin or grant.device.shared)
+                if dedicated and any(holder not in missing for holder in holders.get(grant.device.id, ())):
                     return False
-        return True
+        plans = [plan for key in missing if (plan := self.allocations.plans.get(key)) is not None]
+        return not self.allocations.is_beyond([grant for plan in plans for grant in plan.grants], missing)
 
     async def _write(self, claim: ResourceClaim, plan: ClaimPlan | None, pods: list[Pod]) -> None:
         """Allocate a claim by a plan, or (None) only reserve it, for these pods."""

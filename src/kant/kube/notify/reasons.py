@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from kant.cluster.columns import J_QUEUE, J_SHAPE, J_USER
 from kant.insight.diagnosis import Diagnosis
-from kant.insight.facts import fact_sentence
-from kant.insight.protected_victims import protected_victims
+from kant.insight.facts import AwaitsNode, fact_sentence
+from kant.insight.protected_victims import awaits_node, protected_victims
 from kant.kube.notify.notifier import Notifier
 from kant.kube.reconcile.node_remarks import node_remarks
 from kant.kube.reconcile.rule_words import rule_words
@@ -78,8 +78,11 @@ class Reasons:
             return [gone]
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
-        rules = rule_words(state, state.rows[workload.job], self._example)
-        return [*rules, *node_remarks(workloads.out_of_service, workloads.mirror.nodes, state)]
+        row = state.rows[workload.job]
+        node = awaits_node(self.core.scheduler.profile, state, row, self.core.now)
+        waits = [fact_sentence(node)] if node is not None else []
+        out = node_remarks(workloads.out_of_service, workloads.mirror.nodes, state)
+        return [*waits, *rule_words(state, row, self._example), *out]
 
     def _example(self, name: str, rows: list[int]) -> str:
         """The name of a pod of a class on one of these nodes."""
@@ -97,7 +100,9 @@ class Reasons:
             if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
                 reason = diagnosis.why(head)
         facts = protected_victims(diagnosis, row, reason)
-        told = "; ".join([*self.remarks(alike[0], reason), *(fact_sentence(fact) for fact in facts)])
+        told = "; ".join(
+            [*self.remarks(alike[0], reason), *(fact_sentence(one) for one in facts if not isinstance(one, AwaitsNode))]
+        )
         for workload in alike:
             pods = self.workloads.members.pods_of.get(workload.key, ())
             if reason is not None:

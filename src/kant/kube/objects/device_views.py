@@ -29,10 +29,25 @@ class DeviceAttribute(View, frozen=True):
     versions: tuple[str, ...] = ()
 
 
+class RequestRange(View, frozen=True):
+    min: Amount | None = None
+    max: Amount | None = None
+    step: Amount | None = None
+
+
+class RequestPolicy(View, frozen=True):
+    """Which parts of a capacity requests may take."""
+
+    default: Amount | None = None
+    valid_values: tuple[Amount, ...] = ()
+    valid_range: RequestRange | None = None
+
+
 class AmountOf(View, frozen=True):
     """A capacity of a device, or a counter of a pool."""
 
     value: Amount = 0
+    request_policy: RequestPolicy | None = None
 
 
 class CounterSet(View, frozen=True):
@@ -102,6 +117,10 @@ class DeviceClass(View, frozen=True):
 # --- what is asked for -------------------------------------------------------------------------------------------
 
 
+class CapacityRequests(View, frozen=True):
+    requests: dict[str, Amount] = field(default_factory=dict)
+
+
 class ExactRequest(View, frozen=True):
     """What one request asks for, or (with a `name`) one of those of which the first available is taken."""
 
@@ -112,7 +131,7 @@ class ExactRequest(View, frozen=True):
     count: int = 1
     admin_access: bool = False
     tolerations: tuple[Toleration, ...] = ()
-    capacity: dict[str, Any] | None = None
+    capacity: CapacityRequests | None = None
 
 
 class DeviceRequest(View, frozen=True):
@@ -146,6 +165,8 @@ class AllocatedDevice(View, frozen=True):
     pool: str = ""
     device: str = ""
     admin_access: bool = False
+    share_id: str = field(default="", name="shareID")
+    consumed_capacity: dict[str, Amount] = field(default_factory=dict)
 
 
 class AllocatedDevices(View, frozen=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from kant.model.errors import InputError
 
 MAX_TEXT = 256 << 10
@@ -12,11 +10,6 @@ MAX_TEXT = 256 << 10
 
 MAX_NAME = 253
 """Characters of a name in the API; labels have at most 63, but an annotation may have anything."""
-
-
-def unsupported(where: str, what: str) -> NoReturn:
-    """Raise InputError for a wish that Kant would have to ignore or to guess."""
-    raise InputError(where, f"no {what}, which Kant does not support")
 
 
 def name_of(where: str, text: str) -> str:

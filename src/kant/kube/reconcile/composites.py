@@ -48,8 +48,11 @@ def needed(translation: Translation, namespace: str, pods: Sequence[Pod]) -> tup
         chain = chain_of(translation, ref, spec) if spec is not None else []
         if spec is None or not isinstance(chain, list) or not chain:
             continue
-        if spec.required and spec.required != chain[-1][1].required:
-            raise MalformedError(f"PodGroup {ref.name}: expected no constraint but that of the group that it is in")
+        wrong = next((name for name, own in chain[:-1] if own.required not in ("", chain[-1][1].required)), "")
+        if wrong:
+            raise MalformedError(
+                f"group {wrong}: expected no constraint but that of {chain[-1][0]}, or those of PodGroups"
+            )
         inner, least_of[f"/{ref.name}"] = f"/{ref.name}", max(spec.least, 1)
         for name, own in chain:
             within.setdefault(name, {})[inner] = None

@@ -7,7 +7,8 @@ provisional: it is decided again, or taken back.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import Counter as Tally
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kant.kube.follow.mirror import Mirror, is_over
@@ -18,7 +19,8 @@ from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.promises import NOBODY, Placed
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.device_allocator import Free, Grant, Task, TooHardError, allocate
-from kant.kube.translate.device_claims import Asked, identity, is_ours, key_of, known_names, reach_terms
+from kant.kube.translate.device_capacity import Limit, Taken
+from kant.kube.translate.device_claims import Asked, consumed_by, identity, is_ours, key_of, known_names, reach_terms
 from kant.kube.translate.device_selectors import SelectorError
 from kant.kube.translate.devices import Counter, DeviceId, PoolId
 from kant.kube.translate.node_facts import admits
@@ -213,9 +215,20 @@ class DeviceAllocations:
         def is_free(device: DeviceId) -> bool:
             if empty:
                 return True
-            if self._is_planned(device, deciding):
+            if self._planned(device, deciding):
                 return False
             return all(key in deciding or self._goes(key, going) for key in self.devices.holders.get(device, ()))
+
+        def what_is_spent(device: DeviceId) -> Taken:
+            planned = {} if empty else self._planned(device, deciding)
+            found = Tally[str]()
+            for plan in planned.values():
+                for grant in plan.grants:
+                    found.update(grant.taken if grant.device.id == device and not grant.want.admin else {})
+            for key in self.devices.holders.get(device, ()) if not empty else ():
+                if key not in deciding and key not in planned and not self._goes(key, going):
+                    found.update(consumed_by(self.devices.claims[key], device))
+            return found
 
         def what_is_left(counter: Counter) -> int:
             pool = counter[:2]
@@ -227,15 +240,28 @@ class DeviceAllocations:
                         left[pool][taken] = left[pool].get(taken, 0) + amount
             return inventory.counters.get(counter, 0) - left[pool].get(counter, 0)
 
-        return Free(is_free, what_is_left, self.requests.matches)
+        return Free(is_free, what_is_left, self.requests.matches, what_is_spent)
 
-    def _is_planned(self, device: DeviceId, deciding: Collection[ClaimName]) -> bool:
-        """Whether a device is about to be had by another claim; plans that stand no more are dropped."""
-        for key in [key for key in self._claims_of.get(device, ()) if key not in deciding]:
-            if self._is_standing(self.plans[key]):
-                return True
+    def _planned(self, device: DeviceId, deciding: Collection[ClaimName]) -> dict[ClaimName, ClaimPlan]:
+        """The plans by which other claims are about to have a device; those that stand no more are dropped."""
+        found = {key: self.plans[key] for key in self._claims_of.get(device, ()) if key not in deciding}
+        for key in [key for key, plan in found.items() if not self._is_standing(plan)]:
+            del found[key]
             self._drop(key)
-        return False
+        return found
+
+    def is_beyond(self, grants: Iterable[Grant], writing: Collection[ClaimName]) -> bool:
+        """Whether claims other than those now written leave too little of a device that these are to share."""
+        spent: dict[DeviceId, Tally[str]] = {}
+        limits: dict[DeviceId, Mapping[str, Limit]] = {}
+        for one in grants:
+            if one.device.shared and not one.want.admin:
+                limits[one.device.id] = one.device.limits
+                spent.setdefault(one.device.id, Tally()).update(one.taken)
+        for device, own in spent.items():
+            for key in self.devices.holders.get(device, ()):
+                own.update(consumed_by(self.devices.claims[key], device) if key not in writing else {})
+        return any(own[name] > limit.value for device, own in spent.items() for name, limit in limits[device].items())
 
     def _drop(self, key: ClaimName) -> None:
         plan = self.plans.pop(key, None)

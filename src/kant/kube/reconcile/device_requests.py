@@ -13,6 +13,7 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.refusals import NotYetError
 from kant.kube.objects.views import Node, Pod
+from kant.kube.translate.device_capacity import part_of, taken_of, times_in
 from kant.kube.translate.device_claims import (
     MOST_CONSUMERS,
     Asked,
@@ -20,6 +21,7 @@ from kant.kube.translate.device_claims import (
     anonymous,
     asked_of,
     claim_names,
+    consumed_by,
     held_by,
     identity,
     is_made,
@@ -30,11 +32,13 @@ from kant.kube.translate.device_claims import (
 )
 from kant.kube.translate.device_selectors import DeviceSelectors, SelectorError
 from kant.kube.translate.devices import Candidate, DeviceId, Reach
-from kant.kube.translate.resources import GPU_RESOURCES, used_of
+from kant.kube.translate.resources import GPU_RESOURCES, Claimed, used_of
 from kant.kube.translate.selectors import Term
 from kant.kube.translate.sharing import SHARED
 from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
+
+NO_GPUS = Claimed()
 
 
 class DeviceRequests:
@@ -54,7 +58,7 @@ class DeviceRequests:
         self._version = -1
         self._asked: dict[str, Asked] = {}
         self._found: dict[tuple[tuple[str, ...], tuple[str, ...]], frozenset[DeviceId]] = {}  # by selectors
-        self._gpus: dict[Want, int | None] = {}
+        self._gpus: dict[Want, Claimed | None] = {}
 
     def begin(self) -> None:
         """A state is built: what claims ask for is found anew, and claims without devices look at other homes."""
@@ -206,9 +210,8 @@ class DeviceRequests:
     def withheld(self, pod: Pod) -> str:
         """Why devices that its claims are about are given to nobody, as the end of a sentence; "" where all may be."""
         views = [one.view for claim in self.claims(pod) for one in self._candidates(claim)]
-        what = ["allowMultipleAllocations"] if any(one.allow_multiple_allocations for one in views) else []
-        what += ["bindingConditions"] if any(one.binding_conditions for one in views) else []
-        return f"; Kant does not give out devices with {' or '.join(what)}" if what else ""
+        waits = any(one.binding_conditions for one in views)
+        return "; Kant does not give out devices with bindingConditions" if waits else ""
 
     def most_at_one_node(self, pod: Pod) -> int:
         """At most so many times the claims of this pod find devices at one node; 0: nobody can tell."""
@@ -222,11 +225,15 @@ class DeviceRequests:
         """The same for each request of a claim that is about devices of single nodes."""
         found: list[int] = []
         for wants in self._requests(claim):
-            ids = {one for _, own in wants for one in own}
-            homes = [self.devices.inventory.by_id[one].reach.node for one in ids - self.devices.holders.keys()]
+            homes: Counter[str] = Counter()
+            for device in map(self.devices.inventory.by_id.__getitem__, {one for _, own in wants for one in own}):
+                if device.shared:
+                    homes[device.reach.node] += max(times_in(dict(want.capacity), device.limits) for want, _ in wants)
+                elif device.id not in self.devices.holders:
+                    homes[device.reach.node] += 1
             least = min((want.number for want, _ in wants), default=0)
             if not any(want.admin for want, _ in wants) and least and homes and all(homes):
-                found.append(max(Counter(homes).values()) // least)
+                found.append(max(homes.values()) // least)
         return found
 
     def are_one(self, pods: Sequence[Pod]) -> bool:
@@ -248,56 +255,87 @@ class DeviceRequests:
 
     # --- GPUs -----------------------------------------------------------------------------------------------------
 
-    def gpus(self, pod: Pod) -> int:
-        """How many GPUs of its node a pod has, or asks for, by its claims. A claim of several counts for its first."""
+    def gpus(self, pod: Pod) -> Claimed:
+        """The GPUs of its node that a pod has, or asks for, by its claims. A claim of several counts for its first."""
         if not pod.spec.resource_claims or not self.devices.is_served:
-            return 0
-        found = sum(self._gpus_of(claim) or 0 for claim in self.claims(pod) if self._is_first(pod, claim))
-        return max(found - used_of(pod.spec).gpus, 0) if found and pod.spec.by_claim else found
+            return NO_GPUS
+        counted = [self._gpus_of(claim) or NO_GPUS for claim in self.claims(pod) if self._is_first(pod, claim)]
+        found = sum(one.gpus for one in counted)
+        gpus = max(found - used_of(pod.spec).gpus, 0) if found and pod.spec.by_claim else found
+        return Claimed(gpus, sum(one.milli for one in counted))
 
     def uncounted(self, pod: Pod) -> str:
-        """A claim of the pod that asks for parts of GPUs, or for no certain number of them; "" where none does."""
-        return next((one.metadata.name for one in self.claims(pod) if self._gpus_of(one) is None), "")
+        """A claim of the pod to GPUs that nobody can count: to parts beside whole ones, to no certain number, or to
+        parts of which nobody knows what they are worth; "" where there is none."""
+        counted = {one.metadata.name: self._gpus_of(one) for one in self.claims(pod)}
+        whole = used_of(pod.spec).gpus or any(one is not None and one.gpus for one in counted.values())
+        return next((name for name, one in counted.items() if one is None or (one.milli and whole)), "")
 
     def _is_first(self, pod: Pod, claim: ResourceClaim) -> bool:
         users = (self.mirror.pods.get(uid) for uid in self.devices.users.get(key_of(claim), ()))
         live = [one for one in users if one is not None and not is_over(one)]
         return _rank(pod) <= min(map(_rank, live), default=_rank(pod))
 
-    def _gpus_of(self, claim: ResourceClaim) -> int | None:
-        """The whole GPUs of a claim; None where it has parts of some, or nobody can tell."""
+    def _gpus_of(self, claim: ResourceClaim) -> Claimed | None:
+        """What a claim has of GPUs, or asks for; None where nobody can count it."""
         if claim.status.allocation is not None and self.is_settled(claim):
-            held = [self.devices.inventory.by_id.get(one) for one in held_by(claim)]
-            parts = any(one is not None and one.is_gpu and not self._counts(one) for one in held)
-            return None if parts else sum(one is not None and self._counts(one) for one in held)
+            return self._gpus_held(claim)
         try:
             asked = self.asked(claim)
-            counts = [{self._gpus_of_want(want, asked.namespace) for want in wants} for wants in asked.requests]
+            counts = [[self._gpus_of_want(want, asked.namespace) for want in wants] for wants in asked.requests]
         except (InputError, SelectorError):
-            return 0  # it is told when its pods come
-        if any(len(one) > 1 or None in one for one in counts):
-            return None
-        return sum(number for one in counts for number in one if number)
+            return NO_GPUS  # it is told when its pods come
+        gpus, milli = 0, 0
+        for ways in counts:
+            known = [one for one in ways if one is not None]
+            if len(known) < len(ways) or len({(one.gpus, one.milli > 0) for one in known}) > 1:
+                return None
+            gpus, milli = gpus + known[0].gpus, milli + max(one.milli for one in known)
+        return Claimed(gpus, milli)
 
-    def _gpus_of_want(self, want: Want, namespace: str) -> int | None:
+    def _gpus_held(self, claim: ResourceClaim) -> Claimed | None:
+        """What an allocated claim has of GPUs; None where it has parts of which nobody knows what they are worth."""
+        gpus, milli = 0, 0
+        for id_ in held_by(claim):
+            device = self.devices.inventory.by_id.get(id_)
+            if device is None or not device.is_gpu:
+                continue
+            worth = part_of(consumed_by(claim, id_), device.limits) if device.shared else device.worth
+            if self._counts(device):
+                gpus += 1
+            elif worth:
+                milli += worth
+            else:
+                return None
+        return Claimed(gpus, milli)
+
+    def _worth(self, want: Want, device: Candidate) -> int | None:
+        """Thousandths of a GPU that a request has of a part of one, or of one that is shared."""
+        if not device.shared:
+            return device.worth
+        return part_of(taken_of(dict(want.capacity), device.limits) or {}, device.limits) or None
+
+    def _gpus_of_want(self, want: Want, namespace: str) -> Claimed | None:
         self._renew()
         if want not in self._gpus:
             self._gpus[want] = self._gpus_among(want, namespace)
         return self._gpus[want]
 
-    def _gpus_among(self, want: Want, namespace: str) -> int | None:
-        """The whole GPUs that a request is about, as `_gpus_of` counts them."""
+    def _gpus_among(self, want: Want, namespace: str) -> Claimed | None:
+        """What a request asks for of GPUs, as `_gpus_of` counts them: of unlike parts the dearest."""
         if want.admin:
-            return 0
+            return NO_GPUS
         found = [self.devices.inventory.by_id[one] for one in self._matching(want, namespace)]
-        kinds = {self._counts(one) for one in found}
-        if (
-            len(kinds) > 1
-            or any(one.is_gpu and not self._counts(one) for one in found)
-            or (True in kinds and not want.number)
-        ):
+        kinds = {(self._counts(one), one.is_gpu) for one in found}
+        if not any(is_gpu for _, is_gpu in kinds):
+            return NO_GPUS
+        if len(kinds) > 1 or not want.number:
             return None
-        return want.number if True in kinds else 0
+        if (True, True) in kinds:
+            return Claimed(want.number)
+        worths = [self._worth(want, one) for one in found if taken_of(dict(want.capacity), one.limits) is not None]
+        known = [one for one in worths if one]
+        return Claimed(0, want.number * max(known)) if known and len(known) == len(worths) else None
 
     def _matching(self, want: Want, namespace: str) -> frozenset[DeviceId]:
         """The devices that a request is about, whoever has them. Raises SelectorError."""

@@ -22,7 +22,7 @@ from kant.kube.reconcile.device_lanes import DeviceLanes
 from kant.kube.reconcile.device_requests import has_plugin
 from kant.kube.reconcile.promises import NOBODY, Placed, Promises
 from kant.kube.translate.local_volumes import chosen_claims, key_of
-from kant.kube.translate.resources import capacity_of, gives_gpus, used_of, with_gpus
+from kant.kube.translate.resources import Claimed, capacity_of, gives_gpus, used_of, with_gpus
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
 from kant.model.job import Demand
 
@@ -174,7 +174,7 @@ class NodeFilters:
     def _capacity(self, node: str) -> Demand:
         view = self.mirror.nodes.get(node)
         there = capacity_of(view.status.allocatable or view.status.capacity or {}) if view is not None else Demand()
-        return with_gpus(there, self.devices.requests.gpus_at(view) if view is not None else 0)
+        return with_gpus(there, Claimed(self.devices.requests.gpus_at(view) if view is not None else 0))
 
     def _free(self, node: str) -> Demand:
         """What the core sees free on a node."""

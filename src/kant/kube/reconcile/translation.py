@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -28,14 +29,16 @@ from kant.kube.reconcile.readiness import check_claims_of, check_provisioning, c
 from kant.kube.reconcile.topologies import Topologies
 from kant.kube.translate.crds import BookedGpus, ReservedNodes, levels_of, queue_config_of, reservation_of
 from kant.kube.translate.group_specs import GroupSpec, group_spec
-from kant.kube.translate.groups import COMPOSITE, GroupRef
-from kant.kube.translate.levels import Levels, levels_seen
+from kant.kube.translate.groups import COMPOSITE, GroupRef, group_of
+from kant.kube.translate.levels import Levels, level_asked, levels_seen
 from kant.kube.translate.node_facts import why_nowhere
 from kant.kube.translate.node_sets import NodeSets, SetChange, names_in
 from kant.kube.translate.nodes import about, contradictions, model_of, node_of
 from kant.kube.translate.orders import is_held
 from kant.kube.translate.pod_rules import NO_LIMIT, RuleBook, amounts_at, apart_from
 from kant.kube.translate.pods import (
+    NO_CHILD,
+    Child,
     Filters,
     GangJob,
     Rules,
@@ -43,13 +46,14 @@ from kant.kube.translate.pods import (
     everywhere,
     job_of,
     model_asked,
+    no_child,
     no_filters,
     no_rules,
     selection,
 )
 from kant.kube.translate.preferences import no_preferences, preferences_of
 from kant.kube.translate.queue_namespaces import QueueNamespaces
-from kant.kube.translate.resources import check_parts, check_quota, with_gpus
+from kant.kube.translate.resources import UNCOUNTED_CLAIM, check_parts, check_quota, with_gpus
 from kant.kube.translate.selectors import Selection
 from kant.kube.translate.shares import GpuShares, Holding
 from kant.kube.translate.sharing import SHARED
@@ -169,7 +173,7 @@ class Translation:
         labels = self.mirror.namespaces.labels
         wrong |= self.queue_namespaces.follow(objects.values(), self.queue_config, labels)
         self._complain("Queue", wrong)
-        if self.queue_config != core.state.quota_usage.queue_config:
+        if self.queue_config != core.state.quota_usage.declared:
             core.happen(QueuesChanged(core.now if at is None else at, self.queue_config))
 
     def _complain(self, kind: str, wrong: dict[str, str]) -> None:
@@ -353,7 +357,7 @@ class Translation:
             check_parts(pod.spec, job.queue, self.queue_config, counted)
         claimed = next((name for pod in pods if (name := self.devices.requests.uncounted(pod))), "")
         if claimed:
-            check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queue_config)
+            check_quota("resourceClaims", f"claim {claimed}", job.queue, self.queue_config, UNCOUNTED_CLAIM)
         if self.devices.requests.are_one(pods) and job.within != "node":
             job = replace(job, within="node", within_required=True)
         if job.reservation:
@@ -460,11 +464,21 @@ class Translation:
             demand=self.demand,
             preferences=self._preferences if filters is not no_filters else no_preferences,
             rules=rules,
+            child=partial(self._child, spec) if ref is not None and ref.source == COMPOSITE else no_child,
         )
         found = job_of(name, pods, setting, spec)
         if spec is not None and spec.created:
             return found._replace(job=replace(found.job, submit=microseconds(spec.created, name) - self.epoch))
         return found
+
+    def _child(self, outer: GroupSpec | None, pod: Pod) -> Child:
+        """The PodGroup of a pod in a group of groups, where it has a constraint of its own. Raises InputError."""
+        ref = group_of(pod)
+        spec = self.group_spec(ref) if ref is not None else None
+        if ref is None or spec is None or outer is None or spec.required in ("", outer.required):
+            return NO_CHILD
+        where = f"PodGroup {ref.name}, spec.schedulingConstraints"
+        return ref.name, level_asked(self.levels, spec.required, where)
 
     def existing_job(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
         """The job of pods that are bound already, whatever they say: which nodes they select matters no more."""

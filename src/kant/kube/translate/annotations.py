@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+from msgspec import Struct
+
 from kant.kube.objects import views as k
 from kant.kube.objects.names import HOLD, MOVABLE, OWN
 from kant.kube.objects.validation import MAX_TEXT, name_of, whole
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.levels import Levels, level_asked
 from kant.model.errors import InputError
-from kant.model.job import Level
+from kant.model.job import LEVELS, Level
 from kant.model.training import Training
 from kant.model.units import SECOND, parse_duration
 from kant.workload.training_text import parse_training
@@ -35,7 +38,14 @@ PREFERRED = (
     "kai.scheduler/topology-preferred-placement",
     "kueue.x-k8s.io/podset-preferred-topology",
 )
+SEGMENTS = f"{OWN}/segments"
+"""Levels from outside to inside, each with the pods of its segments: `spine=16 leaf=4`."""
+
 SLICE, SLICE_SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
+SLICES = f"{SLICE}-constraints"
+"""The same as a list of objects, for several levels (Kueue's feature gate TASMultiLayerTopology)."""
+
+MAX_PODS = 10_000_000
 PREEMPTIBLE = {
     f"{OWN}/preemptible": {"true": True, "false": False},
     "kai.scheduler/preemptibility": {"preemptible": True, "non-preemptible": False},
@@ -61,8 +71,15 @@ pkg/binder/plugins/gpusharing, pkg/admission/webhook/v1alpha2/podhooks.
 """
 
 
+class Slice(Struct, frozen=True, forbid_unknown_fields=True):
+    """One level of SLICES."""
+
+    topology: str
+    size: int
+
+
 class Annotations(NamedTuple):
-    """As in `Job`; `segment` pods in a row want one domain of `cut`. Pods of one gang agree on all of it."""
+    """As in `Job`; `cuts` are the levels and the pods of segments. Pods of one gang agree on all of it."""
 
     queue: str
     preemptible: bool
@@ -70,8 +87,7 @@ class Annotations(NamedTuple):
     limit: int
     within: Level
     within_required: bool
-    cut: Level
-    segment: int
+    cuts: tuple[tuple[Level, int], ...]
     training: Training | None
     reservation: str
     checkpoint: int
@@ -97,14 +113,40 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
         within = level_asked(levels, required, f"{where}, {place}")
     elif preferred:
         within = level_asked(levels, preferred, f"{where}, {soft}")
-    cut: Level = level_asked(levels, said[SLICE], f"{where}, {SLICE}") if SLICE in said else ""
-    segment = whole(f"{where}, {SLICE_SIZE}", said.get(SLICE_SIZE, ""), 1, 10_000_000) if cut else 0
     return Annotations(
         queue, _preemptible(pod, said, group, where), _runtime(said, where), _limit(pod, said, where),
-        within, bool(required), cut, segment, parse_training(f"{where}, {TRAINING}", said.get(TRAINING, "")),
+        within, bool(required), _cuts(said, levels, where),
+        parse_training(f"{where}, {TRAINING}", said.get(TRAINING, "")),
         name_of(f"{where}, {RESERVATION}", said[RESERVATION]) if said.get(RESERVATION) else "",
         _checkpoint(said, where),
     )  # fmt: skip
+
+
+def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level, int], ...]:
+    """The levels by which a gang is cut into segments, from outside to inside. Raises InputError."""
+    key = next((key for key in (SEGMENTS, SLICES, SLICE) if key in said), "")
+    place, sizes = f"{where}, {key}", list[tuple[str, str | int]]()
+    if key == SEGMENTS:
+        sizes = [(level, size) for level, _, size in (word.partition("=") for word in said[key].split())]
+    elif key == SLICES:
+        try:
+            sizes = [(one.topology, one.size) for one in msgspec.json.decode(said[key], type=list[Slice])]
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InputError(place, f"a list of objects with topology and size ({error})") from None
+    elif key == SLICE:
+        sizes = [(said[key], said.get(SLICE_SIZE, ""))]
+    found = list[tuple[Level, int]]()
+    for name, size in sizes:
+        level = level_asked(levels, name, place)
+        pods = whole(f"{where}, {SLICE_SIZE}" if key == SLICE else place, size, 1, MAX_PODS)
+        if found and (LEVELS.index(level) >= LEVELS.index(found[-1][0]) or found[-1][1] % pods):
+            raise InputError(
+                place, f"inside {found[-1][0]} a narrower level, and pods that divide {found[-1][1]}", name
+            )
+        found.append((level, pods))
+    if key and not found:
+        raise InputError(place, "one level or more, such as spine=16 leaf=4", said[key])
+    return tuple(found)
 
 
 def names_reservation(pod: k.Pod) -> bool:

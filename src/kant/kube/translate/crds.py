@@ -45,6 +45,9 @@ class QueueSpec(View, frozen=True):
     isolated: bool = False
     state: str = "open"
     min_run: str = ""
+    node_wait: str = ""
+    user_queues: bool = False
+    max_time: str = ""
     quotas: tuple[QuotaSpec, ...] = ()
     fallback: str = "listed"
 
@@ -132,8 +135,11 @@ def queue_of(found: Unstructured) -> Queue:
         isolated=spec.isolated,
         state=spec.state,  # type: ignore[arg-type]  # `validated` below knows the words
         min_run=parse_duration(spec.min_run, f"{place}, spec.minRun") if spec.min_run else 0,
+        node_wait=parse_duration(spec.node_wait, f"{place}, spec.nodeWait") if spec.node_wait else 0,
         quotas=tuple(_quota(one, f"{place}, spec.quotas[{number}]") for number, one in enumerate(spec.quotas)),
         fallback=spec.fallback,  # type: ignore[arg-type]
+        user_queues=spec.user_queues,
+        max_time=parse_duration(spec.max_time, f"{place}, spec.maxTime") if spec.max_time else 0,
     )
     validated(QueueConfig((replace(queue, parent=""),)), "spec")
     return queue

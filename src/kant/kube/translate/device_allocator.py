@@ -9,11 +9,13 @@ the first alternative of a request first, devices by driver, pool, slice and pla
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kant.kube.objects import views as k
+from kant.kube.translate.device_capacity import Taken, taken_of
 from kant.kube.translate.device_claims import MOST_DEVICES, Asked, Want
 from kant.kube.translate.devices import Candidate, Counter, DeviceId, PoolId
 from kant.kube.translate.selectors import tolerates
@@ -32,6 +34,11 @@ class Grant(NamedTuple):
     want: Want
     device: Candidate
 
+    @property
+    def taken(self) -> dict[str, int]:
+        """What it takes of the capacity of a device that is shared, in billionths."""
+        return (taken_of(dict(self.want.capacity), self.device.limits) or {}) if self.device.shared else {}
+
 
 class Task(NamedTuple):
     """A claim that needs devices among `devices`, which can be used wherever its pods are to be.
@@ -45,11 +52,13 @@ class Task(NamedTuple):
 
 
 class Free(NamedTuple):
-    """What may be given out: whether a device is free, what is left of counters, and what devices match."""
+    """What may be given out: whether a device is free, what is left of counters, what devices match, and what others
+    have of the capacity of one that is shared."""
 
     is_free: Callable[[DeviceId], bool]
     left: Callable[[Counter], int]
     matches: Callable[[Want, Candidate, str], bool]
+    spent: Callable[[DeviceId], Taken] = lambda _: {}
 
 
 def allocate(tasks: Sequence[Task], free: Free, steps: int = STEPS) -> list[list[Grant]] | None:
@@ -102,7 +111,8 @@ class _Search:
     free: Free
     steps: int
     grants: list[list[Grant]] = field(default_factory=list)
-    taken: set[DeviceId] = field(default_factory=set)
+    taken: Tally[DeviceId] = field(default_factory=Tally)  # how often each device has been given
+    spent: dict[DeviceId, Tally[str]] = field(default_factory=dict)  # of the capacity of those that are shared
     used: dict[Counter, int] = field(default_factory=dict)
     likeness: dict[tuple[int, DeviceId], object] = field(default_factory=dict)
 
@@ -159,7 +169,8 @@ class _Search:
             device = task.devices[number]
             if not self.free.matches(want, device, task.asked.namespace) or not self._can(at.task, want, device):
                 continue
-            like = self._likeness(at.task, device)
+            had = (self._spent(device), self._is_first(device)) if device.shared else ()
+            like = self._likeness(at.task, device), had
             if like not in tried:
                 tried.add(like)
                 then = _At(at.task, at.request, at.alternative, number + 1, at.lacking - 1)
@@ -189,18 +200,39 @@ class _Search:
             return False
         if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.taints):
             return False
-        if any(one.device is device for one in self.grants[at]):
+        if not device.shared and any(one.device is device for one in self.grants[at]):
             return False  # a claim has a device once, with administrative access or without
+        if (want.capacity or device.shared) and not self._has_room(want, device):
+            return False
         if not want.admin:
-            if device.id in self.taken or not self.free.is_free(device.id):
+            if not device.shared and not self._is_first(device):
                 return False
-            if any(self.used.get(counter, 0) + amount > self.free.left(counter) for counter, amount in device.takes):
+            if self._is_first(device) and any(
+                self.used.get(counter, 0) + amount > self.free.left(counter) for counter, amount in device.takes
+            ):
                 return False
         return all(
             self._agrees(at, device, constraint.attribute, constraint.distinct, constraint.is_about)
             for constraint in self.tasks[at].asked.constraints
             if constraint.is_about(want)
         )
+
+    def _is_first(self, device: Candidate) -> bool:
+        """Whether nobody has the device yet. The first to share one takes what it needs of counters, for all."""
+        return not self.taken[device.id] and self.free.is_free(device.id)
+
+    def _spent(self, device: Candidate) -> tuple[int, ...]:
+        """What is had of each capacity of a device that is shared."""
+        others, own = self.free.spent(device.id), self.spent.get(device.id, Tally())
+        return tuple(others.get(name, 0) + own[name] for name in device.limits)
+
+    def _has_room(self, want: Want, device: Candidate) -> bool:
+        """Whether the device has the capacity that is asked for, and still has it where it is shared."""
+        taken = taken_of(dict(want.capacity), device.limits)
+        if taken is None or not device.shared or want.admin:
+            return taken is not None
+        had = dict(zip(device.limits, self._spent(device), strict=True))
+        return all(had[name] + taken[name] <= limit.value for name, limit in device.limits.items())
 
     def _agrees(
         self, at: int, device: Candidate, attribute: str, distinct: bool, is_about: Callable[[Want], bool]
@@ -215,17 +247,21 @@ class _Search:
         for one in step.grants:
             self.grants[at].append(one)
             if not one.want.admin:
-                self.taken.add(one.device.id)
-                for counter, amount in one.device.takes:
+                for counter, amount in one.device.takes if self._is_first(one.device) else ():
                     self.used[counter] = self.used.get(counter, 0) + amount
+                self.taken[one.device.id] += 1
+                if one.device.shared:
+                    self.spent.setdefault(one.device.id, Tally()).update(one.taken)
 
     def _undo(self, at: int, step: _Step) -> None:
         for one in reversed(step.grants):
             self.grants[at].pop()
             if not one.want.admin:
-                self.taken.discard(one.device.id)
-                for counter, amount in one.device.takes:
+                self.taken[one.device.id] -= 1
+                for counter, amount in one.device.takes if self._is_first(one.device) else ():
                     self.used[counter] -= amount
+                if one.device.shared:
+                    self.spent[one.device.id].subtract(one.taken)
 
     def _likeness(self, at: int, device: Candidate) -> object:
         """Equal for devices that are the same to all tasks from this one on."""
@@ -243,6 +279,8 @@ class _Search:
                 tuple(self.free.matches(want, device, namespace) for namespace, _, want in asked),
                 tuple(sorted((name, repr(device.attribute(name))) for name in attributes)),
                 device.takes,
+                tuple(device.limits.items()) if device.shared or any(want.capacity for _, _, want in asked) else (),
+                device.shared,
                 device.reach,
                 device.taints,
             )

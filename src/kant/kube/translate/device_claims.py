@@ -5,6 +5,7 @@ Source: ResourceClaim of resource.k8s.io/v1; k8s.io/dynamic-resource-allocation,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.objects.names import ALLOCATED
 from kant.kube.objects.refusals import NotYetError
-from kant.kube.objects.validation import unsupported
+from kant.kube.translate.device_capacity import billionths
 from kant.kube.translate.selectors import Term, terms_of
 from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
@@ -43,6 +44,7 @@ class Want(NamedTuple):
     own: tuple[str, ...] = ()
     admin: bool = False
     tolerations: tuple[k.Toleration, ...] = ()
+    capacity: tuple[tuple[str, int], ...] = ()  # that each device has to have, or to have left, in billionths
 
 
 class Constraint(NamedTuple):
@@ -123,8 +125,6 @@ def _want(name: str, one: d.ExactRequest, classes: Mapping[str, d.DeviceClass], 
     own = classes.get(one.device_class_name)
     if own is None:
         raise NotYetError(f"the device class {one.device_class_name}, which its claim names, is not there")
-    if one.capacity:
-        unsupported(f"{where}.capacity", "parts of the capacity of a device")
     if one.allocation_mode not in ("ExactCount", "All"):
         raise InputError(f"{where}.allocationMode", "ExactCount or All", one.allocation_mode)
     count = one.count if one.allocation_mode == "ExactCount" else 0
@@ -138,6 +138,10 @@ def _want(name: str, one: d.ExactRequest, classes: Mapping[str, d.DeviceClass], 
         _expressions(one.selectors, where),
         one.admin_access,
         one.tolerations,
+        tuple(
+            (name, billionths(amount, f"{where}.capacity.requests[{name}]"))
+            for name, amount in sorted((one.capacity or d.CapacityRequests()).requests.items())
+        ),
     )
 
 
@@ -182,6 +186,15 @@ def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:
     if allocation is None:
         return []
     return [(one.driver, one.pool, one.device) for one in allocation.devices.results if not one.admin_access]
+
+
+def consumed_by(claim: d.ResourceClaim, device: tuple[str, str, str]) -> dict[str, int]:
+    """What it has of the capacity of a device that is shared, in billionths."""
+    found: Counter[str] = Counter()
+    for one in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
+        if (one.driver, one.pool, one.device) == device and not one.admin_access:
+            found.update({name: billionths(amount, name) for name, amount in one.consumed_capacity.items()})
+    return found
 
 
 def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:

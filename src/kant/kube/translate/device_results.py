@@ -7,22 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
 from kant.kube.objects import device_views as d
 from kant.kube.translate.device_allocator import Grant
+from kant.kube.translate.device_capacity import text_of
 from kant.kube.translate.devices import reach_of
 
 
 def results_of(claim: d.ResourceClaim, grants: Sequence[Grant], classes: Mapping[str, d.DeviceClass]) -> dict[str, Any]:
     """`status.allocation` of a claim with these devices: their configuration, and where they can be used."""
     results = []
-    for want, device in grants:
+    for grant in grants:
+        want, device = grant
         driver, pool, name = device.id
         result: dict[str, Any] = {"request": want.name, "driver": driver, "pool": pool, "device": name}
         if want.admin:
             result["adminAccess"] = True
+        if device.shared:
+            consumed = {name: text_of(amount) for name, amount in grant.taken.items()}
+            result |= {"shareID": str(uuid4())} | ({"consumedCapacity": consumed} if consumed else {})
         if want.tolerations:
             result["tolerations"] = [msgspec.to_builtins(one) for one in want.tolerations]
         results.append(result)

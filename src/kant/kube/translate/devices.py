@@ -15,11 +15,14 @@ from typing import NamedTuple
 from kant.kube.objects import device_views as d
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import exact
+from kant.kube.translate.device_capacity import NANO, Limit, limits_of
 from kant.kube.translate.device_selectors import Facts, facts_of
 from kant.kube.translate.device_taints import DeviceTaintRule
+from kant.kube.translate.mig_devices import MEMORY, milli_of
 from kant.kube.translate.node_facts import admits
 from kant.kube.translate.selectors import NAME, Selection, Term
 from kant.model.errors import InputError
+from kant.model.units import GPU
 
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
@@ -36,7 +39,6 @@ GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
 WHOLE = ("", "gpu", "amdgpu")
 """What the attribute `type` of a whole GPU says."""
 
-NANO = 10**9
 _ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 
@@ -57,7 +59,8 @@ class Candidate:
     """A device. `stamp` is the version of its slice, and `takes` what it needs of shared counters.
 
     `taints` are its own, and those of the rules about it. `usable` is False for one that Kant does not give out: it
-    waits for conditions, or is shared by its capacity.
+    waits for conditions. One that is `shared` is had by several claims, as far as its `limits` go. `worth` is how much
+    of a GPU a part of one is, in thousandths; None where nobody can tell.
     """
 
     id: DeviceId
@@ -67,6 +70,12 @@ class Candidate:
     takes: tuple[tuple[Counter, int], ...] = ()
     taints: tuple[k.Taint, ...] = ()
     usable: bool = True
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    worth: int | None = None
+
+    @property
+    def shared(self) -> bool:
+        return self.view.allow_multiple_allocations
 
     @property
     def driver(self) -> str:
@@ -88,7 +97,7 @@ class Candidate:
     @cached_property
     def is_whole_gpu(self) -> bool:
         kind = self.view.attributes.get("type") or self.view.attributes.get(f"{self.driver}/type")
-        return self.is_gpu and ((kind.string_value if kind is not None else "") or "") in WHOLE
+        return self.is_gpu and not self.shared and ((kind.string_value if kind is not None else "") or "") in WHOLE
 
     def attribute(self, name: str) -> object:
         """The value of a fully qualified attribute; None where it has none."""
@@ -137,7 +146,7 @@ class Inventory:
             self.stamps.add(stamp)
             for device in one.spec.devices:
                 try:
-                    found = _candidate(one, device, stamp, self._rules)
+                    found = _candidate(one, device, stamp, self._rules, counters)
                 except InputError as error:
                     pool.wrong = str(error)
                     continue
@@ -182,20 +191,39 @@ def _newest(slices: Iterable[d.ResourceSlice]) -> Mapping[PoolId, list[d.Resourc
     return found
 
 
-def _candidate(one: d.ResourceSlice, device: d.Device, stamp: str, rules: Sequence[DeviceTaintRule]) -> Candidate:
+def _candidate(
+    one: d.ResourceSlice,
+    device: d.Device,
+    stamp: str,
+    rules: Sequence[DeviceTaintRule],
+    counters: Mapping[Counter, int],
+) -> Candidate:
     spec = one.spec
     source = device if spec.per_device_node_selection else spec
     takes = tuple(
         ((spec.driver, spec.pool.name, name, counter), value)
         for name, counter, value in _amounts(device.consumes_counters)
     )
-    usable = not device.binding_conditions and not device.allow_multiple_allocations
+    usable = not device.binding_conditions
     reach = Reach(source.node_name, None if source.all_nodes else _term(source.node_selector))
     if not source.node_name and not source.all_nodes and source.node_selector is None:
         usable = False  # whatever says where it can be used is newer than we are
     id_ = spec.driver, spec.pool.name, device.name
     taints = (*device.taints, *(rule.taint for rule in rules if rule.is_about(*id_)))
-    return Candidate(id_, device, reach, stamp, takes, taints, usable)
+    worth = _worth(device, takes, counters)
+    return Candidate(id_, device, reach, stamp, takes, taints, usable, limits_of(device), worth)
+
+
+def _worth(device: d.Device, takes: Iterable[tuple[Counter, int]], counters: Mapping[Counter, int]) -> int | None:
+    """Thousandths of a GPU that a part of one is: by its MIG profile, as those of a device plugin, else by its memory.
+
+    How much memory there is in all is said by the counter `memory` that all parts of the GPU take from.
+    """
+    memory = next(((amount, counters.get(one, 0)) for one, amount in takes if one[3] == "memory"), (0, 0))
+    kind = device.attributes.get("profile")
+    labels = {MEMORY: str(memory[1] // (NANO << 20))} if memory[1] else {}
+    by_profile = milli_of(f"nvidia.com/mig-{kind.string_value}", labels) if kind is not None else 0
+    return by_profile or (-(-GPU * memory[0] // memory[1]) if memory[0] and memory[1] else None)
 
 
 def _term(selector: k.NodeSelector | None) -> Term | None:

@@ -109,7 +109,7 @@ def _kai(spec: Spec, where: str) -> GroupSpec:
     for field in ("subGroups", "minSubGroup"):
         if spec.get(field):
             raise InputError(f"{where}.{field}", "no groups inside a group, which Kant does not support")
-    wish = spec.get("topologyConstraint") or {}
+    asked = spec.get("topologyConstraint") or {}
     word = _text(spec, "preemptibility", where)
     if word not in ("", "preemptible", "non-preemptible"):
         raise InputError(f"{where}.preemptibility", "preemptible or non-preemptible", word)
@@ -117,8 +117,8 @@ def _kai(spec: Spec, where: str) -> GroupSpec:
         _member(spec, where),
         queue=_text(spec, "queue", where),
         priority_class=_text(spec, "priorityClassName", where),
-        required=_text(wish, "requiredTopologyLevel", f"{where}.topologyConstraint"),
-        preferred=_text(wish, "preferredTopologyLevel", f"{where}.topologyConstraint"),
+        required=_text(asked, "requiredTopologyLevel", f"{where}.topologyConstraint"),
+        preferred=_text(asked, "preferredTopologyLevel", f"{where}.topologyConstraint"),
         preemptible=None if not word else word == "preemptible",
     )
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from kant.kube.objects import views as k
 from kant.kube.objects.times import microseconds
 from kant.kube.translate.annotations import Annotations, annotations_of
@@ -66,6 +68,17 @@ def no_rules(pod: k.Pod) -> PodRules:
     return PodRules()
 
 
+Child = tuple[str, Level]
+"""A group inside the gang whose pods have to lie in one domain of a level by themselves."""
+
+NO_CHILD: Child = ("", "")
+
+
+def no_child(pod: k.Pod) -> Child:
+    """None."""
+    return NO_CHILD
+
+
 class Setting(NamedTuple):
     """What the translation of pods depends on besides the pods; `epoch` is time zero in microseconds since 1970."""
 
@@ -77,6 +90,7 @@ class Setting(NamedTuple):
     demand: Demands = whole_gpus
     preferences: Preferring = no_preferences
     rules: Rules = no_rules
+    child: Callable[[k.Pod], Child] = no_child
 
 
 class GangJob(NamedTuple):
@@ -94,11 +108,12 @@ class _Read(NamedTuple):
     rules: PodRules
     annotations: Annotations
     preferences: Preferences
+    child: Child
 
     @property
-    def kind(self) -> tuple[Demand, Role, PodRules, Preferences]:
+    def kind(self) -> tuple[Demand, Role, PodRules, Preferences, Child]:
         """Equal for pods that nothing tells apart: they are one group of the job."""
-        return self.demand, self.role, self.rules, self.preferences
+        return self.demand, self.role, self.rules, self.preferences, self.child
 
 
 def about(pod: k.Pod) -> str:
@@ -151,7 +166,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
     `spec` is what their group says, where an object says it.
     """
     pods = ranked(pods)
-    groups: dict[tuple[Demand, Role, PodRules, Preferences], list[str]] = {}
+    groups: dict[tuple[Demand, Role, PodRules, Preferences, Child], list[str]] = {}
     read = [_read(pod, setting, spec) for pod in pods]
     first, one = pods[0], read[0]
     for pod, other in zip(pods, read, strict=True):
@@ -161,8 +176,11 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
                 raise InputError(f"{about(pod)}, {field}", f"what {about(first)} of its gang says, {common!r}", own)
     annotations = one.annotations
     within = _together(pods, setting.levels, annotations)
-    roles, rules = tuple(role for _, role, _, _ in groups), tuple(own for _, _, own, _ in groups)
-    likes = tuple(own for _, _, _, own in groups)
+    roles, rules = tuple(kind[1] for kind in groups), tuple(kind[2] for kind in groups)
+    likes, children = tuple(kind[3] for kind in groups), [kind[4] for kind in groups if kind[4] != NO_CHILD]
+    if len(set(children)) < len(children):
+        name = next(name for name, _ in children if sum(one == name for one, _ in children) > 1)
+        raise InputError(f"PodGroup {name}", "pods that ask for the same, or no constraint but that of its group")
     alike = roles[0] if len(set(roles)) == 1 else Role()
     own = max(priority_of(pod, about(pod)) for pod in pods)
     named = spec.priority if spec is not None and not any(ordered(pod)[1] for pod in pods) else None
@@ -170,7 +188,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
         id=name,
         submit=min(moment(pod, setting.epoch) for pod in pods),
         groups=tuple(
-            PodGroup(len(own), demand, annotations.cut, annotations.segment) for (demand, *_), own in groups.items()
+            _cut(PodGroup(len(own), demand), annotations.cuts, child[1]) for (demand, *_, child), own in groups.items()
         ),
         queue=annotations.queue,
         user=first.metadata.namespace,
@@ -194,6 +212,15 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
     return GangJob(job, tuple(pod for own in groups.values() for pod in own))
 
 
+def _cut(group: PodGroup, cuts: Sequence[tuple[Level, int]], child: Level) -> PodGroup:
+    """The group in these segments; as a `child` all of it in one domain of that level, and the segments inside."""
+    found = [*([(child, 0)] if child else []), *cuts]
+    if not found:
+        return group
+    (within, segment), *inner = found
+    return replace(group, within=within, segment=segment, inner=tuple(inner))
+
+
 def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
     where = f"{about(pod)}, spec"
     demand = setting.demand(pod, where)
@@ -209,6 +236,7 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
         setting.rules(pod),
         annotations_of(pod, setting.levels, spec, about(pod)),
         setting.preferences(pod),
+        setting.child(pod),
     )
 
 

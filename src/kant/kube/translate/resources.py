@@ -12,6 +12,8 @@ from fractions import Fraction
 from functools import wraps
 from typing import NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
 from kant.kube.objects.quantity import Quantity, count, exact, mib, milli
 from kant.kube.objects.views import Container, PodSpec, Resources
 from kant.model.errors import InputError
@@ -127,6 +129,9 @@ def check_parts(spec: PodSpec, queue: str, queue_config: QueueConfig, counted: C
 
 
 UNCOUNTED_PART = "whole GPUs in queue {}, whose quota does not count parts of them"
+UNCOUNTED_CLAIM = (
+    "in queue {}, which has a quota of GPUs, either whole GPUs of a node or parts that say how much of one they are"
+)
 BOTH = "no MIG device beside whole GPUs in queue {}, whose quota counts the one or the other of a pod"
 
 
@@ -138,14 +143,26 @@ def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, ex
             raise InputError(where, expected.format(one.name), part)
 
 
+class Claimed(NamedTuple):
+    """What claims have of GPUs: whole ones of a node, and what parts of some are worth together, in thousandths."""
+
+    gpus: int = 0
+    milli: int = 0
+
+
 def gives_gpus(resources: Collection[str]) -> bool:
     """Whether some of these resources are GPUs."""
     return any(name in GPU_RESOURCES for name in resources)
 
 
-def with_gpus(demand: Demand, gpus: int) -> Demand:
-    """The demand, and so many GPUs more that are had by claims."""
-    return Demand(demand.gpus + gpus, GPU, demand.cpu, demand.memory) if gpus else demand
+def with_gpus(demand: Demand, claimed: Claimed) -> Demand:
+    """The demand, and the GPUs besides that are had by claims. Parts beside whole GPUs count for nothing."""
+    if claimed.gpus:
+        return Demand(demand.gpus + claimed.gpus, GPU, demand.cpu, demand.memory)
+    if not claimed.milli or demand.gpus:
+        return demand
+    milli = claimed.milli + (demand.milli if demand.mig else 0)
+    return replace(demand, milli=milli, mig=",".join(filter(None, (demand.mig, "claims"))))
 
 
 def is_bytes(name: str) -> bool:

@@ -33,13 +33,15 @@ LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 class PodOptions:
     """What only Kubernetes asks of a job: so many `pods`, each with what the job asks for, and what they are.
 
-    `within` is a level of the fabric that has to hold all of them.
+    `within` is a level of the fabric that has to hold all of them, and `segments` are levels, from outside to inside,
+    that have to hold so many each: `spine=16 leaf=4`.
     """
 
     image: str
     pods: int = 1
     priority_class: str = ""
     within: str = ""
+    segments: str = ""
     gpu_resource: str = "nvidia.com/gpu"
     scheduler_name: str = "kant"
 
@@ -60,7 +62,12 @@ def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[s
         notes[MIN_AVAILABLE] = "1" if job.array else str(count)
     if job.time_s is not None:  # others plan with it, as on one machine
         notes[RUNTIME] = f"{math.ceil(job.time_s)}s"
-    said = {"topology-required": options.within, "reservation": job.reservation, "training": job.training}
+    said = {
+        "topology-required": options.within,
+        "segments": options.segments,
+        "reservation": job.reservation,
+        "training": job.training,
+    }
     notes |= {f"{OWN}/{key}": value for key, value in said.items() if value}
     spec: dict[str, Any] = {
         "schedulerName": options.scheduler_name,

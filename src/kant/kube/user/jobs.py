@@ -116,15 +116,19 @@ class UserJobs:
             return None
         return row_of(job, pods)
 
-    async def is_alone(self, name: str) -> bool:
-        """Whether a Job of this name is there that no other object owns: who owns one decides whether it is held."""
+    async def is_alone(self, name: str, pods: int = 0) -> bool:
+        """Whether a Job of this name is there that no other object owns: who owns one decides whether it is held.
+
+        With `pods` it also has to be one of so many.
+        """
         try:
             job = await self.client.get(self._path(name), JobObject)
         except ApiError as error:
             if error.code in (403, 404):
                 return False
             raise self._sentence(error, name) from None
-        return self._ours(job) and not any(one.controller for one in job.metadata.owner_references)
+        fits = pods in (0, job.spec.completions or job.spec.parallelism)
+        return fits and self._ours(job) and not any(one.controller for one in job.metadata.owner_references)
 
     async def cancel(self, name: str) -> bool:
         """Withdraw a job; its pods go with it. False where it is over."""

@@ -122,7 +122,10 @@ class Orders:
         pods = await self._pods(target)
         if not pods:
             raise self._unknown(target)
-        for owner in (one for pod in pods for one in pod.metadata.owner_references if one.controller):
+        owners = {one.uid: one for pod in pods for one in pod.metadata.owner_references if one.controller}
+        for owner in owners.values():
+            if owner.kind == "Job" and len(owners) == 1 and await self.jobs.is_alone(owner.name, len(pods)):
+                return await self.jobs.cancel(owner.name)
             what = f"{owner.kind} {owner.name}"
             raise InputError("TARGET", f"a job that stands alone: who deletes {what} withdraws this one", text)
         await self._each(pods, lambda path, pod: self.client.delete(path, uid=pod.metadata.uid))

@@ -20,8 +20,11 @@ def _queue(queue: Queue) -> dict[str, Any]:
         "parent": queue.parent,
         "weight": queue.weight if queue.weight != 1 else None,
         "isolated": queue.isolated,
+        "userQueues": queue.user_queues,
         "state": queue.state if queue.state != "open" else None,
         "minRun": f"{-(-queue.min_run // 1000)}ms" if queue.min_run else None,
+        "nodeWait": f"{-(-queue.node_wait // 1000)}ms" if queue.node_wait else None,
+        "maxTime": f"{-(-queue.max_time // 1000)}ms" if queue.max_time else None,
         "fallback": queue.fallback if queue.fallback != "listed" else None,
         "quotas": [_quota(quota) for quota in queue.quotas],
     }

@@ -22,12 +22,6 @@ from kant.ops.text import one_line
 
 Kind = Literal["desk", "plain"]
 Answer = dict[str, Any]
-LOOKS = (
-    look.whoami, look.jobs, look.job, look.queues, look.nodes, look.usage, look.events, look.why, look.eta,
-    look.explain, look.log, look.audit, look.habits,
-)  # fmt: skip
-
-
 AGAINST_RULES = ("violations", "person", "role", "own", "rate", "budget")
 """The refusals of what somebody may not do; the others are of calls that have come too late or say too little."""
 
@@ -57,7 +51,7 @@ class Tools:
         if kind == "plain":
             self._of = {"jobs": look.jobs, "nodes": look.nodes, "submit": _submit_plainly, "cancel": _cancel_plainly}
         else:
-            self._of = {act.__name__: act for act in LOOKS}
+            self._of = dict(look.LOOKS)
             self._of |= {"plan": Desk.plan, "apply": _apply, "undo": Desk.undo, "submit": _submit}
 
     @property

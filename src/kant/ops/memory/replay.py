@@ -83,7 +83,8 @@ class Run:
         if call.tool == "submit":
             call = Call(call.tool, {"key": f"{trace.id}-{len(trace.steps)}"} | call.args)
         names = trace.names(call)
-        own = Step(call, facts_of(view, names), None, scope_of(view, names), "runbook" if by else "model")
+        facts, scope = facts_of(view, names), scope_of(view, names)
+        own = Step(call, facts, None, scope, "runbook" if by else "model", view.version)
         trace.steps.append(own)
         self._write()
         self._call(own)

@@ -21,11 +21,14 @@ from msgspec import Struct, field
 
 from kant.model.errors import InputError
 from kant.ops.facts import facts_of, scope_of
-from kant.ops.memory.slots import Known, UnknownError, explained, merged, slots_of, value_of
-from kant.ops.memory.traces import ACTS, DONE, LOOKS, Call, Step, Trace, amounts, labels_of, outcome
-from kant.ops.text import meant
+from kant.ops.look import LOOKS
+from kant.ops.memory.slots import OWN, Known, UnknownError, explained, is_known, lasting, merged, slots_of, value_of
+from kant.ops.memory.traces import ACTS, DONE, Call, Step, Trace, amounts, labels_of, outcome
+from kant.ops.text import meant, safe_id, texts_of_tenants
 from kant.ops.view import View
 from kant.toml_file import parse_toml
+
+OF_A_RUN = (*OWN, "key", "reason")
 
 
 class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -33,7 +36,8 @@ class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     `args` are the arguments of `tool` with what explains them (`memory.slots`). `most` are the largest amounts that a
     plan had when it was applied. `seen`: in how many traces. A `stale` step, or one of which the facts do not decide
-    (`ask`), is not replayed; each says why.
+    (`ask`), is not replayed; each says why. `chosen` has arguments that nothing explains, by a digest of the moment:
+    the same task, state and answers come to the same choice.
     """
 
     id: str
@@ -45,6 +49,7 @@ class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
     seen: int = 1
     stale: str = ""
     ask: str = ""
+    chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class Runbook(Struct, forbid_unknown_fields=True):
@@ -86,12 +91,17 @@ class Runbooks:
         """What to do next, after the step `at` of its runbook, as things stand."""
         book = self.of(trace)
         known = Known.at(trace, len(trace.steps), self.exact)
+        steps = book.children(at) if book else []
+        now = moment(trace, len(trace.steps), view.version)
+        met = [step for step in steps if step.chosen.get(now)]
         fits: list[tuple[BookStep, Call]] = []
         call: Call | None
         why = "this has not been met before"
-        for step in book.children(at) if book else ():
+        for step in met if len(met) == 1 else steps:
+            chosen = step.chosen.get(now, {}) if len(met) == 1 else {}
             try:
-                call = Call(step.tool, value_of(step.args, known))
+                rest = {name: node for name, node in step.args.items() if name not in chosen}
+                call = Call(step.tool, chosen | value_of(rest, known))
             except UnknownError:
                 call = None
             if not self._holds(step, trace, call, view):
@@ -142,7 +152,12 @@ class Runbooks:
             when = recorded(trace, number)
             args = explained(own.call, known)
             found = amounts(trace.steps[number - 1].answer or {}) if own.call.tool == "apply" and number else {}
-            at = self._take(book, BookStep(f"s{len(book.step) + 1}", own.call.tool, at, when, args, found)).id
+            step = self._take(book, BookStep(f"s{len(book.step) + 1}", own.call.tool, at, when, args, found))
+            if not step.ask and own.version and not is_known(step.args, known):
+                chosen, now = own_args(own.call), moment(trace, number, own.version)
+                same = step.chosen.get(now, chosen) == chosen
+                step.chosen[now] = chosen if same and is_told_by_nobody(own.call, known) else {}
+            at = step.id
 
     def _take(self, book: Runbook, new: BookStep) -> BookStep:
         same = [each for each in book.children(new.after) if each.when == new.when]
@@ -199,6 +214,26 @@ class Runbooks:
                     )
                 own.books[words] = book
         return own
+
+
+def moment(trace: Trace, number: int, version: str) -> str:
+    """A digest of all that a call rests on: the task, the state of this version, what was asked before and answered."""
+    before = [
+        (each.call.tool, own_args(each.call), each.version, lasting(each.answer)) for each in trace.steps[:number]
+    ]
+    text = msgspec.json.encode([trace.task, version, before], order="sorted")
+    return hashlib.blake2b(text, digest_size=8).hexdigest()
+
+
+def own_args(call: Call) -> dict[str, Any]:
+    """The arguments of a call, without those that are of one run."""
+    return {name: value for name, value in call.args.items() if name not in OF_A_RUN or call.tool == DONE}
+
+
+def is_told_by_nobody(call: Call, known: Known) -> bool:
+    """Whether the texts among its arguments are plain words that no tenant has written in an answer before."""
+    theirs = "\n".join(text for answer in known.answers for text in texts_of_tenants(answer))
+    return all(safe_id(text) == text and text not in theirs for _, text in labels_of(own_args(call), ""))
 
 
 def changed_under(before: Step, facts: dict[str, str]) -> bool:

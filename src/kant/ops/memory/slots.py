@@ -30,6 +30,7 @@ OWN = ("plan_id", "txn")
 """Arguments that only an earlier answer explains."""
 SILENT = ("untrusted", "now_us", "as_of_us", "version", "next", "total")
 """Parts of an answer that explain nothing."""
+CLOCK = ("now_us", "as_of_us", "next")
 TOKEN = re.compile(r"[^\s,;!?\"'()<>=]+")
 PART = re.compile(r"\{([^{}]+)\}")
 ASK: dict[str, Any] = {"ask": True}
@@ -227,6 +228,22 @@ def has_ask(node: Any) -> bool:
     if isinstance(node, dict):
         return "ask" in node or any(has_ask(each) for each in node.values())
     return isinstance(node, list) and any(has_ask(each) for each in node)
+
+
+def is_known(node: Any, known: Known) -> bool:
+    """Whether its explanations say what it comes to here."""
+    try:
+        value_of(node, known)
+    except UnknownError:
+        return False
+    return True
+
+
+def lasting(value: Any) -> Any:
+    """What of an answer is the same where the same is asked in the same state: no ids of this run, and no clock."""
+    if isinstance(value, dict):
+        return {key: lasting(each) for key, each in value.items() if key not in (*OWN, *CLOCK)}
+    return [lasting(each) for each in value] if isinstance(value, list) else value
 
 
 # --- merge ------------------------------------------------------------------------------------------------------------

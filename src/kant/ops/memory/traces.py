@@ -16,29 +16,14 @@ import msgspec
 from msgspec import Struct, field
 
 from kant.model.errors import InputError
-from kant.ops import look
 from kant.ops.desk import Desk, RefusalError
+from kant.ops.look import LOOKS
 from kant.ops.text import meant, one_line
 from kant.ops.view import View
 
 Answer = dict[str, Any]
 DONE = "done"
 """The call that ends a task; its arguments are what is answered."""
-LOOKS = (
-    "whoami",
-    "jobs",
-    "job",
-    "queues",
-    "nodes",
-    "usage",
-    "events",
-    "habits",
-    "why",
-    "eta",
-    "explain",
-    "log",
-    "audit",
-)
 ACTS = ("apply", "undo", "submit")
 
 
@@ -52,7 +37,8 @@ class Call(Struct, frozen=True):
 class Step(Struct, omit_defaults=True):
     """A call of a task, the facts before it of what is named by then, and its answer (None: it is not known).
 
-    `scope` is a digest of all that the task was about before it. `by` says who chose it: the model, or a runbook.
+    `scope` is a digest of all that the task was about before it, `version` that of the whole state. `by` says who chose
+    it: the model, or a runbook.
     """
 
     call: Call
@@ -60,6 +46,7 @@ class Step(Struct, omit_defaults=True):
     answer: Answer | None = None
     scope: str = ""
     by: Literal["model", "runbook"] = "model"
+    version: str = ""
 
 
 class Trace(Struct):
@@ -118,7 +105,7 @@ class DeskTools:
         act = getattr(self.desk, call.tool) if call.tool in (*ACTS, "plan") else None
         if act is None and call.tool not in LOOKS:
             return {"refused": "input", "sentence": f"there is no tool {one_line(call.tool, 100)}"}
-        found = self._answer(act or partial(getattr(look, call.tool), self.desk), call.args)
+        found = self._answer(act or partial(LOOKS[call.tool], self.desk), call.args)
         if call.tool == "apply" and found.get("refused") == "person":
             yes = self.agreed(self.desk.question(call.args["plan_id"]))
             found = self._answer(self.desk.apply, call.args | {"approved": yes}) if yes else found

@@ -30,7 +30,7 @@ from kant.placement.preferred import PreferringGroup
 from kant.placement.topology.domain_capacity import FITTING_PODS, FREE_MILLI, best_domain, follow, largest_domain
 from kant.placement.topology.domain_policy import DomainPolicy
 from kant.placement.topology.index import CLUSTER, HBD_LEVEL
-from kant.placement.topology.segments import UNCUT, fitting_in_segments, in_segments, roomiest
+from kant.placement.topology.segments import fitting_in_segments, in_segments, roomiest
 
 ALONE = [0]
 """The order of a single group."""
@@ -53,7 +53,7 @@ class GangPlacement:
         self._levels = [
             level for level in range(self.narrowest, CLUSTER) if not (flat and level == HBD_LEVEL > self.narrowest)
         ]
-        self.cuts = shape.cuts or (UNCUT,) * len(shape.parts)
+        self.cuts = shape.cuts or ((),) * len(shape.parts)
         self.counts: Table = np.array([count for count, _ in shape.parts], dtype=np.int64)
         self.demands: Table = np.array([demand for _, demand in shape.parts], dtype=np.int64)
         self.milli = _milli_of_first(shape)
@@ -188,22 +188,24 @@ class GangPlacement:
     def _no_fit(self, group: int, fits: int, level: int = CLUSTER) -> NoFit:
         """So many pods of a group fit in the best domain of a level that is required; CLUSTER: anywhere."""
         count = int(self.counts[group])
-        segment, inner = self.cuts[group]
-        if segment == 0 or level <= inner:
-            return NoFit(group, count, fits, LEVELS[level] if level < CLUSTER else "")
-        if segment == count:
-            return NoFit(group, count, fits, LEVELS[inner])
-        return NoFit(group, count, fits, LEVELS[level] if level < CLUSTER else "", segment, LEVELS[inner])
+        name = LEVELS[level] if level < CLUSTER else ""
+        cuts = [(LEVELS[inner], segment) for segment, inner in self.cuts[group] if inner < level]
+        if not cuts:
+            return NoFit(group, count, fits, name)
+        if cuts[0][1] == count:  # a child gang
+            name = cuts.pop(0)[0]
+        (each, segment), *further = cuts or [("", 0)]
+        return NoFit(group, count, fits, name, segment, each, inner=tuple(further))
 
     def _fitting(self, group: int, level: int, pods: int) -> Table:
         """How many of `pods` pods of a group, or more, each domain of a level takes."""
-        segment, inner = self.cuts[group]
+        cuts = self.cuts[group]
         rows = self.capacity.rows[self.slots[group]]
-        if segment == 0 or level <= inner:
+        if not cuts or level <= cuts[-1][1]:
             first, last = self.topology.offsets[level : level + 2]
             fitting: Table = rows[first:last, FITTING_PODS]
             return fitting
-        return fitting_in_segments(self.topology, rows, level, inner, segment, pods)
+        return fitting_in_segments(self.topology, rows, level, cuts, pods)
 
     def _fitting_in(self, group: int, domain: int) -> int:
         """How many pods of a group one domain takes."""
@@ -227,8 +229,8 @@ class GangPlacement:
         closed = self.topology.no_domain
         first, last = self.topology.offsets[level : level + 2]
         for group, count in zip(groups, pods, strict=True):
-            segment, inner = self.cuts[group]
-            if segment and level > inner:
+            cuts = self.cuts[group]
+            if cuts and level > cuts[-1][1]:
                 closed = closed.copy()
                 closed[first:last] |= self._fitting(group, level, count) < count
         return closed
@@ -313,11 +315,12 @@ class GangPlacement:
         """
         topology, rows = self.topology, self.capacity.rows
         slots = self.slots[group : group + 1]
-        segment, cut = self.cuts[group]
+        cuts = self.cuts[group]
+        cut = cuts[-1][1] if cuts else CLUSTER
         closed = topology.no_domain
-        while topology.splits[domain] or (segment and topology.level_of[domain] > cut):
+        while topology.splits[domain] or topology.level_of[domain] > cut:
             first, last = topology.inner[domain].tolist()
-            if segment:
+            if cuts:
                 closed = self._closed(int(topology.level_of[domain]) - 1, (group,), [rest])
             count = np.array([rest], dtype=np.int64)
             inner = best_domain(
@@ -326,9 +329,9 @@ class GangPlacement:
             if inner >= 0:
                 domain = inner
                 continue
-            if segment and topology.level_of[domain] > cut:
+            if topology.level_of[domain] > cut:
                 level = int(topology.level_of[domain]) - 1
-                whole = in_segments(topology, rows[slots[0]], level, cut, segment)
+                whole = in_segments(topology, rows[slots[0]], level, cuts)
                 whole = whole[first - topology.offsets[level] :][: last - first]
                 full, fitting = roomiest(rows[slots[0]], whole, first, last, self.occupied)
                 used = self._fill(group, full, fitting, used)

@@ -6,19 +6,21 @@ most segments first: the room that is left for the others is the same whichever 
 
 The like exists as `--segment` of Slurm's topology/block and as podset slices of Kueue's topology-aware scheduling. A
 segment of the length of the group is a child gang.
+
+Segments may be cut further, by narrower levels. All lengths divide each other then, and nothing is shorter, so a domain
+takes as many whole segments as the domains inside it do together, level by level. Source: multi-layer topology of
+Kueue (KEP-2724, `podset-slice-required-topology-constraints`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from kant.cluster.asks import Cuts
 from kant.cluster.columns import Table
 from kant.model.placement import NODE, PODS, Allocation
 from kant.placement.topology.domain_capacity import FITTING_PODS, WHOLE_NODES
 from kant.placement.topology.index import CLUSTER, COLUMNS, Topology
-
-UNCUT = (0, -1)
-"""The entry in `Shape.cuts` of a group without segments."""
 
 
 def starts_of(topology: Topology, level: int, inner: int) -> Table:
@@ -35,14 +37,25 @@ def _narrow(topology: Topology, rows: Table, inner: int) -> Table:
     return fitting
 
 
-def in_segments(topology: Topology, rows: Table, level: int, inner: int, segment: int) -> Table:
-    """How many pods each domain of `level` takes in whole segments, each in one domain of the level `inner`."""
-    whole = _narrow(topology, rows, inner) // segment * segment
-    return whole if level == inner else np.add.reduceat(whole, starts_of(topology, level, inner))
+def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Table:
+    """How many pods each domain of `level` takes in whole segments. The innermost `cuts` are of no wider level."""
+    segment, at = cuts[-1]
+    whole = _narrow(topology, rows, at) // segment * segment
+    for segment, outer in reversed(cuts[:-1]):
+        if outer <= level:
+            whole = np.add.reduceat(whole, starts_of(topology, outer, at)) // segment * segment
+            at = outer
+    return whole if level == at else np.add.reduceat(whole, starts_of(topology, level, at))
 
 
-def fitting_in_segments(topology: Topology, rows: Table, level: int, inner: int, segment: int, pods: int) -> Table:
-    """How many of `pods` pods each domain of `level` takes in segments, the last of which may be shorter."""
+def fitting_in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts, pods: int) -> Table:
+    """How many of `pods` pods, or more, each domain of `level` takes in segments.
+
+    The last one may be shorter where they are cut once.
+    """
+    if len(cuts) > 1:
+        return in_segments(topology, rows, level, cuts)
+    ((segment, inner),) = cuts
     fitting, starts = _narrow(topology, rows, inner), starts_of(topology, level, inner)
     if pods <= segment:
         return np.maximum.reduceat(np.minimum(fitting, pods), starts)
@@ -66,13 +79,16 @@ def roomiest(rows: Table, whole: Table, first: int, last: int, occupied: Table) 
     return int(own[best]), int(whole[best])
 
 
-def in_rank_order(table: Table, parts: list[Allocation], cuts: tuple[tuple[int, int], ...]) -> Allocation:
+def in_rank_order(table: Table, parts: list[Allocation], cuts: tuple[Cuts, ...]) -> Allocation:
     """The pieces of all groups one after the other, those of each in the order of the fabric.
 
     The domains that hold the shorter last segment come last, at every level, so that the pods counted from the first
     are cut where the segments are.
     """
-    return np.concatenate([_place_in_order(table, pieces, *cut) for pieces, cut in zip(parts, cuts, strict=True)])
+    whole = (0, -1)
+    return np.concatenate(
+        [_place_in_order(table, pieces, *(cut[0] if cut else whole)) for pieces, cut in zip(parts, cuts, strict=True)]
+    )
 
 
 def _place_in_order(table: Table, pieces: Allocation, segment: int, level: int) -> Allocation:

@@ -12,6 +12,7 @@ from kant.cluster.shapes import Shape
 from kant.model.decision import Booked, NoFit, Outranked, Start
 from kant.model.taxonomy import Tags, tagged
 from kant.model.units import GPU, SECOND
+from kant.queueing.admission import awaits_node_until
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.discipline import Discipline
 from kant.queueing.ports import NotNow
@@ -95,6 +96,11 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
                 continue
             if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
+            if cycle.limited and cycle.admission.node_waits:
+                node_wait = awaits_node_until(state, row, cycle.now)
+                cycle.wake_at(node_wait)
+                if node_wait:
+                    continue
             timeout = self.timeout_s if is_large else self.small_timeout_s
             until = state.jobs.item(row, J_SINCE) + timeout * SECOND
             if until <= cycle.now and holds is not None and holds.holders(row, shape):

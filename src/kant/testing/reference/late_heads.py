@@ -27,7 +27,7 @@ def serve_late_heads(plan: ReferencePlan, discipline: Backfill) -> None:
         pools = frozenset(node.pool for node in plan.world.admitting(live.job))
         lane = (pools, live.job.node_set, large)
         options = [option for option in plan.options(live) if plan.ledger.fits(live.job, option[1])]
-        if lane in served or (live.job.queue, lane) in without or not options:
+        if lane in served or (live.job.queue, lane) in without or not options or plan.awaits_node(live):
             continue
         timeout = discipline.timeout_s if large else discipline.small_timeout_s
         late = live.since + timeout * SECOND <= plan.now

@@ -159,7 +159,7 @@ class ReferencePlan:
             return False
         for model, amounts in self.options(live):
             short = not self.ledger.fits(live.job, amounts)
-            if not self.ledger.could_ever_fit(live.job, amounts):
+            if not self.ledger.could_ever_fit(live.job, amounts) or (not short and self.awaits_node(live)):
                 continue
             sets: list[list[Victim]] = []
             for level in self.rights.levels(live, model, amounts, short):
@@ -172,6 +172,11 @@ class ReferencePlan:
                 self.evict_for(live, min(sets, key=preference), model)
                 return True
         return False
+
+    def awaits_node(self, live: Live) -> bool:
+        """Whether its queue still waits for an autoscaler's node before a job of it may stop others."""
+        waits = [queue.node_wait for queue in self.world.queues.queues if queue.name == live.job.queue]
+        return any(live.since + wait > self.now for wait in waits)
 
     def _suffices(self, live: Live, model: str | None, amounts: Amounts, level: int, victims: Sequence[Victim]) -> bool:
         return self.rights.admits(live.job, amounts, level, victims) and self.fits_without(victims, live, model)

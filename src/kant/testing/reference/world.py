@@ -109,8 +109,10 @@ class World:
     def happen(self, event: ev.Event) -> None:
         """Take in one event. Raises TypeError for a kind that the reference does not model."""
         if isinstance(event, ev.JobSubmitted):
-            unwanted = "drain" in self.queue_states(event.job.queue)
-            self.waiting[event.job.id] = Live(event.job, self.arrivals, event.time, unwanted=unwanted)
+            most, job = self.queues.max_time(event.job.queue)[0], event.job
+            job = replace(job, limit=most) if most and job.limit < 0 else job
+            unwanted = "drain" in self.queue_states(job.queue) or 0 < most < job.limit
+            self.waiting[job.id] = Live(job, self.arrivals, event.time, unwanted=unwanted)
             self.arrivals += 1
             self.named.setdefault(event.job.queue, len(self.named))
         elif isinstance(event, ev.JobStarted):
@@ -165,14 +167,14 @@ class World:
     def _join(self, node: Node) -> None:
         """A node takes the row that it left, or that one like it left; else one that nobody has had; else any that is
         free, if more than half of them are; else one of as many rows more."""
-        wishes = (
+        choices = (
             [row for row in self.free if self.rows[row].name == node.name],
             [row for row in self.free if replace(self.rows[row], name=node.name) == node],
             [row for row in self.free if self.rows[row] is NOBODY],
             self.free if 2 * len(self.free) > len(self.rows) else [],
             [len(self.rows)],
         )
-        row = next(rows[0] for rows in wishes if rows)
+        row = next(rows[0] for rows in choices if rows)
         if row == len(self.rows):
             self.free += range(row, 2 * row)
             self.rows += [NOBODY] * row

@@ -1,0 +1,125 @@
+"""`kant plan dispatch`: many schedulers place short tasks, each by what it last heard of the machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json, Seed, whole
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.optimize.dispatch.tasks import Tasks
+
+
+def dispatch(
+    file: Annotated[
+        Path | None, Parameter(help="Rows id,cores,memMB,disk,duration ms,start ms,type. Default: tasks are drawn.")
+    ] = None,
+    /,
+    *,
+    mix: Annotated[Literal["machines", "functions"], Parameter(help="Which mix is drawn.")] = "machines",
+    tasks: Annotated[int, Parameter(help="How many are drawn.", converter=whole)] = 10_000,
+    cap: Annotated[str, Parameter(help="How long a drawn virtual machine runs at most.")] = "30s",
+    load: Annotated[
+        tuple[float, ...], Parameter(help="Shares of all cores that are asked for. Default: 0.6, 0.8.", negative="")
+    ] = (0.6, 0.8),
+    policy: Annotated[tuple[str, ...], Parameter(help="Schedulers to compare. Default: all.", negative="")] = (),
+    schedulers: Annotated[int, Parameter(help="Schedulers that place tasks in turn.", converter=whole)] = 5,
+    delay_us: Annotated[int, Parameter(help="Microseconds of a message, one way.", converter=whole)] = 250,
+    fifo: Annotated[
+        bool, Parameter(help="Machines start tasks strictly in turn, and have no slots.", negative="")
+    ] = False,
+    seeds: Annotated[int, Parameter(help="Draws, with seeds from --seed on.", converter=whole)] = 3,
+    seed: Seed = 0,
+    json: Json = False,
+) -> int:
+    """Let many schedulers place short tasks on 100 machines of four types, and count what each way costs and gives.
+
+    All see the same tasks and draw the same machines. Each is compared with two choices that ask, seed by seed."""
+    from kant.metrics.paired import mean_interval
+    from kant.model.units import parse_duration
+    from kant.optimize.dispatch.dispatchers import DISPATCHERS, Dispatched
+    from kant.optimize.dispatch.dispatchers import dispatch as run
+    from kant.optimize.dispatch.tasks import MOST, draw_functions, draw_machines, read_tasks
+
+    for name in policy:
+        if name not in DISPATCHERS:
+            raise InputError("--policy", f"one of {', '.join(DISPATCHERS)}", name)
+    for option, value, least, most in (
+        ("--tasks", tasks, 2, MOST), ("--seeds", seeds, 1, 1000), ("--delay-us", delay_us, 0, 10**7),
+    ):  # fmt: skip
+        if not least <= value <= most:
+            raise InputError(option, f"a number from {least:,} to {most:,}", value)
+    if not load:
+        raise InputError("--load", "one load or more")
+
+    def drawn(number: int) -> Tasks:
+        if file is not None:
+            return read_tasks(file)
+        if mix == "functions":
+            return draw_functions(tasks, number)
+        return draw_machines(tasks, number, parse_duration(cap, "--cap") / 1e6)
+
+    names, base = list(dict.fromkeys(policy)) or list(DISPATCHERS), "two-choices"
+    every = [drawn(seed + n) for n in range(seeds)]
+    rows: list[dict[str, Any]] = []
+
+    def interval(values: list[float]) -> dict[str, float | None]:
+        found = mean_interval(values)
+        return {"mean": found.mean, "half": found.half if len(values) > 1 else None}
+
+    for share in load:
+        loaded = [each.at_load(share) for each in every]
+        ran: dict[str, list[Dispatched]] = {
+            name: [
+                run(each, DISPATCHERS[name], seed + n, schedulers=schedulers, delay_us=delay_us, fifo=fifo)
+                for n, each in enumerate(loaded)
+            ]
+            for name in dict.fromkeys((base, *names))
+        }
+        for name in names:
+            pairs = list(zip(ran[name], ran[base], strict=True))
+            rows.append(
+                {
+                    "load": share,
+                    "policy": name,
+                    "mean_s": interval([mine.mean_s for mine in ran[name]]),
+                    "p50_s": interval([mine.quantile_s(0.5) for mine in ran[name]]),
+                    "p99_s": interval([mine.quantile_s(0.99) for mine in ran[name]]),
+                    "mean_change": interval([mine.mean_s / other.mean_s - 1 for mine, other in pairs]),
+                    "p99_change": interval(
+                        [mine.quantile_s(0.99) / other.quantile_s(0.99) - 1 for mine, other in pairs]
+                    ),
+                    "tasks_per_s": sum(len(mine.latencies) / mine.span * 1e6 for mine in ran[name]) / seeds,
+                    "scheduler_messages": sum(mine.sent for mine in ran[name]) / seeds,
+                    "reports": sum(mine.reports for mine in ran[name]) / seeds,
+                    "one_way_messages": sum(mine.one_way for mine in ran[name]) / seeds,
+                }
+            )
+    return Reply({"rows": rows}, lambda: _show(rows)).print(json)
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console
+
+    table = Table(title="From arrival to end, in seconds, and messages a task", title_justify="left")
+    for name in ("load", "policy", "mean", "beside two choices", "P50", "P99", "beside", "of schedulers", "all"):
+        table.add_column(name, justify="left" if name == "policy" else "right")
+    for row in rows:
+        table.add_row(
+            f"{row['load']:g}", row["policy"], f"{row['mean_s']['mean']:.2f}", _percent(row["mean_change"]),
+            f"{row['p50_s']['mean']:.2f}", f"{row['p99_s']['mean']:.2f}", _percent(row["p99_change"]),
+            f"{row['scheduler_messages']:.2f}", f"{row['one_way_messages']:.2f}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _percent(change: dict[str, float | None]) -> str:
+    mean, half = change["mean"] or 0.0, change["half"]
+    return f"{100 * mean:+.1f} %" + (f" ± {100 * half:.1f}" if half is not None else "")

@@ -1,0 +1,99 @@
+"""Consumable capacity: what a request takes of a device that several claims share (KEP-5075).
+
+Amounts are billionths, so that they add up exactly. A request takes what it asks for of each capacity, rounded up as
+the device says; of a capacity that it does not name the default, and without one all of it.
+
+Source: k8s.io/dynamic-resource-allocation, structured/internal/incubating (consumable_capacity.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kant.kube.objects import device_views as d
+from kant.kube.objects.quantity import exact
+from kant.model.units import GPU
+
+NANO = 10**9
+MANY = 1 << 20
+"""How often a device without any capacity is shared: as often as somebody asks."""
+
+Taken = Mapping[str, int]
+"""Of each capacity so much, in billionths."""
+
+
+class Limit(NamedTuple):
+    """A capacity of a device: all there is, and which parts of it may be taken. -1: nothing is said."""
+
+    value: int
+    default: int = -1
+    values: tuple[int, ...] = ()
+    least: int = -1
+    most: int = -1
+    step: int = 0
+
+    def taken(self, asked: int | None) -> int:
+        """What a request takes that asks for so much (None: it does not say); -1 where it cannot have it."""
+        if asked is None:
+            return self.default if self.default >= 0 else self.value
+        if self.values:
+            return next((one for one in self.values if one >= asked), -1)
+        taken = max(asked, self.least)
+        if self.step and taken > self.least:
+            taken += -(taken - self.least) % self.step
+        return -1 if 0 <= self.most < taken or taken > self.value else taken
+
+
+def billionths(amount: d.Amount, where: str) -> int:
+    """An amount in billionths; finer ones are rounded up. Raises InputError."""
+    return -int(-exact(amount, where) * NANO // 1)
+
+
+def limits_of(device: d.Device) -> dict[str, Limit]:
+    """The capacities of a device. Raises InputError."""
+    found = {}
+    for name, amount in device.capacity.items():
+        where, policy = f"capacity {name} of device {device.name}", amount.request_policy
+        found[name] = Limit(billionths(amount.value, where))
+        if policy is not None:
+            default, *bounds = [
+                -1 if one is None else billionths(one, where)
+                for one in (policy.default, *((policy.valid_range.min, policy.valid_range.max, policy.valid_range.step)
+                            if policy.valid_range is not None else (None, None, None)))
+            ]  # fmt: skip
+            values = tuple(billionths(one, where) for one in policy.valid_values)
+            least, most, step = bounds
+            found[name] = Limit(found[name].value, default, values, least, most, max(step, 0))
+    return found
+
+
+def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None:
+    """What a request takes of a device that nobody has yet; None where the device cannot serve it."""
+    if not asked.keys() <= limits.keys():
+        return None
+    taken = {name: limit.taken(asked.get(name)) for name, limit in limits.items()}
+    return None if any(not 0 <= taken[name] <= limit.value for name, limit in limits.items()) else taken
+
+
+def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
+    """How often a device can be shared by requests like this, at most."""
+    taken = taken_of(asked, limits)
+    if taken is None:
+        return 0
+    return min((limit.value // taken[name] for name, limit in limits.items() if taken[name]), default=MANY)
+
+
+def text_of(amount: int) -> str:
+    """An amount in billionths as a quantity: in Gi and their like where it is a whole number of them."""
+    if amount % NANO:
+        return f"{amount}n"
+    whole = amount // NANO
+    power = next((power for power in range(6, 0, -1) if whole and not whole % (1 << 10 * power)), 0)
+    return f"{whole >> 10 * power}{'KMGTPE'[power - 1]}i" if power else str(whole)
+
+
+def part_of(taken: Taken, limits: Mapping[str, Limit]) -> int:
+    """Thousandths of the device that this is: the largest part of any of its capacities; 0 where it has none."""
+    parts = [-(-GPU * taken.get(name, 0) // limit.value) for name, limit in limits.items() if limit.value]
+    return min(max(parts, default=0), GPU)

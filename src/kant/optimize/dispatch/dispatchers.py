@@ -1,0 +1,147 @@
+"""The schedulers of short tasks that are compared, by name, and what becomes of tasks under each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.model.errors import InputError
+from kant.model.taxonomy import Tags
+from kant.optimize.dispatch import kernel
+from kant.optimize.dispatch.kernel import BLIND, CACHE, END, FEWER, LATE, POOL, PROBE, SCORE
+from kant.optimize.dispatch.tasks import Tasks, machines
+
+DISPATCHES: Tags = {
+    "level": ("cluster",),
+    "architecture": ("decentralised",),
+    "unit": ("task",),
+    "timing": ("online",),
+    "knowledge": ("estimated",),
+    "objective": ("latency", "messages"),
+    "preemption": ("none",),
+    "resources": ("multi-d", "heterogeneous"),
+    "method": ("randomised",),
+    "freshness": ("live",),
+}
+"""What most of them have in common (`kant.model.taxonomy`)."""
+DODOOR = "Dodoor, arXiv 2510.12889"
+BLIND_TAGS = {**DISPATCHES, "knowledge": ("none",), "resources": ("none",)}
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """One way in which many schedulers place tasks.
+
+    `choices` machines are drawn for each task, by their cores where `weighted`. With a cache, a scheduler sends `flush`
+    decisions at once; the store tells all schedulers after `batch` of them, or (0) only the one it just heard from.
+    Machines report each end of a task with all that they hold, or `report` ends at once. `own`: a scheduler counts its
+    own decisions into its cache.
+    """
+
+    about: str
+    view: int
+    rule: int = FEWER
+    choices: int = 2
+    flush: int = 8
+    batch: int = 80
+    report: int = 0
+    own: bool = False
+    weighted: bool = False
+    alpha: float = 0.5
+    source: str = DODOOR
+    tags: Tags = field(default_factory=lambda: DISPATCHES)
+
+
+DISPATCHERS = {
+    "random": Dispatcher("Any machine.", BLIND, choices=1, source="the simplest there is", tags=BLIND_TAGS),
+    "two-choices": Dispatcher(
+        "Of two machines that are asked, the one with fewer tasks.", PROBE,
+        source="M. Mitzenmacher, IEEE TPDS 12(10), 2001", tags={**BLIND_TAGS, "objective": ("latency",)},
+    ),
+    "two-choices-score": Dispatcher("Of two machines that are asked, the one with the lower score.", PROBE, SCORE),
+    "two-choices-cached": Dispatcher(
+        "Of two machines, the one with fewer tasks by the cache.", CACHE, tags={**BLIND_TAGS, "freshness": ("cached",)}
+    ),
+    "dodoor": Dispatcher(
+        "Of two machines, the one with the lower score by the cache.", CACHE, SCORE,
+        tags={**DISPATCHES, "freshness": ("cached",)},
+    ),
+    "sparrow": Dispatcher(
+        "Reservations at two machines; the first that has room gets the task.", LATE,
+        source="Sparrow, SOSP 2013", tags={**BLIND_TAGS, "objective": ("latency",)},
+    ),
+    "prequal": Dispatcher(
+        "Three machines are asked ahead of time; of a pool of answers, the least latency that is not hot.", POOL,
+        choices=3, source="Prequal, NSDI 2024",
+        tags={**DISPATCHES, "objective": ("latency",), "resources": ("1-d",), "freshness": ("cached",)},
+    ),
+    "ends": Dispatcher(
+        "Of four machines, drawn by their cores, the one with the earliest expected end by a cache that counts own "
+        "decisions; the answer to eight of them is the news.",
+        CACHE, END, choices=4, batch=0, report=2, own=True, weighted=True, source="ours, after Dodoor",
+        tags={**DISPATCHES, "freshness": ("cached",), "method": ("randomised", "rule")},
+    ),
+}  # fmt: skip
+"""Each by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatched:
+    """What became of tasks: microseconds from arrival to end, the machine of each, and messages a task.
+
+    `sent` are those of schedulers without answers, as the paper counts them; `reports` those of machines to the store;
+    `one_way` all of these and answers.
+    """
+
+    latencies: NDArray[np.int64]
+    places: NDArray[np.int64]
+    span: int
+    sent: float
+    reports: float
+    one_way: float
+
+    @property
+    def mean_s(self) -> float:
+        """The mean latency, in seconds."""
+        return float(self.latencies.mean()) / 1e6
+
+    def quantile_s(self, part: float) -> float:
+        """The latency that this part of the tasks does not exceed, in seconds."""
+        return float(np.sort(self.latencies)[min(len(self.latencies) - 1, int(part * len(self.latencies)))]) / 1e6
+
+
+def picks_of(count: int, by: Dispatcher, seed: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The machines that are drawn for each of so many tasks, more than any dispatcher looks at."""
+    weights = np.cumsum(sizes[:, 0] if by.weighted else np.ones(len(sizes)))
+    draws = np.random.default_rng((seed, 3)).random((count, 8))
+    return np.searchsorted(weights / weights[-1], draws, side="right").astype(np.int64)
+
+
+def dispatch(
+    tasks: Tasks, by: Dispatcher, seed: int, *, schedulers: int = 5, delay_us: int = 250, fifo: bool = False
+) -> Dispatched:
+    """Let `schedulers` place the tasks in turn. A message takes `delay_us` one way.
+
+    A machine starts whatever fits of those that wait, in turn, one in each of its slots; with `fifo` it has slots for
+    all and nobody overtakes. The seed draws machines, the same for all dispatchers.
+    """
+    if not 1 <= schedulers <= 1000:
+        raise InputError("the schedulers", "a number from 1 to 1,000", schedulers)
+    kinds, sizes = machines()
+    if fifo:
+        sizes[:, 2] = 1 << 40
+    n = len(tasks.arrivals)
+    picks = picks_of(n, by, seed, sizes)
+    settings = np.array(
+        [by.view, by.rule, by.choices, by.own, by.flush, by.batch or 1, not by.batch, by.report, schedulers,
+         delay_us, not fifo], np.int64,
+    )  # fmt: skip
+    ends, places = np.full(n, -1, np.int64), np.full(n, -1, np.int64)
+    counts = kernel.run_tasks(
+        tasks.arrivals, tasks.needs, tasks.times, kinds, sizes, picks, settings, by.alpha, ends, places
+    )
+    assert (ends > 0).all()
+    sent, reports, one_way = (float(each) / n for each in counts)
+    return Dispatched(ends - tasks.arrivals, places, int(ends.max()), sent, reports, one_way)
