@@ -537,7 +537,7 @@ class PendingQueue:
             )  # fmt: skip
             stirred = 0
             if share is not None:
-                self.ready[0], entry = 0, self._first_by_share(share)
+                entry = self._first_by_share(share)
             try:
                 while entry and not self._opened:
                     row, _, _, shape, _, bucket, *_ = self.entries[entry].tolist()
@@ -561,36 +561,33 @@ class PendingQueue:
 
         Buckets that a start may wake keep their turn.
         """
-        self._by_share = [
-            self._with_share(entry, share)
-            for entry in self._first_entries().tolist()
-            if not self._sleeps(entry)
-            or self.verdicts.item(self.entries.item(entry, w.E_KNOWN), w.V_WAKES_ON) & ANY_START
-        ]
+        count = w.turns(self.entries, self.buckets, self.verdicts, ANY_START, self._sorted)
+        shares: dict[int, tuple[float, ...]] = {}
+        self._by_share = []
+        for queue, *entry in self._sorted[:count].tolist():
+            if queue not in shares:
+                shares[queue] = share(queue)
+            self._by_share.append((shares[queue], *entry))
         heapify(self._by_share)
         return self._next_by_share(share)
 
-    def _with_share(self, entry: int, share: Share) -> tuple[tuple[float, ...], int, int, int, int]:
-        row, priority, key, _, _, bucket, *_ = self.entries[entry].tolist()
-        return share(self.buckets.item(bucket, w.B_QUEUE)), priority, key, row, entry
-
-    def _sleeps(self, entry: int) -> bool:
-        row, known = self.entries[entry, [w.E_ROW, w.E_KNOWN]].tolist()
-        state, only = self.verdicts[known, [w.V_STATE, w.V_ROW]].tolist()
-        return state != w.AWAKE and only in (-1, row)
-
     def _next_by_share(self, share: Share) -> int:
-        ready = self._by_share
+        ready, entries, buckets, verdicts = self._by_share, self.entries, self.buckets, self.verdicts
         while ready:
-            had, *_, entry = ready[0]
-            bucket = self.entries.item(entry, w.E_BUCKET)
-            top = self.buckets.item(bucket, w.B_TOP)
+            had, _, _, row, entry = ready[0]
+            bucket, known = entries.item(entry, w.E_BUCKET), entries.item(entry, w.E_KNOWN)
+            top = buckets.item(bucket, w.B_TOP)
             if top and top != entry:
-                heapreplace(ready, self._with_share(top, share))
-            elif not top or bucket == self._aside or self._sleeps(entry):
+                row, priority, key, *_ = entries[top].tolist()
+                heapreplace(ready, (share(buckets.item(bucket, w.B_QUEUE)), priority, key, row, top))
+            elif (
+                not top
+                or bucket == self._aside
+                or (verdicts.item(known, w.V_STATE) and verdicts.item(known, w.V_ROW) in (-1, row))
+            ):
                 heappop(ready)
-            elif (again := self._with_share(entry, share))[0] > had:  # others may come before it now
-                heapreplace(ready, again)
+            elif (has := share(buckets.item(bucket, w.B_QUEUE))) > had:  # others may come before it now
+                heapreplace(ready, (has, *ready[0][1:]))
             else:
                 return entry
         return 0

@@ -378,12 +378,29 @@ def begin_round(
 ) -> int:  # fmt: skip
     """A round begins: the entry of the first job whose turn it is; 0 where there is none.
 
-    Before it `count` keys are settled that are `stirred`, and of which it is known whether they may fit.
+    Before it `count` keys are settled that are `stirred`, and of which it is known whether they may fit. Where queues
+    have shares their `turns` are asked for instead.
     """
     for i in range(count):
         settle(entries, places, buckets, verdicts, stirred[i], fits[i], shares, now)
+    if shares:
+        return 0
     fill_ready(entries, buckets, verdicts, ready)
     return int(next_ready(entries, buckets, verdicts, ready, 0))
+
+
+@compiled
+def turns(entries: Table, buckets: Table, verdicts: Table, late: int, found: Table) -> int:
+    """Put the first jobs of the buckets that are awake in `found`, and of those that one of the changes `late` wakes;
+    how many. They are there by queue, E_PRIORITY, E_KEY, row and entry."""
+    count = 0
+    for b in range(1, buckets[0, B_LANE] + 1):
+        top = buckets[b, B_TOP]
+        if top > 0 and (not sleeps(entries, verdicts, top) or verdicts[entries[top, E_KNOWN], V_WAKES_ON] & late != 0):
+            found[count, 0], found[count, 1] = buckets[b, B_QUEUE], entries[top, E_PRIORITY]
+            found[count, 2], found[count, 3], found[count, 4] = entries[top, E_KEY], entries[top, E_ROW], top
+            count += 1
+    return count
 
 
 @compiled
