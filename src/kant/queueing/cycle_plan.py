@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_LEVEL, J_LIMIT, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, Table
+from kant.cluster.columns import J_BASE, J_LEVEL, J_LIMIT, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, J_RETURNS, Table
 from kant.cluster.quota_usage import Held
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
@@ -424,8 +424,10 @@ class CyclePlan:
         """
         pending = self.pending
         pending.released.clear()
-        rest = [row for row in self.state.pending if row not in pending.leaving and pending.may_be_tried(row)]
-        return iter(self._best_first(rest)) if not self.state.burst_replicas else self._with_replicas(rest)
+        state, rest = self.state, list(self.state.pending)
+        if pending.leaving or state.burst_replicas or state.jobs[rest, J_RETURNS].any():
+            rest = [row for row in rest if row not in pending.leaving and pending.may_be_tried(row)]
+        return iter(self._best_first(rest)) if not state.burst_replicas else self._with_replicas(rest)
 
     def _best_first(self, rows: list[int]) -> list[int]:
         table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival

@@ -388,11 +388,13 @@ class ReservationBackfill:
     def _serve_candidates(self, candidates: list[int]) -> None:
         """Serve those of the candidates that get no reservation for whom that may change something."""
         state, at, rows = self.state, 0, np.array(candidates, dtype=np.int64)
+        places, promised = self.cycle.pending.places, self.forecast.estimates.promised
         while at < len(rows):
-            if self.plain and not (state.books or self.suspended) and self._is_full():
+            told = self.plain and places.item(candidates[at], P_TOLD)
+            if told and not (state.books or self.suspended) and self._is_full():
                 at = first_hopeful(
-                    rows, at, state.jobs, self.cycle.pending.places, self.no_room.table,
-                    self.forecast.estimates.promised, self._stamp(), self.no_room.now, self.lowest,
+                    rows, at, state.jobs, places, self.no_room.table, promised, self._stamp(), self.no_room.now,
+                    self.lowest,
                 )  # fmt: skip
                 if at == len(rows):
                     return
