@@ -26,7 +26,11 @@ from kant.workload.workload import Workload, make_workload
 NODES = tuple(Node(f"n{i}", 4, cpu=32_000, leaf=f"l{i // 2}", queues=("own",) if i == 3 else ()) for i in range(4))
 CLUSTER = ClusterSpec("four", NODES)
 SJF = 'about = ""\n[order]\npolicy = "sjf"\n[discipline]\npolicy = "strict"\n[placement]\npolicy = "worst-fit"'
-PROFILES = [builtin_profile("fifo"), builtin_profile("fifo-best-effort"), parse_profile(SJF, "sjf")]
+EVICTS = SJF.replace('"strict"', '"best-effort"').replace('"sjf"', '"srsf"') + "\n[preemption]\nmin_run_s = 0"
+PROFILES = [
+    builtin_profile("fifo"), builtin_profile("fifo-best-effort"), parse_profile(SJF, "sjf"),
+    parse_profile(EVICTS, "evicts"),
+]  # fmt: skip
 
 
 @st.composite

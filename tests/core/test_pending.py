@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from tests.examples import examples
 from kant.model.decision import Hold, Plan, Reject, Start
 from kant.model.event import QueuesChanged
 from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.queueing import waiting as w
 from kant.queueing.growth import Elastic
 from kant.testing import Harness, make_cluster, make_job, make_profile
 
@@ -159,3 +161,27 @@ def test_a_job_that_left_between_a_question_and_the_next_cycle_is_not_rejected()
     harness.scheduler.begin(harness.now)  # as a question does
     harness.cancel("never fits")
     assert harness.cycle().decisions == []
+
+
+JOBS = st.tuples(st.integers(-2, 2), st.floats(-1e9, 1e9), st.integers(0, 2))
+
+
+@given(st.lists(JOBS, min_size=1, max_size=30), st.data())
+def test_the_first_job_of_a_bucket_is_on_top_whoever_leaves(
+    jobs: list[tuple[int, float, int]], data: st.DataObject
+) -> None:
+    entries, places = w.make_table(w.ENTRY_WIDTH, len(jobs) + 1), w.make_table(w.PLACE_WIDTH, len(jobs))
+    buckets, verdicts = w.make_table(w.BUCKET_WIDTH, 4), w.make_table(w.VERDICT_WIDTH, 1)
+    keys, waiting = w.as_integers(np.array([key for _, key, _ in jobs])).tolist(), dict[int, tuple[int, float, int]]()
+    for row in [*range(len(jobs)), *data.draw(st.permutations(range(len(jobs))))]:
+        priority, _, bucket = jobs[row]
+        if row in waiting:
+            del waiting[row]
+            w.drop(entries, places, buckets, row)
+        else:
+            waiting[row] = jobs[row]
+            w.push_one(entries, places, buckets, verdicts, row, priority, keys[row], 0, 0, bucket + 1, False)
+        for number in range(3):
+            there = [(*jobs[other][:2], other) for other in waiting if jobs[other][2] == number]
+            top = buckets[number + 1, w.B_TOP]
+            assert (int(entries[top, w.E_ROW]) if top else None) == (min(there)[2] if there else None)

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from kant.cluster.columns import Table
-from kant.model.decision import Grow, Plan, Shrink, Start
+from kant.model.decision import Grow, Hold, NoFit, Plan, Shrink, Start
 from kant.model.errors import InputError
 from kant.model.event import Event, JobFound, JobGrown, JobShrunk, JobStarted, TypicalPodsGiven
 from kant.model.node import ClusterSpec
@@ -112,26 +112,31 @@ class Journal:
             self.sink(_ENCODER.encode(Cycled(self._cycled)) + b"\n")
             self._cycled = -1
 
-    def starts(self, times: Table, jobs: list[str], counts: Table, pieces: Allocation) -> None:
-        """Record cycles that only started jobs, of a run that writes no journal: when, whom, with how many pieces.
+    def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: Iterator[NoFit]) -> None:
+        """Record what cycles decided, of a run that writes no journal: of whom, and with how many pieces.
 
-        Not too many at once: what is forgotten soon is no work for the garbage collector.
+        `when` has the time of each decision and the number of its cycle. A job without pieces waits on; `lacks` says
+        why, one after the other. Not too many at once: what is forgotten soon is no work for the garbage collector.
         """
         assert self.sink is None
-        ends, news = np.cumsum(counts), np.flatnonzero(np.diff(times)) + 1
+        ends, news = np.cumsum(counts), np.flatnonzero(np.diff(when[:, 1])) + 1
         for first, end in pairwise([0, *news[AT_ONCE - 1 :: AT_ONCE].tolist(), len(jobs)]):
             own = pieces[ends[first] - counts[first] : ends[end - 1]]
             rows, groups = own[:, :GROUP].tolist(), own[:, GROUP].tolist()
-            plans, at = list[Plan](), 0
-            for now, job, count in zip(
-                times[first:end].tolist(), jobs[first:end], counts[first:end].tolist(), strict=True
+            plans, at, last, which = list[Plan](), 0, -1, slice(first, end)
+            for now, cycle, job, count in zip(
+                when[which, 0].tolist(), when[which, 1].tolist(), jobs[which], counts[which].tolist(), strict=True
             ):
+                if cycle != last:
+                    plans.append(Plan(now, []))
+                    last = cycle
+                if count == 0:
+                    plans[-1].decisions.append(Hold(job, next(lacks)))
+                    continue
                 held = rows[at : at + count]
                 if count > 1 and any(groups[at : at + count]):
                     held = own[at : at + count, : GROUP + 1].tolist()
                 at += count
-                if not plans or now != plans[-1].time:
-                    plans.append(Plan(now, []))
                 plans[-1].decisions.append(Start(job, held))
             self._digest.update(_ENCODER.encode_lines(plans))
         self.decisions += len(jobs)

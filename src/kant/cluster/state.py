@@ -99,7 +99,8 @@ class ClusterState(StateData):
         usage = self.quota_usage
         tree = usage.tree
         borrows = tree is not None and (tree.any_beyond_nominal() or (-1 in usage.node_of and usage.holds_outside()))
-        return self.lowest_preemptible(), borrows
+        known = self.preemptible
+        return self.lowest_preemptible() if known is None else known.lowest, borrows
 
     def check(self) -> None:
         """Raise StateError unless every invariant holds (`cluster/invariants.py`)."""

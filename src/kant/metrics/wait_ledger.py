@@ -195,7 +195,8 @@ class Ledger:
     def _find_heads(self, now: int) -> None:
         """Where nobody may pass, the head of a lane has an account of its own, and those behind it share another."""
         self.scheduler.begin(now)
-        self._judge.heads = {bucket.key: entry[2] for entry, bucket in self.scheduler.pending.heads()}
+        pending = self.scheduler.pending
+        self._judge.heads = {pending.keys[bucket]: row for row, _, bucket, _ in pending.heads()}
         heads = {row for row in self._judge.heads.values() if row in self._joined}
         old = {key[1] for key in self._accounts if key[0] == "head"}
         for row in old | heads:

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_LEVEL, J_LIMIT, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, Table
+from kant.cluster.columns import J_BASE, J_LEVEL, J_LIMIT, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_RANK, J_RETURNS, Table
 from kant.cluster.quota_usage import Held
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Snapshot
@@ -36,7 +36,6 @@ from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission, awaits_node_until
 from kant.queueing.booked_space import BookedSpace
-from kant.queueing.bucket import ANY_START
 from kant.queueing.estimates import Estimates
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
@@ -45,6 +44,8 @@ from kant.queueing.ports import NOBODY, NOT_NOW, NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.shares import Shares
+from kant.queueing.waiting import P_TOLD
+from kant.queueing.watch import ANY_START
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
@@ -303,10 +304,9 @@ class CyclePlan:
 
     def hold(self, row: int, reason: Reason) -> None:
         """Say that a job was tried and waits on: once for each time that it waits, not in every cycle."""
-        if row in self.pending.held:
-            return
-        self.pending.held.add(row)
-        self.plan.decisions.append(Hold(self.state.ids[row], reason))
+        if not self.pending.places.item(row, P_TOLD):
+            self.pending.places[row, P_TOLD] = 1
+            self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:
         """Reserve a place for a waiting job, from `start` to `end` (µs). What the plan has reserved for it goes."""
@@ -424,10 +424,20 @@ class CyclePlan:
         """
         pending = self.pending
         pending.released.clear()
-        rest = [row for row in self.state.pending if row not in pending.leaving and pending.may_be_tried(row)]
+        state, rest = self.state, list(self.state.pending)
+        if pending.leaving or state.burst_replicas or state.jobs[rest, J_RETURNS].any():
+            rest = [row for row in rest if row not in pending.leaving and pending.may_be_tried(row)]
+        return iter(self._best_first(rest)) if not state.burst_replicas else self._with_replicas(rest)
+
+    def _best_first(self, rows: list[int]) -> list[int]:
+        table = np.sort(np.array(rows, dtype=np.int64))  # on ties in order of arrival
+        ranked: list[int] = table[self.ranking(table)].tolist()
+        return ranked
+
+    def _with_replicas(self, rest: list[int]) -> Iterator[int]:
+        pending = self.pending
         while rest:
-            table = np.sort(np.array(rest, dtype=np.int64))  # on ties in order of arrival
-            ranked, rest = table[self.ranking(table)].tolist(), []
+            ranked, rest = self._best_first(rest), []
             for at, row in enumerate(ranked, 1):
                 yield row
                 if pending.released:

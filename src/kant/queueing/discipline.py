@@ -25,9 +25,6 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
     quotas: ClassVar[bool] = True
     """Whether it honours quotas, back-offs and burst replicas. Those that reproduce an experiment do not."""
 
-    starts_who_fit: ClassVar[bool] = False
-    """Whether those who come while nobody waits start at once if all of them fit, one after the other in the order."""
-
     @property
     def takes_back(self) -> Evictor | None:
         """What preempts jobs for one of higher priority that they passed, in a profile without preemption.

@@ -35,11 +35,16 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
             return self._of_elastic(state, row, pods)
         jobs = state.jobs
         if self.learns:
-            promised = jobs.item(row, J_P50 if self.probability == 50 else J_P90)
+            promised = jobs.item(row, self.promised)
             if promised >= 0:
                 return int(max(promised - jobs.item(row, J_ATTAINED), MINUTE))
         remaining = jobs.item(row, J_REMAINING)
         return int(max(remaining, 1)) if remaining >= 0 else FOREVER
+
+    @property
+    def promised(self) -> int:
+        """The column of the job table that has the run times that were learned; -1 where none are looked at."""
+        return -1 if not self.learns else J_P50 if self.probability == 50 else J_P90
 
     def _of_elastic(self, state: ClusterState, row: int, pods: int) -> int:
         progress, promised = state.elastic[row], int(state.jobs[row, J_P50 if self.probability == 50 else J_P90])

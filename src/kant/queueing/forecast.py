@@ -14,12 +14,17 @@ from kant.cluster.state import ClusterState
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER
 from kant.queueing.estimates import Estimates
+from kant.queueing.no_room import NoRoom
 
 
 class Calendar(Protocol):
     """Commitments in time on real devices (`placement/calendar/calendar.py`). Keys are job rows."""
 
+    held: dict[int, tuple[Allocation, int, int]]
+
     def __contains__(self, key: object) -> bool: ...
+    def lift(self, commitments: dict[int, tuple[Allocation, int, int]]) -> None: ...
+    def settle(self, back: bool = False) -> None: ...
     def add(self, key: int, allocation: Allocation, start: int, end: int) -> None: ...
     def remove(self, key: int) -> None: ...
     def move(self, key: int, start: int, end: int) -> None: ...
@@ -54,7 +59,7 @@ class Forecast:
         self.tightened = True
         self.settled: dict[int, tuple[int, bool]] = {}
         """Promises that could not be bettered: what `opened` was then, and whether others might have moved for them."""
-        self.no_room: dict[int, tuple[int, int]] = {}  # shapes: the shortest run time that had no room, and when
+        self.no_room = NoRoom(state.shapes)
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
         self._written: set[int] = set()  # rows that a plan has written on
         self._reserved: set[int] = set()  # rows that held a reservation at the last `refresh`

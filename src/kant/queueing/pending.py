@@ -17,8 +17,8 @@ Long: sleeping, waking and walking are one invariant, which reads best in one pl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heapify, heappop, heappush, heapreplace
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
@@ -33,33 +33,32 @@ from kant.cluster.columns import (
     J_STARTED,
     J_USER,
     POOL,
+    Table,
+    longer,
 )
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import NODE, Allocation
-from kant.queueing.bucket import (
-    ANY_START,
-    ANYTHING,
-    ASLEEP,
-    AWAKE,
-    JOBS,
-    LIVE,
-    NODES,
-    QUOTA,
-    RIGHTS,
-    STIRRED,
-    UNPROVEN,
-    Bucket,
-    BucketKey,
-    Entry,
-    SchedulingKey,
-    Verdict,
-)
+from kant.model.units import FOREVER
+from kant.queueing import waiting as w
 from kant.queueing.late_heads import LateHeads
 from kant.queueing.order import Order
 from kant.queueing.ports import NOT_NOW, NotNow
 from kant.queueing.requeue import BackOffs, Requeue
-from kant.queueing.watch import Watch
+from kant.queueing.watch import ANY_START, ANYTHING, JOBS, LIVE, NODES, QUOTA, RIGHTS, Watch
+
+BucketKey = tuple[int, ...]
+"""The queue; then the shape, where jobs of other shapes may pass; then the user, where users are limited."""
+
+SchedulingKey = int | tuple[int, ...]
+"""What decides whether a job can start: its shape; its shape, priority and base job; or its bucket."""
+
+MOST_UNUSED = 1024
+"""Buckets and keys whose jobs have gone, at most, before they are numbered anew."""
+
+Head = tuple[int, int, int, int]
+"""The first job of a bucket: its row, its shape by index, the number of the bucket, and 1 where it is known that quotas
+keep it, and no running job does."""
 
 Share = Callable[[int], tuple[float, ...]]
 """What a queue has had of its share, so far in this cycle."""
@@ -101,33 +100,39 @@ class PendingQueue:
         self._priorities: set[int] = set()  # seen so far, until there are two
         self.late_heads = LateHeads(state, order.outgrown)
         self.now = state.now
-        self.buckets: dict[BucketKey, Bucket] = {}
+        self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
+        self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_table(w.PLACE_WIDTH)
+        self.ready, self.sorting, self._sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
+        self._fits = np.zeros(64, np.bool_)
+        self.keys: list[BucketKey] = [()]
+        """The keys of the buckets, by their numbers."""
+        self.numbered = 0
+        """How often buckets and keys have been numbered anew."""
+        self._numbers: dict[BucketKey, int] = {}
+        self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
+        self._lanes: dict[object, int] = {}
         self.arrived: list[int] = []
         """Rows that no cycle has seen yet."""
         self.leaving: set[int] = set()
         """Rows that the plan under way rejects, or has started in place of lost nodes."""
-        self.held: set[int] = set()
-        """Rows whose hold has been said since they came to wait."""
         self.may_try = False
         """Whether the first job of a bucket may be tried, or may be once it is asked whether it fits."""
-        self.verdicts: dict[SchedulingKey, Verdict] = {}
-        """What is known of the scheduling keys that cannot start, or could not."""
-        self._doubts = False  # whether one of them may be STIRRED or UNPROVEN
+        self.doubts = False  # whether a key may be STIRRED or UNPROVEN
         self.retry_until = -1
         """The last time at which a verdict may change by itself, µs."""
         self.wakes_on = 0
         """What wakes any of the sleeping buckets, or has woken one of them since there was none."""
-        self._place: dict[int, Bucket] = {}  # in which bucket a row is
-        self._keys: dict[tuple[int, int, int], BucketKey] = {}
-        self._heads: dict[bool, list[tuple[Entry, Bucket]]] = {}
+        self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # bucket and key, by all that decides these of a job
+        self._heads: dict[tuple[bool, int], list[Head]] = {}
+        self._kept = False  # whether quotas have kept anybody: then the heads say whom
         self.back_offs = BackOffs(state, requeue)
         self._base_runs: dict[int, bool] = {}  # whether a base job runs once the plan is carried out
         self.released: list[int] = []
         """Burst replicas that wait, whose base job the plan under way has started, and that were not tried since."""
         self._opened = False  # the plan has freed capacity since the round under way began
-        self._ready: list[tuple[tuple[float, ...], Entry, Bucket]] | None = None  # of the round under way
-        self._aside: Bucket | None = None  # the bucket of the last job of the walk, if that stepped aside
-        self._watch = Watch(state)
+        self._by_share: list[tuple[tuple[float, ...], int, int, int, int]] = []  # turns of a round by shares
+        self._aside = 0  # the bucket of the last job of the walk, if that stepped aside
+        self.watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
         self._by_user = state.quota_usage.limits_users
         self._booking_version = 0
@@ -155,9 +160,16 @@ class PendingQueue:
             changed = self._follow(moved)
         if self.back_offs.ends and self.back_offs.ends[0][0] <= now:
             self._push([row for row in self.back_offs.over(now) if self._base_job_runs(row)])
-        if self.verdicts:
-            changed, pools = self._watch.changes(changed)
-            self._wake(changed, pools, stirs=True)
+        if self.verdicts.item(0, w.V_ROW):
+            changed = self.watch.changes(changed)
+            done = w.follow_pools(
+                self.entries, self.buckets, self.verdicts, self.ready, self.state.pools, self.watch.freed, changed, now
+            )
+            if done:
+                if self._kept:
+                    self._heads.clear()
+                self.may_try = True
+                self.doubts = self.doubts or done & w.DOUBTS > 0
 
     def _turns(self, now: int) -> bool:
         """Whether reservations came, went, began or ended since the last look: then anything may be otherwise.
@@ -169,7 +181,7 @@ class PendingQueue:
         if state.booking_version == self._booking_version and not any(since < edge <= now for edge in edges):
             return False
         self._booking_version = state.booking_version
-        self._keys.clear()
+        self._where.clear()
         return True
 
     def _follow(self, moved: list[int] | None) -> int:
@@ -186,25 +198,32 @@ class PendingQueue:
             came = list(pending)
             self.wake_all()
         else:
-            came = []
-            for row in moved:
-                if row in pending:
-                    came.append(row)
-                if row in self._place:
-                    self._drop([row for row in moved if row in self._place])
-            if moved and self.verdicts:
+            came, known = [row for row in moved if row in pending], len(self.places)
+            waited = [row for row in moved if row < known and self.places.item(row, w.P_ENTRY)]
+            if waited:
+                self._drop(waited)
+            if moved:
                 ran = len(came) < len(moved) or max([state.jobs[row, J_STARTED] for row in came]) >= 0
                 changed = LIVE | JOBS if ran else LIVE
         if came or self.arrived:
-            self.held.difference_update(came)
+            if came and max(came) >= len(self.places):
+                self.places = longer(self.places, max(came) + 1)
+            for row in came:
+                self.places[row, w.P_TOLD] = 0
             self.arrived = sorted({*came, *[row for row in self.arrived if row in pending]})
         if state.burst_replicas:
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
         if mixes:  # from now on jobs may preempt those that passed them, so each bucket has a key of its own
             self.mixed = self.preempts = True
             self.wake_all()
-        if moved is None or mixes or self.order.moving or self._by_user != state.quota_usage.limits_users:
+        otherwise = moved is None or mixes or self._by_user != state.quota_usage.limits_users
+        if otherwise:
             self._by_user = state.quota_usage.limits_users
+            self._where.clear()
+        if max(len(self.keys), len(self._known)) > 4 * len(pending) + MOST_UNUSED:
+            self._renumber()
+            otherwise = True
+        if otherwise or self.order.moving:
             self._empty()
             came = list(pending)
         if came and self.bucket_of is not None:
@@ -254,66 +273,111 @@ class PendingQueue:
 
     # --- buckets ---------------------------------------------------------------------------------------------
 
+    def knows(self) -> bool:
+        """Whether anything is known of any scheduling key."""
+        return self.verdicts.item(0, w.V_ROW) > 0
+
+    def reserve(self, jobs: int, more: int) -> None:
+        """Make room for so many jobs in all, and for so many more that wait."""
+        if jobs > len(self.places):
+            self.places = longer(self.places, jobs)
+        if self.entries.item(0, w.E_ROW) + more >= len(self.entries):
+            self.entries = longer(self.entries, self.entries.item(0, w.E_ROW) + more + 1)
+
     def _empty(self) -> None:
-        self.buckets.clear()
-        self._place.clear()
+        """Nobody waits in a bucket. What is known of keys stays known."""
+        self.places[self.entries[1 : self.entries.item(0, w.E_ROW) + 1, w.E_ROW], w.P_ENTRY] = 0
+        self.entries[0] = self.ready[0] = self.buckets[1:, w.B_TOP] = 0
         self._heads.clear()
+
+    def _renumber(self) -> None:
+        """Nobody waits in a bucket, and there are neither buckets nor keys of which anything is known."""
+        self._empty()
+        self.buckets[0] = 0
+        self.verdicts[:] = 0
+        self.keys = [()]
+        self.numbered += 1
+        for numbers in (self._numbers, self._known, self._lanes, self._where):
+            numbers.clear()
 
     def _push(self, rows: list[int]) -> None:
         """Put rows in their buckets; a bucket with a new first job wakes."""
-        place = self._place
-        if not place.keys().isdisjoint(rows):
-            rows = [row for row in rows if row not in place]
         if self.bucket_of is None or not rows:
             return
-        jobs = self.state.jobs
-        keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now).tolist()
-        by_priority = self.order.by_priority
-        plain = not (self.preempts or self.draws or self._booking_version) and self.state.quota_usage.tree is None
-        for row, key in zip(rows, keys, strict=True):
+        jobs, priority = self.state.jobs, 0
+        if max(rows) >= len(self.places) or self.entries.item(0, w.E_ROW) + len(rows) >= len(self.entries):
+            self.reserve(max(rows) + 1, len(rows))
+        keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now)
+        if keys.dtype != np.int64:
+            keys = w.as_integers(keys)
+        by_priority, wakes = self.order.by_priority, self.order.outgrown
+        for row, key in zip(rows, keys.tolist(), strict=True):
+            if self.places.item(row, w.P_ENTRY):
+                continue
             job = jobs[row].tolist()
-            queue, shape, user, priority, base = job[J_QUEUE], job[J_SHAPE], job[J_USER], job[J_PRIORITY], job[J_BASE]
-            bucket_key = self._keys.get((queue, shape, user if self._by_user else -1))
-            if bucket_key is None:
-                bucket_key = self._bucket_key(queue, shape, user)
-            if len(bucket_key) > 1 and (self._booking_version or (self.keeps_priority and not job[J_PREEMPTIBLE])):
-                bucket_key = self._told_apart(bucket_key, job[J_LIMIT], job[J_PREEMPTIBLE])
-            bucket = self.buckets.get(bucket_key)
-            if bucket is None:
-                bucket = self.buckets[bucket_key] = Bucket(bucket_key, [])
-            entry = (
-                -priority if by_priority else 0,
-                key,
-                row,
-                shape,
-                shape if plain else self._scheduling_key(bucket_key, shape, priority, base),
-            )
-            heappush(bucket.heap, entry)
-            place[row] = bucket
-            if bucket.heap[0] is entry:
+            by = (
+                job[J_QUEUE], job[J_SHAPE], job[J_USER] if self._by_user else -1, job[J_PRIORITY], job[J_BASE],
+                job[J_PREEMPTIBLE], job[J_LIMIT] if self._booking_version else -1,
+            )  # fmt: skip
+            bucket, known = self._where.get(by) or self.numbers(*by)
+            if by_priority:
+                priority = -job[J_PRIORITY]
+            if w.push_one(
+                self.entries, self.places, self.buckets, self.verdicts, row, priority, key, job[J_SHAPE], known, bucket,
+                wakes,
+            ):  # fmt: skip
                 self._heads.clear()
                 self.may_try = True
-                if self.order.outgrown and entry[4] in self.verdicts:  # it may be the best: then it is told so
-                    self.verdicts[entry[4]].state = AWAKE
 
-    def _bucket_key(self, queue: int, shape: int, user: int) -> BucketKey:
-        """The bucket of a job. Where users are limited, what holds for one of them does not hold for another."""
+    def numbers(
+        self, queue: int, shape: int, user: int, priority: int, base: int, preemptible: int, limit: int
+    ) -> tuple[int, int]:
+        """The numbers of the bucket and of the scheduling key of such a job."""
+        key = self._bucket_key(queue, shape, user, preemptible, limit)
+        bucket = self._numbers.get(key)
+        if bucket is None:
+            bucket = self._new_bucket(key, shape)
+        by = self._scheduling_key(key, shape, priority, base)
+        known = self._known.get(by)
+        if known is None:
+            known = self._known[by] = len(self._known) + 1
+            if known >= len(self.verdicts):
+                self.verdicts, self.sorting = longer(self.verdicts), longer(self.sorting)
+                self._fits = np.zeros(len(self.verdicts), np.bool_)
+            self.verdicts[known, w.V_ALONE] = isinstance(by, tuple) and by[0] < 0
+            self.verdicts[0, w.V_STATE] = known
+        self._where[queue, shape, user, priority, base, preemptible, limit] = bucket, known
+        return bucket, known
+
+    def _new_bucket(self, key: BucketKey, shape: int) -> int:
+        bucket = self._numbers[key] = len(self.keys)
+        self.keys.append(key)
+        if bucket >= len(self.buckets):
+            self.buckets = longer(self.buckets)
+            self.ready, self.sorting, self._sorted = longer(self.ready), longer(self.sorting), longer(self._sorted)
+        found = self.state.shapes.shapes[shape]
+        lane = self._lanes.setdefault(found.reach, len(self._lanes))
+        self.buckets[bucket] = 0, key[0], lane, found.gpu_milli, 0
+        self.buckets[0, w.B_LANE] = bucket
+        return bucket
+
+    def _bucket_key(self, queue: int, shape: int, user: int, preemptible: int, limit: int) -> BucketKey:
+        """The bucket of a job. Where users are limited, what holds for one of them does not hold for another.
+
+        What else decides who may pass is in the key where it does: beside bookings limits, and whether a job may be
+        evicted. Where priority is kept, a job that cannot be taken back is held for longer than its equals.
+        """
         assert self.bucket_of is not None
         key = self.bucket_of(queue, shape)
         if self.order.shares and key[:1] != (queue,):
             key = (queue, *key)
-        key = (*key, user) if len(key) > 1 and self._by_user else key
-        self._keys[queue, shape, user if self._by_user else -1] = key
+        if len(key) > 1:
+            key = (*key, user) if self._by_user else key
+            if self._booking_version:
+                key = (*key, limit, preemptible)
+            elif self.keeps_priority and not preemptible:
+                key = (*key, 0)
         return key
-
-    def _told_apart(self, key: BucketKey, limit: int, preemptible: int) -> BucketKey:
-        """The bucket key with what else decides who may pass: beside bookings limits, and whether a job may be evicted.
-
-        Where priority is kept, a job that cannot be taken back is held for longer than its equals.
-        """
-        if self._booking_version:
-            return (*key, limit, preemptible)
-        return key if preemptible or not self.keeps_priority else (*key, 0)
 
     def _scheduling_key(self, bucket: BucketKey, shape: int, priority: int, base: int) -> SchedulingKey:
         """What decides whether a job can start.
@@ -333,67 +397,59 @@ class PendingQueue:
 
     def _drop(self, rows: list[int]) -> None:
         """Take rows out of their buckets; a bucket with another first job wakes."""
-        gone: dict[BucketKey, set[int]] = {}
         for row in rows:
-            bucket = self._place.pop(row, None)
-            if bucket is not None:
-                gone.setdefault(bucket.key, set()).add(row)
-        for key, rows_of in gone.items():
-            bucket = self.buckets[key]
-            first = bucket.heap[0]
-            bucket.heap = [entry for entry in bucket.heap if entry[2] not in rows_of]
-            heapify(bucket.heap)
-            if not bucket.heap or bucket.heap[0] is not first:
+            if row < len(self.places) and w.drop(self.entries, self.places, self.buckets, row):
                 self._heads.clear()
                 self.may_try = True
-            if not bucket.heap:
-                del self.buckets[key]
 
-    def heads(self, of_pools: bool = False, large: int = 0) -> list[tuple[Entry, Bucket]]:
-        """The first job of every bucket, best first; or the best one alone of those that compete for the same pools,
-        and the best one of those from `large` milli-GPUs on."""
-        found = self._heads.get(of_pools)
+    def heads(self, by_lane: bool = False, large: int = 0, above: int = -FOREVER) -> list[Head]:
+        """The first job of every bucket, best first, of priorities `above` one; or the best one alone of those that
+        compete for the same pools, and the best one of those from `large` milli-GPUs on."""
+        found = self._heads.get((by_lane, above))
         if found is None:
-            heads: Iterable[tuple[Entry, Bucket]] = [(bucket.heap[0], bucket) for bucket in self.buckets.values()]
-            if of_pools:
-                shapes, best = self.state.shapes.shapes, dict[object, tuple[Entry, Bucket]]()
-                for head in heads:
-                    shape = shapes[head[0][3]]
-                    lane = *shape.reach, shape.gpu_milli >= large
-                    if lane not in best or head[0] < best[lane][0]:
-                        best[lane] = head
-                heads = best.values()
-            found = self._heads[of_pools] = sorted(heads)
+            count = w.best_first(
+                self.entries, self.buckets, self.verdicts, self.sorting, self._sorted, by_lane, large, -above
+            )
+            found = self._heads[by_lane, above] = list(map(tuple, self._sorted[:count, 1:].tolist()))
         return found
 
-    def first_jobs(self) -> list[Entry]:
+    def _first_entries(self) -> Table:
+        """The entries of the first jobs of all buckets, best first."""
+        count = w.best_first(self.entries, self.buckets, self.verdicts, self.sorting, self._sorted, False, 0, FOREVER)
+        return self._sorted[:count, 0]
+
+    def first_jobs(self) -> list[Head]:
         """The first job of every bucket, best first; of buckets that only bookings tell apart, the best of all.
 
         So whom these jobs hold does not depend on whether somebody has booked anything.
         """
         if not self._booking_version:
-            return sorted([bucket.heap[0] for bucket in self.buckets.values()])
-        best: dict[BucketKey, Entry] = {}
-        for key, bucket in self.buckets.items():
-            alike = key if len(key) < 2 else key[:-2] if key[-1] else (*key[:-2], 0)
-            if alike not in best or bucket.heap[0] < best[alike]:
-                best[alike] = bucket.heap[0]
-        return sorted(best.values())
+            return self.heads()
+        best: dict[BucketKey, Head] = {}
+        for head in self.heads():
+            key = self.keys[head[2]]
+            best.setdefault(key if len(key) < 2 else key[:-2] if key[-1] else (*key[:-2], 0), head)
+        return list(best.values())
 
     def head_before(self, row: int) -> int | None:
         """The row of the job that keeps this one from being tried: the first of its bucket; None where it is first."""
         if self.bucket_of is None:
             return None
-        queue, shape, user = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER]].tolist()
-        key = self._bucket_key(queue, shape, user)
-        if len(key) > 1:
-            key = self._told_apart(key, *self.state.jobs[row, [J_LIMIT, J_PREEMPTIBLE]].tolist())
-        bucket = self.buckets.get(key)
-        return bucket.heap[0][2] if bucket is not None and bucket.heap[0][2] != row else None
+        job = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PREEMPTIBLE, J_LIMIT]].tolist()
+        key = self._bucket_key(*job)
+        top = self.buckets.item(self._numbers.get(key, 0), w.B_TOP)
+        first = self.entries.item(top, w.E_ROW)
+        return first if top and first != row else None
+
+    def advanced(self, now: int, may_try: int, doubts: int, wakes_on: int, log: int) -> None:
+        """Compiled code has followed the state up to `now`, and walked the buckets (`sim/advance.py`)."""
+        self.now, self.may_try, self.doubts = now, may_try > 0, doubts > 0
+        self.wakes_on, self.watch.log = wakes_on, log
+        self._heads.clear()
 
     # --- sleep and wake --------------------------------------------------------------------------------------
 
-    def sleep(self, bucket: Bucket, shape: Shape, failed: NotNow = NOT_NOW, by_quota: bool = False) -> None:
+    def sleep(self, bucket: int, shape: Shape, failed: NotNow = NOT_NOW, by_quota: bool = False) -> None:
         """The first job of a bucket cannot start; its key is unschedulable until something may change that.
 
         `failed` says what eviction could not do for it, and how long that is known. With `by_quota` its quota or its
@@ -408,20 +464,27 @@ class PendingQueue:
             wakes_on |= RIGHTS if self.preempts else 0
         elif until >= 0 or (tree and self.preempts):
             wakes_on |= LIVE if until >= 0 or self.fair else JOBS
-        if not self.verdicts:
-            self._watch, self.wakes_on = Watch(self.state), 0
-        if wakes_on & RIGHTS and not self._watch.sees_rights:
-            self._watch.rights()
+        if not self.verdicts.item(0, w.V_ROW):
+            self.watch, self.wakes_on = Watch(self.state), 0
+        if wakes_on & RIGHTS and not self.watch.sees_rights:
+            self.watch.rights()
         self.wakes_on |= wakes_on
-        head = bucket.heap[0]
-        key = head[4]
-        alone = isinstance(key, tuple) and key[0] < 0
         pools = 0 if nobody and by_quota else shape.pool_bits
-        state = ASLEEP if definitive else UNPROVEN
-        self.verdicts[key] = Verdict(state, head[2] if alone else -1, shape, pools, wakes_on, until, nobody, by_quota)
-        self.retry_until = max(self.retry_until, until)
+        row, _, _, _, known, *_ = self.entries[self.buckets.item(bucket, w.B_TOP)].tolist()
+        verdict = self.verdicts[known]
+        if not verdict.item(w.V_STATE) and verdict.item(w.V_UNTIL) <= self.now:
+            self.verdicts[0, w.V_ROW] += 1
+        verdict[: w.V_ALONE] = (
+            w.ASLEEP if definitive else w.UNPROVEN, row if verdict.item(w.V_ALONE) else -1, shape.index, pools,
+            wakes_on, until, nobody, by_quota,
+        )  # fmt: skip
+        if by_quota:
+            self._kept = True
+            self._heads.clear()
+        if until > self.retry_until:
+            self.retry_until = until
         if not definitive:
-            self._doubts = self.may_try = True
+            self.doubts = self.may_try = True
 
     def wake_all(self) -> None:
         """Forget what is known to be unschedulable: every bucket may be tried."""
@@ -433,58 +496,23 @@ class PendingQueue:
         In a round buckets have their turn if it is still to come. With `stirs` keys that only capacity may help are
         stirred: they wake if they may fit.
         """
-        ready, now, woke = self._ready, self.now, set[SchedulingKey]()
-        for key, one in list(self.verdicts.items()):
-            if one.state == AWAKE:
-                if one.until <= now:
-                    del self.verdicts[key]
-                continue
-            helps = one.wakes_on & changed
-            if changed == ANYTHING or helps & ~NODES or 0 <= one.until <= now:
-                one.state = AWAKE
-            elif one.pools & pools or helps:
-                one.state = STIRRED if stirs and one.nobody and one.state != UNPROVEN else AWAKE
-            else:
-                continue
+        done = w.wake_some(self.entries, self.buckets, self.verdicts, self.ready, changed, pools, stirs, self.now)
+        if done:
+            if self._kept:
+                self._heads.clear()
             self.may_try = True
-            if one.state:
-                self._doubts = True
-                continue
-            woke.add(key)
-            if one.until <= now:
-                del self.verdicts[key]
-        for bucket in self.buckets.values() if woke and ready else ():
-            head = bucket.heap[0]
-            if head[4] in woke and ready and head > ready[0][1]:
-                heappush(ready, ((), head, bucket))
+            self.doubts = self.doubts or done & w.DOUBTS > 0
 
-    def _stir(self) -> None:
-        """What was known for the last cycle only is tried again. Stirred keys wake that may fit, or whose best job has
-        not been told that it waits."""
-        self._doubts = False
-        for key, one in [(key, one) for key, one in self.verdicts.items() if one.state in (UNPROVEN, STIRRED)]:
-            if one.state == STIRRED and not self.may_fit(one.shape):
-                best = min([b.heap[0] for b in self.buckets.values() if b.heap[0][4] == key], default=None)
-                if best is None or (best[2] in self.held and not self.order.shares):
-                    one.state = ASLEEP
-                    continue
-            one.state = AWAKE
-            if one.until <= self.now:
-                del self.verdicts[key]
-
-    def wakes_at(self, heads: Iterable[Entry] | None = None) -> int:
+    def wakes_at(self, heads: list[Head] | None = None) -> int:
         """When the first of these first jobs, or of all, may start by itself what it could not when it was tried, µs;
         -1 for never."""
-        first = -1
-        for head in [bucket.heap[0] for bucket in self.buckets.values()] if heads is None else heads:
-            one = self.verdicts.get(head[4])
-            if one is not None and one.until > self.now and one.row in (-1, head[2]) and not 0 <= first <= one.until:
-                first = one.until
-        return first
+        buckets = None if heads is None else [head[2] for head in heads]
+        entries = self._first_entries() if buckets is None else self.buckets[buckets, w.B_TOP]
+        return int(w.wakes_first(self.entries, self.verdicts, entries, self.now))
 
     # --- one cycle -------------------------------------------------------------------------------------------
 
-    def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, Bucket]]:
+    def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, int]]:
         """Each first job that may start now: its row, its shape and its bucket; best first, by `share` of its queue.
 
         The caller calls `took`, `sleep` or `step_aside` before it asks for the next one. Where the plan frees capacity
@@ -492,72 +520,98 @@ class PendingQueue:
         """
         if not (self.may_try or self.released):
             return
-        if self._doubts:
-            self._stir()
-        verdicts, shapes, late = self.verdicts, self.state.shapes.shapes, 0 if share is None else ANY_START
+        shapes, stirred = self.state.shapes.shapes, 0
+        if self.doubts:
+            self.doubts, stirred = False, w.rouse(self.verdicts, self.sorting, self.now)
+            for at, key in enumerate(self.sorting[:stirred].tolist()):
+                self._fits[at] = self.may_fit(shapes[self.verdicts.item(key, w.V_SHAPE)])
         while True:
             self.may_try = self._opened = False
             self.rounds += 1
             if self.released:
                 self._push(self.take_released())
-            # The buckets that are awake; by share also those that a start may wake: they keep their turn.
-            buckets = [
-                bucket
-                for bucket in self.buckets.values()
-                if (known := verdicts.get(bucket.heap[0][4])) is None
-                or not known.state
-                or known.row not in (-1, bucket.heap[0][2])
-                or known.wakes_on & late
-            ]
-            ready: list[tuple[tuple[float, ...], Entry, Bucket]]
-            ready = [(() if share is None else share(b.key[0]), b.heap[0], b) for b in buckets]
-            heapify(ready)
-            self._ready, self._aside = ready if share is None else None, None
+            self._aside = 0
+            entry = w.begin_round(
+                self.entries, self.places, self.buckets, self.verdicts, self.ready, self.sorting, self._fits, stirred,
+                share is not None, self.now,
+            )  # fmt: skip
+            stirred = 0
+            if share is not None:
+                entry = self._first_by_share(share)
             try:
-                while ready and not self._opened:
-                    had, head, bucket = ready[0]
-                    first = bucket.heap[0] if bucket.heap else None
-                    known = verdicts.get(head[4])
-                    if first is None:
-                        heappop(ready)
-                    elif first is not head:
-                        heapreplace(ready, (had if share is None else share(bucket.key[0]), first, bucket))
-                    elif bucket is self._aside or (known is not None and known.state and known.row in (-1, head[2])):
-                        heappop(ready)
-                    elif share is not None and (has := share(bucket.key[0])) > had:  # others may come before it now
-                        heapreplace(ready, (has, head, bucket))
+                while entry and not self._opened:
+                    row, _, _, shape, _, bucket, *_ = self.entries[entry].tolist()
+                    yield row, shapes[shape], bucket
+                    if self._opened:
+                        break
+                    if share is not None:
+                        entry = self._next_by_share(share)
+                    elif self.ready.item(0) == 1 and not self.buckets.item(bucket, w.B_TOP):
+                        entry = self.ready[0] = 0  # it was the last one
                     else:
-                        yield head[2], shapes[head[3]], bucket
+                        entry = w.go_on(self.entries, self.buckets, self.verdicts, self.ready, self._aside)
             finally:
-                self._ready, self.may_try = None, self.may_try or bool(ready)
+                self.may_try = self.may_try or self.ready.item(0) > 0 or bool(self._by_share)
+                self.ready[0] = 0
             if not self._opened:
                 return
 
-    def step_aside(self, bucket: Bucket) -> None:
+    def _first_by_share(self, share: Share) -> int:
+        """A round begins, by the shares of queues: the entry of the first job whose turn it is; 0 where there is none.
+
+        Buckets that a start may wake keep their turn.
+        """
+        count = w.turns(self.entries, self.buckets, self.verdicts, ANY_START, self._sorted)
+        shares: dict[int, tuple[float, ...]] = {}
+        self._by_share = []
+        for queue, *entry in self._sorted[:count].tolist():
+            if queue not in shares:
+                shares[queue] = share(queue)
+            self._by_share.append((shares[queue], *entry))
+        heapify(self._by_share)
+        return self._next_by_share(share)
+
+    def _next_by_share(self, share: Share) -> int:
+        ready, entries, buckets, verdicts = self._by_share, self.entries, self.buckets, self.verdicts
+        while ready:
+            had, _, _, row, entry = ready[0]
+            bucket, known = entries.item(entry, w.E_BUCKET), entries.item(entry, w.E_KNOWN)
+            top = buckets.item(bucket, w.B_TOP)
+            if top and top != entry:
+                row, priority, key, *_ = entries[top].tolist()
+                heapreplace(ready, (share(buckets.item(bucket, w.B_QUEUE)), priority, key, row, top))
+            elif (
+                not top
+                or bucket == self._aside
+                or (verdicts.item(known, w.V_STATE) and verdicts.item(known, w.V_ROW) in (-1, row))
+            ):
+                heappop(ready)
+            elif (has := share(buckets.item(bucket, w.B_QUEUE))) > had:  # others may come before it now
+                heapreplace(ready, (has, *ready[0][1:]))
+            else:
+                return entry
+        return 0
+
+    def step_aside(self, bucket: int) -> None:
         """The first job of a bucket is not tried in this round. Its bucket stays awake: the next cycle asks again."""
         self._aside, self.may_try = bucket, True
 
-    def took(self, bucket: Bucket) -> None:
+    def took(self, bucket: int) -> None:
         """The first job of a bucket starts or leaves. A driver that refuses the start brings it back by an event."""
-        heap = bucket.heap
         self._heads.clear()
-        del self._place[heappop(heap)[2]]
-        if not heap:
-            del self.buckets[bucket.key]
+        w.take_first(self.entries, self.places, self.buckets, bucket)
 
     def leave(self, row: int) -> None:
         """The plan rejects a job, or starts it in place of lost nodes: it is not tried any more."""
         self.leaving.add(row)
         if self.back_offs.ends:
             self.back_offs.forget(row)
-        if row in self._place:
-            self._drop([row])
+        self._drop([row])
 
     def starts(self, row: int) -> None:
         """The plan starts a job. Its burst replicas may be tried in the same cycle."""
         state = self.state
-        if self.verdicts:
-            self._wake(ANY_START)
+        self._wake(ANY_START)
         if state.burst_replicas:
             if self.preempts and state.jobs[row, J_BASE] >= 0:
                 self.wake_all()
@@ -578,8 +632,7 @@ class PendingQueue:
     def frees(self, pieces: Allocation) -> None:
         """The plan frees these pieces: others may fit there."""
         self._opened = True
-        if self.verdicts:
-            pools = 0
-            for pool in set(self.state.table[pieces[:, NODE], POOL].tolist()):
-                pools |= 1 << pool
-            self._wake(ANY_START | QUOTA, pools)
+        pools = 0
+        for pool in set(self.state.table[pieces[:, NODE], POOL].tolist()):
+            pools |= 1 << pool
+        self._wake(ANY_START | QUOTA, pools)

@@ -35,8 +35,8 @@ from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import Allocation
 from kant.model.status import NodeStatus
-from kant.queueing.bucket import Entry
 from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.pending import Head
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
 
 
@@ -92,12 +92,12 @@ class PriorityHolds:
                     found.append(Holder(one.row, one.shape, one.since + hold, by_quota))
         return found
 
-    def split(self, heads: Iterable[Entry]) -> tuple[list[Entry], int]:
+    def split(self, heads: Iterable[Head]) -> tuple[list[Head], int]:
         """The first jobs of buckets that none holds now; and when the first hold of the others ends, µs (-1: none)."""
-        free, until, shapes = list[Entry](), -1, self.state.shapes.shapes
+        free, until, shapes = list[Head](), -1, self.state.shapes.shapes
         for head in heads:
-            known = self._above.get((self.cycle.pending.rounds, -head[0]))
-            holders = self.holders(head[2], shapes[head[3]]) if known is None or known else ()
+            known = self._above.get((self.cycle.pending.rounds, self.state.jobs.item(head[0], J_PRIORITY)))
+            holders = self.holders(head[0], shapes[head[1]]) if known is None or known else ()
             if not holders:
                 free.append(head)
             for holder in holders:
@@ -176,14 +176,12 @@ class PriorityHolds:
         for all jobs of a priority, but where queues take turns: there jobs of several priorities are tried in between.
         """
         pending, state = self.cycle.pending, self.state
-        if state.books:
-            heads = [head for head in pending.first_jobs() if -head[0] > priority]
-        else:
-            heads = sorted([b.heap[0] for b in pending.buckets.values() if -b.heap[0][0] > priority])
+        heads = pending.first_jobs() if state.books else pending.heads(above=priority)
         shapes = state.shapes.shapes
         found = self._above[pending.rounds, priority] = [
-            Blocked(head[2], shapes[head[3]], *state.jobs[head[2], [J_QUEUE, J_USER, J_SINCE]].tolist())
-            for head in heads
+            Blocked(row, shapes[shape], *state.jobs[row, [J_QUEUE, J_USER, J_SINCE]].tolist())
+            for row, shape, *_ in heads
+            if state.jobs.item(row, J_PRIORITY) > priority
         ]
         return found
 

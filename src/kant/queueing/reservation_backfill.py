@@ -18,10 +18,12 @@ from kant.model.decision import NoFit, Reason, Reserved
 from kant.model.placement import Allocation, Reservation
 from kant.model.units import FOREVER, HOUR
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
+from kant.queueing.no_room import first_hopeful, knows_none
 from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.backfilled import preempt_backfilled
 from kant.queueing.reservation_moves import ReservationMoves
+from kant.queueing.waiting import P_TOLD
 
 
 class ReservationBackfill:
@@ -69,15 +71,16 @@ class ReservationBackfill:
         self.moves = ReservationMoves(cycle, moves)
         self.backfill_order = backfill_order
         self.suspended: dict[int, Reservation] = {}  # reservations that are off while another job is looked at
-        self.no_room: dict[int, int] = {}  # shape -> the shortest run time for which there is no room now
+        self.no_room = cycle.forecast.no_room
+        self.no_room.now += 1
+        self.no_room.meet()
         self.asked: set[tuple[int, tuple[str, ...]]] = set()  # `Shape.reach` of heads that can have no reservation
         held = list(self.state.reserved) if sticky else []
         priorities = self.state.jobs[held, J_PRIORITY].tolist()
         self.behind = dict(zip(held, priorities, strict=True))  # reservations that stay, and not yet looked at
         self.lowest = min(priorities, default=FOREVER)
-        admission, waiting = cycle.admission, cycle.pending
+        admission = cycle.admission
         self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
-        self.held = waiting.held
 
     def run(self) -> None:
         """Start, reserve or hold every waiting job."""
@@ -106,9 +109,7 @@ class ReservationBackfill:
             if row not in cycle.pending.leaving:
                 cycle.release(row)
         self.suspended.clear()
-        for row in self._candidates(ranked, passed):
-            if not self._fails_still(row):
-                self._serve(row)
+        self._serve_candidates(self._candidates(ranked, passed))
         while released := cycle.pending.take_released():  # burst replicas whose base jobs were candidates
             for row in self._candidates(released, released):
                 self._serve(row)
@@ -165,7 +166,7 @@ class ReservationBackfill:
         if self.lowest < priority:
             for row in [row for row, own in self.behind.items() if own < priority and row in self.calendar]:
                 self._suspend(row)
-                self.no_room.clear()
+                self.no_room.now += 1
 
     def _resume(self, least: int = -FOREVER) -> None:
         """Resume suspended reservations of at least this priority; without its own back, a job is served later."""
@@ -311,7 +312,7 @@ class ReservationBackfill:
 
     def _tried(self, row: int, shape: Shape, reason: Reason | None) -> None:
         """Say why the job waits, if that has not been said."""
-        if row not in self.cycle.pending.held:
+        if not self.cycle.pending.places.item(row, P_TOLD):
             self.cycle.hold(row, reason or self._what_is_missing(row, shape))
 
     def _still_free(self, row: int, reservation: Reservation) -> bool:
@@ -361,9 +362,8 @@ class ReservationBackfill:
             result = self.cycle.place_beside(row, shape, until)
             placed = self._beside_moved(row, shape, duration, until) if isinstance(result, NoFit) else result
         if placed is None:
-            self.no_room[shape.index] = duration
-            if not shape.order_dependent and not self.suspended:
-                self.forecast.no_room[shape.index] = duration, self._stamp()
+            lasts = not shape.order_dependent and not self.suspended
+            self.no_room.add(shape.index, duration, self._stamp() if lasts else -1)
         return placed
 
     def _beside_moved(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
@@ -377,23 +377,29 @@ class ReservationBackfill:
         """Whether there was no room for so long a run, and nothing came free since. Booked GPUs ask for limits too."""
         if self.state.books:
             return False
-        if self.no_room.get(shape.index, FOREVER + 1) <= duration:
-            return True
-        known = self.forecast.no_room.get(shape.index)
-        return known is not None and known[0] <= duration and known[1] == self._stamp() and not self.suspended
+        self.no_room.meet()
+        stamp = -1 if self.suspended else self._stamp()
+        return knows_none(self.no_room.table, shape.index, duration, stamp, self.no_room.now)
 
     def _stamp(self) -> int:
         """Counts what may let a job start that holds no reservation."""
         return self.state.capacity_version + self.state.node_version + self.forecast.opened
 
-    def _fails_still(self, row: int) -> bool:
-        """Whether it is plain that serving a job without a reservation would change nothing."""
-        if not self.plain or row not in self.held or not self._is_full():
-            return False
-        if self.suspended or self.state.jobs.item(row, J_PRIORITY) > self.lowest:
-            return False
-        shape = self.state.shape_of(row)  # who can be reserved nothing may insist
-        return shape.reservable and self._known_to_fail(shape, self.forecast.estimates.duration(self.state, row))
+    def _serve_candidates(self, candidates: list[int]) -> None:
+        """Serve those of the candidates that get no reservation for whom that may change something."""
+        state, at, rows = self.state, 0, np.array(candidates, dtype=np.int64)
+        places, promised = self.cycle.pending.places, self.forecast.estimates.promised
+        while at < len(rows):
+            told = self.plain and places.item(candidates[at], P_TOLD)
+            if told and not (state.books or self.suspended) and self._is_full():
+                at = first_hopeful(
+                    rows, at, state.jobs, places, self.no_room.table, promised, self._stamp(), self.no_room.now,
+                    self.lowest,
+                )  # fmt: skip
+                if at == len(rows):
+                    return
+            self._serve(candidates[at])
+            at += 1
 
     def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | NotNow:
         """What preemption can do without touching what is reserved."""

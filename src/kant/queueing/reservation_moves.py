@@ -39,16 +39,25 @@ class ReservationMoves:
 
     def reserved(self) -> list[int]:
         """The jobs with a reservation on the calendar, as the plan leaves them."""
-        cycle = self.cycle
+        cycle, calendar = self.cycle, self.calendar
         rows = (cycle.state.reserved.keys() | cycle.reserved) - cycle.unreserved
-        return sorted(row for row in rows if row in self.calendar)
+        return sorted([row for row in rows if row in calendar.held])
+
+    def _alone(self, row: int) -> bool:
+        """Whether no other job has a reservation on the calendar."""
+        cycle, held = self.cycle, self.calendar.held
+        for rows in (cycle.state.reserved, cycle.reserved):
+            for other in rows:
+                if other != row and other in held and other not in cycle.unreserved:
+                    return False
+        return True
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
         """The first start that the count of free GPUs allows, if it is earlier than `before` and others can move."""
         self.undecided = False
         if shape.gpu_milli == 0 or not shape.reservable or self.crowded:
             return None
-        if not any(other != row for other in self.reserved()):
+        if self._alone(row):
             return None
         if self.failures >= FAILURES:
             self.undecided = True
@@ -71,14 +80,10 @@ class ReservationMoves:
         """
         if self.crowded:
             return None
-        calendar = self.calendar
-        rows = [other for other in self.reserved() if other == row or calendar.start_of(other) >= start]
-        held = {
-            other: (calendar.allocation_of(other), calendar.start_of(other), calendar.expected_end(other))
-            for other in rows
-        }
-        for other in rows:
-            calendar.remove(other)
+        calendar, known = self.calendar, self.calendar.held
+        rows = [other for other in self.reserved() if other == row or known[other][1] >= start]
+        held = {other: known[other] for other in rows}
+        calendar.lift(held)
         pieces = calendar.place_at(shape, duration, start, self.cycle.now)
         if pieces is not None:
             calendar.add(row, pieces, start, min(start + duration, FOREVER))
@@ -90,6 +95,7 @@ class ReservationMoves:
                 placed.append(other)
             calendar.remove(row)
             if len(placed) == len(others):
+                calendar.settle()
                 for other in others:
                     if calendar.allocation_of(other) is not held[other][0]:
                         self.moved[other] = None
@@ -99,8 +105,7 @@ class ReservationMoves:
                 return pieces
             for other in placed:
                 calendar.remove(other)
-        for other in rows:
-            calendar.add(other, *held[other])
+        calendar.settle(back=True)
         return None
 
     def _place_again(self, row: int, old: Allocation, start: int, end: int) -> bool:

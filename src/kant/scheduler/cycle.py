@@ -46,7 +46,7 @@ class Scheduler:
         self.growth = Growth(state, profile.elastic)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.calendar, profile.estimates) if ahead else None
-        self._seen = -1  # up to where the log of job changes has been read
+        self.seen = -1  # up to where the log of job changes has been read
 
     def cycle(self, now: int) -> Plan:
         """What to do at `now`, given everything that has been applied to the state."""
@@ -62,7 +62,7 @@ class Scheduler:
         profile, state, log = self.profile, self.state, self.state.job_changes
         if state.layout != self._layout:
             self._begin_anew()
-        self._seen, moved = log.end, log.since(self._seen) if self._seen >= 0 else None  # None: nobody knows
+        self.seen, moved = log.end, log.since(self.seen) if self.seen >= 0 else None  # None: nobody knows
         self.snapshot.refresh(now)
         self.pending.refresh(now, moved)
         if state.limits_runs:

@@ -1,8 +1,10 @@
-"""Many instants in one compiled call: jobs end, and who comes while nobody waits starts at once if it fits.
+"""Many instants in one compiled call: jobs end, jobs come, and the buckets that are awake are walked, best first.
 
-What is decided here needs no discipline: of those that start nobody is in the way of another. Where somebody would have
-to wait, the call returns before that job comes, and Python decides the instant. Both do it by the same functions:
-`cluster/transitions.py`, the placement kernels, the metrics.
+So it is under a discipline that keeps to `Discipline.run`, where there are no quotas, no limits and no evictions.
+Where there is more, the call returns, and Python decides that instant. Both do it by the same functions:
+`queueing/waiting.py`, `cluster/transitions.py`, the placement kernels, the metrics.
+
+Long: it is one loop.
 """
 
 from __future__ import annotations
@@ -20,32 +22,45 @@ from kant.model.placement import GROUP
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER
 from kant.placement.cost.slowdown import SpanRows, write_spans
-from kant.placement.kernels import index_kernel, named
+from kant.placement.kernels import COUNT_ALL, index_kernel, named
 from kant.placement.policy import NodePolicy
+from kant.queueing import waiting as w
+from kant.queueing.watch import ANY_START, NODES, freed
 from kant.sim.ends import first_end, push_end, take_end
 
 # Columns of the table of arrivals. Queue, user and kind are numbers of the workload's own.
 A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBLE, A_DUE = range(9)
+# Where it waits: its bucket, its scheduling key, and its key in the order.
+A_BUCKET, A_KNOWN, A_KEY = range(9, 12)
+ARRIVAL_WIDTH = 12
 
-# Columns of a kind of jobs, which ask for the same.
-K_FIRST, K_GROUPS, K_SHAPE, K_MILLI, K_PODS = range(5)  # its groups in the table of groups, and what it asks for
-KIND_WIDTH = 5
+# Columns of a shape.
+S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOLS, S_ALONE = range(6)
+"""Its groups in the table of groups; what it asks for; its pools as bits; and 1 where Python decides whether one of its
+jobs waits: these start here only where nobody waits, and nothing is known of any key."""
+SHAPE_WIDTH = 6
 PYTHON = -1
-"""In K_FIRST: Python decides about jobs of the kind."""
+"""In S_FIRST, and for a shape: Python decides about such jobs."""
 
-# Columns of a group of a kind.
+# Columns of a group of a shape.
 G_PODS, G_DEMAND, G_SECOND, G_BY_NODE, G_SLOT, G_NUMBER = range(6)
 GROUP_WIDTH = 6
 
 # Columns of what has happened, in order.
-H_TIME, H_WHAT, H_ROW, H_INSTANT = range(4)  # the last is a number of its own for each instant
-ENDED, CAME, STARTED = range(3)
+H_TIME, H_WHAT, H_ROW, H_INSTANT, H_PIECE, H_COUNT = range(6)
+"""The instants have numbers of their own. A job that starts has H_COUNT pieces from H_PIECE on; one that is told that
+it waits has none, and there H_PIECE says how many of its pods fit."""
+ENDED, CAME, STARTED, HELD = range(4)
 
 # Where the call stands: it reads these numbers and writes them.
-AT, SAID, HELD, SEEN, TRIED, SAMPLES, STAMP, QUEUES, USERS, NOW, INSTANTS, RANK, CODE, ROOM = range(14)
+(
+    AT, SAID, TAKEN, SEEN, TRIED, SAMPLES, STAMP, QUEUES, USERS, NOW, INSTANTS, RANK, CODE, ROOM, WAITING, MILLI, PODS,
+    MAY_TRY, DOUBTS, WAKES_ON, LOG,
+) = range(21)  # fmt: skip
+STANDS = 21
 
 WAITS, FULL = 1, 2
-"""Codes: the next to come may have to wait; there may be no room for ROOM pieces more."""
+"""Codes: Python decides the instant; there may be no room for ROOM pieces, or for as many jobs that wait."""
 
 FINISHED = int(JobStatus.FINISHED)
 
@@ -53,10 +68,23 @@ Advance = Callable[..., None]
 
 
 @inlined
-def note(happened: Table, said: int, now: int, what: int, row: int, instant: int) -> int:
+def note(happened: Table, said: int, now: int, what: int, row: int, instant: int, piece: int, count: int) -> int:
     event = happened[said]
     event[H_TIME], event[H_WHAT], event[H_ROW], event[H_INSTANT] = now, what, row, instant
+    event[H_PIECE], event[H_COUNT] = piece, count
     return said + 1
+
+
+@inlined
+def forget(entries: Table, places: Table, buckets: Table, verdicts: Table, begin: int, end: int) -> None:
+    """Those who have just come have not, and nothing is known of any key."""
+    for row in range(begin, end):
+        if places[row, w.P_ENTRY] > 0:
+            w.remove(entries, places, buckets, places[row, w.P_ENTRY])
+        places[row, w.P_TOLD] = 0
+    for k in range(1, verdicts[0, w.V_STATE] + 1):
+        verdicts[k, w.V_STATE], verdicts[k, w.V_UNTIL] = w.AWAKE, -1
+    verdicts[0, w.V_ROW] = 0
 
 
 @cache
@@ -65,11 +93,13 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy]) -> Advance:
     place_one, place_other = index_kernel(one), index_kernel(other)
 
     def advance(
-        until: int, in_order: bool, checkpoint: int, stands: Table, happened: Table, arrivals: Table, kinds: Table,
-        groups: Table, queues: Table, users: Table, begin: int, jobs: Table, table: Table, log: Table, pools: Table,
-        demands: Table, held: Table, view: Table, view_log: Table, typical: Table, order: Table, index: Table,
-        marks: Table, params: Table, other_order: Table, other_index: Table, other_marks: Table, other_params: Table,
-        heap: Table, ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table,
+        until: int, checkpoint: int, alone: bool, outgrown: bool, by_priority: bool, stands: Table, happened: Table,
+        arrivals: Table, shape_of: Table, shapes: Table, groups: Table, queues: Table, users: Table, begin: int,
+        jobs: Table, work: Table, table: Table, log: Table, pools: Table, demands: Table, held: Table, view: Table,
+        view_log: Table, typical: Table, order: Table, index: Table, marks: Table, params: Table, other_order: Table,
+        other_index: Table, other_marks: Table, other_params: Table, heap: Table, ends: Table, samples: Table,
+        integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table, places: Table, buckets: Table,
+        verdicts: Table, ready: Table, stirred: Table, watched: Table,
     ) -> None:  # fmt: skip
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`."""
         at, said, passed, code = 0, 0, 0, 0
@@ -84,76 +114,139 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy]) -> Advance:
                     row = take_end(heap, ends)
                     pieces = held[jobs[row, c.J_PIECE] : jobs[row, c.J_PIECE] + jobs[row, c.J_PIECES]]
                     to.stopped(table, log, pools, jobs, pieces, demands, row, now, FINISHED, 0, -1, to.STAYS, True)
-                    said = note(happened, said, now, ENDED, row, passed)
-            last = at
+                    said = note(happened, said, now, ENDED, row, passed, 0, 0)
+            last, pods, idle = at, stands[PODS], stands[WAITING] == 0 and verdicts[0, w.V_ROW] == 0
             while last < arrivals.shape[0] and arrivals[last, A_TIME] == now:
+                s = shape_of[arrivals[last, A_KIND]]
+                if s == PYTHON or not (idle or (shapes[s, S_ALONE] == 0 and not alone)):
+                    code = WAITS
+                else:
+                    pods += shapes[s, S_PODS]
                 last += 1
-            if last > at:
+            if code == 0 and (
+                stands[TAKEN] + pods > held.shape[0] or stands[WAITING] + last - at >= entries.shape[0]
+            ):  # fmt: skip
+                code = FULL
+                stands[ROOM] = max(pods, last - at)
+            known, top = said, stands[TAKEN]
+            if code == 0 and (last > at or stands[WAITING] > 0):
                 copy_changed(table, log, stands[SEEN], view, view_log, stands[TRIED])
                 stands[SEEN], stands[TRIED] = log[0], view_log[0]
-                top = stands[HELD]
-                if last - at > 1 and not in_order:
-                    code = WAITS
                 for i in range(at, last):
-                    kind = arrivals[i, A_KIND]
-                    first = kinds[kind, K_FIRST]
-                    if first < 0 or arrivals[i, A_PRIORITY] != arrivals[at, A_PRIORITY]:
-                        code = WAITS
-                    elif top + kinds[kind, K_PODS] > held.shape[0]:
-                        code = FULL
-                        stands[ROOM] = top + kinds[kind, K_PODS] - stands[HELD]
-                    if code != 0:
-                        break
-                    jobs[begin + i, c.J_PIECE] = top
-                    for g in range(first, first + kinds[kind, K_GROUPS]):
-                        if groups[g, G_SECOND] == 0:
-                            end = place_one(
-                                view, view_log, demands, groups[g, G_DEMAND], typical, params, order, index, marks,
-                                groups[g, G_SLOT], groups[g, G_PODS], groups[g, G_BY_NODE] == 1, 0, held, top,
-                            )  # fmt: skip
-                        else:
-                            end = place_other(
-                                view, view_log, demands, groups[g, G_DEMAND], typical, other_params, other_order,
-                                other_index, other_marks, groups[g, G_SLOT], groups[g, G_PODS],
-                                groups[g, G_BY_NODE] == 1, 0, held, top,
-                            )  # fmt: skip
-                        if end < 0:
+                    come, row = arrivals[i], begin + i
+                    said = note(happened, said, now, CAME, row, passed, 0, 0)
+                    places[row, w.P_TOLD] = 0
+                    priority = -come[A_PRIORITY] if by_priority else 0
+                    s = shape_of[come[A_KIND]]
+                    if w.push(entries, places, buckets, row, priority, come[A_KEY], s, come[A_KNOWN], come[A_BUCKET]):
+                        stands[MAY_TRY] = 1
+                        if outgrown:
+                            verdicts[come[A_KNOWN], w.V_STATE] = w.AWAKE
+                if verdicts[0, w.V_ROW] > 0:
+                    changed = NODES if log[0] != stands[LOG] else 0
+                    stands[LOG] = log[0]
+                    woke = w.wake(entries, buckets, verdicts, ready, changed, freed(pools, watched), True, now)
+                    stands[MAY_TRY] |= woke & w.MAY_TRY
+                    stands[DOUBTS] |= (woke & w.DOUBTS) // w.DOUBTS
+                if stands[MAY_TRY] == 1:
+                    count = w.rouse(verdicts, stirred, now) if stands[DOUBTS] == 1 else 0
+                    for i in range(count):
+                        s = verdicts[stirred[i], w.V_SHAPE]
+                        fits = True
+                        for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
+                            if groups[g, G_SECOND] == 0:
+                                found = place_one(
+                                    view, view_log, demands, groups[g, G_DEMAND], typical, params, order, index, marks,
+                                    groups[g, G_SLOT], COUNT_ALL, groups[g, G_BY_NODE] == 1, 0, held, top,
+                                )  # fmt: skip
+                            else:
+                                found = place_other(
+                                    view, view_log, demands, groups[g, G_DEMAND], typical, other_params, other_order,
+                                    other_index, other_marks, groups[g, G_SLOT], COUNT_ALL,
+                                    groups[g, G_BY_NODE] == 1, 0, held, top,
+                                )  # fmt: skip
+                            fits = fits and -1 - found >= groups[g, G_PODS]
+                        w.settle(entries, places, buckets, verdicts, stirred[i], fits, False, now)
+                    stands[MAY_TRY] = stands[DOUBTS] = 0
+                    w.fill_ready(entries, buckets, verdicts, ready)
+                    entry = w.next_ready(entries, buckets, verdicts, ready, 0)
+                    while entry > 0:
+                        row, s, end = entries[entry, w.E_ROW], entries[entry, w.E_SHAPE], top
+                        for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
+                            placed = end
+                            if groups[g, G_SECOND] == 0:
+                                end = place_one(
+                                    view, view_log, demands, groups[g, G_DEMAND], typical, params, order, index, marks,
+                                    groups[g, G_SLOT], groups[g, G_PODS], groups[g, G_BY_NODE] == 1, 0, held, placed,
+                                )  # fmt: skip
+                            else:
+                                end = place_other(
+                                    view, view_log, demands, groups[g, G_DEMAND], typical, other_params, other_order,
+                                    other_index, other_marks, groups[g, G_SLOT], groups[g, G_PODS],
+                                    groups[g, G_BY_NODE] == 1, 0, held, placed,
+                                )  # fmt: skip
+                            if end < 0:
+                                break
+                            for piece in range(placed, end):
+                                held[piece, GROUP] = groups[g, G_NUMBER]
+                        if end >= 0:
+                            said = note(happened, said, now, STARTED, row, passed, top, end - top)
+                            top = end
+                            if stands[WAKES_ON] & ANY_START != 0:
+                                woke = w.wake(entries, buckets, verdicts, ready, ANY_START, 0, False, now)
+                                stands[MAY_TRY] |= woke & w.MAY_TRY
+                            w.remove(entries, places, buckets, entry)
+                        elif alone or shapes[s, S_ALONE] == 1:
                             code = WAITS
                             break
-                        for piece in range(top, end):
-                            held[piece, GROUP] = groups[g, G_NUMBER]
-                        top = end
-                    if code != 0:
-                        break
-                    jobs[begin + i, c.J_PIECES] = top - jobs[begin + i, c.J_PIECE]
-                if code == 0:
-                    for i in range(at, last):
-                        come, row, kind = arrivals[i], begin + i, kinds[arrivals[i, A_KIND]]
-                        if queues[come[A_QUEUE]] < 0:
-                            queues[come[A_QUEUE]] = stands[QUEUES]
-                            stands[QUEUES] += 1
-                        if users[come[A_USER]] < 0:
-                            users[come[A_USER]] = stands[USERS]
-                            stands[USERS] += 1
-                        to.submitted(
-                            jobs, row, now, stands[RANK], queues[come[A_QUEUE]], users[come[A_USER]], kind[K_SHAPE],
-                            kind[K_MILLI], kind[K_PODS], now, come[A_ESTIMATE], come[A_PRIORITY],
-                            come[A_PREEMPTIBLE] == 1, -1, come[A_DUE], checkpoint, -1, False, -1, -1, -1,
-                        )  # fmt: skip
-                        stands[RANK] += 1
-                        said = note(happened, said, now, CAME, row, passed)
-                    for i in range(at, last):
-                        row = begin + i
-                        first = jobs[row, c.J_PIECE]
-                        pieces = held[first : first + jobs[row, c.J_PIECES]]
-                        to.started(table, log, pools, jobs, pieces, demands, row, now, held, first)
-                        stands[STAMP] += 1
-                        write_spans(table, pieces, seen, stands[STAMP], spans, row)
-                        push_end(heap, ends, row, now + arrivals[i, A_RUNTIME])
-                        said = note(happened, said, now, STARTED, row, passed)
-                    stands[HELD], at = top, last
+                        else:
+                            if verdicts[0, w.V_ROW] == 0:
+                                freed(pools, watched)
+                                stands[LOG], stands[WAKES_ON] = log[0], 0
+                            w.learn(entries, verdicts, entry, w.ASLEEP, shapes[s, S_POOLS], 0, -1, True, False, now)
+                            if places[row, w.P_TOLD] == 0:
+                                places[row, w.P_TOLD] = 1
+                                said = note(happened, said, now, HELD, row, passed, -1 - end, 0)
+                        entry = w.next_ready(entries, buckets, verdicts, ready, 0)
+            if code != 0:
+                if said > known:
+                    forget(entries, places, buckets, verdicts, begin + at, begin + last)
+                said, last, ready[0] = known, at, 0
+            for i in range(at, last):
+                come, row, s = arrivals[i], begin + i, shape_of[arrivals[i, A_KIND]]
+                if queues[come[A_QUEUE]] < 0:
+                    queues[come[A_QUEUE]] = stands[QUEUES]
+                    stands[QUEUES] += 1
+                if users[come[A_USER]] < 0:
+                    users[come[A_USER]] = stands[USERS]
+                    stands[USERS] += 1
+                to.submitted(
+                    jobs, row, now, stands[RANK], queues[come[A_QUEUE]], users[come[A_USER]], s, shapes[s, S_MILLI],
+                    shapes[s, S_PODS], now, come[A_ESTIMATE], come[A_PRIORITY], come[A_PREEMPTIBLE] == 1, -1,
+                    come[A_DUE], checkpoint, -1, False, -1, -1, -1,
+                )  # fmt: skip
+                work[row] = come[A_RUNTIME]
+                stands[RANK] += 1
+                stands[WAITING] += 1
+                stands[MILLI] += shapes[s, S_MILLI]
+                stands[PODS] += shapes[s, S_PODS]
+            at = last
+            for k in range(known, said):
+                if happened[k, H_WHAT] == STARTED:
+                    row, first = happened[k, H_ROW], happened[k, H_PIECE]
+                    pieces = held[first : first + happened[k, H_COUNT]]
+                    to.started(table, log, pools, jobs, pieces, demands, row, now, held, first)
+                    stands[STAMP] += 1
+                    write_spans(table, pieces, seen, stands[STAMP], spans, row)
+                    push_end(heap, ends, row, now + work[row])
+                    stands[TAKEN] = first + pieces.shape[0]
+                    stands[WAITING] -= 1
+                    stands[MILLI] -= jobs[row, c.J_MILLI]
+                    stands[PODS] -= jobs[row, c.J_PODS]
             if code == 0 or due == now:
-                stands[SAMPLES] = sample(pools, samples, stands[SAMPLES], integrals, sampled, now, 0, 0)
+                stands[SAMPLES] = sample(
+                    pools, samples, stands[SAMPLES], integrals, sampled, now, stands[WAITING], stands[MILLI]
+                )  # fmt: skip
                 stands[NOW] = now
             if code == 0:
                 passed += 1

@@ -13,13 +13,14 @@ import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster import transitions as to
-from kant.model.decision import Plan, Start
+from kant.model.decision import Hold, NoFit, Plan, Start
 from kant.model.errors import StateError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
-from kant.model.job import Job
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER
 from kant.placement.policy import NodePolicy
+from kant.queueing.discipline import Discipline
+from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
 from kant.sim.jobs import Arrivals
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 MOST = 1 << 14
 """Submissions in one call at most; then the run is asked whether to stop."""
 
+ENTRIES = 1 << 10
+"""For so many more jobs that wait there is room when a call begins."""
+
 
 class Advancer:
     """Advances a run of simple jobs in compiled code. `may_advance` says whether a run is of that sort."""
@@ -41,23 +45,30 @@ class Advancer:
         self.coming = coming
         self._table, self._simple = coming.columns()
         self._queues, self._users = _Names(coming.workload.queues), _Names(coming.workload.users)
-        self._kinds = np.zeros((len(self._simple), a.KIND_WIDTH), dtype=np.int64)
+        self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
+        self._alone = run.profile.preemption is not None
+        self._work = np.zeros(0, dtype=np.int64)
+        self._room = 0
+        self._in_the_way = -1  # a waiting job of which Python decides
+        _, first = np.unique(self._table[:, a.A_QUEUE], return_index=True)
+        self._queues_in_order = self._table[np.sort(first), a.A_QUEUE].tolist()
+        self._ready_for: tuple[object, ...] = ()
         assert isinstance(run.execution.speed, Steady)
         self._speed = run.execution.speed
-        self._happened = np.empty((0, 4), dtype=np.int64)
+        self._happened = np.empty((0, 6), dtype=np.int64)
         kinds, first = np.unique(self._table[:, a.A_KIND], return_index=True)
         self._first_of = sorted(zip(first.tolist(), kinds.tolist(), strict=True))
-        self._forget_kinds()
+        self._forget_shapes()
 
     @staticmethod
     def may_advance(run: Run) -> bool:
-        """Whether all that this run follows is in columns, and who comes alone and fits starts at once."""
+        """Whether all that this run follows is in columns, and its discipline walks the buckets that are awake."""
         profile, state, options = run.profile, run.state, run.options
         followed = (
             run.dependencies or run.services or run.rounds or run.curve or run.ledger or run.observe or run.faults.any
         )
         return (
-            profile.discipline.starts_who_fit
+            type(profile.discipline).run is Discipline.run
             and not (profile.looks_at_running or profile.keeps_priority or profile.order.shares or profile.strategies)
             and not (followed or options.recheck_s or run.execution.placed or state.history or state.followers)
             and isinstance(run.execution.speed, Steady)
@@ -67,16 +78,36 @@ class Advancer:
         )
 
     def _may_now(self) -> bool:
-        """Whether nobody waits, and nothing is there that has no columns."""
-        run, state, scheduler = self.run, self.state, self.run.scheduler
+        """Whether nothing is there that has no columns."""
+        run, state = self.run, self.state
         return (
             run.wake == FOREVER
-            and not (state.pending or scheduler.pending.verdicts or run.vain)
+            and not run.vain
+            and self._in_the_way not in state.pending
             and is_idle(state)
             and state.quota_usage.tree is None
             and not (state.books or state.fleet_version or state.shapes.counts or state.health.bad)
             and not state.affinity_members
         )
+
+    def _meet_waiting(self) -> bool:
+        """Follow who waits, and find out how they are placed; whether Python decides of nobody."""
+        state, scheduler = self.state, self.run.scheduler
+        scheduler.begin(state.now)
+        pending, rows = scheduler.pending, list(state.pending)
+        if pending.arrived or pending.released or pending.back_offs.ends:
+            return False
+        known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
+        asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
+        shapes = state.jobs[rows, c.J_SHAPE]
+        for shape in {*asked, *shapes.tolist()}:
+            self._meet_shape(shape)
+        apart = self._shapes[shapes]
+        stop = (apart[:, a.S_FIRST] == a.PYTHON) | (apart[:, a.S_ALONE] == 1) | (pending.places[rows, P_ENTRY] == 0)
+        if rows and (self._alone or stop.any()):
+            self._in_the_way = rows[0 if self._alone else int(stop.argmax())]
+            return False
+        return not (self._shapes[asked, a.S_FIRST] == a.PYTHON).any()
 
     def go(self, arrival: JobSubmitted | None, until: int) -> tuple[int, JobSubmitted | None]:
         """Advance up to `until` at most, and to the next instant that Python decides.
@@ -86,64 +117,115 @@ class Advancer:
         if not self._may_now():
             return 0, arrival
         self.coming.at -= arrival is not None
-        instants, arrivals = 0, self._table
+        instants = 0
         while self._may_now():
+            self._meet_kinds()
             at = self.coming.at
-            self._meet(at + MOST)
-            if at < len(arrivals) and arrivals.item(at, a.A_TIME) <= self._speed.next_end:
-                kind = self._kinds[arrivals.item(at, a.A_KIND)]
-                if kind[a.K_FIRST] == a.PYTHON:
-                    break
+            comes = at < len(self._table) and self._table.item(at, a.A_TIME) <= self._speed.next_end
+            if comes and self._shape_of.item(self._table.item(at, a.A_KIND)) == a.PYTHON:
+                break
+            if not self._meet_waiting():
+                break
             code, room, passed = self._call(until)
             instants += passed
             if code == a.FULL:
+                self._room = room
                 self.state.lay_out_pieces(max(room, MOST))
             else:
                 break
         return instants, next(self.coming, None)
 
+    def _prepare(self) -> np.ndarray:
+        """The next submissions, each with its bucket, its scheduling key, and its key in the order."""
+        state, pending, first = self.state, self.run.scheduler.pending, self.coming.at
+        begin = first - first % MOST
+        numbers, more = self._queues.numbers.copy(), len(state.queues)
+        for code in self._queues_in_order:
+            if numbers[code] < 0:
+                numbers[code], more = more, more + 1
+        made_for = begin, self._made_with, pending.numbered, numbers.tobytes()
+        if made_for != self._ready_for:
+            self._ready_for = made_for
+            part = self._table[begin : begin + MOST]
+            self._arrivals = np.zeros((len(part), a.ARRIVAL_WIDTH), dtype=np.int64)
+            self._arrivals[:, : part.shape[1]] = part
+            jobs, shapes = np.zeros((len(part), c.JOB_WIDTH), dtype=np.int64), self._shape_of[part[:, a.A_KIND]]
+            for to_column, column in (
+                (c.J_SUBMIT, a.A_TIME), (c.J_SINCE, a.A_TIME), (c.J_ESTIMATE, a.A_ESTIMATE),
+                (c.J_REMAINING, a.A_ESTIMATE), (c.J_PRIORITY, a.A_PRIORITY), (c.J_PREEMPTIBLE, a.A_PREEMPTIBLE),
+                (c.J_DUE, a.A_DUE),
+            ):  # fmt: skip
+                jobs[:, to_column] = part[:, column]
+            jobs[:, c.J_QUEUE], jobs[:, c.J_SHAPE] = numbers[part[:, a.A_QUEUE]], shapes
+            jobs[:, [c.J_MILLI, c.J_PODS]] = self._shapes[shapes][:, [a.S_MILLI, a.S_PODS]]
+            keys = self.run.profile.order.keys(jobs, np.arange(len(part)), state.now)
+            self._arrivals[:, a.A_KEY] = as_integers(keys)
+            levels, level = np.unique(part[:, a.A_PRIORITY], return_inverse=True)
+            alike = ((shapes + 1) * len(numbers) + part[:, a.A_QUEUE]) * 2 + part[:, a.A_PREEMPTIBLE]
+            _, firsts, inverse = np.unique(alike * len(levels) + level, return_index=True, return_inverse=True)
+            asked = jobs[firsts][:, [c.J_QUEUE, c.J_SHAPE, c.J_PRIORITY, c.J_PREEMPTIBLE]].tolist()
+            found = [
+                (0, 0) if shape == a.PYTHON else pending.numbers(queue, shape, -1, priority, -1, preemptible, -1)
+                for queue, shape, priority, preemptible in asked
+            ]
+            self._arrivals[:, [a.A_BUCKET, a.A_KNOWN]] = np.array(found)[inverse]
+        return self._arrivals[first - begin :]
+
     def _call(self, until: int) -> tuple[int, int, int]:
         """One call: its code, how much room it lacks for FULL, and the instants that have passed."""
         run, state, coming = self.run, self.state, self.coming
-        snapshot, recorder, speed = run.scheduler.snapshot, run.recorder, self._speed
+        snapshot, recorder, speed, pending = run.scheduler.snapshot, run.recorder, self._speed, run.scheduler.pending
         begin, first = len(state.ids), coming.at
-        arrivals = self._table[first : first + MOST]
-        if first + MOST < len(self._table):
-            until = min(until, self._table.item(first + MOST, a.A_TIME) - 1)
-        most, runs = begin + len(arrivals), len(state.running)
-        if most > len(state.jobs):
-            state.jobs = c.longer(state.jobs, most)
-        if most > len(recorder.spans):
-            recorder.spans = c.longer(recorder.spans, most)
-        samples = recorder.used + runs + 2 * len(arrivals) + 1
-        if samples > len(recorder.samples):
-            recorder.samples = c.longer(recorder.samples, samples)
-        speed.reserve(most, len(arrivals))
-        one, other = self._scores[0], self._scores[-1]
         self._queues.meet(state.queues)
         self._users.meet(state.users)
-        stands = np.zeros(14, dtype=np.int64)
-        stands[[a.HELD, a.SEEN, a.TRIED]] = state.pieces_used, snapshot.seen, snapshot.tried
+        arrivals = self._prepare()
+        if first + len(arrivals) < len(self._table):
+            until = min(until, self._table.item(first + len(arrivals), a.A_TIME) - 1)
+        most, waiting, runs = begin + len(arrivals), list(state.pending), len(state.running)
+        more = len(arrivals) + len(waiting)
+        if most > len(state.jobs):
+            state.jobs = c.longer(state.jobs, most)
+        if most > len(self._work):
+            self._work = c.longer(self._work, most)
+        if most > len(recorder.spans):
+            recorder.spans = c.longer(recorder.spans, most)
+        samples = recorder.used + runs + 2 * more + 1
+        if samples > len(recorder.samples):
+            recorder.samples = c.longer(recorder.samples, samples)
+        speed.reserve(most, more)
+        pending.reserve(most, max(self._room, ENTRIES))
+        self._work[waiting] = [speed.left(row) for row in waiting]
+        one, other = self._scores[0], self._scores[-1]
+        stands = np.zeros(a.STANDS, dtype=np.int64)
+        stands[[a.TAKEN, a.SEEN, a.TRIED]] = state.pieces_used, snapshot.seen, snapshot.tried
         stands[[a.SAMPLES, a.STAMP]] = recorder.used, recorder.model.stamp
         stands[[a.QUEUES, a.USERS, a.RANK]] = len(state.queues), len(state.users), state.arrivals
-        stands[a.NOW] = state.now
-        if runs + 3 * len(arrivals) > len(self._happened):
-            self._happened = np.empty((runs + 3 * MOST, 4), dtype=np.int64)
+        stands[[a.NOW, a.WAITING, a.MILLI]] = state.now, len(waiting), state.waiting_milli
+        stands[a.PODS] = state.jobs[waiting, c.J_PODS].sum()
+        stands[[a.MAY_TRY, a.DOUBTS]] = pending.may_try, pending.doubts
+        stands[[a.WAKES_ON, a.LOG]] = pending.wakes_on, pending.watch.log
+        events = runs + 4 * (MOST + len(waiting))
+        if events > len(self._happened):
+            self._happened = np.empty((events, 6), dtype=np.int64)
         a.advance_kernel(type(one.policy), type(other.policy))(
-            until, run.profile.order.by_arrival, coming.checkpoint, stands, self._happened, arrivals, self._kinds,
-            self._groups, self._queues.numbers, self._users.numbers, begin, state.jobs, state.table, state.log,
-            state.pools, state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods,
-            one.order, one.index, one.marks, one.params, other.order, other.index, other.marks, other.params,
-            speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held, recorder.spans,
-            recorder.model.seen,
+            until, coming.checkpoint, self._alone, run.profile.order.outgrown, run.profile.order.by_priority, stands,
+            self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
+            self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
+            state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, one.order, one.index,
+            one.marks, one.params, other.order, other.index, other.marks, other.params, speed.heap, speed.ends,
+            recorder.samples, recorder.integrals, recorder.held, recorder.spans, recorder.model.seen, pending.entries,
+            pending.places, pending.buckets, pending.verdicts, pending.ready, pending.sorting, pending.watch.freed,
         )  # fmt: skip
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
         recorder.used, recorder.model.stamp = stands[[a.SAMPLES, a.STAMP]].tolist()
-        state.pieces_used, state.arrivals, state.now = stands[[a.HELD, a.RANK, a.NOW]].tolist()
+        state.pieces_used, state.arrivals, state.now = stands[[a.TAKEN, a.RANK, a.NOW]].tolist()
+        state.waiting_milli = int(stands[a.MILLI])
         came, happened = int(stands[a.AT]), self._happened[: stands[a.SAID]]
         broken_off = len(happened) > 0 and happened.item(-1, a.H_INSTANT) == stands[a.INSTANTS]
         self._take_in(happened, begin, first, came, broken_off)
+        run.scheduler.seen = state.job_changes.end
+        pending.advanced(*stands[[a.NOW, a.MAY_TRY, a.DOUBTS, a.WAKES_ON, a.LOG]].tolist())
         coming.at += came
         return int(stands[a.CODE]), int(stands[a.ROOM]), int(stands[a.INSTANTS])
 
@@ -168,22 +250,31 @@ class Advancer:
         self._write(happened, begin, first, broken_off)
         ended = rows[what == a.ENDED]
         for row in ended[ended < begin].tolist():
-            del state.live[row], state.running[row]
-            state.quota_usage.stopped(row, state.now)
+            del state.live[row]
+            if state.running.pop(row, None) is None:
+                del state.pending[row]
+            else:
+                state.quota_usage.stopped(row, state.now)
             self._speed.forget(row)
-        started = rows[what == a.STARTED]
-        stay = state.jobs[started, c.J_STATUS] == to.RUNNING
-        started = started[stay]
-        for row, pieces in zip(started.tolist(), self._pieces(started), strict=True):
+        status = state.jobs[begin : begin + came, c.J_STATUS]
+        for row in (begin + np.flatnonzero((status == to.PENDING) | (status == to.RUNNING))).tolist():
             event = self.coming.event(first + row - begin)
-            state.live[row], state.running[row], now = event.job, pieces, event.time
-            job = state.jobs[row]
-            shape = state.shapes.shapes[job[c.J_SHAPE]]
-            state.quota_usage.started(row, int(job[c.J_QUEUE]), int(job[c.J_USER]), shape, pieces, now)
-            self._speed.follow(row, now, event.runtime)
+            state.live[row] = event.job
+            self._speed.submitted(row, event.runtime, event.overhead)
+            if state.jobs.item(row, c.J_STATUS) == to.PENDING:
+                state.pending[row] = None
+        started = rows[what == a.STARTED]
+        started = started[state.jobs[started, c.J_STATUS] == to.RUNNING]
+        for row, pieces in zip(started.tolist(), self._pieces(started), strict=True):
+            state.pending.pop(row, None)
+            state.running[row] = pieces
+            job = state.jobs[row].tolist()
+            shape, now = state.shapes.shapes[job[c.J_SHAPE]], job[c.J_STARTED]
+            state.quota_usage.started(row, job[c.J_QUEUE], job[c.J_USER], shape, pieces, now)
+            self._speed.follow(row, now)
         state.capacity_version += len(ended)
         state.preemptible = None
-        state.job_changes += rows.tolist()
+        state.job_changes += rows[what != a.HELD].tolist()
         if len(happened):
             run.last = state.now
 
@@ -197,61 +288,81 @@ class Advancer:
         state, run = self.state, self.run
         journal, recorder = run.journal, run.recorder
         what, rows = happened[:, a.H_WHAT], happened[:, a.H_ROW]
-        starts, ended = rows[what == a.STARTED], rows[what == a.ENDED]
-        if journal.sink is None and len(starts):
-            names, counts = [state.ids[row] for row in starts.tolist()], state.jobs[starts, c.J_PIECES]
+        decided, ended = happened[what >= a.STARTED], rows[what == a.ENDED]
+        if journal.sink is None and len(decided):
+            names, counts = [state.ids[row] for row in decided[:, a.H_ROW].tolist()], decided[:, a.H_COUNT]
+            lacks = (self._lack(*one) for one in decided[counts == 0][:, [a.H_ROW, a.H_PIECE]].tolist())
             pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
-            journal.starts(happened[what == a.STARTED, a.H_TIME], names, counts, pieces)
+            journal.decided(decided[:, [a.H_TIME, a.H_INSTANT]], names, counts, pieces, lacks)
         elif journal.sink is not None:
-            held = self._pieces(starts)
+            held = self._pieces(rows[what == a.STARTED])
             cut = np.flatnonzero(np.diff(happened[:, a.H_INSTANT])) + 1
             instants = [part.tolist() for part in np.split(happened, cut)] if len(happened) else []
             for at, instant in enumerate(instants):
-                began = list[Start]()
-                for now, event, row, _ in instant:
+                decisions = list[Start | Hold]()
+                for now, event, row, _, fits, _ in instant:
                     if event == a.ENDED:
                         journal.write(JobFinished(now, state.ids[row]))
                     elif event == a.CAME:
                         journal.write(self.coming.event(first + row - begin))
+                    elif event == a.STARTED:
+                        decisions.append(Start(state.ids[row], next(held)))
                     else:
-                        began.append(Start(state.ids[row], next(held)))
+                        decisions.append(Hold(state.ids[row], self._lack(row, fits)))
                 now = instant[0][a.H_TIME]
-                if began or at < len(instants) - 1 or not broken_off:
-                    journal.plan(Plan(now, [*began]))
-                for start in began:
-                    journal.write(JobStarted(now, start.job, start.allocation))
+                if decisions or at < len(instants) - 1 or not broken_off:
+                    journal.plan(Plan(now, [*decisions]))
+                for start in decisions:
+                    if isinstance(start, Start):
+                        journal.write(JobStarted(now, start.job, start.allocation))
         if recorder.keep_intervals:
             for row, pieces in zip(ended.tolist(), self._pieces(ended), strict=True):
                 recorder.ended(row, pieces, state.jobs.item(row, c.J_STARTED), state.jobs.item(row, c.J_END))
 
+    def _lack(self, row: int, fits: int) -> NoFit:
+        """Why a job waits of which so many pods fit."""
+        first = self._shapes.item(self.state.jobs.item(row, c.J_SHAPE), a.S_FIRST)
+        return NoFit(0, self._groups.item(first, a.G_PODS), fits)
+
     # --- how jobs are placed ---------------------------------------------------------------------------------
 
     def _token(self) -> tuple[object, ...]:
-        """What the table of kinds was made of; where it differs, the table is made anew."""
+        """What the table of shapes was made of; where it differs, the table is made anew."""
         placer, state = self.run.scheduler.placer, self.state
         return id(placer), id(state.given_pods), sum(one.given_up for one in self._scores)
 
-    def _forget_kinds(self) -> None:
+    def _forget_shapes(self) -> None:
         placer, policy = self.run.scheduler.placer, self.run.profile.placement
-        self._kinds[:, a.K_FIRST] = a.PYTHON
-        self._met = 0
+        self._shape_of[:] = a.PYTHON
+        self._met, self._met_shapes = 0, set[int]()
+        self._shapes = np.full((1, a.SHAPE_WIDTH), a.PYTHON, dtype=np.int64)
         self._groups = np.zeros((0, a.GROUP_WIDTH), dtype=np.int64)
         self._scores = [placer.scores_of(one) for one in _node_policies(policy)[:2]]
         self._made_with = self._token()
 
-    def _meet(self, end: int) -> None:
-        """Find out how jobs are placed of the kinds whose first job is before `end`."""
+    def _meet_kinds(self) -> None:
+        """Find out how jobs are placed of the kinds of which a job comes soon."""
+        end = self.coming.at - self.coming.at % MOST + MOST
         if self._made_with != self._token():
-            self._forget_kinds()
+            self._forget_shapes()
         while self._met < len(self._first_of) and self._first_of[self._met][0] < end:
             at, kind = self._first_of[self._met]
             self._met += 1
             if self._simple[kind]:
-                self._meet_kind(kind, self.coming.event(at).job)
+                shape = self.state.shapes.of(self.coming.event(at).job)
+                self._meet_shape(shape.index)
+                if self._shapes.item(shape.index, a.S_FIRST) != a.PYTHON:
+                    self._shape_of[kind] = shape.index
 
-    def _meet_kind(self, kind: int, job: Job) -> None:
-        placer = self.run.scheduler.placer
-        shape = self.state.shapes.of(job)
+    def _meet_shape(self, index: int) -> None:
+        """Find out how jobs of a shape are placed."""
+        if index in self._met_shapes:
+            return
+        self._met_shapes.add(index)
+        placer, shape = self.run.scheduler.placer, self.state.shapes.shapes[index]
+        if index >= len(self._shapes):
+            known, self._shapes = len(self._shapes), c.longer(self._shapes, index + 1)
+            self._shapes[known:, a.S_FIRST] = a.PYTHON
         groups = None if shape.ceiling or placer.never_fits(shape) is not None else placer.scored_groups(shape)
         if groups is None or any(nodes not in self._scores for _, _, nodes, _ in groups):
             return
@@ -259,7 +370,9 @@ class Advancer:
             (pods, demand, self._scores.index(nodes), by_node, nodes.slots([demand])[0], number)
             for (pods, demand, nodes, by_node), number in zip(groups, shape.numbers, strict=True)
         ]
-        self._kinds[kind] = len(self._groups), len(rows), shape.index, shape.gpu_milli, shape.pods
+        self._shapes[index] = (
+            len(self._groups), len(rows), shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent
+        )  # fmt: skip
         self._groups = np.concatenate([self._groups, np.array(rows, dtype=np.int64)])
 
 

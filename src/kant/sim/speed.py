@@ -139,13 +139,14 @@ class Steady:
         """The heap has changed."""
         self.next_end = next_end(self.heap, self.ends)
 
-    def follow(self, row: int, now: int, runtime: int) -> None:
-        """A job has come at `now` and runs, as the heap knows."""
-        self._left[row], self._runs[row] = runtime, _Run(now, now + runtime, FULL, 1)
+    def follow(self, row: int, now: int) -> None:
+        """A job runs from `now` on, as the heap knows."""
+        self._runs[row] = _Run(now, now + self._left[row], FULL, 1)
 
     def forget(self, row: int) -> None:
         """A job has ended, as the heap knows."""
-        del self._runs[row], self._left[row]
+        self._runs.pop(row, None)
+        del self._left[row]
 
     def behind(self, row: int, now: int) -> int:
         run = self._runs[row]

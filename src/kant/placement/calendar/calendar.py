@@ -46,6 +46,10 @@ _NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 _TRIED = -1  # key of what `earliest` enters to try the groups of a gang one after the other
 
 
+Commitment = tuple[Allocation, int, int]
+"""What is committed, from when to when (µs)."""
+
+
 class Calendar:
     """Who is committed to what, when; job rows are the keys. Times are microseconds, FOREVER for an unknown end.
 
@@ -60,7 +64,9 @@ class Calendar:
         self._empty = empty
         self._table = table
         self._shapes = shapes
-        self._held: dict[int, tuple[Allocation, int, int]] = {}
+        self.held: dict[int, Commitment] = {}
+        """What is committed, from when to when, by key."""
+        self._lifted: dict[int, Commitment] | None = None
         self._ledgers: Table = np.zeros((nodes, LEDGER_WIDTH), dtype=np.int64)
         self._ledgers[:, [L_GPUS, L_POOL]] = empty[:, [GPUS, POOL]]
         self._store: Table = np.zeros((16 * nodes, COMMITMENT_WIDTH), dtype=np.int64)
@@ -80,42 +86,63 @@ class Calendar:
     # --- what is committed ---------------------------------------------------------------------------------
 
     def __contains__(self, key: object) -> bool:
-        return key in self._held
+        return key in self.held
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     def allocation_of(self, key: int) -> Allocation:
-        return self._held[key][0]
+        return self.held[key][0]
 
     def start_of(self, key: int) -> int:
-        return self._held[key][1]
+        return self.held[key][1]
 
     def expected_end(self, key: int) -> int:
-        return self._held[key][2]
+        return self.held[key][2]
 
     def add(self, key: int, allocation: Allocation, start: int, end: int) -> None:
         """Commit the devices, CPU and memory of `allocation` over [start, end). A job has one commitment."""
-        if key in self._held or key < 0 or not start < end <= FOREVER:
+        if key in self.held or key < 0 or not start < end <= FOREVER:
             raise StateError(f"job row {key} is committed already, or over no time: [{start}, {end})")
         self._enter(key, allocation, start, end)
-        self._held[key] = (allocation, start, end)
+        self.held[key] = (allocation, start, end)
         self._count(allocation, start, end, -1)
 
     def remove(self, key: int) -> None:
         """Take a commitment back: the job has ended, or has lost its reservation."""
-        allocation, start, end = self._held.pop(key)
+        allocation, start, end = self.held.pop(key)
         self._count(allocation, start, end, 1)
         release(self._store, self._ledgers, self._freed, allocation, key, True)
 
+    def lift(self, commitments: dict[int, Commitment]) -> None:
+        """Take these off, to try others in their place. Free GPUs are not counted again until `settle`."""
+        self._lifted = commitments
+        for key, (allocation, _, _) in commitments.items():
+            del self.held[key]
+            release(self._store, self._ledgers, self._freed, allocation, key, True)
+
+    def settle(self, back: bool = False) -> None:
+        """What was lifted is gone, or entered anew by now; or goes `back` where it was, where nothing else is new."""
+        lifted, self._lifted = self._lifted or {}, None
+        for key, (allocation, start, end) in lifted.items():
+            if back:
+                self._enter(key, allocation, start, end)
+                self.held[key] = (allocation, start, end)
+                continue
+            now = self.held.get(key)
+            if now is None or now[0] is not allocation:
+                self._count(allocation, start, end, 1)
+                if now is not None:
+                    self._count(*now, -1)
+
     def move(self, key: int, start: int, end: int) -> None:
         """Change when a commitment holds: a job is overdue, a reservation slides."""
-        allocation, began, ended = self._held[key]
+        allocation, began, ended = self.held[key]
         if not start < end <= FOREVER:
             raise StateError(f"job row {key} is committed over no time: [{start}, {end})")
         release(self._store, self._ledgers, self._freed, allocation, key, not start <= began < ended <= end)
         self._enter(key, allocation, start, end)
-        self._held[key] = (allocation, start, end)
+        self.held[key] = (allocation, start, end)
         self._count(allocation, began, ended, 1)
         self._count(allocation, start, end, -1)
 
@@ -130,34 +157,34 @@ class Calendar:
         """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
         self._steps.clear()
         lacking = {-2 - node: devices for node, devices in lost.items()}  # keys that are no job's
-        lost_keys = [key for key in self._held if -2 - len(self._empty) < key < 0]
-        for key in [key for key in lost_keys if lacking.get(key) != self._held[key][0][0, MASK]]:
+        lost_keys = [key for key in self.held if -2 - len(self._empty) < key < 0]
+        for key in [key for key in lost_keys if lacking.get(key) != self.held[key][0][0, MASK]]:
             self.remove(key)
         for key, devices in lacking.items():
-            if key not in self._held:
+            if key not in self.held:
                 milli = int(self._empty[-2 - key, MIG])
                 slices = (1 << GPU // milli) - 1 if milli else 0
                 pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices, 0, 0]], dtype=np.int64)
                 self._enter(key, pieces, now, FOREVER)
-                self._held[key] = (pieces, now, FOREVER)
+                self.held[key] = (pieces, now, FOREVER)
 
     def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None:
         """Commit the GPUs of these bookings over [start, end) to nobody's job, and those of no others."""
         self._steps.clear()
         first = -2 - len(self._empty)  # keys that are no job's, and no node's
-        for key in [key for key in self._held if key <= first]:
+        for key in [key for key in self.held if key <= first]:
             self.remove(key)
         for place, (allocation, start, end) in enumerate(booked):
             pieces: Allocation = np.zeros((len(allocation), WIDTH), dtype=np.int64)
             pieces[:, :GROUP] = allocation[:, :GROUP]
             pieces[:, [CPU, MEMORY]] = 0  # of these its jobs say themselves what they take
             self._enter(first - place, pieces, start, end)
-            self._held[first - place] = (pieces, start, end)
+            self.held[first - place] = (pieces, start, end)
 
     def _count(self, allocation: Allocation, start: int, end: int, sign: int) -> None:
         """Follow in the counts what is committed (-1) or no longer is (1)."""
-        for pools, steps in list(self._steps.items()):
-            if len(steps) > 4 * len(self._held) + 64:  # most of them are over
+        for pools, steps in list(self._steps.items()) if self._lifted is None else ():
+            if len(steps) > 4 * len(self.held) + 64:  # most of them are over
                 del self._steps[pools]
             else:
                 self._steps[pools] = count_again(self._table, self._ledgers, pools, steps, allocation, start, end, sign)
@@ -242,7 +269,7 @@ class Calendar:
             steps = self._steps[shape.pool_bits] = count_steps(self._table, self._store, self._ledgers, shape.pool_bits)
         own, began, ended = 0, NEVER, NEVER
         if key >= 0:
-            pieces, began, ended = self._held[key]
+            pieces, began, ended = self.held[key]
             serving = self._table[pieces[:, NODE], STATUS] == 0
             own = sum(piece[MILLI] * piece[MASK].bit_count() for piece in pieces[serving].tolist())
         duration = min(max(duration, 1), FOREVER)
@@ -277,7 +304,7 @@ class Calendar:
             return NEVER, _NOTHING
         least = 1 << (duration.bit_length() - 1)  # classes by powers of two: finer ones would have to learn more
         slot = self._slot(demand, least)
-        own, began, ended = self._held[key] if key >= 0 else (_NOTHING, NEVER, NEVER)
+        own, began, ended = self.held[key] if key >= 0 else (_NOTHING, NEVER, NEVER)
         start, pieces = find_earliest(
             self._empty, self._table, self._store, self._ledgers, self._freed, self._taken, demands, demand, pods,
             min(most, pods), duration, least, now, not_before, self._bounds, self._floors, self._marks, slot,
@@ -298,7 +325,7 @@ class Calendar:
             if later == NEVER:
                 break
             start = later
-        ends = sorted({end for _, _, end in self._held.values() if start < end < FOREVER})
+        ends = sorted({end for _, _, end in self.held.values() if start < end < FOREVER})
         found, low, high = None, 0, len(ends) - 1
         trial = high  # the last first: if it does not fit then, it never does
         while low <= high:
@@ -385,7 +412,7 @@ class Calendar:
 
     def holds(self, key: int) -> bool:
         """Whether reservation `key` still fits beside all other commitments, on nodes that are in service."""
-        allocation, start, end = self._held[key]
+        allocation, start, end = self.held[key]
         return bool(
             all_hold(
                 self._empty,

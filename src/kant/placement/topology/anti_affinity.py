@@ -93,5 +93,5 @@ class AntiAffinityPlacement(GangPlacement):
             nodes = topology.node_order[begin:end][group_pods == group_pods.min()]
             used = self._put(group, nodes, 1, used)
             self._group_pods[topology.domain_of[topology.position[self.pieces.rows[used - 1, NODE]], self.level]] += 1
-            self._follow_group(group)
+            self._follow(group)
         return used

@@ -86,7 +86,7 @@ class GangPlacement:
         if self._slots_of != self.capacity.given_up:
             self.slots = np.array(self.capacity.slots(self.demands.tolist()), dtype=np.int64)
             self._slots_of = self.capacity.given_up
-        self._follow(self.slots, self.demands)
+        self._follow()
 
     def place(self, job_row: int, members: Sequence[Allocation]) -> int | NoFit:
         """Place a gang as its shape asks. Returns the rows of pieces used, or why it does not fit.
@@ -280,7 +280,7 @@ class GangPlacement:
         used, before, domain = 0, self.occupied, self._domain
         for group in order:
             if used:
-                self._follow_group(group)
+                self._follow(group)
                 self._mark_pieces(before, used)
             pods = int(self.counts[group])
             plain = self.capacity.rows[self.slots[group], domain, FITTING_PODS]
@@ -288,7 +288,7 @@ class GangPlacement:
             if fitting < pods:
                 if used:
                     move(self.table, self.log, self.pieces.rows[:used], self.shapes.demands, False)
-                    self._follow(self.slots, self.demands)
+                    self._follow()
                 self.occupied = before
                 self._failure = self._no_fit(group, fitting, int(self.topology.level_of[domain]))
                 return group
@@ -341,7 +341,7 @@ class GangPlacement:
                 used = self._put(
                     group, topology.node_order[slice(*topology.domain_range[full].tolist())], fitting, used
                 )
-            self._follow_group(group)
+            self._follow(group)
             rest -= fitting
         begin, end = topology.domain_range[domain].tolist()
         return self._put(group, topology.node_order[begin:end], rest, used)
@@ -357,12 +357,14 @@ class GangPlacement:
             nodes, count, kernel.by_node, drawn, self.pieces.rows, used,
         )  # fmt: skip
 
-    def _follow_group(self, group: int) -> None:
-        self._follow(self.slots[group : group + 1], self.demands[group : group + 1])
-
-    def _follow(self, slots: Table, demands: Table) -> None:
-        """Bring up to date what the domains have for these demands. The cost is that of the nodes that changed."""
-        topology, capacity = self.topology, self.capacity
+    def _follow(self, group: int = -1) -> None:
+        """Bring up to date what the domains have for a group, or for all. It costs what nodes have changed."""
+        topology, capacity, slots, demands = self.topology, self.capacity, self.slots, self.demands
+        if len(slots) == 1:
+            if capacity.cursors.item(slots.item(0)) == self.log.item(0):
+                return
+        elif group >= 0:
+            slots, demands = slots[group : group + 1], demands[group : group + 1]
         follow(
             self.table, self.log, self.shapes.demands, demands, topology.node_order, topology.position,
             topology.domain_of, topology.domain_range, capacity.rows, capacity.cursors, slots, capacity.closed,

@@ -78,21 +78,21 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
         served = set[Lane]()  # of heads that had their turn
         late = False  # whether a late head cannot be served
+        freed = False  # whether room was made for one: then quotas may let others start
         without = set[tuple[int, Lane]]()  # queues whose head has no right to enough, and for which nodes
         if not state.pending:
             return
         heads = cycle.pending.heads(not (cycle.limited or cycle.by_share), large)
         if cycle.by_share:
-            heads = sorted(heads, key=lambda head: (cycle.share(head[1].key[0]), head[0]))
-        for (_, _, row, shape_index, key), bucket in heads:
+            heads = sorted(heads, key=lambda head: cycle.share(state.jobs.item(head[0], J_QUEUE)))
+        for row, shape_index, bucket, kept in heads:
             shape = state.shapes.shapes[shape_index]
             is_large = shape.gpu_milli >= large
             lane = *shape.reach, is_large
             if lane in served:
                 continue
-            queue, known = state.jobs.item(row, J_QUEUE), cycle.pending.verdicts.get(key)
-            by_quota = known is not None and known.by_quota and known.state and known.row in (-1, row)
-            if (queue, lane) in without or by_quota:
+            queue = state.jobs.item(row, J_QUEUE)
+            if (queue, lane) in without or (kept and not freed):
                 continue
             if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
@@ -117,6 +117,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             if not isinstance(allocation, NotNow):
                 cycle.start(row, allocation)
                 cycle.pending.took(bucket)
+                freed = True
                 continue
             late = True
             if state.quota_usage.tree is not None and not late_heads.is_unreclaimable(row, shape, cycle.now):
@@ -151,7 +152,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             else:
                 cycle.hold(row, result)
                 pending.sleep(bucket, shape, cycle.failed, not isinstance(result, NoFit | Booked))
-        free, until = holds.split([bucket.heap[0] for bucket in pending.buckets.values()])
+        free, until = holds.split(pending.heads())
         cycle.wake_at(until)
         if pending.retry_until > cycle.now:
             cycle.wake_at(pending.wakes_at(free))

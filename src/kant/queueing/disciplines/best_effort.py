@@ -14,7 +14,6 @@ class BestEffort(Discipline, frozen=True, tag="best-effort"):
 
     source: ClassVar[str] = "BestEffortFIFO of Kueue; Best-Effort FIFO of Kant, arXiv 2510.01256"
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="utilisation", knowledge="none")
-    starts_who_fit: ClassVar[bool] = True
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
         return (queue, shape)

@@ -13,4 +13,3 @@ class Strict(Discipline, frozen=True, tag="strict"):
 
     source: ClassVar[str] = "StrictFIFO of Kueue; Strict FIFO of Kant, arXiv 2510.01256"
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="none", knowledge="none")
-    starts_who_fit: ClassVar[bool] = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from kant.model.placement import Allocation
@@ -30,9 +30,11 @@ Admits = Callable[[Collection[Candidate]], bool]
 """Whether the quota lets the newcomer in when these have left. More victims never make it false."""
 
 
-def members(chosen: int) -> Iterator[int]:
+def members(chosen: int) -> list[int]:
     """The places of the bits that are set, the lowest first."""
+    places = []
     while chosen:
         low = chosen & -chosen
-        yield low.bit_length() - 1
+        places.append(low.bit_length() - 1)
         chosen ^= low
+    return places
