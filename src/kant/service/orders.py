@@ -137,6 +137,8 @@ class Orders:
     def _check(self, submission: Submission, who: Caller, route: str) -> None:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""
         checked(submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
+        if submission.contract is not None and self.driver.settings.as_users:
+            raise InputError("contract", "none where Kant runs jobs as their users, who cannot read its folders")
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)
