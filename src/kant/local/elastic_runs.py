@@ -122,7 +122,7 @@ class ElasticRuns:
 
     def is_ending(self, record: JobRecord) -> bool:
         """Whether a run is in its tail."""
-        events = self.events(record) if record.submission.contract is not None else ()
+        events = self.events(record) if record.submission.contract is not None else []
         return record.phase is JobPhase.RUNNING and bool(events) and events[-1].tail is not None
 
     def due(self) -> list[tuple[JobRecord, float]]:
@@ -153,7 +153,7 @@ class ElasticRuns:
 
     def sentence(self, record: JobRecord) -> str:
         """How a run stands with its contract; "" where it has none."""
-        events = self.events(record) if record.submission.contract is not None else ()
+        events = self.events(record) if record.submission.contract is not None else []
         if record.phase is not JobPhase.RUNNING or not events:
             return ""
         now = events[-1]
