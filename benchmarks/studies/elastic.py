@@ -244,7 +244,8 @@ def page(
     lines += ["", "A third of the regret of one tuned rate, less the schedule's regret, is"]
     lines += [f"{_pm(third)}: above 0 on average, over so few seeds not surely. Fitted on all seeds the rate is"]
     lines += [f"{law.amplitude:.4g} · batch^({law.batch_power:.2f} ± {whole.batch_half:.2f}) · tokens^"
-              f"({law.token_power:.2f} ± {whole.token_half:.2f}); the paper has batch^1 · tokens^-0.51.", "", RESIZED, ""]  # fmt: skip
+              f"({law.token_power:.2f} ± {whole.token_half:.2f}); the paper has batch^1 · tokens^-0.51."]  # fmt: skip
+    lines += ["", RESIZED, ""]
     columns = ("run", "largest distance", "mean distance while it is small", "after that", "loss at the end, above it")
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     half = LENGTHS[-1] // 3 // MARK
@@ -272,18 +273,20 @@ Made by `python -m benchmarks.studies.elastic`.
 
 A perceptron of 29,000 weights guesses the next of 64 characters from the six before it, on {size:,} characters of
 the standard library of Python {python}; AdamW, a warm-up of 2,048 characters, and a tail of a tenth in which the rate
-falls to zero. WSD is a constant rate and a tail: nine cells of batch and length, nine rates in each, {seeds} seeds. *Regret* is the
-loss on held-out text, in nats a character, above the best of the cell and seed (a parabola through its measured rates).
-What is tuned or fitted for a seed is so on the other seeds. By a law there is one run for each batch, which is ended at
+falls to zero. WSD is a constant rate and a tail: nine cells of batch and length, nine rates in each, {seeds} seeds.
+*Regret* is the loss on held-out text, in nats a character, above the best of the cell and seed (a parabola through its
+measured rates). What is tuned or fitted for a seed is so on the other seeds. By a law there is one run for
+each batch, which is ended at
 three lengths and has never known them. Intervals are 95 % of the mean over seeds by Student's t.
 
 ## One schedule for all batches and lengths"""
 RESIZED = f"""## Shrunk and grown
 
-A run of batch {BATCHES[1]} over {LENGTHS[-1] // 1024}k characters has a batch of {BATCHES[0]} from a third to two thirds of its way.
+A run of batch {BATCHES[1]} over {LENGTHS[-1] // 1024}k characters has a batch of {BATCHES[0]}
+from a third to two thirds of its way.
 All runs of a seed see the same characters in the same order. Distances are those of the held-out loss from a run that
-was not resized, measured every {MARK // 1024}k characters from the first change on; the first row is what another order of the
-data alone makes of it."""
+was not resized, measured every {MARK // 1024}k characters from the first change on; the first row is
+what another order of the data alone makes of it."""
 END = """
 By the law there is no kink: the largest distance is no larger than what another order of the data makes. While it is
 small the run is a little worse, for a smaller batch is noisier at any rate; that has gone once it has grown.
