@@ -20,6 +20,7 @@ from kant.model.event import JobStarted, JobSubmitted, PolicyRouted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.queueing.router import Router, Rule, features
+from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
 from kant.sim.run import RunHooks, simulate
 from kant.workload.generate import generate
@@ -28,7 +29,7 @@ from kant.workload.workload import Workload
 TEXT = builtin_texts()["kant-weather"]
 SPEC = ClusterSpec("4x8", tuple(Node(f"n{at}", 8) for at in range(4)))
 FIXED = TEXT.partition("[router]")[0]
-ROTATE = FIXED.replace('"stretch"', '"las"').replace('"backfill"\ntimeout_s = 0', '"preemptive"')
+ROTATE = FIXED.replace('"stretch"', '"las"').replace('"backfill"\ntimeout_s = 600', '"preemptive"')
 
 
 @pytest.fixture(scope="module")
@@ -56,12 +57,34 @@ def test_a_journal_has_every_switch_and_why_and_leaving_the_floor_is_slow(jobs: 
     ]
     assert [each["policy"] for each in routed] == [one["policy"] for one in asked] and len(routed) > 4
     assert all(a["policy"] != b["policy"] for a, b in pairwise(routed))
-    assert all(b["time"] - a["time"] >= 3600 * 10**6 for a, b in pairwise(routed) if b["policy"] != "seat")
+    assert all(b["time"] - a["time"] >= 3600 * 10**6 for a, b in pairwise(routed) if b["policy"] != "patient")
     assert routed[0]["why"].startswith("only small jobs wait: ") and "of all GPUs" in routed[0]["why"]
     assert routed[1]["why"].startswith("no longer so: ")
 
 
-@pytest.mark.parametrize(("pin", "text"), [("seat", FIXED), ("rotate", ROTATE)], ids=["seat", "rotate"])
+def test_the_policy_of_the_last_switch_decides_from_the_next_cycle_on_and_that_is_soon(jobs: Workload) -> None:
+    seen: list[tuple[int, str]] = []
+    switches: list[PolicyRouted] = []
+
+    def watched(scheduler: Scheduler) -> Callable[[int], None]:
+        def at_end(now: int) -> None:
+            routed = scheduler.state.routed
+            if routed is not None and routed not in switches[-1:]:
+                switches.append(routed)
+            seen.append((now, scheduler.profile.discipline.__struct_config__.tag))
+
+        return at_end
+
+    run(jobs, TEXT, RunHooks(observer=watched))
+    assert len(switches) > 4
+    instants = dict(seen)
+    for switch, after in pairwise([*switches, PolicyRouted(seen[-1][0], "")]):
+        assert switch.time + 1 in instants, "it asks for a cycle at once"
+        tags = {tag for now, tag in seen if switch.time < now <= after.time}
+        assert tags == {"preemptive" if switch.policy == "rotate" else "backfill"}
+
+
+@pytest.mark.parametrize(("pin", "text"), [("patient", FIXED), ("rotate", ROTATE)], ids=["patient", "rotate"])
 def test_pinned_it_decides_as_that_policy_alone(jobs: Workload, tmp_path: Path, pin: str, text: str) -> None:
     file = tmp_path / "weather.toml"
     file.write_text(TEXT)
@@ -70,7 +93,7 @@ def test_pinned_it_decides_as_that_policy_alone(jobs: Workload, tmp_path: Path, 
     assert run(jobs, file.read_text()).summary["digest"] == digest != run(jobs, TEXT).summary["digest"]
     assert kant("profiles", "pin", file, "auto").code == 0
     assert file.read_text() == TEXT
-    assert "router: expected one of seat, rotate" in kant("profiles", "pin", file, "nobody").refusal()
+    assert "router: expected one of patient, rotate" in kant("profiles", "pin", file, "nobody").refusal()
     assert file.read_text() == TEXT
 
 
@@ -116,10 +139,10 @@ def test_the_rule_that_acts_is_wider_by_its_band(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda text: text.replace("largest = [0, 10]", "size = [0, 10]"), "must be of waiting, backlog"),
-        (lambda text: text.replace('policy = "rotate"', 'policy = "turn"'), "expected one of seat, rotate"),
+        (lambda text: text.replace("largest = [0, 12]", "size = [0, 12]"), "must be of waiting, backlog"),
+        (lambda text: text.replace('policy = "rotate"', 'policy = "turn"'), "expected one of patient, rotate"),
         (lambda text: text.replace('{ policy = "preemptive" }', '{ policy = "easy" }'), "plan nothing ahead"),
-        (lambda text: text.replace("router.policies.rotate", "router.policies.seat"), "beside the floor seat"),
+        (lambda text: text.replace("router.policies.rotate", "router.policies.patient"), "beside the floor patient"),
     ],
 )
 def test_a_router_that_cannot_be_is_refused(change: Callable[[str], str], sentence: str) -> None:

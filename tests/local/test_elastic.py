@@ -44,10 +44,10 @@ elastic.changed(tokens)
 """
 
 
-def train(kant: Up, deaf: bool = False, **wish: Any) -> str:
+def train(kant: Up, deaf: bool = False, budget: int = 0, **wish: Any) -> str:
     """Submit the training through the command line, with a contract."""
     file, script = kant.home / "contract.toml", kant.home / f"train{deaf}.py"
-    file.write_text(CONTRACT)
+    file.write_text(f"budget = {budget}{CONTRACT}")
     script.write_text(TRAIN.format(deaf=deaf))
     options = [word for name, value in wish.items() for word in (f"--{name}", str(value))]
     options += ["--gpus", "8", "--contract", str(file), "--grace", "1s", "--home", str(kant.home)]
@@ -106,10 +106,12 @@ def test_a_training_is_shrunk_grown_and_ended_and_a_killed_kant_forgets_nothing(
         kant.client.post(kant.client.job(short, "cancel"))
         assert eventually(lambda: sizes(kant, job) == [8, 4, 8])
         kant.client.post(kant.client.job(job, "cancel"))  # it has its tail
+        assert asked(kant, job)["sentence"].startswith("it is in its tail, until")
+        kant.kill()
+    with Up(home, profile=PROFILE) as kant:
         urgent = kant.submit("true", gpus=8, priority=99, preemptible=False)
         facts = [each["sentence"] for each in asked(kant, urgent)["answer"]["facts"]]
         assert any(each.startswith(f"job {job} is in the tail of its training") for each in facts)
-        assert asked(kant, job)["sentence"].startswith("it is in its tail, until")
         assert kant.over(job, urgent) == ["finished", "finished"]
         assert kant.job(job)["job"]["attempt"] == 1, "nobody has stopped it"
         tail, last = told(kant, job)[-1], steps(kant, job)[-1]
@@ -133,6 +135,8 @@ def test_who_keeps_its_gpus_is_stopped_and_a_limit_begins_the_tail(tmp_path: Pat
         timed = train(kant, time="4s")
         assert kant.over(timed) == ["finished"]
         assert told(kant, timed)[-1]["event"] == "tail"
+        whole = train(kant, budget=640)
+        assert kant.over(whole) == ["finished"] and told(kant, whole)[-1]["tail_from"] >= 320
 
 
 @pytest.mark.parametrize(

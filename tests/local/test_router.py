@@ -34,10 +34,10 @@ def test_a_live_router_switches_and_is_pinned_by_hand(tmp_path: Path) -> None:
         assert eventually(lambda: routed(kant) == ["rotate"])
         (switch,) = (line for line in journals(kant)[0] if line.get("event") == "routed")
         assert switch["why"] == "somebody waits: 1 jobs wait"
-        assert verb("profiles", "pin", file, "seat").code == 0
+        assert verb("profiles", "pin", file, "patient").code == 0
         assert eventually(lambda: len(journals(kant)) == 2)
         assert kant.over(kant.submit("true")) == ["finished"] and routed(kant) == ["rotate"]
-        assert 'pin = "seat"' in journals(kant)[1][0]["profile"]
+        assert 'pin = "patient"' in journals(kant)[1][0]["profile"]
         kant.client.post(kant.client.job(block, "cancel"))
     first = min((tmp_path / "home" / "journal").glob("*.jsonl"))
     assert verb("replay", first).out.startswith("equal")

@@ -292,7 +292,6 @@ class Execution:
                     self.happen(QueueOrdered(now, jobs))
                 case Route(policy=policy, why=why):
                     self.happen(PolicyRouted(now, policy, why))
-                    again = True
         for row in gone:
             self._withdraw_replicas(row, now)
         return again
