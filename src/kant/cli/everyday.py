@@ -115,6 +115,21 @@ def _words_of(training: str, option: str) -> str:
     return training_text(parse_training(option, training))
 
 
+def _contract(file: str | None, option: str) -> dict[str, Any] | None:
+    """The contract of an elastic job, which a TOML file has. Raises InputError that names the field."""
+    if file is None:
+        return None
+    from pathlib import Path
+
+    from msgspec import to_builtins
+
+    from kant.model.elastic import Contract
+    from kant.toml_file import read_toml
+
+    found: dict[str, Any] = to_builtins(read_toml(Path(file), Contract))
+    return found
+
+
 def _time_of(begin: str, option: str) -> float:
     from datetime import datetime
 
@@ -138,6 +153,7 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
     "pairs": lambda texts, _: dict(map(pair, texts)),
     "terminal": _terminal,
     "training": _words_of,
+    "contract": _contract,
     "starts": _starts,
     "signal": lambda text, _: text.upper().removeprefix("SIG"),
 }

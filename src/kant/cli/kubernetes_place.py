@@ -219,6 +219,7 @@ _MEANINGLESS = {
     "nodes": ("--nodes", "--pods on Kubernetes, with the GPUs of each"),
     "tasks": ("--tasks", "--pods on Kubernetes, where a pod starts its processes itself"),
     "exclusive": ("--exclusive", "no such thing on Kubernetes: all GPUs of a node"),
+    "contract": ("--contract", "an elastic gang on Kubernetes (docs/kubernetes-objects.md)"),
     "terminal": ("--terminal", "no such thing on Kubernetes: `kubectl attach`"),
     "output": ("--output", "no file on Kubernetes: `kant logs`"),
     "error": ("--error", "no file on Kubernetes: `kant logs`"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from json import dumps as json_text
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from kant.cli.inputs import Json, load_profile
 from kant.cli.output import print_json
+from kant.model.errors import InputError
 
 profiles_app = App(name="profiles", help="List the built-in profiles, or show one.", help_format="plaintext")
 
@@ -39,6 +42,30 @@ def show(name: Annotated[str, Parameter(help="A built-in profile, or a TOML file
     import sys
 
     sys.stdout.write(load_profile(name).text)
+
+
+@profiles_app.command
+def pin(
+    file: Annotated[Path, Parameter(help="The TOML file of a profile with a router.")],
+    policy: Annotated[str, Parameter(help="The policy that is to act; auto: whichever the rules choose.")],
+    /,
+) -> None:
+    """Pin a policy of a router by hand, or let its rules choose again. A Kant that follows the file does so at once."""
+    import re
+
+    from kant.scheduler.profile import parse_profile
+    from kant.toml_file import read_text
+
+    text = read_text(file)
+    if parse_profile(text, str(file)).router is None:
+        raise InputError(str(file), "a profile with a table [router]")
+    pinned = "" if policy == "auto" else f"\npin = {json_text(policy)}"
+    text = re.sub(r"(?m)^pin *=.*\n", "", text)
+    text = re.sub(r"(?m)^\[router\][^\n]*", lambda found: found[0] + pinned, text)
+    parse_profile(text, str(file))  # it is refused before anything is written
+    own = file.with_name(f".{file.name}.new")
+    own.write_text(text, encoding="utf-8")
+    own.replace(file)
 
 
 @profiles_app.command(name="compile")

@@ -64,6 +64,7 @@ VERBS = {
     "perf": "perf:perf_app",
     "kube": "kube:kube_app",
     "token": "token:token_app",
+    "elastic": "elastic:elastic_app",
     "slurm-shims": "slurm_shims:slurm_shims",
     "ops": "ops:ops_app",
     "mcp": "mcp:mcp",

@@ -159,5 +159,9 @@ def typical_pods_given(state: StateData, event: ev.TypicalPodsGiven) -> None:
     state.given_pods = np.ascontiguousarray(event.rows, dtype=np.int64).reshape(-1, 5)
 
 
+def policy_routed(state: StateData, event: ev.PolicyRouted) -> None:
+    state.routed = event
+
+
 def plan_proposed(state: StateData, event: ev.PlanProposed) -> None:
     state.proposal = event

@@ -42,6 +42,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.JobPriced: job.priced,
     ev.JobLimited: job.limited,
     ev.QueueOrdered: job.ordered,
+    ev.PolicyRouted: node.policy_routed,
     ev.QueuesChanged: node.queues_changed,
     ev.QueuesUsed: node.queues_used,
     ev.NodeChanged: node.node_changed,

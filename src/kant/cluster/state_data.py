@@ -21,7 +21,7 @@ from kant.cluster.quota_usage import QuotaUsage
 from kant.cluster.shapes import Shape, Shapes
 from kant.cluster.typical import TypicalPods
 from kant.model.errors import StateError
-from kant.model.event import PlanProposed
+from kant.model.event import PlanProposed, PolicyRouted
 from kant.model.job import Job
 from kant.model.matching import Match
 from kant.model.node import MAX_POOLS, ClusterSpec
@@ -103,6 +103,7 @@ class StateData:
         self.health = ClusterHealth()
         self.typical = TypicalPods()
         self.proposal: PlanProposed | None = None  # the last one of a solver
+        self.routed: PolicyRouted | None = None  # the last switch of a router of policies
         self.given_pods: Table | None = None  # the typical pods, where they are given
         self.capacity_version = 0  # counts what may let a waiting job start: freed capacity, a waiting job that left
         self.node_version = 0  # counts changes of the status or the devices of nodes

@@ -17,6 +17,7 @@ from kant.model.decision import (
     Release,
     Reorder,
     Reserve,
+    Route,
     Shrink,
     Start,
     sentence,
@@ -32,6 +33,7 @@ from kant.model.event import (
     JobReserved,
     JobShrunk,
     JobStarted,
+    PolicyRouted,
     QueueOrdered,
 )
 
@@ -79,6 +81,8 @@ class PlanExecutor(ABC):
                 self.happen(JobDemoted(self.now, job, level))
             case Reorder():
                 self.on_reorder(decision)
+            case Route(policy=policy, why=why):
+                self.happen(PolicyRouted(self.now, policy, why))
 
     def sentence(self, reason: Reason) -> str:
         """The text of a reason in the event of a rejection."""

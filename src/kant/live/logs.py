@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from kant.model.decision import Expire, Grow, Hold, Plan, Preempt, Reject, Reserve, Shrink, Start, sentence
+from kant.model.decision import Expire, Grow, Hold, Plan, Preempt, Reject, Reserve, Route, Shrink, Start, sentence
 from kant.model.errors import InputError
 from kant.model.placement import NODE
 
@@ -103,6 +103,8 @@ def log_decisions(logger: logging.Logger, plan: Plan, names: Sequence[str]) -> N
                 log_event(logger, "reserve", job=job, decision="reserve", start_s=start / 1e6)
             case Expire(job=job):
                 log_event(logger, "expire", job=job, decision="expire")
+            case Route(policy=policy, why=why):
+                log_event(logger, f"{policy} acts from now on: {why}", decision="route")
 
 
 def _verb(decision: Any) -> str:

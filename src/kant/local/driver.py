@@ -28,6 +28,7 @@ from kant.live.rounds import LiveRounds
 from kant.live.waits import Split
 from kant.local.clock import SteadyClock
 from kant.local.completion import CANCELLED, Completion
+from kant.local.elastic_runs import SOON, ElasticRuns
 from kant.local.executor import LocalExecutor
 from kant.local.gpu_health import GpuHealth
 from kant.local.gpu_use import GpuUse
@@ -43,6 +44,8 @@ from kant.model.decision import Plan
 from kant.model.errors import InputError
 from kant.model.event import (
     JobEvicted,
+    JobPreempted,
+    JobProtected,
     JobStarted,
     QueuesChanged,
 )
@@ -81,6 +84,7 @@ class LocalDriver:
         self.launcher = Launcher(settings, self._over)
         self.jobs = LocalJobs(book, clock, self.launcher, settings.cluster.nodes, self.wake)
         self.completion = Completion(self.jobs)
+        self.elastic = ElasticRuns(self.launcher, clock.micros)
         self.executor = LocalExecutor(self.jobs, self._evicted)
         self.reservations = LocalReservations(settings.cluster)
         self._burst = LEAST
@@ -88,6 +92,7 @@ class LocalDriver:
         self._ended: list[tuple[JobRecord, Exit]] = []
         self._answers: list[asyncio.Future[None]] = []
         self._awake = asyncio.Event()
+        self._resizes = False  # an elastic run is to be told its size, or to follow it
         self._anew = False  # the state is to be built anew
         self.finished: Callable[[], list[JobRecord]] = list  # jobs of earlier days
         self.learned: SavedCalibration | None = None  # of expected starts, by the Kant before this one
@@ -151,6 +156,8 @@ class LocalDriver:
             if not all(piece[0] < len(core.state.table) and can_take(core.state.table, piece) for piece in place):
                 raise InputError("--cluster", f"the cluster on which job {record.id} runs, until it has ended")
             core.happen(JobStarted(moment, self.jobs.core_id[record.id], place))
+        for record in filter(self.elastic.is_ending, inside):
+            core.happen(JobProtected(core.now, self.jobs.core_id[record.id], "its tail"))
         if before is None:
             restore_calibration(self.core, self.learned)
         else:
@@ -217,6 +224,8 @@ class LocalDriver:
 
     def cancel(self, record: JobRecord, why: str = "") -> None:
         """Withdraw a job, waiting or running; `why`, where nobody has asked for it."""
+        if not why and self._end(record):
+            return
         if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING) and not self.launcher.cancel_start(record):
             self.jobs.withdraw(record)
             record.phase, record.stopping = JobPhase.STOPPING, f"{CANCELLED}: {why}" if why else CANCELLED
@@ -226,6 +235,32 @@ class LocalDriver:
             self.jobs.withdraw(record)
             self.jobs.finish(record, JobPhase.CANCELLED, why)
         self._awake.set()
+
+    def _end(self, record: JobRecord) -> bool:
+        """Let an elastic run have its tail, in which no other job stops it. False where it has none to come."""
+        if record.submission.contract is None or record.id not in self.jobs.core_id:
+            return False
+        try:
+            ends = self.elastic.end(record)
+        except OSError as error:
+            raise InputError(f"job {record.id}", f"a disk that can be written ({error.strerror})") from None
+        if ends:
+            self.core.happen(JobProtected(self.core.now, self.jobs.core_id[record.id], "its tail"))
+            self._awake.set()
+        return ends
+
+    def _follow_contracts(self) -> float:
+        """Begin the tails that are due, and stop who does not give back. Seconds until the next one is due."""
+        wait = IDLE
+        for record, seconds in self.elastic.due():
+            if seconds:
+                wait = min(wait, max(seconds, SOON))
+            else:
+                self._end(record)
+        for record in self.elastic.overdue():
+            self.core.happen(JobPreempted(self.core.now, self.jobs.core_id[record.id]))
+            self.executor.stop(record, "it kept GPUs that it had to give back")
+        return wait
 
     def hold(self, record: JobRecord) -> None:
         """Keep a job that waits from starting. Raises InputError for another."""
@@ -341,6 +376,7 @@ class LocalDriver:
         if self.jobs.later:
             until = self.jobs.let_begin()
             wait = min(wait, until / 1e6) if until >= 0 else wait
+        wait = min(wait, self._follow_contracts())
         if self.health is not None:
             self.health.settle(self.core)
         if self.reservations.known and not self.trouble:
@@ -375,6 +411,7 @@ class LocalDriver:
         if self._commit(came):
             for record, why in self.launcher.go():
                 self.completion.not_begun(record, why)
+            self._tell_sizes()
         else:
             self.launcher.stop_all()
         if self.settings.journals is not None:
@@ -384,7 +421,15 @@ class LocalDriver:
             self._anew = False
             self.build()
         writes = (self.jobs.dirty or self.launcher.begins_more) and not self.trouble
-        return 0.0 if self._new or self._ended or writes else wait
+        return 0.0 if self._new or self._ended or writes else min(wait, SOON) if self._resizes else wait
+
+    def _tell_sizes(self) -> None:
+        """Tell elastic runs what is written of them."""
+        try:
+            self._resizes = self.elastic.tell()
+        except OSError as error:  # it is told in the next turn
+            log_event(log, "an elastic run cannot be told its size", logging.ERROR, error=str(error))
+            self._resizes = True
 
     def _carry_out(self, plan: Plan) -> None:
         log_decisions(log, plan, [node.name for node in self.settings.cluster.nodes])

@@ -9,7 +9,7 @@ from kant.live.sentences import public_sentence
 from kant.local.completion import over_limit
 from kant.local.jobs import LocalJobs
 from kant.local.record import JobPhase, JobRecord
-from kant.model.decision import Expire, Hold, Preempt, Reason, Reject, Start
+from kant.model.decision import Expire, Grow, Hold, Preempt, Reason, Reject, Shrink, Start
 from kant.model.event import Event, JobPreempted, JobRejected
 
 
@@ -45,6 +45,19 @@ class LocalExecutor(PlanExecutor):
         winner = self.jobs.by_core.get(preempt.by)
         why = f"{preempt.why}, for job {winner.id}" if winner is not None else preempt.why
         self.stop(self.jobs.by_core[preempt.job], why)
+
+    def on_shrink(self, shrink: Shrink) -> None:
+        super().on_shrink(shrink)
+        self._resized(shrink.job)
+
+    def on_grow(self, grow: Grow) -> None:
+        super().on_grow(grow)
+        self._resized(grow.job)
+
+    def _resized(self, job: str) -> None:
+        record, state = self.jobs.by_core[job], self.jobs.core.state
+        self.jobs.launcher.resize(record, state.running[state.rows[job]].tolist())
+        self.jobs.touch(record)
 
     def on_reject(self, reject: Reject) -> None:
         record = self.jobs.by_core[reject.job]

@@ -50,6 +50,8 @@ class Launcher:
         self.cores: dict[str, tuple[int, ...]] = {}
         self.to_stop: list[JobRecord] = []
         self._to_begin: list[JobRecord] = []
+        self.shed: Callable[[], list[Place]] = list  # what elastic runs are giving back
+        self.begins: Callable[[JobRecord], dict[str, str]] = lambda record: {}  # tells a run where it is
 
     @property
     def begins_more(self) -> bool:
@@ -68,6 +70,14 @@ class Launcher:
     def plan(self, record: JobRecord, place: Place) -> None:
         """A run is to begin at this place, as soon as it is empty."""
         self.planned[record.id] = (record, place)
+
+    def resize(self, record: JobRecord, place: Place) -> None:
+        """An elastic run has this place from now on, or will have it when it begins."""
+        if record.id in self.planned:
+            self.planned[record.id] = record, place
+        else:
+            record.place = place
+            self.holds[record.id] = record, place
 
     def is_planned(self, record: JobRecord) -> bool:
         return record.id in self.planned
@@ -88,6 +98,7 @@ class Launcher:
         """Those whose place is empty; from now on they hold it."""
         found = []
         leaving = [held for other, held in self.holds.values() if other.stopping]
+        leaving += self.shed() if self.planned else []
         for job, (record, place) in list(self.planned.items()):
             if job not in self.holds and not any(clash(place, held) for held in leaving):
                 del self.planned[job]
@@ -135,6 +146,7 @@ class Launcher:
             account,
             self.settings.visible,
             str(self.settings.shims),
+            self.begins(record),
         )
         if self.settings.trace_key:
             spec.env[VARIABLE] = traceparent(self.settings.trace_key, record)

@@ -25,6 +25,8 @@ from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, GPU, SECOND, show_duration
 from kant.workload.training_text import parse_training
 
+NOTHING: dict[str, str] = {}
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -57,6 +59,10 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
     for name in submission.env:
         if not name or "=" in name:
             raise InputError("env", "names without `=`", name)
+    if submission.contract is not None:
+        if submission.nodes or submission.exclusive or submission.array:
+            raise InputError("contract", "a job of its own, without nodes, exclusive and array")
+        submission.contract.check(submission.gpus)
     if submission.nodes > 1 and submission.gpus % submission.nodes:
         raise InputError("gpus", f"as many on each of {submission.nodes:,} nodes", submission.gpus)
     if submission.tasks and submission.tasks < submission.nodes:
@@ -108,6 +114,10 @@ def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, 
     cores = submission.cpus if submission.cpus is not None else 0 if milli else 1
     cpu, memory = round(cores * 1000), submission.memory_mib
     count = max(submission.nodes, 1)
+    if (contract := submission.contract) is not None:
+        pod, least = contract.step_gpus, contract.least_gpus // contract.step_gpus
+        pods = milli // GPU // pod
+        return (PodGroup(pods, Demand(pod, GPU, cpu, memory), floor=least if least < pods else 0),)
     if submission.exclusive:
         widest = _widest(nodes)
         whole = widest.cpu if widest.cpu < FOREVER else cpu
@@ -208,22 +218,29 @@ def spec_of(
     account: Account | None = None,
     visible: tuple[str, ...] = (),
     shims: str = "",
+    elastic: dict[str, str] = NOTHING,
 ) -> Spec:
     """What the supervisor has to know: the command with just its GPUs visible, its cores, and as whom it runs."""
     submission, held, slots = record.submission, devices(record.place), slots_of(record)
     names = [cluster.nodes[node].name for node in held]
-    env = submission.env | {
-        MARK: str(folder),
-        "KANT_JOB_ID": record.id,
-        "KANT_JOB_NAME": submission.name,
-        "KANT_QUEUE": submission.queue,
-        "KANT_ATTEMPT": str(record.attempt),
-        "KANT_GPUS": f"{submission.gpus:g}",
-        "KANT_NODES": ",".join(names),
-        "KANT_DEVICES": ";".join(f"{name}:{indices(mask)}" for name, mask in zip(names, held.values(), strict=True)),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": indices(slots[0][1] if slots else 0, visible),
-    }
+    env = (
+        submission.env
+        | elastic
+        | {
+            MARK: str(folder),
+            "KANT_JOB_ID": record.id,
+            "KANT_JOB_NAME": submission.name,
+            "KANT_QUEUE": submission.queue,
+            "KANT_ATTEMPT": str(record.attempt),
+            "KANT_GPUS": f"{submission.gpus:g}",
+            "KANT_NODES": ",".join(names),
+            "KANT_DEVICES": ";".join(
+                f"{name}:{indices(mask)}" for name, mask in zip(names, held.values(), strict=True)
+            ),
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": indices(slots[0][1] if slots else 0, visible),
+        }
+    )
     for name, value in (("ACCOUNT", submission.account), ("QOS", submission.qos), ("COMMENT", submission.comment)):
         if value:
             env[f"KANT_{name}"] = value

@@ -296,7 +296,14 @@ class Reorder(Struct, frozen=True, tag="reorder", tag_field="do"):
     jobs: tuple[str, ...]
 
 
-Decision = Start | Preempt | Shrink | Grow | Reject | Hold | Reserve | Release | Expire | Demote | Reorder
+class Route(Struct, frozen=True, tag="route", tag_field="do"):
+    """Another policy of the router acts from the next cycle on; `why` in one sentence."""
+
+    policy: str
+    why: str
+
+
+Decision = Start | Preempt | Shrink | Grow | Reject | Hold | Reserve | Release | Expire | Demote | Reorder | Route
 
 
 class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):

@@ -204,6 +204,13 @@ class JobLimited(_Event, frozen=True, tag="limited"):
     limit: int
 
 
+class PolicyRouted(_Event, frozen=True, tag="routed"):
+    """From now on this policy of a router acts (`kant.queueing.router`); `why` in one sentence."""
+
+    policy: str
+    why: str = ""
+
+
 class QueueOrdered(_Event, frozen=True, tag="ordered"):
     """The live jobs in the order of the last cycle, for orders that remember it."""
 
@@ -382,6 +389,7 @@ Event = (
     | JobProgressed
     | JobDemoted
     | JobProtected
+    | PolicyRouted
     | JobPriced
     | JobLimited
     | QueueOrdered

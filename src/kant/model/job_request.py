@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 if TYPE_CHECKING:
     from msgspec import Struct
 
+    from kant.model.elastic import Contract
     from kant.model.submission import Notice, StageOf, Terminal
 else:
 
@@ -77,7 +78,8 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     `task_gpus` how many GPUs of its node each of them sees (0: all). With `exclusive` its nodes are its own, whole.
     `after_started` are jobs that have to start first (`12+600`: 600 seconds before), `after_each` arrays of which the
     job of the same index has to end well; with `after_one` one of all these dependencies is enough. `warn_signal` is
-    sent in place of SIGUSR1. `account`, `qos` and `comment` change nothing: they are kept, and used time is counted by
+    sent in place of SIGUSR1. With a `contract` it may run with fewer GPUs, and hears of each change (docs/elastic.md).
+    `account`, `qos` and `comment` change nothing: they are kept, and used time is counted by
     account.
     """
 
@@ -168,6 +170,10 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
         str, Limit(max_length=1024), Option("A comment, which is kept.", slurm=("--comment", "--comment"))
     ] = ""
     hold: Annotated[bool, Option("Do not start it before `kant release`.", "flag")] = False
+    contract: Annotated[
+        "Contract | None",
+        Option("It may run with fewer GPUs, as this TOML file says (docs/elastic.md).", "contract", default=None),
+    ] = None
     preemptible: Annotated[bool, Option("Others may take its place.", "flag")] = True
     umask: Annotated[int, Limit(ge=0, le=0o777)] = 0o022
     stage: "StageOf | None" = None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 from msgspec import NODEFAULT, Meta, Struct, defstruct
 
+from kant.model.elastic import Contract  # noqa: F401 - msgspec looks it up by its name
 from kant.model.job_request import JobRequest, Limit
 
 Text = Annotated[str, Meta(max_length=256)]

@@ -13,7 +13,7 @@ from kant.queueing.growth import Growth
 from kant.queueing.limits import Limits
 from kant.queueing.node_replacement import replace_lost_nodes
 from kant.queueing.rejection import reject_impossible
-from kant.scheduler.parts import is_idle, pending_queue
+from kant.scheduler.parts import acting, is_idle, look, pending_queue
 from kant.scheduler.profile import Profile
 
 
@@ -28,15 +28,16 @@ class Scheduler:
         if state.shapes.workloads != profile.matches:
             raise StateError("the state was not made to tell the profile's workloads apart (`workloads`)")
         self.state = state
-        self.profile = profile
+        self.given = profile
         self.seed = seed
-        self._evictors, self._may_be_idle = profile.evictors, not profile.looks_at_running
+        self._may_be_idle = not profile.looks_at_running
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Keep everything by the rows of nodes as they lie now."""
-        state, profile, seed = self.state, self.profile, self.seed
-        self._layout = state.layout
+        """Keep everything by the rows of nodes as they lie now, and for the policy that acts now."""
+        state, profile, seed = self.state, acting(self.given, self.state), self.seed
+        self.profile, self._evictors = profile, profile.evictors
+        self._layout, self._routed = state.layout, state.routed
         self.snapshot = Snapshot(state)
         self.placer = Placer(
             self.snapshot, profile.placement, seed, profile.placements, preferences=profile.preferences
@@ -55,12 +56,14 @@ class Scheduler:
         cycle = self.begin(now)
         run_cycle(cycle, self.profile, self.limits, self.growth)
         self.snapshot.previous = now
+        if self.given.router is not None:
+            look(cycle, self.given.router)
         return cycle.plan
 
     def begin(self, now: int) -> CyclePlan:
         """An empty plan at `now`, before a snapshot and a queue that are up to date."""
-        profile, state, log = self.profile, self.state, self.state.job_changes
-        if state.layout != self._layout:
+        state, log = self.state, self.state.job_changes
+        if state.layout != self._layout or state.routed is not self._routed:
             self._begin_anew()
         self.seen, moved = log.end, log.since(self.seen) if self.seen >= 0 else None  # None: nobody knows
         self.snapshot.refresh(now)
@@ -71,7 +74,7 @@ class Scheduler:
             self.forecast.refresh(now, moved)
         self.placer.trial.begin()
         by = self._evictors[self.pending.mixed]
-        return CyclePlan(self.snapshot, profile.order, self.pending, self.placer, by, self.forecast)
+        return CyclePlan(self.snapshot, self.profile.order, self.pending, self.placer, by, self.forecast)
 
 
 def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from kant.cluster.state import ClusterState
 from kant.placement.placer import Placer
+from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.pending import PendingQueue
+from kant.queueing.router import Router
 from kant.scheduler.profile import Profile, draws
 
 
@@ -17,6 +19,18 @@ def pending_queue(state: ClusterState, profile: Profile, placer: Placer) -> Pend
     )
     pending.keeps_priority = profile.keeps_priority
     return pending
+
+
+def acting(profile: Profile, state: ClusterState) -> Profile:
+    """The profile by which is decided now: of a router that of the policy which acts."""
+    return profile if profile.router is None else profile.routes.get(profile.router.acts(state), profile)
+
+
+def look(cycle: CyclePlan, router: Router) -> None:
+    """Say at the end of a cycle that another policy acts, where that is due: from the next cycle on, which is soon."""
+    if cycle.state.pending and (switch := router.look(cycle.state, cycle.now)) is not None:
+        cycle.plan.decisions.append(switch)
+        cycle.wake_at(cycle.now + 1)
 
 
 def is_idle(state: ClusterState) -> bool:

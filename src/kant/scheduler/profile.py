@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -22,6 +22,7 @@ from kant.queueing.growth import Elastic
 from kant.queueing.order import Order
 from kant.queueing.preemption.policy import Preemption
 from kant.queueing.requeue import Requeue
+from kant.queueing.router import Router
 from kant.scheduler.registry import KINDS, make_policy, make_settings, policies
 from kant.scheduler.solvers import Defragment, Fallback
 from kant.scheduler.strategies import Strategy, parse_strategies
@@ -32,7 +33,7 @@ SETTINGS: dict[str, type] = {
 }  # fmt: skip
 """Optional tables of a profile that are the configuration of one thing, not a choice among policies."""
 
-PARTS = ("name", "about", *KINDS, "workloads", *SETTINGS, "simulation")
+PARTS = ("name", "about", *KINDS, "workloads", *SETTINGS, "router", "simulation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,8 @@ class Profile:
     preferences: PreferenceWeights = field(default_factory=PreferenceWeights)
     simulation: dict[str, Any] = field(default_factory=dict)
     text: str = ""
+    router: Router | None = None
+    routes: dict[str, Profile] = field(default_factory=dict)
 
     @property
     def keeps_priority(self) -> bool:
@@ -70,10 +73,15 @@ class Profile:
         return self.order.by_priority and self.discipline.takes_back is not None
 
     @property
+    def quotas(self) -> bool:
+        """Whether quotas, back-offs and burst replicas are honoured, whichever policy acts."""
+        return all(each.discipline.quotas for each in (self, *self.routes.values()))
+
+    @property
     def looks_at_running(self) -> bool:
         """Whether a cycle may decide something about running jobs though nobody waits."""
         order, discipline = self.order, self.discipline
-        return discipline.forecasts or not discipline.buckets or order.moving or order.remembers
+        return bool(self.routes) or discipline.forecasts or not discipline.buckets or order.moving or order.remembers
 
     @property
     def evictors(self) -> tuple[Evictor | None, Evictor | None]:
@@ -120,13 +128,39 @@ def parse_profile(text: str, where: str) -> Profile:
         )
     made |= {part: make_settings(SETTINGS[part], data[part], f"{where}: {part}") for part in SETTINGS if part in data}
     made["strategies"] = parse_strategies(data.get("workloads", []), made["placement"], where)
-    return Profile(
+    profile = Profile(
         name=data.get("name", where),
         about=data.get("about", ""),
         simulation=data.get("simulation", {}),
         text=text,
         **made,
     )
+    return _routed(profile, data["router"], f"{where}: router") if "router" in data else profile
+
+
+def _routed(profile: Profile, table: Any, where: str) -> Profile:
+    """The profile with the policies among which it routes: each has another order and discipline than it has itself.
+
+    The profile itself is the floor. Raises InputError for policies that cannot take turns on one state.
+    """
+    table = dict(table) if isinstance(table, dict) else {}
+    tables = table.pop("policies", {})
+    router: Router = make_settings(Router, table, where)
+    if not isinstance(tables, dict) or router.floor in tables:
+        raise InputError(f"{where}.policies", f"a table with policies beside the floor {router.floor}", tables)
+    routes = {router.floor: profile}
+    for name, parts in tables.items():
+        if not isinstance(parts, dict) or not set(parts) <= {"order", "discipline"}:
+            raise InputError(f"{where}.policies.{name}", "an order, a discipline or both", parts)
+        own = {part: make_policy(part, parts[part], f"{where}.policies.{name}.{part}") for part in parts}
+        routes[name] = found = replace(profile, **own)
+        if found.order.shares != profile.order.shares or found.discipline.forecasts or profile.discipline.forecasts:
+            expected = "a floor and others that plan nothing ahead, all with shares of queues or none"
+            raise InputError(f"{where}.policies.{name}", expected)
+    for name in (router.pin or router.floor, *(rule.policy for rule in router.rules)):
+        if name not in routes:
+            raise InputError(where, f"one of {', '.join(routes)}", name)
+    return replace(profile, router=router, routes=routes)
 
 
 @cache

@@ -141,6 +141,8 @@ class Orders:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""
         queue_config = self.driver.settings.queue_config
         limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
+        if submission.contract is not None and self.driver.settings.as_users:
+            raise InputError("contract", "none where Kant runs jobs as their users, who cannot read its folders")
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)

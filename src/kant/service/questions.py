@@ -54,6 +54,7 @@ from kant.service.views import (
 MOST_REASONS = 100
 """Jobs of a list for which a reason is found when it is asked for."""
 ABOUT_TO_START = "nothing keeps it: it is about to start"
+TAIL = "job {} is in the tail of its training: it is not stopped for another job (docs/elastic.md)"
 AHEAD = (JobPhase.WAITING, JobPhase.BLOCKED, JobPhase.HELD)
 MOST_NODES = 64
 MOST_OPERATIONS, OPERATIONS_BYTES = 300, 1 << 20
@@ -129,6 +130,7 @@ class LocalQuestions(Questions):
             JobPhase.HELD: f"it is held (kant release {job})",
             JobPhase.BLOCKED: self.driver.jobs.notes.get(job, ""),
             JobPhase.WAITING: "its place is being emptied for it",
+            JobPhase.RUNNING: self.driver.elastic.sentence(record) or record.reason,
             JobPhase.STOPPING: f"it is being stopped: {record.stopping}",
         }.get(record.phase, record.reason)
         return str(record.phase), sentence
@@ -141,7 +143,11 @@ class LocalQuestions(Questions):
     async def why(self, job: str) -> dict[str, Any]:
         one = self.one_of(job)
         stage = {"stage": self.find(one).submission.stage}
-        return await super().why(one) | stage
+        found = await super().why(one) | stage
+        if found["answer"] is not None:
+            tails = [record.id for record in self.driver.jobs.records.values() if self.driver.elastic.is_ending(record)]
+            found["answer"]["facts"] += [{"fact": {"tail": job}, "sentence": TAIL.format(job)} for job in tails]
+        return found
 
     def record(self, cursor: str) -> dict[str, Any]:
         self.present()

@@ -21,7 +21,7 @@ def check_queues(workload: Workload, queue_config: QueueConfig, where: str) -> N
 
 def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_replicas: bool = False) -> None:
     """Raise InputError for queues with quotas, or replicas, that the profile's discipline does not honour."""
-    if profile.discipline.quotas:
+    if profile.quotas:
         return
     name = profile.discipline.__struct_config__.tag
     if queue_config is not None and queue_config.queues:

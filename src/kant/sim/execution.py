@@ -22,6 +22,7 @@ from kant.model.decision import (
     Release,
     Reorder,
     Reserve,
+    Route,
     Shrink,
     Start,
     sentence,
@@ -47,6 +48,7 @@ from kant.model.event import (
     NodeDescribed,
     NodesJoined,
     NodesLeft,
+    PolicyRouted,
     QueueOrdered,
 )
 from kant.model.placement import Allocation
@@ -288,6 +290,8 @@ class Execution:
                     self.happen(JobDemoted(now, job, level))
                 case Reorder(jobs=jobs):
                     self.happen(QueueOrdered(now, jobs))
+                case Route(policy=policy, why=why):
+                    self.happen(PolicyRouted(now, policy, why))
         for row in gone:
             self._withdraw_replicas(row, now)
         return again

@@ -24,6 +24,7 @@ from kant.model.event import (
     JobReserved,
     JobShrunk,
     JobStarted,
+    PolicyRouted,
     QueueOrdered,
 )
 
@@ -32,7 +33,7 @@ RECORDED_FROM = (0, 3)
 
 CARRIED_OUT = (
     JobStarted, JobRejected, JobPreempted, JobShrunk, JobGrown, JobFailed, JobReserved, JobReleased, JobDemoted,
-    QueueOrdered, JobProgressed, JobCancelled,
+    PolicyRouted, QueueOrdered, JobProgressed, JobCancelled,
 )  # fmt: skip
 """What a plan leaves behind it at its own instant."""
 

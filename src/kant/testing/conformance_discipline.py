@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.model.decision import Demote, Expire, Hold, Plan, Preempt, Reject, Release, Reorder, Reserve, Start
+from kant.model.decision import Demote, Expire, Hold, Plan, Preempt, Reject, Release, Reorder, Reserve, Route, Start
 from kant.model.job import Job
 from kant.model.status import JobStatus
 from kant.queueing.discipline import Discipline
@@ -63,6 +63,8 @@ class DisciplineRound:
         said: dict[str, str] = {}
         table = state.table.copy()
         for decision in plan.decisions:
+            if isinstance(decision, Route):
+                continue
             if isinstance(decision, Reorder):
                 live = {state.ids[row] for row in state.live}
                 say(set(decision.jobs) <= live, f"{where}: only live jobs are put in order")

@@ -14,7 +14,20 @@ from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
 from kant.live.executor import PlanExecutor
 from kant.live.sentences import public_sentence
-from kant.model.decision import Decision, Expire, Grow, Hold, Plan, Preempt, Reason, Reject, Reorder, Shrink, Start
+from kant.model.decision import (
+    Decision,
+    Expire,
+    Grow,
+    Hold,
+    Plan,
+    Preempt,
+    Reason,
+    Reject,
+    Reorder,
+    Route,
+    Shrink,
+    Start,
+)
 from kant.model.event import (
     Event,
     JobCancelled,
@@ -110,11 +123,11 @@ class KubeExecutor(PlanExecutor):
             if workload.job not in vain:
                 self.workloads.transitions.end(workload)
         self.workloads.settle_all({workload.key: None for workload in again})
-        return [one for one in decisions if isinstance(one, Reorder) or one.job not in gone]
+        return [one for one in decisions if isinstance(one, Reorder | Route) or one.job not in gone]
 
     def apply(self, decision: Decision) -> None:
         """Apply one decision, unless its job has moved: its pods then come anew as another job."""
-        if isinstance(decision, Reorder) or decision.job in self.workloads.by_job:
+        if isinstance(decision, Reorder | Route) or decision.job in self.workloads.by_job:
             super().apply(decision)
 
     def on_start(self, start: Start) -> None:

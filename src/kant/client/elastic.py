@@ -1,0 +1,80 @@
+"""What an elastic training says to Kant, and hears from it: a few lines in the loop, with PyTorch or without.
+
+elastic = Elastic()
+while not elastic.is_over(tokens):
+    if elastic.changed(tokens):
+        regroup(elastic.now.devices)  # make the process group anew
+    for group in optimizer.param_groups:
+        group["lr"] = elastic.rate(tokens)
+    for _ in range(elastic.now.rounds):
+        loss(next_samples(elastic.now.each)).backward()
+    optimizer.step()
+    tokens += elastic.now.batch * LENGTH
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from kant.model.elastic import Contract, Heard, Resize, heard_beside
+from kant.model.errors import InputError
+
+SAID_EVERY = 0.2  # seconds between two reports of tokens
+
+
+class Elastic:
+    """The events of the run of this process. `now` is the last of them.
+
+    Raises InputError where no Kant has started this process with a contract.
+    """
+
+    def __init__(self, environment: dict[str, str] | None = None) -> None:
+        env = os.environ if environment is None else environment
+        if "KANT_ELASTIC" not in env:
+            raise InputError("KANT_ELASTIC", "a job that `kant submit --contract FILE` has started")
+        self._file = Path(env["KANT_ELASTIC"])
+        self._heard = Path(heard_beside(env["KANT_ELASTIC"]))
+        self.contract = msgspec.json.decode(env["KANT_CONTRACT"], type=Contract)
+        self._at = 0
+        self._said = -SAID_EVERY
+        self.now: Resize = self._read()[-1]
+        self.tokens = self.now.tokens
+        """How far the run before this one had come, where it is tried again."""
+
+    def _read(self) -> list[Resize]:
+        """The events that have come since the last look. A line that is half written is left for the next one."""
+        with self._file.open("rb") as file:
+            file.seek(self._at)
+            whole = file.read().rpartition(b"\n")[0]
+        self._at += len(whole) + 1 if whole else 0
+        return [msgspec.json.decode(line, type=Resize) for line in whole.splitlines()]
+
+    def changed(self, tokens: float) -> bool:
+        """Whether there is a new event; what the last one asked for is done when this is called the next time."""
+        moment = time.monotonic()
+        events = self._read() if self._file.stat().st_size > self._at else []
+        if events or self._behind or moment - self._said >= SAID_EVERY:
+            self._say(Heard(self.now.number, tokens))
+            self._said, self._behind = moment, bool(events)
+        if events:
+            self.now = events[-1]
+        return bool(events)
+
+    _behind = False  # an event was handed out that Kant does not know to be followed
+
+    def _say(self, heard: Heard) -> None:
+        own = self._heard.with_suffix(".new")
+        own.write_bytes(msgspec.json.encode(heard))
+        own.replace(self._heard)
+
+    def rate(self, tokens: float) -> float:
+        """The learning rate of the next step."""
+        return self.contract.learning_rate(self.now.batch, tokens, self.now.tail)
+
+    def is_over(self, tokens: float) -> bool:
+        """Whether its tail has ended: then it may save its weights and end well."""
+        return self.now.tail is not None and tokens >= self.now.tail[1]

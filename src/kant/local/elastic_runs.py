@@ -1,0 +1,201 @@
+"""Elastic runs on this machine: what each is told of its size and its tail, and what it has heard.
+
+The book says what a run holds. The file of its events follows: a line is written, and safe on the disk, once the book
+is. So whenever Kant was killed, the next Kant finds what has not been told yet. GPUs that a run gives back go to nobody
+before it says that it has followed, or was stopped because it did not within its grace.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from kant.local.launch import Launcher, Place, clash
+from kant.local.record import JobPhase, JobRecord
+from kant.local.submission import devices, indices
+from kant.model.elastic import Contract, Heard, Resize, heard_beside
+from kant.model.placement import MASK, NODE, WIDTH
+
+SPARE = 1.2
+"""A tail begins so much sooner than it would have to at the present speed, as a factor of its length."""
+OFTEN = 1.0  # seconds between two looks at a run that may come to its tail
+SOON = 0.05  # seconds between two looks at runs that have something to follow
+
+
+class ElasticRuns:
+    """The runs of jobs with a contract. `now` gives microseconds since the Unix epoch."""
+
+    def __init__(self, launcher: Launcher, now: Callable[[], int]) -> None:
+        self.launcher = launcher
+        self.now = now
+        self._events: dict[str, tuple[int, list[Resize]]] = {}  # of the present attempt of a job
+        launcher.shed, launcher.begins = self.shed, self.begins
+
+    def events(self, record: JobRecord) -> list[Resize]:
+        """All that the present run was told; nothing before it begins."""
+        attempt, found = self._events.get(record.id, (-1, []))
+        if attempt != record.attempt:
+            found = _read(self._file(record, record.attempt))
+            self._events[record.id] = record.attempt, found
+        return found
+
+    def runs(self) -> Iterator[tuple[JobRecord, Contract, list[Resize], Heard]]:
+        """The runs that live, and are not being stopped: what each was told, and what it has said."""
+        for record, _ in list(self.launcher.holds.values()):
+            contract = record.submission.contract
+            if contract is not None and record.phase is JobPhase.RUNNING and (events := self.events(record)):
+                yield record, contract, events, _heard(self._file(record, record.attempt), events)
+        if len(self._events) > 2 * len(self.launcher.holds) + 8:
+            self._events = {job: found for job, found in self._events.items() if job in self.launcher.holds}
+
+    def _file(self, record: JobRecord, attempt: int) -> Path:
+        return self.launcher.folder(record, attempt) / "elastic.jsonl"
+
+    # --- its size ------------------------------------------------------------------------------------------------
+
+    def shed(self) -> list[Place]:
+        """What runs have given back and may still use."""
+        return [gone for record, _, events, heard in self.runs() if (gone := _shed(record, events, heard))]
+
+    def overdue(self) -> list[JobRecord]:
+        """Runs that keep what they had to give back for longer than their grace."""
+        return [
+            record for record, _, events, heard in self.runs()
+            if heard.number < len(events) and _shed(record, events, heard)
+            and self.now() / 1e6 > events[heard.number].at + record.submission.grace_s
+        ]  # fmt: skip
+
+    def begins(self, record: JobRecord) -> dict[str, str]:
+        """Tell a run that is to begin where it is; the variables of its environment. Raises OSError."""
+        contract = record.submission.contract
+        if contract is None:
+            return {}
+        file, before = self._file(record, record.attempt), self._file(record, record.attempt - 1)
+        file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
+        last = _read(before)
+        self._tell(record, contract, "start", _heard(before, last).tokens, last[-1].tail if last else None)
+        return {"KANT_ELASTIC": str(file), "KANT_CONTRACT": msgspec.json.encode(contract).decode()}
+
+    def tell(self) -> bool:
+        """Tell the runs their sizes, but for GPUs that others have not left yet. Raises OSError.
+
+        Whether something is to be told, or followed, soon."""
+        soon = False
+        stopping = [place for record, place in self.launcher.holds.values() if record.stopping]
+        for record, contract, events, heard in self.runs():
+            if devices(record.place) != devices(events[-1].place):
+                others = [gone for other, _, told, said in self.runs()
+                          if other is not record and (gone := _shed(other, told, said))]  # fmt: skip
+                if not any(clash(record.place, place) for place in (*stopping, *others)):
+                    self._tell(record, contract, "resize", heard.tokens, events[-1].tail)
+                soon = True
+            soon = soon or bool(_shed(record, events, heard))
+        return soon
+
+    def _tell(
+        self, record: JobRecord, contract: Contract, event: Literal["start", "resize", "tail"], tokens: float,
+        tail: tuple[float, float] | None,
+    ) -> None:  # fmt: skip
+        events, held, nodes = self.events(record), devices(record.place), self.launcher.settings.cluster.nodes
+        gpus = sum(mask.bit_count() for mask in held.values())
+        step = contract.step(gpus)
+        assert step is not None, "it was checked for each of its sizes"
+        batch = gpus * step[0] * step[1]
+        begin, end = tail or (-1.0, -1.0)
+        told = Resize(
+            len(events) + 1, event, self.now() / 1e6, gpus,
+            ";".join(f"{nodes[node].name}:{indices(mask)}" for node, mask in held.items()), record.place,
+            batch, step[0], step[1], tokens, contract.learning_rate(batch, tokens, tail), begin, end,
+        )  # fmt: skip
+        file = self._file(record, record.attempt)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as out:
+            out.write(msgspec.json.encode(told) + b"\n")
+            out.flush()
+            os.fsync(out.fileno())
+        events.append(told)
+
+    # --- its tail ------------------------------------------------------------------------------------------------
+
+    def is_ending(self, record: JobRecord) -> bool:
+        """Whether a run is in its tail."""
+        events = self.events(record) if record.submission.contract is not None else []
+        return record.phase is JobPhase.RUNNING and bool(events) and events[-1].tail is not None
+
+    def due(self) -> list[tuple[JobRecord, float]]:
+        """Seconds until the tail of a run has to begin, by its budget or by its limit, where one of them is near."""
+        return [
+            (record, self._due_in(record, contract, events, heard))
+            for record, contract, events, heard in self.runs()
+            if contract.tail and events[-1].tail is None
+        ]
+
+    def _due_in(self, record: JobRecord, contract: Contract, events: list[Resize], heard: Heard) -> float:
+        if contract.ends_at(heard.tokens):
+            return 0.0
+        limit, ran, done = record.submission.time_s, self.now() / 1e6 - events[0].at, heard.tokens - events[0].tokens
+        if limit is None or done <= 0 or ran <= 0:
+            return OFTEN
+        needed = (contract.tail_until(heard.tokens) - heard.tokens) * ran / done
+        return max(min(limit - ran - SPARE * needed, OFTEN), 0.0)
+
+    def end(self, record: JobRecord) -> bool:
+        """Let the tail of a run begin. False where it has none, or is in it. Raises OSError, and nothing changes."""
+        for run, contract, events, heard in self.runs():
+            if run is record and contract.tail and events[-1].tail is None:
+                tail = heard.tokens, contract.tail_until(heard.tokens)
+                self._tell(record, contract, "tail", heard.tokens, tail)
+                return True
+        return False
+
+    def sentence(self, record: JobRecord) -> str:
+        """How a run stands with its contract; "" where it has none."""
+        events = self.events(record) if record.submission.contract is not None else []
+        if record.phase is not JobPhase.RUNNING or not events:
+            return ""
+        now = events[-1]
+        size = f"{now.gpus:,} GPUs make a batch of {now.batch:,} in {now.rounds:,} x {now.each:,} samples each"
+        if now.tail is None:
+            return size
+        return f"it is in its tail, until {now.tail_until:,.0f} tokens, and not stopped for another job; {size}"
+
+
+def _read(file: Path) -> list[Resize]:
+    """The events of a run. A last line that Kant was killed over is taken away, as it was never told."""
+    try:
+        raw = file.read_bytes()
+    except OSError:
+        return []
+    whole = raw.rpartition(b"\n")[0]
+    if raw and not raw.endswith(b"\n"):
+        os.truncate(file, len(whole) + 1 if whole else 0)
+    return [msgspec.json.decode(line, type=Resize) for line in whole.splitlines()]
+
+
+def _heard(file: Path, events: list[Resize]) -> Heard:
+    """What a run has said last; of what makes no sense: nothing."""
+    try:
+        found = msgspec.json.decode(Path(heard_beside(str(file))).read_bytes(), type=Heard)
+    except (OSError, msgspec.MsgspecError):
+        found = Heard()
+    first = events[0].tokens if events else 0.0
+    return Heard(min(max(found.number, 0), len(events)), max(found.tokens, first))
+
+
+def _shed(record: JobRecord, events: list[Resize], heard: Heard) -> Place:
+    """The devices that a run was told of, by its last event that it has followed or later, and does not have now."""
+    kept = devices(record.place)
+    used: dict[int, int] = {}
+    for event in events[max(heard.number, 1) - 1 :]:
+        for node, mask in devices(event.place).items():
+            used[node] = used.get(node, 0) | mask
+    place = []
+    for node, mask in used.items():
+        if gone := mask & ~kept.get(node, 0):
+            row = [0] * WIDTH
+            row[NODE], row[MASK] = node, gone
+            place.append(row)
+    return place

@@ -1,0 +1,138 @@
+"""The contract of an elastic training: which batches it may have, at which learning rate, and how it ends.
+
+The law of the learning rate is that of Power Scheduler (arXiv 2408.13359) with two free exponents: it depends on the
+batch and on the tokens so far, and never on how many are to come. So a run may get other GPUs, stop and go on, or end
+at any time; to end it needs a tail in which the rate falls to zero. Tokens are what the law was fitted on: any unit.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from kant.model.errors import InputError
+
+Positive = Annotated[float, Meta(gt=0, le=1e18)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+
+
+class Batches(Struct, frozen=True, forbid_unknown_fields=True):
+    """A step may take `least` to `most` samples; a GPU holds `per_gpu` of them at a time."""
+
+    least: Count
+    most: Count
+    per_gpu: Count
+
+
+class RateLaw(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The rate is `amplitude` * batch^`batch_power` * tokens^`token_power`, and at most `peak`."""
+
+    amplitude: Positive
+    batch_power: Annotated[float, Meta(ge=-2, le=2)]
+    token_power: Annotated[float, Meta(ge=-2, le=0)]
+    peak: Positive = 1.0
+
+    def rate(self, batch: int, tokens: float) -> float:
+        """The learning rate of a step of `batch` samples after `tokens`, in the stretch between warm-up and tail."""
+        return float(min(self.peak, self.amplitude * batch**self.batch_power * max(tokens, 1.0) ** self.token_power))
+
+
+class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What an elastic job promises and asks for.
+
+    It runs with any number of GPUs from `least_gpus` to as many as the job asks for, in steps of `step_gpus`: one pod.
+    Over the first `warmup` tokens its rate rises from zero; over the last part `tail` of its tokens it falls to zero.
+    With a `budget` that is of so many tokens. In its tail nobody stops it for another job.
+    """
+
+    batch: Batches
+    rate: RateLaw
+    least_gpus: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    step_gpus: Annotated[int, Meta(ge=1, le=1024)] = 1
+    warmup: Annotated[float, Meta(ge=0, le=1e18)] = 0.0
+    tail: Annotated[float, Meta(ge=0, le=0.5)] = 0.1
+    budget: Annotated[float, Meta(ge=0, le=1e18)] = 0.0
+
+    def step(self, gpus: int) -> tuple[int, int] | None:
+        """Samples on a GPU at a time, and how many such rounds make a step of the optimizer; None where none fits.
+
+        As few rounds as the batch range allows, each as large as it may be.
+        """
+        if self.batch.most // gpus * gpus < self.batch.least:
+            return None
+        rounds = -(-self.batch.least // (self.batch.per_gpu * gpus))
+        while True:
+            each = min(self.batch.per_gpu, self.batch.most // (gpus * rounds))
+            if each * gpus * rounds >= self.batch.least:
+                return each, rounds
+            rounds += 1
+
+    def check(self, gpus: float) -> None:
+        """Raise InputError unless it holds for every size of a job that asks for `gpus`."""
+        where = "the contract"
+        if gpus != int(gpus) or gpus < self.least_gpus or gpus % self.step_gpus or self.least_gpus % self.step_gpus:
+            expected = f"GPUs from least_gpus ({self.least_gpus:,}) on, both in steps of {self.step_gpus:,}"
+            raise InputError(f"{where}, least_gpus", expected, gpus)
+        for size in range(self.least_gpus, int(gpus) + 1, self.step_gpus):
+            if self.step(size) is None:
+                expected = f"a batch from {self.batch.least:,} to {self.batch.most:,} that {size:,} GPUs share evenly"
+                raise InputError(f"{where}, batch", expected)
+
+    def tail_until(self, tokens: float) -> float:
+        """Where a tail ends that begins after `tokens`: it is the part `tail` of all."""
+        return max(self.budget, tokens) if self.ends_at(tokens) else tokens / (1 - self.tail)
+
+    def ends_at(self, tokens: float) -> bool:
+        """Whether the budget says that the tail has begun after `tokens`."""
+        return 0 < self.budget * (1 - self.tail) <= tokens
+
+    def learning_rate(self, batch: int, tokens: float, tail: tuple[float, float] | None = None) -> float:
+        """The rate of a step of `batch` samples after `tokens`; `tail`: where it begins and ends, once it is known."""
+        rate = self.rate.rate(batch, max(tokens, self.warmup))
+        if tokens < self.warmup:
+            rate *= tokens / self.warmup
+        if tail is not None and tokens > tail[0]:
+            rate *= max(tail[1] - tokens, 0.0) / max(tail[1] - tail[0], 1e-9)
+        return rate
+
+
+class Resize(Struct, frozen=True, omit_defaults=True):
+    """What an elastic run is told: a line of JSON in the file that KANT_ELASTIC names.
+
+    It has `gpus` now: `place` has them as Kant writes places, `devices` as KANT_DEVICES does. A step is `rounds` rounds
+    of `each` samples on every GPU, `batch` in all; its learning rate is `rate` after `tokens`, which is what the run
+    has last said. A tail lasts from `tail_from` to `tail_until` tokens; -1: there is none yet. `at` is in seconds since
+    the Unix epoch.
+    """
+
+    number: int
+    event: Literal["start", "resize", "tail"]
+    at: float
+    gpus: int
+    devices: str
+    place: list[list[int]]
+    batch: int
+    each: int
+    rounds: int
+    tokens: float
+    rate: float
+    tail_from: float = -1.0
+    tail_until: float = -1.0
+
+    @property
+    def tail(self) -> tuple[float, float] | None:
+        """From where to where the rate falls; None where that has not begun."""
+        return (self.tail_from, self.tail_until) if self.tail_from >= 0 else None
+
+
+class Heard(Struct, frozen=True, omit_defaults=True):
+    """What an elastic run says: the `number` of the last event that it has followed, and its tokens so far."""
+
+    number: int = 0
+    tokens: float = 0.0
+
+
+def heard_beside(events: str) -> str:
+    """The file in which a run says what it has heard, by that in which it is told."""
+    return f"{events}.heard"

@@ -1,0 +1,120 @@
+"""A router of policies: which policy acts now, by what the state of the cluster is like.
+
+The idea of a scheduler above several agents, one of which acts, learned from demonstrations, is that of SEIHAI (arXiv
+2111.08857). Rules over features of the state choose; the first that holds wins, and where none does the `floor` acts.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from msgspec import Meta, Struct
+
+from kant.cluster.columns import J_MILLI, J_SINCE, P_ALLOCATED, P_CAPACITY
+from kant.cluster.state import ClusterState
+from kant.model.decision import Route
+from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
+from kant.model.units import MINUTE, SECOND
+
+LARGE = 8
+"""A gang is large where it asks for this part of the cluster's GPUs, or more: an eighth."""
+
+FEATURES = {
+    "waiting": "jobs wait",
+    "backlog": "% of all GPUs are waited for",
+    "largest": "% of all GPUs are asked for by the largest gang that waits",
+    "large_backlog": "% of all GPUs are waited for by large gangs",
+    "large_running": "% of all GPUs are held by large gangs",
+    "oldest": "minutes have passed since the first of them came to wait",
+    "free": "% of all GPUs are free",
+}
+"""What the rules may ask about, as sentences say it. All are whole numbers."""
+
+
+class Rule(Struct, frozen=True, forbid_unknown_fields=True):
+    """`policy` acts where each feature of `where` lies between its two bounds. `says` is why, in a few words."""
+
+    policy: str
+    says: str
+    where: dict[str, tuple[int, int]]
+
+
+class Router(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which of several policies acts: `floor`, unless a rule says otherwise.
+
+    To leave the floor, `hold_s` seconds have to have passed since the last switch; the way back is always open. The
+    bounds of the rule by which a policy acts are wider by `band` percent points for as long as it does. With a `pin`
+    that policy acts, whatever the rules say.
+    """
+
+    floor: str
+    rules: tuple[Rule, ...] = ()
+    hold_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
+    band: Annotated[int, Meta(ge=0, le=1000)] = 2
+    pin: str = ""
+
+    source: ClassVar[str] = "the scheduler above agents of SEIHAI, arXiv 2111.08857, with rules as a classifier"
+    tags: ClassVar[Tags] = tagged(
+        EVERY_CLUSTER_POLICY,
+        objective="jct",
+        knowledge="learned",
+        preemption="evict",
+        method="learned",
+        resources="none",
+    )
+
+    def __post_init__(self) -> None:
+        for rule in self.rules:
+            for name, (least, most) in rule.where.items():
+                if name not in FEATURES or least > most:
+                    raise ValueError(f"`where` of {rule.policy} must be of {', '.join(FEATURES)}, each with two bounds")
+
+    def acts(self, state: ClusterState) -> str:
+        """The policy that acts now; the floor where another router has chosen last."""
+        known = {rule.policy for rule in self.rules}
+        chosen = state.routed.policy if state.routed is not None and state.routed.policy in known else self.floor
+        return self.pin or chosen
+
+    def look(self, state: ClusterState, now: int) -> Route | None:
+        """The switch that is due; None for none. Asked while somebody waits."""
+        if self.pin:
+            return None
+        acts = self.acts(state)
+        wanted, why = self._wanted(state, now, acts)
+        if wanted == acts:
+            return None
+        early = state.routed is not None and now < state.routed.time + self.hold_s * SECOND
+        return None if early and wanted != self.floor else Route(wanted, why)
+
+    def _wanted(self, state: ClusterState, now: int, acts: str) -> tuple[str, str]:
+        found = features(state, now)
+        for rule in self.rules:
+            slack = self.band if rule.policy == acts else 0
+            if all(least - slack <= found[name] <= most + slack for name, (least, most) in rule.where.items()):
+                return rule.policy, f"{rule.says}: {self._facts(found, rule)}"
+        rules = [rule for rule in self.rules if rule.policy == acts]
+        return self.floor, f"no longer so: {self._facts(found, rules[0])}" if rules else "no rule holds"
+
+    def _facts(self, found: dict[str, int], rule: Rule) -> str:
+        return ", ".join(f"{found[name]:,} {FEATURES[name]}" for name in rule.where)
+
+
+def features(state: ClusterState, now: int) -> dict[str, int]:
+    """What the state is like; somebody waits."""
+    jobs, pending, running = state.jobs, list(state.pending), list(state.running)
+    asked, held = jobs[pending, J_MILLI], jobs[running, J_MILLI]
+    capacity = max(int(state.pools[:, P_CAPACITY].sum()), 1)
+
+    def percent(milli: np.ndarray) -> int:
+        return int(milli.sum()) * 100 // capacity
+
+    return {
+        "waiting": len(pending),
+        "backlog": percent(asked),
+        "largest": percent(asked.max(keepdims=True)),
+        "large_backlog": percent(asked[asked * LARGE >= capacity]),
+        "large_running": percent(held[held * LARGE >= capacity]),
+        "oldest": (now - int(jobs[pending, J_SINCE].min())) // MINUTE,
+        "free": 100 - percent(state.pools[:, P_ALLOCATED]),
+    }
