@@ -4,8 +4,8 @@ With --short those of SHORT run on a part of their traces, in a minute; their fi
 
 `kubernetes` runs only where it is named: it starts real API servers and takes half an hour. So does `service`: it fills
 a store with a million jobs, and its figures are seconds by the clock. `starts` has a Kant start a thousand short jobs;
-`routing` starts a router and the processes around it; `decisions` needs its extra;
-`scheduler_perf` runs workloads of Kubernetes on API servers.
+`routing` starts a router and the processes around it; `front_ends` has two of them take jobs;
+`decisions` needs its extra; `scheduler_perf` runs workloads of Kubernetes on API servers.
 A range in ranges.toml bounds the value, the ratio to the rival, or both. Exits with 1 when one is left.
 """
 
@@ -39,7 +39,7 @@ MODULES = (
     "habits",
     "preferences",
 )
-NAMED = ("kubernetes", "scheduler_perf", "service", "starts", "routing", "decisions")
+NAMED = ("kubernetes", "scheduler_perf", "service", "starts", "routing", "decisions", "front_ends")
 SHORT = ("philly", "saturated")
 RANGES: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "ranges.toml").read_text(encoding="utf-8"))
 

@@ -31,7 +31,7 @@ class MachinePlace:
 
     def submit(self, wanted: Wanted) -> Submitted:
         _check_command(wanted)
-        jobs: list[str] = self.client.post("/v1/jobs", _request(wanted))["jobs"]
+        jobs: list[str] = self.client.post_short("/v1/jobs", _request(wanted))["jobs"]
         first = self.client.get(self.client.job(jobs[0]))["job"]
         return Submitted(jobs, first["reason"] if first["phase"] == "rejected" else "")
 

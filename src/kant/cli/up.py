@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kant.service.door import Certificate
 
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
+MOST_FRONT_ENDS = 64
 PATIENCE = 60.0  # seconds for a start
 
 
@@ -49,6 +50,9 @@ def up(
             "Needs root. Default: all jobs run as who started Kant."
         ),
     ] = "",
+    front_ends: Annotated[
+        int, Parameter(help="Processes that take short jobs and hand many at once over (docs/up.md).", converter=whole)
+    ] = 0,
     idle_gpus: Annotated[
         str | None,
         Parameter(
@@ -81,6 +85,10 @@ def up(
     from kant.service.client import home_of
 
     place = home_of(home)
+    if not 0 <= front_ends <= MOST_FRONT_ENDS:
+        raise InputError("--front-ends", f"a number from 0 to {MOST_FRONT_ENDS}", front_ends)
+    if front_ends and users:
+        raise InputError("--front-ends and --users", "one of them: front ends know Kant's owner alone")
     if detach:
         return _detach(place)
     from kant.cli.page import tell
@@ -107,6 +115,7 @@ def up(
                 _file(profile), _absolute(queues), _file(cluster), _certificate(tls_cert, tls_key), _absolute(notices)
             ),
             users=users,
+            front_ends=front_ends,
             notices=read_notices(notices) if notices is not None else NONE,
             traces=traces_url(otlp, "--otlp") if otlp is not None else "",
             token_file=token_file,

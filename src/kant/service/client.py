@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kant.service.websocket import Line
 
 SOCKET = "kant.sock"
+FRONT_SOCKET = "front.sock"
+"""Where front ends take short jobs (`kant up --front-ends N`)."""
 
 
 def home_of(given: Path | None) -> Path:
@@ -116,6 +118,24 @@ class ServiceClient:
     def post(self, path: str, body: Any = None) -> Any:
         """An order."""
         return json.loads(b"".join(self._parts(self._ask("POST", path, {}, body))))
+
+    def post_short(self, path: str, body: Any) -> Any:
+        """An order that a front end may take, where there are any; else Kant itself gets it."""
+        front = self.home / FRONT_SOCKET
+        if not self.url and front.exists():
+            try:
+                text = json.dumps(body).encode()
+                reply = exchange(str(front), "POST", path, text, {"Content-Type": "application/json"})
+                if reply.status < 400:
+                    return json.loads(reply.read())
+                if reply.status not in (421, 503):  # those say that it is for Kant itself
+                    raise RefusedError(_said(reply, f"POST {path}"))
+            except (ConnectionRefusedError, FileNotFoundError):
+                pass
+            except (OSError, ValueError, BrokenAnswerError) as error:
+                what = f"an answer of a front end ({error}); look whether the job is there before you send it again"
+                raise InputError(str(front), what) from None
+        return self.post(path, body)
 
     def parts(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Iterator[bytes]:
         """An answer of any route as it comes."""

@@ -43,6 +43,7 @@ from kant.service.client import SOCKET
 from kant.service.door import check_users
 from kant.service.events import Events
 from kant.service.forecaster import ForecastProcess
+from kant.service.front_ends import FrontEnds
 from kant.service.guard import Guard, address, is_loopback
 from kant.service.http import Service
 from kant.service.notices import NONE as NO_NOTICES
@@ -70,7 +71,7 @@ class DaemonOptions:
 
     `any_port`: the port of `listen` is a preference. `on_listen` gets the address and the token of Kant's owner.
     An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. What is over for longer than `keep_days` is
-    pruned; 0: nothing is. `users` is the group whose members may open the
+    pruned; 0: nothing is. So many `front_ends` take short jobs. `users` is the group whose members may open the
     socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
     address speaks HTTPS where `files` have a certificate. `traces` is the URL to which traces of jobs are posted.
     """
@@ -88,6 +89,7 @@ class DaemonOptions:
     idle_s: float = 0.0
     keep_days: int = 0
     users: str = ""
+    front_ends: int = 0
     files: Files = NO_FILES
     notices: NoticeFile = NO_NOTICES
     traces: str = ""
@@ -195,7 +197,10 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     service = Service(questions, events, stop, guard)
     socket = options.home / SOCKET
-    async with HttpServer(service, socket, options.listen, options.any_port, tls, group) as server:
+    async with (
+        HttpServer(service, socket, options.listen, options.any_port, tls, group) as server,
+        FrontEnds(options.home, options.front_ends, driver),
+    ):
         if tls is None and not is_loopback(options.listen):
             advice = "--tls-cert, or a loopback address behind a proxy with TLS"
             log_event(log, "tokens travel in clear", logging.WARNING, listen=server.address, expected=advice)

@@ -1,0 +1,166 @@
+"""A front end of `kant up --front-ends N`: takes short jobs from programs, and hands many at once over to Kant.
+
+`python -m kant.service.front_end HOME SOCKET`: the socket, which listens, is a descriptor that all front ends share. It
+lives for as long as its standard input is open. What it has answered for is safe: it answers when Kant has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import msgspec
+from aiohttp import web
+from msgspec import Raw
+
+from kant.model.submission import Submission
+from kant.service.client import SOCKET
+from kant.service.loads import LOADS, LONGEST_WAIT_S, NodeLoad, read_loads, short_fault, wait_s
+from kant.service.received import received
+from kant.service.replies import answer, failure
+
+MOST = 500
+"""Jobs that are handed over at once."""
+MOST_WAITING = 10_000
+"""Jobs of which a front end has not heard yet."""
+BACKLOG = 1024
+MOST_BODY, MOST_BYTES = 1 << 20, 4 << 20
+"""Bytes of a job, and of those that are handed over at once, to which one more may be added."""
+ELSEWHERE, UNKNOWN = 421, 502
+"""The status for what is no short job, which belongs to Kant's own socket; and where nobody knows what became of it."""
+
+JSON = {"Content-Type": "application/json"}
+
+Waiting = tuple[bytes, "asyncio.Future[web.Response]"]
+
+
+class FrontEnd:
+    """Takes submissions, and hands them over while the next ones gather."""
+
+    def __init__(self, home: Path, draw: random.Random) -> None:
+        self.home, self.draw = home, draw
+        self.waiting: list[Waiting] = []
+        self.some = asyncio.Event()
+        self.nodes: list[NodeLoad] = []
+        self._written = 0
+
+    def application(self) -> web.Application:
+        """What it serves."""
+        app = web.Application(client_max_size=MOST_BODY)
+        app.add_routes([web.post("/v1/jobs", self.submit)])
+        return app
+
+    async def submit(self, request: web.Request) -> web.Response:
+        """Queue a short job, as POST /v1/jobs of Kant does."""
+        try:
+            body = await request.read()
+            job = received(body, Submission)
+        except msgspec.ValidationError as error:
+            return failure(f"the request: expected what the schema says ({error})", 400)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return failure(f"the request: expected JSON ({error})", 400)
+        fault = short_fault(job)
+        if fault:
+            return failure(f"a front end: expected a short job, with {fault}; send others to {SOCKET}", ELSEWHERE)
+        if len(self.waiting) >= MOST_WAITING:
+            return failure(f"a front end: expected at most {MOST_WAITING:,} jobs at once", 503, Retry_After="1")
+        waits = self.expected_wait(job)
+        if waits > LONGEST_WAIT_S:
+            what = f"a wait of at most {LONGEST_WAIT_S:g} s, got about {waits:.0f} s; {SOCKET} takes it all the same"
+            return failure(f"a front end: expected {what}", 503, Retry_After=str(int(waits - LONGEST_WAIT_S) + 1))
+        said: asyncio.Future[web.Response] = asyncio.get_running_loop().create_future()
+        self.waiting.append((body, said))
+        self.some.set()
+        return await said
+
+    def expected_wait(self, job: Submission) -> float:
+        """How long the job may wait, in seconds, on the lighter of two nodes that are drawn."""
+        with suppress(OSError, msgspec.DecodeError):
+            written = (self.home / LOADS).stat().st_mtime_ns
+            if written != self._written:
+                self.nodes, self._written = read_loads(self.home), written
+        if not self.nodes:
+            return 0.0
+        first, second = (self.draw.randrange(len(self.nodes)) for _ in range(2))
+        return wait_s(self.nodes, job, first, second)
+
+    async def run(self) -> None:
+        """Hand over what gathers, one batch after the other."""
+        connector = aiohttp.UnixConnector(str(self.home / SOCKET))
+        async with aiohttp.ClientSession(
+            connector=connector, headers=JSON, timeout=aiohttp.ClientTimeout(None)
+        ) as kant:
+            while True:
+                await self.some.wait()
+                batch, size = list[Waiting](), 0
+                while len(batch) < min(MOST, len(self.waiting)) and size < MOST_BYTES:
+                    size += len(self.waiting[len(batch)][0])
+                    batch.append(self.waiting[len(batch)])
+                del self.waiting[: len(batch)]
+                if not self.waiting:
+                    self.some.clear()
+                while batch:
+                    batch = await self._hand_over(kant, batch)
+
+    async def _hand_over(self, kant: aiohttp.ClientSession, batch: list[Waiting]) -> list[Waiting]:
+        """Send a batch, and answer; returns those that have to go again, without the one that was refused."""
+        lines = [{"line": place, "job": Raw(body)} for place, (body, _) in enumerate(batch)]
+        try:
+            reply = await kant.post("http://kant/v1/batches", data=msgspec.json.encode({"lines": lines}))
+            text = await reply.read()
+        except aiohttp.ClientError:
+            sentence = "a front end: expected Kant to answer; look whether the job is there before you send it again"
+            _answer(batch, lambda place: failure(sentence, UNKNOWN))
+            return []
+        if reply.status == 201:
+            jobs = msgspec.json.decode(text)["jobs"]
+            _answer(batch, lambda place: answer({"jobs": [jobs[place]]}, 201))
+            return []
+        sentence = msgspec.json.decode(text)["error"]
+        place, comma, rest = sentence.removeprefix("line ").partition(", ")
+        if sentence.startswith("line ") and comma and place.isdecimal():
+            _answer([batch[int(place)]], lambda _: failure(rest, reply.status))
+            return batch[: int(place)] + batch[int(place) + 1 :]
+        if len(batch) > 1:  # it is about one of them, and does not say which
+            return [*await self._hand_over(kant, batch[:1]), *batch[1:]]
+        _answer(batch, lambda place: failure(sentence, reply.status))
+        return []
+
+
+def _answer(batch: list[Waiting], say: Callable[[int], web.Response]) -> None:
+    for place, (_, said) in enumerate(batch):
+        if not said.done():  # who asked may have gone
+            said.set_result(say(place))
+
+
+async def serve(home: Path, own: socket.socket) -> None:
+    """Serve until the standard input ends."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    loop.add_reader(sys.stdin.fileno(), stop.set)
+    front = FrontEnd(home, random.Random(os.getpid()))
+    runner = web.AppRunner(front.application(), access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    own.setblocking(False)
+    await web.SockSite(runner, own, backlog=BACKLOG).start()
+    work = asyncio.create_task(front.run())
+    ended = asyncio.create_task(stop.wait())
+    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        work.result()
+    work.cancel()
+    await runner.cleanup()
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    asyncio.run(serve(Path(sys.argv[1]), socket.socket(fileno=int(sys.argv[2]))))

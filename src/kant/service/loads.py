@@ -1,0 +1,112 @@
+"""What front ends know of the machine: loads of its nodes, as Kant last wrote them; and whether a short job is let in.
+
+Nobody is asked: Kant writes a file now and then, and a front end counts what it lets in beside it, as the schedulers of
+Dodoor (arXiv 2510.12889) do. Loads only say whether a job is let in. Where it runs the core decides, which sees all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from kant.local.record import JobPhase, JobRecord
+from kant.model.choice import anti_affinity, second_is_lighter
+from kant.model.node import ClusterSpec
+from kant.model.placement import NODE
+from kant.model.submission import Submission
+from kant.model.units import FOREVER, SECOND
+
+LOADS = "front.json"
+SHORT_S = 300.0
+"""The longest limit of a short job, in seconds."""
+LONGEST_WAIT_S = 600.0
+"""A short job that would wait longer than this, in seconds, is not let in."""
+UNLIMITED_S = 3600.0
+"""How long a job without a limit is taken to run, in seconds."""
+ALPHA = 0.5
+"""What pending durations weigh in the score, as published; the rest is for loads."""
+
+
+class NodeLoad(Struct):
+    """A node: its GPUs and cores, what is held of them, and the seconds for which what runs there and its part of what
+    waits would fill all of it."""
+
+    gpus: float
+    cores: float
+    held_gpus: float = 0.0
+    held_cores: float = 0.0
+    pending_s: float = 0.0
+
+
+def short_fault(job: Submission) -> str:
+    """Why a submission is no short job, as the end of a sentence; empty where it is one.
+
+    A short job runs for at most five minutes by its own limit, on one node, and depends on nothing but free resources.
+    """
+    if job.time_s is None or job.time_s > SHORT_S:
+        return f"a time_s of at most {SHORT_S:g}"
+    ahead = (*job.after, *job.after_ok, *job.after_not_ok, *job.after_started, *job.after_each)
+    if ahead or job.array or job.nodes > 1 or job.hold or job.reservation or job.terminal is not None:
+        return "one node, no array, no other jobs before it, no reservation and no terminal"
+    return ""
+
+
+def part_of(job: Submission, node: NodeLoad) -> float:
+    """The part of a node that a job takes, of the resource of which it takes most."""
+    gpus = job.gpus / node.gpus if node.gpus else 0.0
+    return min(1.0, max(gpus, (job.cpus or 0) / node.cores if node.cores else 0.0))
+
+
+def loads_of(records: Iterable[JobRecord], cluster: ClusterSpec, now: int) -> list[NodeLoad]:
+    """The loads of all nodes by what is known of jobs that are not over. What waits is spread over all nodes."""
+    nodes = [NodeLoad(node.gpus, node.cpu / 1000 if node.cpu < FOREVER else 0.0) for node in cluster.nodes]
+    for record in records:
+        job = record.submission
+        lasts = job.time_s if job.time_s is not None else UNLIMITED_S
+        if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING) and record.place:
+            left = max(lasts - (now - record.started) / SECOND, 0.0)
+            held = {piece[NODE] for piece in record.place}
+            for index in held:
+                node = nodes[index]
+                node.pending_s += left * min(1.0, part_of(job, node) / len(held))
+                node.held_gpus += job.gpus / len(held)
+                node.held_cores += (job.cpus or 0) / len(held)
+        elif record.phase in (JobPhase.WAITING, JobPhase.BLOCKED):
+            for node in nodes:
+                node.pending_s += lasts * part_of(job, node) / len(nodes)
+    return nodes
+
+
+def wait_s(nodes: list[NodeLoad], job: Submission, first: int, second: int) -> float:
+    """How long a job may have to wait on the lighter of two nodes, in seconds, by their loads; it is counted there."""
+    load, pending = [], []
+    for node in (nodes[first], nodes[second]):
+        gpus = anti_affinity(job.gpus, node.held_gpus, node.gpus)
+        load.append(gpus + anti_affinity(job.cpus or 0, node.held_cores, node.cores))
+        pending.append(node.pending_s)
+    lighter = second_is_lighter((load[0], load[1]), (pending[0], pending[1]), ALPHA)
+    chosen = nodes[second if lighter else first]
+    room = chosen.held_gpus + job.gpus <= chosen.gpus and (
+        not chosen.cores or chosen.held_cores + (job.cpus or 0) <= chosen.cores
+    )
+    waits = 0.0 if room else chosen.pending_s
+    if waits <= LONGEST_WAIT_S:
+        chosen.held_gpus += job.gpus
+        chosen.held_cores += job.cpus or 0
+        chosen.pending_s += (job.time_s or 0.0) * part_of(job, chosen)
+    return waits
+
+
+def write_loads(home: Path, nodes: list[NodeLoad]) -> None:
+    """Put them where front ends look. What is there is always whole. Raises OSError."""
+    new = home / f"{LOADS}.new"
+    new.write_bytes(msgspec.json.encode(nodes))
+    new.replace(home / LOADS)
+
+
+def read_loads(home: Path) -> list[NodeLoad]:
+    """What was last written. Raises OSError or msgspec.DecodeError."""
+    return msgspec.json.decode((home / LOADS).read_bytes(), type=list[NodeLoad])
