@@ -295,7 +295,8 @@ abstract was to be had, and the code of its authors; what follows is about the i
   with what drifts and what has not been met before.
 - Tasks at once are about twice as fast, not as many times as there are: some wait for others, the longest bounds all,
   and who changes something ends the plans of those who were not ready. Ends differ where one task has consequences for
-  what another is about, though both name different things.
+  what another is about, though both name different things. Where runbooks say nothing the model is asked, and
+  one such call is longer than all else of its group.
 - Exact replay applies wrong plans even though it looks at facts: it repeats whom the model chose, and not why.
 - The words of a task are its key. Who says the same in other words is not understood until a person adds the phrase to
   the file, or a model has done it once.
