@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.cli.command import kant as verb
 from tests.local.up import Up, asked, eventually
 
 from kant.local.record import JobPhase, JobRecord
+from kant.model.errors import InputError
 from kant.model.submission import Submission, Terminal
 from kant.service.client import FRONT_SOCKET, RefusedError, ServiceClient
 from kant.service.front_end import FrontEnd
@@ -238,6 +240,19 @@ def test_what_front_ends_answered_for_is_there_though_they_and_kant_are_killed(t
         with pytest.raises(RefusedError, match="gpus: expected at most 8"):
             ServiceClient(home).post_short("/v1/jobs", wish | {"gpus": 9.0})
     assert not (home / FRONT_SOCKET).exists()
+
+
+def test_a_client_asks_kant_itself_where_no_front_end_is_there_and_sends_nothing_twice(tmp_path: Path) -> None:
+    path = tmp_path / FRONT_SOCKET
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(str(path))
+        with pytest.raises(InputError, match="the home of a Kant that runs"):  # nobody listens
+            ServiceClient(tmp_path).post_short("/v1/jobs", {})
+        own.listen()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: own.accept()[0].close())
+            with pytest.raises(InputError, match="look whether the job is there"):
+                ServiceClient(tmp_path).post_short("/v1/jobs", {})
 
 
 def test_options_that_do_not_go_together() -> None:
