@@ -173,6 +173,8 @@ another task.
 kant plan dispatch --seeds 10
 kant plan dispatch --seeds 10 --fifo
 ```
+
+The same rule lets short jobs in at [the front ends of one machine](../up.md#front-ends-for-short-jobs).
 """
 
 SAID = """\

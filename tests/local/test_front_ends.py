@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.cli.command import kant as verb
 from tests.local.up import Up, asked, eventually
 
 from kant.local.record import JobPhase, JobRecord
+from kant.model.errors import InputError
 from kant.model.submission import Submission, Terminal
 from kant.service.client import FRONT_SOCKET, RefusedError, ServiceClient
 from kant.service.front_end import FrontEnd
@@ -155,6 +157,37 @@ def test_nothing_is_sent_twice_where_kant_does_not_answer() -> None:
     assert kant.batches == [["a", "b"]]
 
 
+def test_what_is_not_let_in_is_answered_at_once(tmp_path: Path) -> None:
+    write_loads(tmp_path, [NodeLoad(4, 0, 4, 0, 901.0)])
+
+    def said(body: bytes, waiting: int = 0) -> tuple[int, str, str | None]:
+        class Request:
+            async def read(self) -> bytes:
+                return body
+
+        async def run() -> web.Response:
+            front = FrontEnd(tmp_path, random.Random(0))
+            front.waiting = [(b"", asyncio.get_running_loop().create_future())] * waiting
+            return await asyncio.wait_for(front.submit(Request()), 0.1)  # type: ignore[arg-type]
+
+        reply = asyncio.run(run())
+        return reply.status, json.loads(reply.body)["error"], reply.headers.get("Retry-After")  # type: ignore[arg-type]
+
+    encode = msgspec.json.encode
+    assert said(encode(JOB)) == (
+        503, "a front end: expected a wait of at most 600 s, got about 901 s; kant.sock takes it all the same", "302",
+    )  # fmt: skip
+    assert said(encode(job(time_s=None)))[:2] == (
+        421, "a front end: expected a short job, with a time_s of at most 300; send others to kant.sock",
+    )  # fmt: skip
+    assert said(encode(JOB), 10_000)[::2] == (503, "1")
+    assert said(b"{")[1].startswith("the request: expected JSON")
+    assert said(b"{}")[:1] == (400,)
+    write_loads(tmp_path, [NodeLoad(4, 0, 0, 0, 0.0)])
+    with pytest.raises(TimeoutError):  # it is let in, and nobody hands it over here
+        said(encode(JOB))
+
+
 def children(pid: int) -> list[int]:
     found = []
     for each in Path("/proc").glob("[0-9]*/stat"):
@@ -207,6 +240,19 @@ def test_what_front_ends_answered_for_is_there_though_they_and_kant_are_killed(t
         with pytest.raises(RefusedError, match="gpus: expected at most 8"):
             ServiceClient(home).post_short("/v1/jobs", wish | {"gpus": 9.0})
     assert not (home / FRONT_SOCKET).exists()
+
+
+def test_a_client_asks_kant_itself_where_no_front_end_is_there_and_sends_nothing_twice(tmp_path: Path) -> None:
+    path = tmp_path / FRONT_SOCKET
+    with socket.socket(socket.AF_UNIX) as own:
+        own.bind(str(path))
+        with pytest.raises(InputError, match="the home of a Kant that runs"):  # nobody listens
+            ServiceClient(tmp_path).post_short("/v1/jobs", {})
+        own.listen()
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: own.accept()[0].close())
+            with pytest.raises(InputError, match="look whether the job is there"):
+                ServiceClient(tmp_path).post_short("/v1/jobs", {})
 
 
 def test_options_that_do_not_go_together() -> None:
