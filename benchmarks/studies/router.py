@@ -52,6 +52,7 @@ ALSO_TAUGHT: tuple[Week, ...] = (("philly", 1.1, 14), ("helios-venus", 1.0, 15))
 HELD_OUT: tuple[Week, ...] = (
     ("helios-venus", 1.0, 21), ("helios-venus", 1.3, 22), ("helios-uranus", 1.0, 24), ("philly", 1.0, 23),
     ("philly", 0.9, 31), ("helios-venus", 1.1, 32), ("helios-uranus", 1.2, 34), ("helios-saturn", 0.9, 33),
+    ("helios-venus", 1.0, 42), ("helios-uranus", 1.1, 44), ("helios-venus", 1.2, 45), ("philly", 0.9, 41),
 )  # fmt: skip
 Look = tuple[dict[str, int], float]
 """What the state was like, and by how much bounded slowdown was higher where `OTHER` acted for the next hour."""
@@ -156,11 +157,11 @@ def fitted(weeks: Sequence[Sequence[Look]]) -> Rule | None:
 
 
 def tried(weeks: Sequence[Week]) -> Rule:
-    """Of bounds on gangs that wait and run, those under which whole weeks go best, and none goes over 2 % worse."""
+    """Where no large gang runs: the bound on those that wait with which whole weeks go best, and none 2 % worse."""
     fixed = np.array([World(week, profile_of(pin=FLOOR)).mean() for week in weeks])
     best, found = np.inf, None
-    for largest, running in itertools.product((3, 6, 12), (0, 12)):
-        rule = Rule(OTHER, SAYS, {"largest": (0, largest), "large_running": (0, running)})
+    for largest in (3, 6, 12):
+        rule = Rule(OTHER, SAYS, {"largest": (0, largest), "large_running": (0, 0)})
         means = np.array([World(week, profile_of((rule,))).mean() for week in weeks])
         if (means <= 1.02 * fixed).all() and means.sum() < best:
             best, found = float(means.sum()), rule
@@ -213,15 +214,25 @@ def page(look: int, rules: Sequence[Rule | None], looks: int, rows: list[list[fl
         lines.append(f"| {row}, load {load} | " + " | ".join(f"{each:.3f}" for each in figures) + " |")
     lines += ["| mean | " + " | ".join(f"{each:.3f}" for each in table.mean(axis=0)) + " |", ""]
     for name, rule, at in (("Fitted", rules[0], 3), ("Tried", rules[1], 4)):
-        gap = table[:, 0].sum() - table[:, 2].sum()
-        closed = 100 * (table[:, 0].sum() - table[:, at].sum()) / gap
+        closed = [_closed(table[part], at) for part in (slice(None), slice(SEEN), slice(SEEN, None))]
         worst = 100 * (table[:, at] / table[:, 0] - 1).max()
         where = "no box gains" if rule is None else f"`{rule.where}`"
         lines += [
-            f"*{name}*: {where}. It closes {closed:.0f} % of the gap between the best fixed policy (`{FLOOR}`) and"
+            f"*{name}*: {where}. It closes {closed[0]:.0f} % of the gap between `{FLOOR}`, the best fixed policy, and"
         ]
-        lines += [f"hourly look-ahead; its worst week is {worst:+.1f} % beside that policy.", ""]
+        lines += [f"hourly look-ahead ({closed[1]:.0f} % in the first {SEEN} weeks, {closed[2]:.0f} % in the last"]
+        lines += [f"{len(rows) - SEEN}); its worst week is {worst:+.1f} % beside that policy.", ""]
     return "\n".join([*lines, END])
+
+
+SEEN = 8
+"""Held-out weeks that had been looked at before the rule of `tried` got its form."""
+
+
+def _closed(table: NDArray[np.float64], at: int) -> float:
+    """The percentage of the gap between the floor and hourly look-ahead that a column closes."""
+    floor, hourly, own = (float(table[:, column].sum()) for column in (0, 2, at))
+    return 100 * (floor - own) / (floor - hourly)
 
 
 HEAD = """# Which policy acts now
@@ -241,16 +252,20 @@ hours after the hour in question. *Tried* are the bounds on waiting and running 
 those went best, and none over 2 % worse: they are what is shipped."""
 END = """## What this says
 
-- The bounds that were tried keep the promise: most of the gap, and no week worse. Rules fitted to demonstrations
-  alone do not. An hour of look-ahead says what one hour of a policy is worth, and the router stays with it for as
-  long as its rule holds.
+- *Half of what was wanted.* No held-out week is more than a fraction of a percent worse under the bounds that were
+  tried than under the best fixed policy: the floor and the quick way back do that. But 40 % of the gap were
+  wanted, and over all twelve weeks it is less. The first eight weeks had been looked at when the rule got its form
+  (that no large gang runs), the last four had not, and there it gains nothing: large gangs run all the time.
+- Rules fitted to demonstrations alone do worse. An hour of look-ahead says what one hour of a policy is worth, and
+  the router stays with it for as long as its rule holds. And what look-ahead knows is who comes in that hour,
+  which no feature of the present state says.
 - Hourly look-ahead is no upper bound. In some weeks it is worse than its floor: what is best for an hour fills the
   cluster with what is in the way in the next.
 - *The strongest simple baseline needs no router.* `patient, at once` is the floor with `timeout_s = 0`: a late
   head takes its place back from whatever has outrun it as soon as it waits. It is better than every router here,
-  and than the look-ahead among the two. Whoever may stop jobs at once should do that; the router is for those
-  whose jobs are promised ten minutes.
-- Best fixed policy means the best over all weeks. In weeks of small jobs alone `rotate` is better still; nobody
+  and almost always than look-ahead among the two. Whoever may stop jobs at once should do that; the router is for
+  those whose jobs are promised ten minutes.
+- Best fixed policy means the best over all weeks. In a week of small jobs `rotate` is better still, and nobody
   knows such a week beforehand.
 
 SEIHAI's own figures are of a game and do not compare. One seed a week; weeks differ by more than policies do, so

@@ -55,7 +55,7 @@ def test_a_journal_has_every_switch_and_why_and_leaving_the_floor_is_slow(jobs: 
     asked = [
         one for each in lines if each.get("event") == "planned" for one in each["decisions"] if one["do"] == "route"
     ]
-    assert [each["policy"] for each in routed] == [one["policy"] for one in asked] and len(routed) > 4
+    assert [each["policy"] for each in routed] == [one["policy"] for one in asked] and len(routed) > 2
     assert all(a["policy"] != b["policy"] for a, b in pairwise(routed))
     assert all(b["time"] - a["time"] >= 3600 * 10**6 for a, b in pairwise(routed) if b["policy"] != "patient")
     assert routed[0]["why"].startswith("only small jobs wait: ") and "of all GPUs" in routed[0]["why"]
@@ -76,7 +76,7 @@ def test_the_policy_of_the_last_switch_decides_from_the_next_cycle_on_and_that_i
         return at_end
 
     run(jobs, TEXT, RunHooks(observer=watched))
-    assert len(switches) > 4
+    assert len(switches) > 2
     instants = dict(seen)
     for switch, after in pairwise([*switches, PolicyRouted(seen[-1][0], "")]):
         assert switch.time + 1 in instants, "it asks for a cycle at once"
