@@ -357,7 +357,7 @@ class PendingQueue:
             self.ready, self.sorting, self._sorted = longer(self.ready), longer(self.sorting), longer(self._sorted)
         found = self.state.shapes.shapes[shape]
         lane = self._lanes.setdefault(found.reach, len(self._lanes))
-        self.buckets[bucket] = 0, key[0], lane, found.gpu_milli, 0
+        self.buckets[bucket] = 0, key[0] if key else -1, lane, found.gpu_milli, 0
         self.buckets[0, w.B_LANE] = bucket
         return bucket
 
