@@ -88,10 +88,15 @@ def at_once(*jobs: tuple[int, int, int, int]) -> Workload:
 
 
 URGENT_LAST = at_once((1, 9, 1, 0), (1, 9, 1, 1))
+GANG_BEHIND_THE_FIRST = at_once(
+    (0, 30, 4, 0), (0, 40, 4, 0), (0, 9, 2, 0), (3, 6, 2, 0), (3, 9, 2, 0), (3, 30, 5, 0)
+)  # fmt: skip
+"""The second of the jobs that come last waits, and behind it a gang of two groups, which is not tried."""
 ENDS_AS_ONE_COMES_IN_VAIN = at_once((0, 10, 1, 0), (1, 30, 1, 0), (10, 5, 12, 0), (12, 5, 1, 0))
 
 
 @example(URGENT_LAST, PROFILES[0], True, 0, "")
+@example(GANG_BEHIND_THE_FIRST, PROFILES[2], True, 0, "")
 @example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "")
 @settings(max_examples=25, deadline=None)
 @given(workloads(), st.sampled_from(PROFILES), st.booleans(), st.integers(0, 60), st.sampled_from(["", "node", "job"]))

@@ -208,6 +208,10 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy]) -> Advance:
                                 places[row, w.P_TOLD] = 1
                                 said = note(happened, said, now, HELD, row, passed, -1 - end, 0)
                         entry = w.next_ready(entries, buckets, verdicts, ready, 0)
+                for i in range(at, last):  # one of them may wait behind a job that was tried
+                    waits = places[begin + i, w.P_ENTRY] > 0
+                    if waits and (alone or shapes[shape_of[arrivals[i, A_KIND]], S_ALONE] == 1):
+                        code = WAITS
             if code != 0:
                 if said > known:
                     forget(entries, places, buckets, verdicts, begin + at, begin + last)
