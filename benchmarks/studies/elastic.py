@@ -250,7 +250,8 @@ def page(
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     half = LENGTHS[-1] // 3 // MARK
     for arm in ARMS[1:]:
-        apart = [np.array(runs[arm, s][1]) - np.array(runs[UNBROKEN, s][1]) for s in range(seeds)]
+        both = [zip(runs[arm, s][1], runs[UNBROKEN, s][1], strict=False) for s in range(seeds)]  # a large step may
+        apart = [np.array([mine - other for mine, other in pairs]) for pairs in both]  # leave the last mark out
         end = [runs[arm, s][0] - runs[UNBROKEN, s][0] for s in range(seeds)]
         figures = (
             [abs(a).max() for a in apart],
