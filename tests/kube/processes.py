@@ -59,6 +59,7 @@ class Forked:
         self.returncode: int | None = None
         self.pid = os.fork()
         if self.pid == 0:
+            gc.freeze()  # to collect what has threads, such as a gRPC server, would wait for ever: they are not here
             _become(run, log)
 
     def poll(self) -> int | None:

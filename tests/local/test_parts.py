@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
+import signal
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import PATIENCE_S
 
 from kant.cli.amounts import parse_array
 from kant.local.clock import Offset, SteadyClock, steady_clock
@@ -16,7 +21,7 @@ from kant.local.output import read_output
 from kant.local.processes import boot_id, started
 from kant.local.runs import SupervisedRun, find, read_claim
 from kant.local.submission import checked, groups_of, indices
-from kant.local.supervisor import Log, claim
+from kant.local.supervisor import Log, Supervisor, claim
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.testing import make_cluster
@@ -145,3 +150,36 @@ def test_a_place_clashes_only_where_something_is_shared() -> None:
 def test_an_array_is_read_as_it_is_written(ranges: list[tuple[int, int]]) -> None:
     text = ",".join(f"{low}-{low + more}" if more else str(low) for low, more in ranges)
     assert parse_array(text) == [index for low, more in ranges for index in range(low, low + more + 1)]
+
+
+@pytest.mark.parametrize("slow", ["os.setsid", "os.dup2", "os.umask"])
+def test_a_run_that_is_stopped_in_the_instant_of_its_start_is_told(
+    slow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it has a group of its own, before it has let go of the supervisor's handlers, and after."""
+    spec = {
+        "command": ["sleep", "600"], "env": dict(os.environ), "umask": 18, "workdir": "/", "account": None,
+        "grace_s": 3600.0, "log_bytes": 1 << 20, "memory_mib": 0, "cgroup": "",
+    }  # fmt: skip
+    original, own = getattr(os, slow.removeprefix("os.")), os.getpid()
+
+    def late(*arguments: object) -> object:
+        if os.getpid() != own:
+            time.sleep(0.2)
+        return original(*arguments)
+
+    monkeypatch.setattr(f"kant.local.supervisor.{slow}", late)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        supervisor = Supervisor(str(tmp_path), spec)
+        supervisor._start()
+        supervisor._stop("stopped")
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := os.waitpid(supervisor.child, os.WNOHANG))[0] == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert found[0] == supervisor.child and os.WTERMSIG(found[1]) == signal.SIGTERM
+        assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(supervisor.child, signal.SIGKILL)

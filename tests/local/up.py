@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
@@ -50,6 +51,7 @@ class Up:
         aside = server()
         self.pid = os.fork()
         if self.pid == 0:
+            gc.freeze()  # to collect what has threads, such as a gRPC server, would wait for ever: they are not here
             code = 1
             try:
                 out = os.open(home / "kant.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -37,6 +37,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 SWEEP = 2.0  # seconds that a process left behind has after SIGTERM
 AGAIN = 0.2  # seconds between two rounds of SIGKILL
+FOR_CHILDREN = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)  # they are told, too
 LONGEST = 3600.0
 WIDTH = 256  # of the file `exit`
 BACKSTOP = 2.0  # seconds after the limit at which the supervisor acts where Kant has not
@@ -265,8 +266,11 @@ class Supervisor:
         return self._fork(command, self.spec["env"] | env, ends.within, ends.pty)
 
     def _fork(self, command: list[str], env: dict[str, str], streams: Streams, pty: bool, refused: str = "") -> int:
-        """Start a command, or where it is `refused` a process that says so and ends."""
+        """Start a command, or where it is `refused` a process that says so and ends.
+
+        A signal for the child waits until it has no handler of the supervisor any more."""
         own = os.getpid()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_CHILDREN)
         child = os.fork()
         if child == 0:
             try:
@@ -278,8 +282,9 @@ class Supervisor:
                 if os.getppid() != own:
                     os._exit(1)
                 signal.set_wakeup_fd(-1)
-                for each in ("TERM", "CHLD", "PIPE", "XFSZ", "INT", "HUP"):
-                    signal.signal(signal.Signals[f"SIG{each}"], signal.SIG_DFL)
+                for each in (*FOR_CHILDREN, signal.SIGPIPE, signal.SIGXFSZ):
+                    signal.signal(each, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, ())
                 enter(streams, pty)
                 if refused:
                     os.write(2, refused.encode())
@@ -287,6 +292,7 @@ class Supervisor:
                 self._exec(command, env)
             finally:
                 os._exit(126)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return child
 
     def _exec(self, command: list[str], env: dict[str, str]) -> None:
@@ -371,8 +377,10 @@ class Supervisor:
             if self.ends is not None and self.ends.pty:  # a shell with a terminal ignores other signals
                 signals.insert(1, signal.SIGHUP)
             for each in signals:
-                with contextlib.suppress(OSError):
+                try:
                     os.killpg(self.child, each)
+                except OSError:  # it has no group of its own yet
+                    self._signal([self.child], each)
 
     def _group(self) -> list[int]:
         return [pid for pid in pids() if (fields(pid)[2:3] or [""])[0] == str(self.child)]

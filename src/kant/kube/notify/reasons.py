@@ -78,9 +78,10 @@ class Reasons:
             return [gone]
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
-        row = state.rows[workload.job]
-        node = awaits_node(self.core.scheduler.profile, state, row, self.core.now)
-        waits = [fact_sentence(node)] if node is not None else []
+        row, tree, waits = state.rows[workload.job], state.quota_usage.tree, list[str]()
+        if tree is not None and tree.node_waits:
+            node = awaits_node(self.core.scheduler.profile, state, row, self.core.now)
+            waits = [fact_sentence(node)] if node is not None else []
         out = node_remarks(workloads.out_of_service, workloads.mirror.nodes, state)
         return [*waits, *rule_words(state, row, self._example), *out]
 

@@ -124,7 +124,9 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
 
 def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level, int], ...]:
     """The levels by which a gang is cut into segments, from outside to inside. Raises InputError."""
-    key = next((key for key in (SEGMENTS, SLICES, SLICE) if key in said), "")
+    key = SEGMENTS if SEGMENTS in said else SLICES if SLICES in said else SLICE
+    if key not in said:
+        return ()
     place, sizes = f"{where}, {key}", list[tuple[str, str | int]]()
     if key == SEGMENTS:
         sizes = [(level, size) for level, _, size in (word.partition("=") for word in said[key].split())]
@@ -133,7 +135,7 @@ def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level
             sizes = [(one.topology, one.size) for one in msgspec.json.decode(said[key], type=list[Slice])]
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InputError(place, f"a list of objects with topology and size ({error})") from None
-    elif key == SLICE:
+    else:
         sizes = [(said[key], said.get(SLICE_SIZE, ""))]
     found = list[tuple[Level, int]]()
     for name, size in sizes:
@@ -144,7 +146,7 @@ def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level
                 place, f"inside {found[-1][0]} a narrower level, and pods that divide {found[-1][1]}", name
             )
         found.append((level, pods))
-    if key and not found:
+    if not found:
         raise InputError(place, "one level or more, such as spine=16 leaf=4", said[key])
     return tuple(found)
 

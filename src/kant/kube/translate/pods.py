@@ -177,19 +177,21 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
     annotations = one.annotations
     within = _together(pods, setting.levels, annotations)
     roles, rules = tuple(kind[1] for kind in groups), tuple(kind[2] for kind in groups)
-    likes, children = tuple(kind[3] for kind in groups), [kind[4] for kind in groups if kind[4] != NO_CHILD]
+    likes = tuple(kind[3] for kind in groups)
+    children = [kind[4] for kind in groups if kind[4] != NO_CHILD] if setting.child is not no_child else []
     if len(set(children)) < len(children):
         name = next(name for name, _ in children if sum(one == name for one, _ in children) > 1)
         raise InputError(f"PodGroup {name}", "pods that ask for the same, or no constraint but that of its group")
+    parts = [PodGroup(len(own), kind[0]) for kind, own in groups.items()]
+    if annotations.cuts or children:
+        parts = [_cut(part, annotations.cuts, kind[4][1]) for part, kind in zip(parts, groups, strict=True)]
     alike = roles[0] if len(set(roles)) == 1 else Role()
     own = max(priority_of(pod, about(pod)) for pod in pods)
     named = spec.priority if spec is not None and not any(ordered(pod)[1] for pod in pods) else None
     job = Job(
         id=name,
         submit=min(moment(pod, setting.epoch) for pod in pods),
-        groups=tuple(
-            _cut(PodGroup(len(own), demand), annotations.cuts, child[1]) for (demand, *_, child), own in groups.items()
-        ),
+        groups=tuple(parts),
         queue=annotations.queue,
         user=first.metadata.namespace,
         priority=own if named is None else named,
