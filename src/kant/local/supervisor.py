@@ -11,7 +11,9 @@ memory.py and terminals.py beside it. The folder holds `spec.json`; the supervis
 
 SIGHUP says that `spec.json` has another limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after
 the grace. The supervisor is the reaper of everything that the job leaves behind, whatever session it has fled to, and
-it ends only when all of that is gone. Long: it is loaded by itself, file by file, in every run.
+it ends only when all of that is gone.
+
+Long: it is loaded by itself, file by file, in every run.
 """
 
 from __future__ import annotations
