@@ -89,8 +89,11 @@ def test_a_job_is_a_trace_from_its_submission_to_its_exit(tmp_path: Path, monkey
         with Up(home, traces=url) as kant:
             verb("cancel", again, "--home", home)
             assert kant.over(again) == ["cancelled"]
-            assert eventually(lambda: "job again" in collector.of(again) and "job fails" in collector.of(fails))
+            assert eventually(lambda: "job fails" in collector.of(fails))
             said = kant.log(fails).strip()
+            last = kant.submit("true", name="last")
+            assert kant.over(last) == ["finished"]
+        assert "job last" in collector.of(last), "what is left is sent when Kant ends"
     spans = collector.of(fails)
     assert spans.keys() >= {"job fails", "waiting", "run 1"}
     job, run = spans["job fails"], spans["run 1"]
@@ -149,6 +152,15 @@ def test_the_spans_of_a_job_follow_each_other(stages: list[str], restarts: bool)
     assert [part["name"] for part in parts if part["name"][:3] == "run"] == [
         f"run {n + 1}" for n in range(record.attempt)
     ]
+
+
+@pytest.mark.parametrize("came, left", [(0, 500), (9_700, 300), (10_000, 0)])
+def test_what_is_sent_again_is_lost_before_what_came_later(came: int, left: int) -> None:
+    traces = Traces("http://c", b"key", lambda: 0)
+    spans: list[dict[str, Any]] = [{"name": str(number)} for number in range(500 + came)]
+    traces.waiting.extend(spans[500:])
+    traces._put_back(spans[:500])
+    assert list(traces.waiting) == spans[500 - left :]
 
 
 def test_without_a_collector_no_run_has_a_trace(tmp_path: Path) -> None:

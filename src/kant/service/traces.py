@@ -7,6 +7,7 @@ when it ends. Source: OTLP over HTTP with JSON, https://opentelemetry.io/docs/sp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections import deque
@@ -27,6 +28,7 @@ MOST_WAITING = 10_000
 AT_ONCE = 500
 PAUSE = 1.0  # seconds between two requests; after one that went wrong twice as many each time, up to a minute
 PATIENCE = 10.0  # seconds for one request
+AT_END = 2.0  # and for the last one, when Kant ends
 AGAIN = (429, 502, 503, 504)
 """The answers after which OTLP wants the same once more."""
 RUNS = (JobPhase.RUNNING, JobPhase.STOPPING)
@@ -119,21 +121,38 @@ class Traces:
         self._awake.set()
 
     async def run(self) -> None:
-        """Send what ends, until cancelled. What a collector does not take for long is lost, the oldest first."""
+        """Send what ends, until cancelled, and then what is left, once.
+
+        What a collector does not take for long is lost, the oldest first.
+        """
         pause, sent = PAUSE, headers()
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE)) as session:
-            while True:
-                await self._awake.wait()
-                await asyncio.sleep(pause)
-                spans = [self.waiting.popleft() for _ in range(min(len(self.waiting), AT_ONCE))]
-                again, why = await self._post(session, spans, sent) if spans else (False, "")
-                if why:
-                    log_event(log, "traces are not taken", logging.WARNING, to=self.url, spans=len(spans), error=why)
-                if again:
-                    self.waiting.extendleft(reversed(spans[-max(MOST_WAITING - len(self.waiting), 0) :]))
-                pause = min(pause * 2, 60.0) if again else PAUSE
-                if not self.waiting:
-                    self._awake.clear()
+            try:
+                while True:
+                    await self._awake.wait()
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, 60.0) if await self._send(session, sent) else PAUSE
+            finally:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(AT_END):
+                        await self._send(session, sent)
+
+    async def _send(self, session: aiohttp.ClientSession, sent: dict[str, str]) -> bool:
+        """Send the spans that have waited longest. True where they are to be sent once more."""
+        spans = [self.waiting.popleft() for _ in range(min(len(self.waiting), AT_ONCE))]
+        again, why = await self._post(session, spans, sent) if spans else (False, "")
+        if why:
+            log_event(log, "traces are not taken", logging.WARNING, to=self.url, spans=len(spans), error=why)
+        if again:
+            self._put_back(spans)
+        if not self.waiting:
+            self._awake.clear()
+        return again
+
+    def _put_back(self, spans: list[dict[str, Any]]) -> None:
+        """Let these spans wait before all others, the latest of them as far as there is room."""
+        lost = max(len(self.waiting) + len(spans) - MOST_WAITING, 0)
+        self.waiting.extendleft(reversed(spans[lost:]))
 
     async def _post(
         self, session: aiohttp.ClientSession, spans: list[dict[str, Any]], sent: dict[str, str]
