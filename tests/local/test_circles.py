@@ -52,20 +52,44 @@ def test_a_circle_is_found_where_somebody_would_wait_for_ever(data: st.DataObjec
     place = data.draw(st.integers(0, count - 1))
     others = st.frozensets(st.integers(0, count - 1), max_size=3)
     new = record(place, data.draw(names), data.draw(flags), data.draw(others))
-    found = circle({one.id: one for one in records}, new)
-    assert bool(found) is not all_end([*records[:place], new, *records[place + 1 :]])
-    assert found in {"", *(one.id for one in records)}
+    job, through = circle({one.id: one for one in records}, {new.id: new})
+    assert bool(job) is not all_end([*records[:place], new, *records[place + 1 :]])
+    assert job in ("", new.id) and through in {"", *(one.id for one in records)}
+    if job:
+        waits = set(new.ahead) | {one.id for one in records if new.submission.singleton and one.seq < new.seq}
+        assert through in waits, "the first step of the way"
 
 
-def test_a_hundred_thousand_singletons_are_followed_once() -> None:
-    records = [record(seq, "a", True, frozenset()) for seq in range(100_000)]
-    last = replace(records[-1], after=("5",))
-    assert circle({one.id: one for one in records}, last) == ""
-    first = replace(records[0], after=("99999",))
-    assert circle({one.id: one for one in records}, first) == "99999"
-    steps = [
-        record(seq, str(seq), False, frozenset(range(max(0, seq // 2 * 2 - 2), seq // 2 * 2))) for seq in range(120)
-    ]
-    assert circle({one.id: one for one in steps}, replace(steps[-1], after=("116", "117"))) == "", "not each way alone"
-    alone = msgspec.structs.replace(records[0].submission, name="b")
-    assert circle({one.id: one for one in records}, replace(first, submission=alone)) == ""
+@given(st.data())
+def test_several_jobs_that_change_together_wait_for_each_other_or_not(data: st.DataObject) -> None:
+    count = data.draw(st.integers(2, 6))
+    records = [record(seq, "a", False, frozenset()) for seq in range(count)]
+    others = st.frozensets(st.integers(0, count), max_size=2)
+    changed = {str(seq): record(seq, "a", data.draw(st.booleans()), data.draw(others)) for seq in range(1, count)}
+    job, through = circle({one.id: one for one in records}, changed)
+    assert bool(job) is not all_end([records[0], *changed.values()])
+    assert not job or (job in changed and through in {one.id for one in records})
+
+
+def test_who_is_in_the_circle_is_found_wherever_one_begins_to_look() -> None:
+    records = {str(seq): record(seq, "a", seq == 2, frozenset()) for seq in range(5)}
+    changed = {"1": replace(records["1"], after=("3",)), "3": replace(records["3"], after=("4",))}
+    assert circle(records, changed) == ("", "")
+    changed["4"] = replace(records["4"], after=("3",))
+    assert circle(records, changed) == ("3", "4"), "behind 1, which is in none"
+    assert circle(records, {"0": replace(records["0"], after=("2",))}) == ("0", "2"), "2 waits for all before it"
+
+
+def test_twenty_thousand_jobs_are_followed_once() -> None:
+    """Each step is taken once, however many ways lead to it, and however many jobs change together."""
+    alike = {str(seq): record(seq, "a", True, frozenset()) for seq in range(20_000)}
+    assert circle(alike, {"19999": replace(alike["19999"], after=("5",))}) == ("", "")
+    assert circle(alike, {"0": replace(alike["0"], after=("19999",))}) == ("0", "19999")
+    alone = msgspec.structs.replace(alike["0"].submission, name="b")
+    assert circle(alike, {"0": replace(alike["0"], submission=alone, after=("19999",))}) == ("", "")
+    assert circle(alike, alike) == ("", "")
+    steps = {
+        str(seq): record(seq, str(seq), False, frozenset(range(max(0, seq // 2 * 2 - 2), seq // 2 * 2)))
+        for seq in range(120)
+    }
+    assert circle(steps, {"119": replace(steps["119"], after=("116", "117"))}) == ("", "")

@@ -39,11 +39,13 @@ def test_one_after_the_other_and_others_pass(kant: Up) -> None:
 
 def test_it_waits_for_earlier_ones_that_are_none_and_not_for_its_own_array(kant: Up) -> None:
     first = kant.submit("sleep 600", name="sync", grace_s=0.1)
-    array = kant.submit("true", name="sync", singleton=True, array=[0, 1]).partition("_")[0]
+    array = kant.submit("sleep 600", name="sync", singleton=True, array=[0, 1], grace_s=0.1).partition("_")[0]
     jobs = [f"{array}_{i}" for i in range(2)]
     assert eventually(lambda: phases(kant, [first, *jobs]) == ["running", "blocked", "blocked"])
     kant.client.post(kant.client.job(first, "cancel"))
-    assert kant.over(*jobs) == ["finished"] * 2
+    assert eventually(lambda: phases(kant, jobs) == ["running"] * 2)
+    kant.client.post(kant.client.job(array, "cancel"))
+    assert kant.over(*jobs) == ["cancelled"] * 2
 
 
 def test_it_waits_again_after_a_kill(tmp_path: Path) -> None:

@@ -3,35 +3,80 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 from kant.local.record import JobRecord
 
+Name = tuple[str, str]
+Node = str | tuple[Name, int]
+"""A job, or those up to a place among all of one user and name: whoever is a singleton waits for these."""
 
-def circle(records: Mapping[str, JobRecord], changed: JobRecord) -> str:
-    """The job through which one would wait for itself if it were as `changed` says; "" where it would not.
 
-    `records` are the jobs that are not over, in the order of their submission. A singleton counts as waiting for every
-    earlier job of its user and name, those of its own array too. Linear in the jobs and what they come after.
+def circle(records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -> tuple[str, str]:
+    """A job that would wait for itself if those in `changed` were as they say there, and the job through which.
+
+    Both are "" where none would. `records` are the jobs that are not over, in the order of their submission. A
+    singleton counts as waiting for every earlier job of its user and name, those of its own array too. Linear in what
+    the changed jobs come after.
     """
-    alike = defaultdict[tuple[str, str], list[JobRecord]](list)
-    for record in records.values():
-        now = changed if record.id == changed.id else record
-        alike[now.user, now.submission.name].append(now)
-    taken = dict.fromkeys(alike, 0)  # so many of each list have been followed
-    open_, seen = [(changed, "")], set[str]()
-    while open_:
-        record, first = open_.pop()
-        ahead = record.ahead
-        if record.submission.singleton:
-            key = record.user, record.submission.name
-            while taken[key] < len(alike[key]) and alike[key][taken[key]].seq < record.seq:
-                ahead.append(alike[key][taken[key]].id)
-                taken[key] += 1
-        for other in ahead:
-            if other == changed.id:
-                return first or other
-            if other in records and other not in seen:
-                seen.add(other)
-                open_.append((records[other], first or other))
-    return ""
+    graph, done, on_path = _Graph(records, changed), set[Node](), set[Node]()
+    for start in changed:
+        path: list[tuple[Node, Iterator[Node]]] = [(start, graph.ahead(start))] if start not in done else []
+        on_path.update(node for node, _ in path)
+        while path:
+            node, further = path[-1]
+            other = next(further, None)
+            if other is None:
+                path.pop()
+                on_path.remove(node)
+                done.add(node)
+            elif other in on_path:
+                nodes = [each for each, _ in path]
+                jobs = [each for each in nodes[nodes.index(other) :] if isinstance(each, str)]
+                at = next(place for place, job in enumerate(jobs) if job in changed)
+                return jobs[at], jobs[(at + 1) % len(jobs)]
+            elif other not in done:
+                path.append((other, graph.ahead(other)))
+                on_path.add(other)
+    return "", ""
+
+
+class _Graph:
+    """What each node waits for."""
+
+    def __init__(self, records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -> None:
+        self.records = records
+        self.changed = changed
+
+    @cached_property
+    def alike(self) -> dict[Name, dict[str, int]]:
+        """The jobs of one user and name, and the place of each among them."""
+        found = defaultdict[Name, dict[str, int]](dict)
+        for job in self.records:
+            own = found[self._name(job)]
+            own[job] = len(own)
+        return found
+
+    @cached_property
+    def _listed(self) -> dict[Name, list[str]]:
+        return {name: list(jobs) for name, jobs in self.alike.items()}
+
+    def _now(self, job: str) -> JobRecord:
+        return self.changed.get(job) or self.records[job]
+
+    def _name(self, job: str) -> Name:
+        record = self._now(job)
+        return record.user, record.submission.name
+
+    def ahead(self, node: Node) -> Iterator[Node]:
+        if not isinstance(node, str):
+            name, place = node
+            yield self._listed[name][place]
+            if place:
+                yield name, place - 1
+            return
+        record = self._now(node)
+        yield from (job for job in record.ahead if job in self.records)
+        if record.submission.singleton and (place := self.alike[self._name(node)][node]):
+            yield self._name(node), place - 1

@@ -6,7 +6,7 @@ the launcher and the record agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from kant.cluster.columns import J_SUBMIT
@@ -86,14 +86,17 @@ class LocalJobs:
             self.wake()
         self.wake_after(record)  # a singleton may have waited for its name
 
-    def check_dependencies(self, new: JobRecord) -> None:
-        """Raise InputError where a job that came after these would never start."""
-        if through := circle(self.records, new):
-            raise InputError("dependencies", f"jobs that do not wait for job {new.id} themselves", f"job {through}")
-        states = [self._state_of(new, other, when) for other, when in self._ahead(new)]
-        never = [state for state in states if state not in ("met", "pending")]
-        if never and (len(never) == len(states) or not new.submission.after_one):
-            raise InputError("dependencies", f"jobs that can still end so ({never[0]})")
+    def check_dependencies(self, changed: Mapping[str, JobRecord]) -> None:
+        """Raise InputError where jobs that were as `changed` says would never start."""
+        job, through = circle(self.records, changed)
+        if job:
+            raise InputError("dependencies", f"jobs that do not wait for job {job} themselves", f"job {through}")
+        distinct = {(tuple(_named(new)), new.submission.after_one): new for new in changed.values()}
+        for (ahead, one), new in distinct.items():
+            states = [self._state_of(new, other, when) for other, when in ahead]
+            never = [state for state in states if state not in ("met", "pending")]
+            if never and (len(never) == len(states) or not one):
+                raise InputError("dependencies", f"jobs that can still end so ({never[0]})")
 
     def limit(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
         """Let a job that runs have another limit."""
@@ -201,20 +204,15 @@ class LocalJobs:
         """The jobs that come before it, and what each has to be: ended anyhow, well or not well, or started."""
         if record.submission.singleton and (one := self._like(record)):
             return [(one, "ended")]
-        parts = (
-            (record.after, "ended"), (record.after_ok, "well"), (record.after_not_ok, "not well"),
-            (record.after_started, "started"),
-        )  # fmt: skip
-        return [(job, when) for jobs, when in parts for job in jobs]
+        return _named(record)
 
     def _like(self, record: JobRecord) -> str | None:
         """The first job before it of its user and name that is not over, of an array those of other arrays; or None."""
         own = (record.user, record.submission.name)
         for other in self.records.values():  # in the order of their submission
-            if other.seq >= record.seq:
+            if other.seq >= (record.array if record.array >= 0 else record.seq):  # those of an array are side by side
                 return None
-            alike = (other.user, other.submission.name) == own and (record.array < 0 or other.array != record.array)
-            if alike and not other.is_over:
+            if (other.user, other.submission.name) == own and not other.is_over:
                 return other.id
         return None
 
@@ -261,3 +259,12 @@ class LocalJobs:
         self.later.pop(record.id, None)
         self.touch(record)
         self._make_room(record)
+
+
+def _named(record: JobRecord) -> list[tuple[str, str]]:
+    """The jobs that it names, and what each of them has to be."""
+    parts = (
+        (record.after, "ended"), (record.after_ok, "well"), (record.after_not_ok, "not well"),
+        (record.after_started, "started"),
+    )  # fmt: skip
+    return [(job, when) for jobs, when in parts for job in jobs]

@@ -13,6 +13,7 @@ from kant.local.accounts import account_of
 from kant.local.driver import ALL
 from kant.local.record import (
     Batch,
+    Dependencies,
     JobPhase,
     JobRecord,
     JobSignal,
@@ -188,7 +189,7 @@ class Orders:
             records.append(JobRecord(seq, name, submission, digest, who.user, now, phase, array, index, *ahead(index)))
         return records
 
-    def _ahead(self, submission: Submission) -> Callable[[int], Ahead]:
+    def _ahead(self, submission: Submission | Dependencies) -> Callable[[int], Ahead]:
         """What a job of this index comes after, by ids: ended, ended well, ended otherwise, started."""
         named = self.questions.named
         after, after_ok, after_not_ok = (
@@ -293,32 +294,30 @@ class Orders:
         if not new:
             raise InputError("the update", "a priority, a time_s, a queue, a name or dependencies")
         limit = asked.time_s if len(new) == 1 else None
-        if (dependencies := new.pop("dependencies", None)) is not None:
+        dependencies, ahead = new.pop("dependencies", None), None
+        if dependencies is not None:
             new |= msgspec.structs.asdict(dependencies)
+            ahead = self._ahead(dependencies)
+        queue_config, changed = self.driver.settings.queue_config, dict[str, JobRecord]()
 
-        def changed(record: JobRecord) -> JobRecord:
-            submission = msgspec.structs.replace(record.submission, **new)
-            if record.phase is not JobPhase.RUNNING:
-                submission = limited(submission, self.driver.settings.queue_config)
-            digest = digest_of(msgspec.json.encode(submission))
-            found = replace(record, submission=submission, digest=digest)
-            if dependencies is not None:
-                found.after, found.after_ok, found.after_not_ok, found.after_started = self._ahead(submission)(
-                    record.index
-                )
-            return found
-
-        def check(record: JobRecord) -> None:
-            if record.phase is JobPhase.RUNNING:
-                self._check_limit(record, limit, who)
-            found = changed(record)
-            checked(found.submission, tuple(queue.name for queue in self.driver.settings.queue_config.queues))
-            check_queue(who, "update", self.questions.lineage(found.submission.queue))
+        def check(records: list[JobRecord]) -> None:
+            for record in records:
+                submission = msgspec.structs.replace(record.submission, **new)
+                if record.phase is JobPhase.RUNNING:
+                    self._check_limit(record, limit, who)
+                else:
+                    submission = limited(submission, queue_config)
+                checked(submission, tuple(queue.name for queue in queue_config.queues))
+                check_queue(who, "update", self.questions.lineage(submission.queue))
+                digest = digest_of(msgspec.json.encode(submission))
+                changed[record.id] = found = replace(record, submission=submission, digest=digest)
+                if ahead is not None:
+                    found.after, found.after_ok, found.after_not_ok, found.after_started = ahead(record.index)
             if dependencies is not None or asked.name is not None:
-                self.driver.jobs.check_dependencies(found)
+                self.driver.jobs.check_dependencies(changed)
 
         def act(record: JobRecord) -> None:
-            self.driver.update(record, changed(record))
+            self.driver.update(record, changed[record.id])
 
         fits = FITS["update"] if limit is None else (*FITS["update"], JobPhase.RUNNING)
         return await self._order(job, who, "update", act, check, fits)
@@ -346,7 +345,7 @@ class Orders:
         who: Caller,
         verb: str,
         act: Callable[[JobRecord], None],
-        check: Callable[[JobRecord], None] = lambda record: None,
+        check: Callable[[list[JobRecord]], None] = lambda records: None,
         fits: tuple[JobPhase, ...] = (),
     ) -> JobIds:
         """Do something with a job, or with those of an array that it can be said of, if all of them pass the check."""
@@ -362,8 +361,7 @@ class Orders:
             raise InputError(f"job {job}", what, str(first.phase))
         if len(names) > 1 and verb != "cancel":  # of an array those that it can be said of
             records = [record for record in records if record.phase in (fits or FITS[verb])]
-        for record in records:
-            check(record)
+        check(records)
         for record in records:
             act(record)
             self.questions.recorded.note(record.id, verb, f"{who.user} asked to {verb} it")
