@@ -152,8 +152,13 @@ def test_gpus_of_claims_and_parts_of_them_count_in_quotas(plane: ControlPlane, t
             await api.create_all([claim(f"cut-{at}", eighth) for at in range(2)])
             await api.create_all([claiming_pod(f"cut-{at}", f"cut-{at}", labels=of_queue("slim")) for at in range(2)])
             words = "over quota: it asks for 0.125 GPUs, and queue slim has 0.075 GPUs left"
-            pods = await until(api, lambda pods: any(says(pods, f"cut-{at}", words) for at in range(2)))
-            assert len({"cut-0", "cut-1"} & {*bound(pods)}) == 1
+            await until(
+                api,
+                lambda pods: (
+                    len({"cut-0", "cut-1"} & {*bound(pods)}) == 1
+                    and any(says(pods, f"cut-{at}", words) for at in range(2))
+                ),
+            )
 
     perform(plane, story, tmp_path)
 
