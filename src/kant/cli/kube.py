@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 
 from kant.cli.extras import needs
-from kant.cli.inputs import Json, load_profile
-from kant.cli.manifests import manifests
-from kant.cli.output import print_json
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
@@ -20,7 +17,8 @@ if TYPE_CHECKING:
     from kant.ops.view import View
 
 kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
-kube_app.command(manifests)
+kube_app.command("kant.cli.manifests:manifests")
+kube_app.command("kant.cli.shadow:shadow")
 
 Kubeconfig = Annotated[
     Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else the pod's own account.")
@@ -73,6 +71,7 @@ def run(
     """Schedule the pods of a cluster until told to stop."""
     with needs("kube"):
         from kant.kube.lead.replica import ReplicaOptions, serve
+    from kant.api.profile import read_profile
     from kant.cli.leader import answer
     from kant.kube.serve.page import PageContent
     from kant.kube.user.page_orders import PageOrders
@@ -94,7 +93,7 @@ def run(
     )
     return serve(
         ReplicaOptions(
-            profile=load_profile(profile),
+            profile=read_profile(profile, "--profile"),
             kubeconfig=kubeconfig,
             context=context,
             journal=journal,
@@ -139,40 +138,3 @@ def _profiles() -> dict[str, list[dict[str, str]]]:
     from kant.scheduler.profile import builtin_abouts
 
     return {"profiles": [{"name": name, "about": about} for name, about in builtin_abouts().items()]}
-
-
-@kube_app.command
-def shadow(
-    journal: Annotated[Path, Parameter(help="A journal that `kant kube run --shadow` has kept.")],
-    /,
-    *,
-    json: Json = False,
-) -> int:
-    """Print what Kant would have done differently, beside what was really scheduled."""
-    from rich.table import Table
-
-    from kant.cli.show import console
-    from kant.kube.shadow import compared, summary
-
-    jobs, end = compared(journal)
-    found = summary(jobs, end)
-    if json:
-        print_json(found)
-        return 0
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "as it was", "kant"):
-        table.add_column(name, justify="left" if not name else "right")
-    theirs, ours = found["wait_s"], found["wait_s_kant"]
-    assert isinstance(theirs, dict) and isinstance(ours, dict)
-    table.add_row("jobs started", str(found["started"]), str(found["decided"]))
-    for key in theirs:
-        table.add_row(f"wait, {key} (s)", f"{theirs[key]:,.2f}", f"{ours[key]:,.2f}")
-    table.add_row("nodes of gangs", str(found["nodes"]), str(found["nodes_kant"]))
-    table.add_row("leaves of gangs", str(found["leaves"]), str(found["leaves_kant"]))
-    console.print(table)
-    console.print(
-        f"{found['jobs']} jobs came; {found['decided_but_waiting']} of those that Kant would have started wait still. "
-        f"Each decision stands alone; kant replay {journal} --profile kant follows them all.",
-        soft_wrap=True,
-    )
-    return 0

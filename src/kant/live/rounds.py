@@ -18,7 +18,8 @@ from kant.live.logs import log_event
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.errors import InputError
 from kant.model.event import PlanProposed
-from kant.optimize.rounds import Round, Rounds
+from kant.optimize.answers import Round
+from kant.optimize.rounds import Rounds
 
 log = logging.getLogger("kant.solver")
 

@@ -29,7 +29,7 @@ from kant.model.errors import InputError
 from kant.model.event import PlanProposed, ProposedPlace
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, HOUR
-from kant.optimize.defragment_round import DefragmentMove, DefragmentOrder, DefragmentPlan
+from kant.optimize.answers import DefragmentMove, DefragmentOrder, DefragmentPlan
 from kant.scheduler.solvers import Defragment
 
 SHOWN = 100
