@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,13 @@ from kant.cli.extras import needs
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
+    from kant.kube.lead.driver import KubeDriver
+    from kant.kube.serve.asked import Question
     from kant.kube.serve.questions import LeaderQuestions
+    from kant.live.start_forecasts import StartForecasts
     from kant.ops.desk import Desk
     from kant.ops.view import View
+    from kant.service.whatif import Desk as WhatIfDesk
 
 kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
 kube_app.command("kant.cli.manifests:manifests")
@@ -71,26 +76,20 @@ def run(
     """Schedule the pods of a cluster until told to stop."""
     with needs("kube"):
         from kant.kube.lead.replica import ReplicaOptions, serve
-    from kant.api.profile import read_profile
-    from kant.cli.leader import answer
     from kant.kube.serve.page import PageContent
     from kant.kube.user.page_orders import PageOrders
+    from kant.live.profile_file import read_profile
     from kant.model.errors import InputError
-    from kant.ops import past_question
     from kant.service.forecaster import ForecastProcess
     from kant.service.page import routes
     from kant.service.solver_process import SolverProcess
-    from kant.service.whatif import Desk as WhatIfDesk
 
     if journal_limit < 1:
         raise InputError("--journal-limit", "at least 1 MiB", journal_limit)
     if page and not listen:
         raise InputError("--page", "--listen ADDRESS beside it, such as 0.0.0.0:8080")
     take = partial(PageOrders, scheduler_name=scheduler_name, desk=partial(_desk, namespace))
-    past = WhatIfDesk(at_once=1, process=past_question.PROCESS, form=past_question.PastQuestion).reply
-    content = PageContent(
-        tuple(routes("Kubernetes")), WhatIfDesk(at_once=1).reply, _profiles(), take, view=_view, past=past
-    )
+    content = PageContent(tuple(routes("Kubernetes")), _whatif, _profiles(), take, view=_view, past=_past)
     return serve(
         ReplicaOptions(
             profile=read_profile(profile, "--profile"),
@@ -111,7 +110,7 @@ def run(
             page=content if listen and page is not False else None,
             forecaster=ForecastProcess(),
             solver=SolverProcess(),
-            answer=answer,
+            answer=_answer,
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )
@@ -122,6 +121,32 @@ def _view(questions: LeaderQuestions) -> View:
     from kant.ops.state_view import leader_view
 
     return leader_view(questions)
+
+
+@cache
+def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
+    """Where what-ifs, and questions about the past, are answered one at a time; loaded as `_view` is."""
+    from kant.ops.past_question import PROCESS, PastQuestion
+    from kant.service.whatif import Desk
+
+    return Desk(at_once=1), Desk(at_once=1, process=PROCESS, form=PastQuestion)
+
+
+async def _whatif(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
+    """The answer to a what-if (`kant.kube.serve.page.WhatIf`)."""
+    return await _desks()[0].reply(journal, now_us, asked, gone)
+
+
+async def _past(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
+    """What a journal says of the past, likewise."""
+    return await _desks()[1].reply(journal, now_us, asked, gone)
+
+
+async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
+    """The answer to `kubectl kant`, loaded as `_view` is."""
+    from kant.cli.leader import answer
+
+    return await answer(driver, forecasts, question)
 
 
 def _desk(system: str, config: Config) -> Desk:
