@@ -105,7 +105,7 @@ class Live:
         """Why a pod waits, or where it runs."""
         from kant.cli.show import section
         from kant.insight.explanation import explain
-        from kant.live.answers import as_json, known
+        from kant.live.explained import as_json, known
         from kant.model.decision import Closed, NoFit
 
         namespace = namespace or self.namespace

@@ -125,7 +125,7 @@ def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
     from kant.insight.facts import fact_sentence
     from kant.insight.more_nodes import more_nodes_remedy
     from kant.insight.suggestions import suggestion_sentence
-    from kant.live.answers import changes_json
+    from kant.live.explained import changes_json
     from kant.model.decision import sentence
 
     now = found.now

@@ -151,6 +151,11 @@ def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level
     return tuple(found)
 
 
+def queue_said(said: dict[str, str]) -> str:
+    """The queue that labels and annotations name."""
+    return next((said[key] for key in QUEUES if said.get(key)), "default")
+
+
 def names_reservation(pod: k.Pod) -> bool:
     """Whether a pod names a reservation, by a label or an annotation."""
     return RESERVATION in (pod.metadata.labels or {}) or RESERVATION in (pod.metadata.annotations or {})
