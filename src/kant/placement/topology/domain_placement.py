@@ -72,7 +72,9 @@ class DomainPlacement:
                 failure = result
                 continue
             allocation = gang.pieces.rows[:result]
-            if self.shape.cuts:
+            if gang.at_once:
+                allocation = allocation.copy()
+            elif self.shape.cuts:
                 allocation = in_rank_order(gang.table, gang.parts(), self.shape.cuts)
             else:
                 allocation = allocation[self.topology.ranks[allocation[:, NODE]].argsort(kind="stable")]
