@@ -35,7 +35,7 @@ class DomainCapacity(Slots):
 
     def __init__(self, topology: Topology) -> None:
         self.closed: Table = np.zeros(len(topology.node_order), dtype=np.int64)  # 1 for nodes that count for nothing
-        self.domains = topology.offsets[-1]
+        self.fabric, self.domains = topology.fabric, topology.offsets[-1]
         super().__init__(self.domains * CAPACITY_WIDTH, CAPACITY_CELLS)
 
     def _allot(self, slots: int, kept: int) -> None:

@@ -83,6 +83,10 @@ class DomainPlacement:
         assert failure is not None
         return failure
 
+    def at_once(self) -> GangPlacement | None:
+        """Who places the gangs of this shape in one compiled call; None where that takes more."""
+        return self._gangs[0] if len(self._gangs) == 1 and self._gangs[0].at_once and not self._asks_members else None
+
     def may_fit(self) -> bool:
         """Whether some domain of the level that is required, or the cluster, holds each group alone."""
         return self._gangs[-1].may_fit()

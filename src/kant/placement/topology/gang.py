@@ -64,6 +64,8 @@ class GangPlacement:
         self._kernels = [
             policy.kernel(group, len(shape.parts), count) for group, count in enumerate(self.counts.tolist())
         ]
+        self.puts = policy.policy.policy_for(0, len(shape.parts), shape.parts[0][0])[0]
+        """Who chooses nodes for the first group."""
         self._preferring: list[PreferringGroup] | None = None
         if shape.ask.preferences and policy.preferring is not None:
             self._preferring = policy.preferring.groups(shape, policy.policy)
@@ -330,6 +332,13 @@ class GangPlacement:
         if self.shape.numbers[0]:
             self.pieces.rows[:used, GROUP] = self.shape.numbers[0]
         return used
+
+    def row(self, policy: int) -> tuple[int, ...]:
+        """How such a gang is placed by a policy of this number, as a row of `group_kernel.py`."""
+        self.begin(0)
+        (count, demand), by_node = self.shape.parts[0], self._kernels[0].by_node
+        slot, number = self.slots.item(0), self.shape.numbers[0]
+        return count, demand, policy, by_node, slot, number, 1, self.narrowest, self.milli
 
     def _fill(self, group: int, domain: int, rest: int, used: int) -> int:
         """So many pods of a group, which fit, in `domain`: on the fewest domains of each level below.
