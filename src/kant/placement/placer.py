@@ -18,7 +18,6 @@ from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import Allocation
 from kant.placement.calendar.calendar import Calendar
 from kant.placement.capacity import NodeScores, tie_order
-from kant.placement.clear_of_bookings import clear_of_bookings
 from kant.placement.draft import Draft
 from kant.placement.node_replacement import ReplacedGang, replace_nodes
 from kant.placement.pieces import PieceBuffer
@@ -168,6 +167,8 @@ class Placer:
         route = self._routes[shape.index]
         if shape.ask.preferences or not isinstance(route, ScoredPlacement | DomainPlacement):
             return allocation
+        from kant.placement.clear_of_bookings import clear_of_bookings
+
         anywhere = isinstance(route, ScoredPlacement)
         return clear_of_bookings(self.trial.table, allocation, booked, anywhere, without)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -35,7 +35,6 @@ from kant.model.decision import (
 from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission, awaits_node_until
-from kant.queueing.booked_space import BookedSpace
 from kant.queueing.estimates import Estimates
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
@@ -46,6 +45,9 @@ from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.shares import Shares
 from kant.queueing.waiting import P_TOLD
 from kant.queueing.watch import ANY_START
+
+if TYPE_CHECKING:
+    from kant.queueing.booked_space import BookedSpace
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
@@ -119,7 +121,9 @@ class CyclePlan:
 
     @cached_property
     def booked(self) -> BookedSpace:
-        """What people have booked. Nobody asks where nobody has."""
+        """What people have booked. Nobody asks where nobody has, and it is loaded then."""
+        from kant.queueing.booked_space import BookedSpace
+
         return BookedSpace(self.state, self.now, self.pending.preempts)
 
     @cached_property

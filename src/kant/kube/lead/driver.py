@@ -243,7 +243,7 @@ class KubeDriver:
         if state.workloads.may_lack_places() and time.monotonic() - self.rebuilding.built_at < self.settings.recovery:
             return IDLE  # we are woken; nobody else is to get what they need
         if state.bookings.settle():
-            state.workloads.settle_all(state.workloads.naming_reservations())
+            state.workloads.settle_all(state.workloads.affected.naming_reservations())
         if not (shadow or self.translation.presence.gone):  # else who is moved would not start again
             self._move(state)
         core, began = state.core, time.monotonic()
