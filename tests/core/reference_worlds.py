@@ -11,7 +11,16 @@ from tests.core.tenant_runs import USERS, draw_queues
 
 from kant.model.decision import Plan
 from kant.model.errors import StateError
-from kant.model.event import Event, JobProgressed, JobProtected, JobRefused, JobSubmitted, NodeSetChanged, QueuesChanged
+from kant.model.event import (
+    Event,
+    JobAwaitsNode,
+    JobProgressed,
+    JobProtected,
+    JobRefused,
+    JobSubmitted,
+    NodeSetChanged,
+    QueuesChanged,
+)
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.preference import LikedNodes, Preferences
@@ -139,6 +148,7 @@ def draw_coming(
             preemptible=bool(draw.integers(6)),
             preempts=bool(draw.integers(8)),
             checkpoint=int(draw.choice([-1, 60])) * SECOND,
+            node_wait=int(draw.choice([0, 0, 0, 90])) * SECOND,
             node_set=str(draw.choice(["", "", *NODE_SETS])) if sets else "",
         )
         if prefer:
@@ -211,6 +221,8 @@ def watched_run(
             harness.happen(
                 JobProtected(harness.now, str(draw.choice(harness.running())), str(draw.choice(["", "budget"])))
             )
+        elif chance == 6 and harness.waiting():
+            harness.happen(JobAwaitsNode(harness.now, str(draw.choice(harness.waiting())), bool(draw.integers(4) == 0)))
         harness.run([event], until=event.time)
         if harness.differences:
             return harness

@@ -41,6 +41,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.JobDemoted: job.demoted,
     ev.JobProtected: job.protected,
     ev.JobPriced: job.priced,
+    ev.JobAwaitsNode: job.awaits_node,
     ev.JobLimited: job.limited,
     ev.QueueOrdered: job.ordered,
     ev.PolicyRouted: node.policy_routed,

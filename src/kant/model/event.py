@@ -196,6 +196,14 @@ class JobPriced(_Event, frozen=True, tag="priced"):
     price: int = -1
 
 
+class JobAwaitsNode(_Event, frozen=True, tag="awaits-node"):
+    """The waiting job waits for no node from now on before it stops others, since no autoscaler adds one for it; with
+    `awaits` it does again, as long as its queue and the job itself say."""
+
+    job: str
+    awaits: bool = False
+
+
 class JobLimited(_Event, frozen=True, tag="limited"):
     """From now on the run of the job may last `limit` microseconds since it started. Where that was all that was known
     of its run time, it is what policies expect now."""
@@ -391,6 +399,7 @@ Event = (
     | JobProtected
     | PolicyRouted
     | JobPriced
+    | JobAwaitsNode
     | JobLimited
     | QueueOrdered
     | QueuesChanged

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SINCE, J_UNWANTED, J_USER
+from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SHAPE, J_SINCE, J_UNWANTED, J_USER
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
@@ -31,10 +31,7 @@ class Admission:
             if state.burst_replicas
             else frozenset()
         )
-        self.node_waits: dict[int, int] | None = None
-        """`QuotaTree.node_waits`, where there is a tree."""
         if state.quota_usage.tree is not None:
-            self.node_waits = state.quota_usage.tree.node_waits
             self.quota_tree: QuotaTree = state.quota_usage.tree.copy()
             """The usage of the quotas as the plan leaves it. Only where there is a tree."""
         self._runs: dict[int, bool] = {}  # whether a job runs as the plan leaves it, if it starts or stops it
@@ -154,12 +151,14 @@ class Admission:
 
 
 def awaits_node_until(state: ClusterState, row: int, now: int) -> int:
-    """Until when a job stops nobody, since its queue waits for a node that an autoscaler adds, µs; 0: no longer.
+    """Until when a job stops nobody, since its queue or the job itself waits for a node that an autoscaler adds, µs; 0:
+    no longer.
 
     Only for a job that has its quota: to one without it a further node is of no use.
     """
     tree, jobs = state.quota_usage.tree, state.jobs
-    node = state.quota_usage.node_of[jobs.item(row, J_QUEUE)] if tree is not None and tree.node_waits else -1
-    wait = tree.node_waits.get(node, 0) if tree is not None else 0
+    wait = state.shapes.shapes[jobs.item(row, J_SHAPE)].ask.node_wait
+    if tree is not None and tree.node_waits:
+        wait = max(wait, tree.node_waits.get(state.quota_usage.node_of[jobs.item(row, J_QUEUE)], 0))
     until = jobs.item(row, J_SINCE) + wait
-    return until if wait and until > now else 0
+    return until if wait and until > now and row not in state.without_node else 0

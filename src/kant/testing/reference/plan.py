@@ -105,7 +105,7 @@ class ReferencePlan:
         fixed = self.keeps_priority and not self.rights.may_stop(live)  # held for longer than its equals
         pools = frozenset(node.pool for node in self.world.admitting(job))
         says = job.node_set, job.rules, job.preferences
-        return job.queue, job.groups, pools, says, job.preempts, fixed, job.user if by_user else ""
+        return job.queue, job.groups, pools, says, job.preempts, job.node_wait, fixed, job.user if by_user else ""
 
     def _walk(self) -> None:
         """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""
@@ -174,9 +174,9 @@ class ReferencePlan:
         return False
 
     def awaits_node(self, live: Live) -> bool:
-        """Whether its queue still waits for an autoscaler's node before a job of it may stop others."""
+        """Whether its queue, or the job itself, still waits for an autoscaler's node before it may stop others."""
         waits = [queue.node_wait for queue in self.world.queues.queues if queue.name == live.job.queue]
-        return any(live.since + wait > self.now for wait in waits)
+        return live.node_comes and any(live.since + wait > self.now for wait in [*waits, live.job.node_wait])
 
     def _suffices(self, live: Live, model: str | None, amounts: Amounts, level: int, victims: Sequence[Victim]) -> bool:
         return self.rights.admits(live.job, amounts, level, victims) and self.fits_without(victims, live, model)

@@ -27,7 +27,8 @@ class Live:
     """A job that waits or runs. Times are microseconds.
 
     `number` counts the jobs as they arrive. `since` is when it last came to wait, or to run. `returns` is how often it
-    came back in a row without having been preempted. `pieces` is what it holds while it runs.
+    came back in a row without having been preempted. `pieces` is what it holds while it runs. `node_comes` until an
+    autoscaler says that it adds no node.
     """
 
     job: Job
@@ -37,6 +38,7 @@ class Live:
     failures: int = 0
     unwanted: bool = False
     protected: bool = False
+    node_comes: bool = True
     started: int = -1
     pieces: Pieces | None = None
 
@@ -119,6 +121,7 @@ class World:
             live = self.running[event.job] = self.waiting.pop(event.job)
             live.pieces = event.allocation.tolist()
             live.started = live.since = event.time
+            live.node_comes = True
         elif isinstance(event, (ev.JobPreempted, ev.JobEvicted, ev.JobFailed)):
             live = self._back(event.job, event.time)
             live.returns = 0 if isinstance(event, ev.JobPreempted) else live.returns + 1
@@ -131,6 +134,8 @@ class World:
             self.waiting.pop(event.job, None)
         elif isinstance(event, ev.JobProtected):
             (self.running.get(event.job) or self.waiting[event.job]).protected = bool(event.by)
+        elif isinstance(event, ev.JobAwaitsNode):
+            self.waiting[event.job].node_comes = event.awaits
         elif isinstance(event, ev.NodeChanged):
             self.closed.pop(event.node, None)
             if event.status != NodeStatus.IN_SERVICE:
