@@ -47,6 +47,7 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.PolicyRouted: node.policy_routed,
     ev.QueuesChanged: node.queues_changed,
     ev.QueuesUsed: node.queues_used,
+    ev.BudgetsUsed: node.budgets_used,
     ev.NodeChanged: node.node_changed,
     ev.NodesJoined: fleet.joined,
     ev.NodesLeft: fleet.left,

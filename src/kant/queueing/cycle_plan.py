@@ -23,6 +23,7 @@ from kant.model.decision import (
     Expire,
     Hold,
     NoFit,
+    OutOfBudget,
     Plan,
     Preempt,
     Reason,
@@ -132,8 +133,11 @@ class CyclePlan:
         return Shares(self.state, self.now, self.admission)
 
     def share(self, queue: int) -> tuple[float, ...]:
-        """What a queue has had of its share, this plan included."""
-        return self.order.share(self.shares, queue) if self.order.shares else ()
+        """What a queue has had of its share, this plan included; beyond its soft budget it is behind all others."""
+        if not self.order.shares:
+            return ()
+        had = self.order.share(self.shares, queue)
+        return (float(self.pending.is_lowered(queue)), *had) if self.pending.lowers else had
 
     # --- whether and where -----------------------------------------------------------------------------------
 
@@ -246,6 +250,8 @@ class CyclePlan:
             admission = self.admission
             closed = admission.closed(row)
             if closed is not None:
+                if isinstance(closed, OutOfBudget):
+                    self.failed = NotNow(closed.until, nobody=True)
                 return closed
             options = admission.options(row, shape)
             for option in options:
@@ -459,7 +465,9 @@ class CyclePlan:
         jobs, order = self.state.jobs, order or self.order
         keys = order.keys(jobs, rows, self.now)
         columns = [keys]
-        if order.by_priority and jobs[rows, J_PRIORITY].any():
+        if self.pending.lowers:
+            columns.append(np.array([-self.pending.priority(row, order.by_priority) for row in rows.tolist()]))
+        elif order.by_priority and jobs[rows, J_PRIORITY].any():
             columns.append(-jobs[rows, J_PRIORITY])
         if order.shares:
             queues = np.unique(jobs[rows, J_QUEUE]).tolist()
