@@ -352,6 +352,17 @@ class QueuesUsed(_Event, frozen=True, tag="used"):
     queues: dict[str, QueueUse]
 
 
+class BudgetsUsed(_Event, frozen=True, tag="budgets"):
+    """What was used of the present month's budgets up to now, in place of what is known of it, and when months end.
+
+    `used` has by queue and user the milli-GPU-microseconds. After the last of `ends` (microseconds) each month has 30
+    days.
+    """
+
+    ends: tuple[int, ...]
+    used: dict[str, dict[str, int]] = {}
+
+
 class ProposedPlace(Struct, frozen=True, array_like=True):
     """Where a job is to run: so many pods on each node."""
 
@@ -404,6 +415,7 @@ Event = (
     | QueueOrdered
     | QueuesChanged
     | QueuesUsed
+    | BudgetsUsed
     | NodeChanged
     | NodesJoined
     | NodesLeft

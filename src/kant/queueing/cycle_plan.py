@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from kant.model.decision import (
     Expire,
     Hold,
     NoFit,
+    OutOfBudget,
     Plan,
     Preempt,
     Reason,
@@ -35,7 +36,6 @@ from kant.model.decision import (
 from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission, awaits_node_until
-from kant.queueing.booked_space import BookedSpace
 from kant.queueing.estimates import Estimates
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
@@ -46,6 +46,9 @@ from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.shares import Shares
 from kant.queueing.waiting import P_TOLD
 from kant.queueing.watch import ANY_START
+
+if TYPE_CHECKING:
+    from kant.queueing.booked_space import BookedSpace
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
@@ -120,7 +123,9 @@ class CyclePlan:
 
     @cached_property
     def booked(self) -> BookedSpace:
-        """What people have booked. Nobody asks where nobody has."""
+        """What people have booked. Nobody asks where nobody has, and it is loaded then."""
+        from kant.queueing.booked_space import BookedSpace
+
         return BookedSpace(self.state, self.now, self.pending.preempts)
 
     @cached_property
@@ -128,8 +133,11 @@ class CyclePlan:
         return Shares(self.state, self.now, self.admission)
 
     def share(self, queue: int) -> tuple[float, ...]:
-        """What a queue has had of its share, this plan included."""
-        return self.order.share(self.shares, queue) if self.order.shares else ()
+        """What a queue has had of its share, this plan included; beyond its soft budget it is behind all others."""
+        if not self.order.shares:
+            return ()
+        had = self.order.share(self.shares, queue)
+        return (float(self.pending.is_lowered(queue)), *had) if self.pending.lowers else had
 
     # --- whether and where -----------------------------------------------------------------------------------
 
@@ -242,6 +250,8 @@ class CyclePlan:
             admission = self.admission
             closed = admission.closed(row)
             if closed is not None:
+                if isinstance(closed, OutOfBudget):
+                    self.failed = NotNow(closed.until, nobody=True)
                 return closed
             options = admission.options(row, shape)
             for option in options:
@@ -455,7 +465,9 @@ class CyclePlan:
         jobs, order = self.state.jobs, order or self.order
         keys = order.keys(jobs, rows, self.now)
         columns = [keys]
-        if order.by_priority and jobs[rows, J_PRIORITY].any():
+        if self.pending.lowers:
+            columns.append(np.array([-self.pending.priority(row, order.by_priority) for row in rows.tolist()]))
+        elif order.by_priority and jobs[rows, J_PRIORITY].any():
             columns.append(-jobs[rows, J_PRIORITY])
         if order.shares:
             queues = np.unique(jobs[rows, J_QUEUE]).tolist()

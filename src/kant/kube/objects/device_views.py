@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import field
 
-from kant.kube.objects.views import Condition, Meta, NodeSelector, Taint, Toleration, View
+from kant.kube.objects.views import Condition, Meta, NodeSelector, PartialMetadata, Taint, Toleration, View
 
 Amount = str | int | float
 
@@ -90,10 +90,9 @@ class SliceSpec(View, frozen=True):
     devices: tuple[Device, ...] = ()
 
 
-class ResourceSlice(View, frozen=True):
+class ResourceSlice(PartialMetadata, frozen=True):
     """Some of the devices of a pool, as a driver publishes them."""
 
-    metadata: Meta = Meta()
     spec: SliceSpec = SliceSpec()
 
 
@@ -111,8 +110,7 @@ class DeviceClassSpec(View, frozen=True):
     extended_resource_name: str = ""
 
 
-class DeviceClass(View, frozen=True):
-    metadata: Meta = Meta()
+class DeviceClass(PartialMetadata, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 

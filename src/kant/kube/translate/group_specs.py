@@ -67,7 +67,7 @@ def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
             known = _one_gang(_replicated_jobs(spec, where), part)
     except (AttributeError, TypeError):
         raise InputError(where, "the fields of its kind, each of its type") from None
-    labels = {**(found.metadata.labels or {}), **(found.metadata.annotations or {})}
+    labels = found.metadata.said
     own = labels.get(g.MIN_AVAILABLE)
     least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own and not known.alone else known.least
     pool = labels.get(g.NODE_POOL, "") if source == g.RUNAI else ""

@@ -101,7 +101,9 @@ class ReferencePlan:
         if isinstance(self.profile.discipline, Strict):
             return (live.job.queue,)
         job = live.job
-        by_user = any(quota.user_limit >= 0 for queue in self.world.queues.queues for quota in queue.quotas)
+        queues = self.world.queues.queues
+        by_user = any(quota.user_limit >= 0 for queue in queues for quota in queue.quotas)
+        by_user = by_user or any(queue.budget is not None and queue.budget.limits_users for queue in queues)
         fixed = self.keeps_priority and not self.rights.may_stop(live)  # held for longer than its equals
         pools = frozenset(node.pool for node in self.world.admitting(job))
         says = job.node_set, job.rules, job.preferences
@@ -135,6 +137,8 @@ class ReferencePlan:
 
     def options(self, live: Live) -> Iterator[tuple[str | None, Amounts]]:
         """The GPU models on which a job is tried, with what it counts for there; none if its queue starts nothing."""
+        if self.world.is_over_budget(live.job.queue, live.job.user, "hard"):
+            return
         if not {"hold", "stop", "unknown"} & self.world.queue_states(live.job.queue):
             for model in self.ledger.options(live.job):
                 yield model, self.ledger.asked(live.job, model)
