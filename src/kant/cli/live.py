@@ -39,7 +39,8 @@ class Live:
     `complaints` has what is wrong with a pod in one sentence, where it could not be read; `calibration` is what the
     Kant that runs there has learned about expected starts. `remarks` are about nodes that take no more; `unread` says
     what of the cluster Kant cannot understand, or may not read. `namespace` is meant where none is named. `made` is a
-    forecast that there is already. `queues_gone` says that no Queue is left where there were some; else "".
+    forecast that there is already. `queues_gone` says that no Queue is left where there were some; else "". `scale_ups`
+    has what node autoscalers say of jobs that wait.
     """
 
     scheduler: Scheduler
@@ -52,6 +53,7 @@ class Live:
     namespace: str = "default"
     made: StartForecast | None = None
     queues_gone: str = ""
+    scale_ups: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> ClusterState:
@@ -136,7 +138,8 @@ class Live:
         """What the rules among pods and the nodes have to do with a job that finds no place."""
         from kant.kube.reconcile.rule_words import rule_words
 
-        return [*rule_words(self.state, self.state.rows[job]), *self.remarks]
+        said = [self.scale_ups[job]] if job in self.scale_ups else []
+        return [*said, *rule_words(self.state, self.state.rows[job]), *self.remarks]
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
         """When the waiting jobs are expected to start."""
@@ -327,6 +330,7 @@ def live_of(found: RebuiltState, namespace: str, made: StartForecast | None = No
         remarks=found.remarks,
         unread=found.unread,
         queues_gone=found.queues_gone,
+        scale_ups=found.scale_ups,
         namespace=namespace,
         made=made,
     )
