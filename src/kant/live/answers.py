@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.budgets import EVERYBODY
 from kant.cluster.columns import J_MILLI, J_QUEUE, J_STARTED
 from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
@@ -16,7 +17,7 @@ from kant.live.sentences import with_public_ids
 from kant.model.decision import Reason, sentence
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
-from kant.model.units import GPU
+from kant.model.units import GPU, HOUR
 
 
 def either(choice: WaitOrPlace | None) -> dict[str, Any] | None:
@@ -115,6 +116,26 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
             found.append(line(own.name, "", None, own.parent))
     known = {queue.name for queue in declared}
     return found + [line(name, "", None) for name in sorted(counts) if name not in known]
+
+
+def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
+    """What each budget limits, in GPU-hours of the month that ends at `until_us`; `user` is "" for a queue as a whole.
+
+    `state` is `hard` or `soft` where that limit is used up, else "".
+    """
+    usage = state.quota_usage
+    if usage.budgets is None or usage.tree is None:
+        return []
+    found, users, over = [], list(state.users), usage.over_budget(now)
+    for scope, use in usage.budgets.scopes(usage.tree, usage.node_of, now).items():
+        hours = {"used": use.used / HOUR / GPU, "soft": use.soft / GPU, "hard": use.hard / GPU}
+        found.append(
+            {"queue": usage.tree.queues[scope[0]].name, "user": "" if scope[1] == EVERYBODY else users[scope[1]]}
+            | {f"{name}_gpu_hours": None if amount < 0 else amount for name, amount in hours.items()}
+            | {"state": "hard" if over and scope in over.hard else "soft" if over and scope in over.soft else ""}
+            | {"until_us": usage.budgets.end}
+        )
+    return sorted(found, key=lambda row: (row["queue"], row["user"]))
 
 
 def pool_rows(state: ClusterState) -> list[dict[str, Any]]:

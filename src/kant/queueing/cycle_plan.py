@@ -23,6 +23,7 @@ from kant.model.decision import (
     Expire,
     Hold,
     NoFit,
+    OutOfBudget,
     Plan,
     Preempt,
     Reason,
@@ -98,10 +99,11 @@ class CyclePlan:
         self.now = snapshot.now
         self.previous = snapshot.previous
         self.plan = Plan(snapshot.now, [])
-        self.limited = (
-            snapshot.state.quota_usage.tree is not None or bool(snapshot.state.burst_replicas) or snapshot.state.books
-        )
+        tree = snapshot.state.quota_usage.tree
+        self.limited = tree is not None or bool(snapshot.state.burst_replicas) or snapshot.state.books
         """Whether quotas, base jobs or bookings may keep a job from starting. Where not, nothing asks `admission`."""
+        self.node_waits = tree is not None and len(tree.node_waits) > 0
+        """Whether some queue waits for an autoscaler's node before jobs of it stop others."""
         self.entitlements: Entitlements | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # jobs that the plan stops
         self.shrunk: dict[int, None] = {}  # gangs that it takes pods from
@@ -131,8 +133,11 @@ class CyclePlan:
         return Shares(self.state, self.now, self.admission)
 
     def share(self, queue: int) -> tuple[float, ...]:
-        """What a queue has had of its share, this plan included."""
-        return self.order.share(self.shares, queue) if self.order.shares else ()
+        """What a queue has had of its share, this plan included; beyond its soft budget it is behind all others."""
+        if not self.order.shares:
+            return ()
+        had = self.order.share(self.shares, queue)
+        return (float(self.pending.is_lowered(queue)), *had) if self.pending.lowers else had
 
     # --- whether and where -----------------------------------------------------------------------------------
 
@@ -232,7 +237,7 @@ class CyclePlan:
         Where it does not fit as things are, the profile's preemption may make room for it.
         """
         self.failed = NOT_NOW if self.evictor is not None else NOBODY
-        options, reasons, node_wait = [shape], list[Reason](), 0
+        options, reasons = [shape], list[Reason]()
         reason: Reason
         if not self.limited:
             simple = self.forecast is None and not self.state.health.bad
@@ -240,10 +245,13 @@ class CyclePlan:
             if not isinstance(result, NoFit):
                 return result
             reason = result
+            reasons.append(reason)
         else:
             admission = self.admission
             closed = admission.closed(row)
             if closed is not None:
+                if isinstance(closed, OutOfBudget):
+                    self.failed = NotNow(closed.until, nobody=True)
                 return closed
             options = admission.options(row, shape)
             for option in options:
@@ -255,8 +263,9 @@ class CyclePlan:
             reason = ([reason for reason in reasons if isinstance(reason, NoFit)] or reasons)[0]
             if self.state.books and isinstance(reason, NoFit):
                 reason = self.kept_by_booking(row, options) or reason
-            node_wait = awaits_node_until(self.state, row, self.now) if admission.node_waits else 0
         if self.evictor is not None:
+            waits = self.node_waits or shape.ask.node_wait
+            node_wait = awaits_node_until(self.state, row, self.now) if waits else 0
             for at, option in enumerate(options):
                 if node_wait and isinstance(reasons[at], NoFit):
                     made: Allocation | NotNow = NotNow(node_wait)
@@ -456,7 +465,9 @@ class CyclePlan:
         jobs, order = self.state.jobs, order or self.order
         keys = order.keys(jobs, rows, self.now)
         columns = [keys]
-        if order.by_priority and jobs[rows, J_PRIORITY].any():
+        if self.pending.lowers:
+            columns.append(np.array([-self.pending.priority(row, order.by_priority) for row in rows.tolist()]))
+        elif order.by_priority and jobs[rows, J_PRIORITY].any():
             columns.append(-jobs[rows, J_PRIORITY])
         if order.shares:
             queues = np.unique(jobs[rows, J_QUEUE]).tolist()

@@ -18,6 +18,7 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.awaited_nodes import AwaitedNodes
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import Budgets, Protection
 from kant.kube.reconcile.fleet import Fleet
@@ -61,6 +62,7 @@ class LiveState:
         steps.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
         self.saved_work = SavedWork(self.workloads)
+        self.awaited_nodes = AwaitedNodes(self.workloads, self.informers.listen_to_autoscalers)
         translation.filters.promises.leaving = binder.leaving
         executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, self.mirror, self.workloads, binder.leaving)
@@ -126,6 +128,8 @@ class LiveState:
         budgets, mirror.budgets_touched = mirror.budgets_touched, {}
         self.protection.follow(pods, budgets)
         self.saved_work.follow(pods)
+        if self.translation.awaits_nodes:
+            self.awaited_nodes.follow()
 
     def _take_nodes(self) -> dict[str, None]:
         names, self.mirror.nodes_touched = self.mirror.nodes_touched, {}

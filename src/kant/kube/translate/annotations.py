@@ -55,6 +55,9 @@ PREEMPTIBLE = {
 
 RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
+NODE_WAIT, PREEMPTION_DELAY = f"{OWN}/node-wait", "kai.scheduler/preemption-delay"
+"""How long the job waits for a node before it stops others."""
+
 CHECKPOINTED, CHECKPOINT_EVERY = f"{OWN}/checkpointed-at", f"{OWN}/checkpoint-every"
 """When the job saved its work last, as it writes on one of its pods; and how often, for one that does not."""
 
@@ -90,6 +93,7 @@ class Annotations(NamedTuple):
     training: Training | None
     reservation: str
     checkpoint: int
+    node_wait: int
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
@@ -105,6 +109,7 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
             raise InputError(f"{where}, {key}", "true or false", said[key])
     queue = next((name_of(f"{where}, {key}", said[key]) for key in QUEUES if said.get(key)), "")
     queue = queue or group.queue or "default"
+    wait = said.get(NODE_WAIT) or said.get(PREEMPTION_DELAY) or group.node_wait
     required, place = _first(said, REQUIRED, group.required)
     preferred, soft = _first(said, PREFERRED, group.preferred)
     within: Level = ""
@@ -117,7 +122,7 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
         within, bool(required), _cuts(said, levels, where),
         _training(said, where),
         name_of(f"{where}, {RESERVATION}", said[RESERVATION]) if said.get(RESERVATION) else "",
-        _checkpoint(said, where),
+        _checkpoint(said, where), parse_duration(wait, f"{where}, {NODE_WAIT}") if wait else 0,
     )  # fmt: skip
 
 
