@@ -103,12 +103,10 @@ class Informers:
         self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
-        self.nodes = self._reflector("nodes", "/api/v1/nodes", Node, mirror.node, mirror.replace_nodes)
+        self.nodes = self._stored("nodes", "/api/v1/nodes", Node, mirror.nodes)
         self.budgets = self._stored("budgets", BUDGETS, Budget, mirror.budgets)
         self.budgets.on_trouble = partial(self._without, self.budgets, NO_BUDGETS)
-        self.namespaces = self._reflector(
-            "namespaces", NAMESPACES, Namespace, mirror.namespace, mirror.replace_namespaces
-        )
+        self.namespaces = self._stored("namespaces", NAMESPACES, Namespace, mirror.all_namespaces)
         self.namespaces.on_trouble = partial(self._without, self.namespaces, NO_NAMESPACES)
         csi, devices = mirror.csi, mirror.devices
         self.storage: tuple[Reflector[Any], ...] = (
