@@ -29,7 +29,6 @@ from kant.kube.objects.views import (
     StorageClass,
     Unstructured,
 )
-from kant.kube.translate.autoscaling import SOURCES, PodEvent
 from kant.kube.translate.crds import API
 from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
 from kant.kube.translate.groups import GroupRef
@@ -234,6 +233,8 @@ class Informers:
         if self._listens or self._tasks is None:
             return
         self._listens = True
+        from kant.kube.translate.autoscaling import SOURCES, PodEvent
+
         for source in SOURCES:
             scale_ups = self.mirror.scale_ups
             events = self._reflector("events", "/api/v1/events", PodEvent, scale_ups.event, scale_ups.replace)
