@@ -228,8 +228,8 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                         code = WAITS
             if code == 0 and stands[WAITING] + last - at > 0:
                 review = serve(
-                    now, rules, begin + at, stands[TAKEN], shapes, groups, jobs, heap, ends, held, top, view, view_log,
-                    demands, typical, scores, others, domains, entries, buckets, verdicts, stirred,
+                    now, log[0], rules, begin + at, stands[TAKEN], shapes, groups, jobs, heap, ends, held, top, view,
+                    view_log, demands, typical, scores, others, domains, entries, buckets, verdicts, stirred,
                 )  # fmt: skip
                 code = WAITS if review == PYTHON_DECIDES else 0
             if code != 0:

@@ -27,7 +27,7 @@ from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
 from kant.sim.jobs import Arrivals
-from kant.sim.serve_heads import S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Rules
+from kant.sim.serve_heads import KNOWN, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Rules
 from kant.sim.speed import Steady
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Advancer:
         self._queues, self._users = _Names(coming.workload.queues), _Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
         self._backfills = isinstance(run.profile.discipline, Backfill)
+        self._late = np.full((KNOWN, 3), -1, dtype=np.int64)  # heads that could not be served
         self._one_priority = run.profile.keeps_priority and self._backfills
         self._alone = run.profile.preemption is not None and not self._one_priority
         self._work = np.zeros(0, dtype=np.int64)
@@ -227,6 +228,7 @@ class Advancer:
             rules = Rules(
                 discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
                 by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, pending.sorted,
+ self._late,
             )  # fmt: skip
         a.advance_kernel(type(one.policy), type(other.policy), capacity is not None, rules is not None)(
             until, coming.checkpoint, self._alone, run.profile.order.outgrown, run.profile.order.by_priority, stands,

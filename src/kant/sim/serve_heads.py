@@ -29,6 +29,7 @@ class Rules(NamedTuple):
     """How a discipline serves late heads: after how long, µs, from what size on that is, and whom they may stop when.
 
     `above` is above all priorities, `facts` that of the shapes; `heads` has room for the first jobs of the buckets.
+    `known` has heads that could not be served: how often nodes had changed by then, and until when that holds.
     """
 
     timeout: int
@@ -38,8 +39,11 @@ class Rules(NamedTuple):
     above: int
     facts: Table
     heads: Table
+    known: Table
 
 
+KNOWN = 64
+K_HEAD, K_CHANGES, K_UNTIL = range(3)
 # Columns of a shape.
 S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS = range(7)
 """Its groups in the table of groups; what it asks for; its pools as bits; 1 where Python decides whether one of its
@@ -53,9 +57,10 @@ Serve = Callable[..., int]
 
 @compiled
 def serve_nobody(
-    now: int, rules: Rules | None, new: int, begun: int, shapes: Table, groups: Table, jobs: Table, heap: Table,
-    ends: Table, held: Table, top: int, view: Table, view_log: Table, demands: Table, typical: Table, scores: Scores,
-    others: Scores, domains: Domains | None, entries: Table, buckets: Table, verdicts: Table, stirred: Table,
+    now: int, changes: int, rules: Rules | None, new: int, begun: int, shapes: Table, groups: Table, jobs: Table,
+    heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table, demands: Table, typical: Table,
+    scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table, verdicts: Table,
+    stirred: Table,
 ) -> int:  # fmt: skip
     """No head is served."""
     return -1
@@ -66,14 +71,15 @@ def serve_kernel(place: Kernel) -> Serve:
     """The kernel for a profile whose groups are placed by `place`."""
 
     def serve(
-        now: int, rules: Rules, new: int, begun: int, shapes: Table, groups: Table, jobs: Table, heap: Table,
-        ends: Table, held: Table, top: int, view: Table, view_log: Table, demands: Table, typical: Table,
+        now: int, changes: int, rules: Rules, new: int, begun: int, shapes: Table, groups: Table, jobs: Table,
+        heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table, demands: Table, typical: Table,
         scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table, verdicts: Table,
         stirred: Table,
     ) -> int:  # fmt: skip
         """When the next head is late, or may preempt one more job, µs; -1 for never; or PYTHON_DECIDES.
 
-        Jobs from row `new` on have just come. The pieces [begun, top) of `held` are those of the jobs that start now.
+        The nodes have had so many `changes`. Jobs from row `new` on have just come. The pieces [begun, top) of `held`
+        are those of the jobs that start now.
         """
         review = FOREVER
         count = w.best_first(
@@ -87,8 +93,13 @@ def serve_kernel(place: Kernel) -> Serve:
             if until > now:
                 review = min(review, until)
                 continue
+            known = rules.known[row % KNOWN]
             if shapes[s, S_PREEMPTS] == 0:
                 continue
+            if known[K_HEAD] == row and known[K_CHANGES] == changes and now < known[K_UNTIL]:
+                review = min(review, known[K_UNTIL])
+                continue
+            known[K_HEAD] = -1
             if shapes[s, S_GROUPS] > 1 or row >= new:
                 return PYTHON_DECIDES
             group = groups[shapes[s, S_FIRST]]
@@ -124,10 +135,11 @@ def serve_kernel(place: Kernel) -> Serve:
             for piece in range(begun, top):
                 c.copy_row(held, piece, freed, used + piece - begun)
             if fitting + room_beside(view, freed, pieces, demands, group[G_DEMAND]) < group[G_PODS]:
-                continue  # not even without all of them
-            review = min(review, next_one)
-            if fitting + room_beside(view, freed, stop, demands, group[G_DEMAND]) >= group[G_PODS]:
+                next_one = FOREVER  # not even without all of them
+            elif fitting + room_beside(view, freed, stop, demands, group[G_DEMAND]) >= group[G_PODS]:
                 return PYTHON_DECIDES
+            review = min(review, next_one)
+            known[K_HEAD], known[K_CHANGES], known[K_UNTIL] = row, changes, next_one
         return int(review if review < FOREVER else -1)
 
     return compiled(named(serve, place))
