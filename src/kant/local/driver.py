@@ -39,6 +39,7 @@ from kant.local.record import Book, JobPhase, JobRecord
 from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
+from kant.local.slots import is_slot
 from kant.local.submission import job_of
 from kant.model.decision import Plan
 from kant.model.errors import InputError
@@ -109,7 +110,9 @@ class LocalDriver:
         """Take over what the last Kant has left, and find out about every run. `build` comes next."""
         for record in sorted(records, key=lambda record: record.seq):
             self.jobs.records[record.id] = record
-        for record in self.jobs.records.values():
+        for record in list(self.jobs.records.values()):
+            if is_slot(record):
+                self.jobs.fill(record, closes=True)
             if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
                 found = self.launcher.find(record)
                 if isinstance(found, Exit):
@@ -117,10 +120,20 @@ class LocalDriver:
                 elif found is None:  # it was meant to begin, and never will: as if it had not been meant
                     record.phase, record.started, record.place = JobPhase.WAITING, -1, []
                     self.jobs.touch(record)
+            if is_slot(record):
+                self._take_back(record)
         self.launcher.sweep()
         for record in self.jobs.records.values():
             if record.phase is JobPhase.STOPPING:
                 self.launcher.stop(record)
+
+    def _take_back(self, record: JobRecord) -> None:
+        """End a slot that the last Kant has left."""
+        if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
+            record.phase, record.stopping = JobPhase.STOPPING, CANCELLED
+            self.jobs.touch(record)
+        else:
+            self.jobs.finish(record, JobPhase.CANCELLED, "")
 
     def build(self) -> None:
         """Build the state: every job that waits or runs, as of the times at which it came and started."""
@@ -372,6 +385,8 @@ class LocalDriver:
         wait = IDLE
         ended, self._ended = self._ended[: self._burst], self._ended[self._burst :]
         for record, exit in ended:
+            if is_slot(record):
+                self.jobs.fill(record)
             self.completion.settle(record, exit)
         if self.jobs.later:
             until = self.jobs.let_begin()

@@ -6,6 +6,7 @@ memory.py and terminals.py beside it. The folder holds `spec.json`; the supervis
 - `claim`: who supervises (pid, start time, boot). Whoever makes this file first has the run. Kant makes it, with pid 0,
   where a run is not to begin any more, so that a supervisor that comes late does nothing.
 - `log.<offset>`: what the job wrote, in files of half of what it may keep; the oldest goes.
+- `given`: of a slot, the job that it gets, or null (slots.py). Whoever makes this file first decides.
 - `terminal`: the socket of who is attached, while it runs (terminals.py).
 - `exit`: blank while the job runs, then how it ended. Its room on the disk is taken before the job starts.
 
@@ -26,6 +27,7 @@ import resource
 import select
 import signal
 import time
+from _thread import get_native_id
 from collections.abc import Callable, Iterator
 
 if __name__ == "supervisor":  # beside the fork server
@@ -64,15 +66,15 @@ def fields(pid: int | str) -> list[str]:
         return []
 
 
-def claim(folder: str, content: str) -> bool:
-    """Make the claim, whole or not at all. False where somebody was first."""
-    own = f"{folder}/claim.{os.getpid()}"
+def claim(folder: str, content: str, name: str = "claim") -> bool:
+    """Make a file, whole or not at all. False where somebody was first."""
+    own = f"{folder}/{name}.{get_native_id()}"
     with open(own, "w") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     try:
-        os.link(own, f"{folder}/claim")
+        os.link(own, f"{folder}/{name}")
     except FileExistsError:
         return False
     finally:
@@ -421,10 +423,40 @@ class Supervisor:
             "rss_kib": used.ru_maxrss,
             "dropped": self.log.dropped,
         }
-        file = os.open(f"{self.folder}/exit", os.O_WRONLY | os.O_CREAT, 0o600)
-        os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
-        os.fsync(file)
+        write_exit(self.folder, ended)
         self.terminals.close()
+
+
+def write_exit(folder: str, ended: dict[str, object]) -> None:
+    """Say how a run ended."""
+    file = os.open(f"{folder}/exit", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
+    os.fsync(file)
+
+
+def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ignore[type-arg]
+    """The spec of the job that a slot is given (slots.py); None where it is stopped first, or none comes in time."""
+    end, waits, told = now() + seconds, select.poll(), b""
+    waits.register(wake, select.POLLIN)
+    while True:
+        if signal.SIGTERM in told or now() >= end:
+            claim(folder, "null", "given")
+        try:
+            with open(f"{folder}/given") as file:
+                given = json.load(file)
+        except FileNotFoundError:
+            told = os.read(wake, 4096) if waits.poll(max(0.0, end - now()) * 1000) else b""
+            continue
+        if given is None:
+            return None
+        own = f"{folder}/spec.json.given"
+        with open(own, "w") as file:
+            json.dump(given["spec"], file)
+        os.replace(own, f"{folder}/spec.json")
+        if signal.SIGTERM in told:  # the job is stopped as any other
+            os.kill(os.getpid(), signal.SIGTERM)
+        found: dict = given["spec"]  # type: ignore[type-arg]
+        return found
 
 
 @contextlib.contextmanager
@@ -503,5 +535,10 @@ def main(folder: str) -> int:
     mine = {"pid": os.getpid(), "start": int(fields("self")[19]), "boot": boot_id()}
     if not claim(folder, json.dumps(mine)):
         return 3
-    Supervisor(folder, spec).run(wake)
+    if spec["command"] == [""]:
+        spec = awaited(folder, wake, spec["limit_s"])
+    if spec is None:
+        write_exit(folder, {"signal": int(signal.SIGTERM), "why": "stopped", "ended": int(now() * 1e6)})
+    else:
+        Supervisor(folder, spec).run(wake)
     return 0

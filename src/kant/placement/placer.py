@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kant.cluster.columns import Table, devices_of
 from kant.cluster.shapes import Shape
@@ -18,7 +18,6 @@ from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import Allocation
 from kant.placement.calendar.calendar import Calendar
 from kant.placement.capacity import NodeScores, tie_order
-from kant.placement.clear_of_bookings import clear_of_bookings
 from kant.placement.draft import Draft
 from kant.placement.node_replacement import ReplacedGang, replace_nodes
 from kant.placement.pieces import PieceBuffer
@@ -28,12 +27,14 @@ from kant.placement.preference_scores import PreferenceWeights
 from kant.placement.preferred import PreferredPlacement, Preferring
 from kant.placement.ruled import RuledPlacement, is_entangled
 from kant.placement.scored import ScoredPlacement
-from kant.placement.spreading.inference_zone import InferenceZone
-from kant.placement.spreading.spread import SpreadPlacement, SpreadPlacer
 from kant.placement.topology.domain_capacity import DomainCapacity
 from kant.placement.topology.domain_placement import DomainPlacement
 from kant.placement.topology.domain_policy import DomainPolicy
 from kant.placement.topology.index import Topology
+
+if TYPE_CHECKING:
+    from kant.placement.spreading.inference_zone import InferenceZone
+    from kant.placement.spreading.spread import SpreadPlacer
 
 Scored = TypeVar("Scored", ScoredPlacement, RuledPlacement)
 
@@ -166,6 +167,8 @@ class Placer:
         route = self._routes[shape.index]
         if shape.ask.preferences or not isinstance(route, ScoredPlacement | DomainPlacement):
             return allocation
+        from kant.placement.clear_of_bookings import clear_of_bookings
+
         anywhere = isinstance(route, ScoredPlacement)
         return clear_of_bookings(self.trial.table, allocation, booked, anywhere, without)
 
@@ -261,6 +264,8 @@ class Placer:
             zone = self.zone
             packed = isinstance(policy, ESpread)
             if not packed or (zone is not None and zone.admits(shape)):
+                from kant.placement.spreading.spread import SpreadPlacement  # with the first shape that is spread
+
                 route = SpreadPlacement(self._spread_placer(policy), shape, packed, self._pieces, route)
         if free and shape.ask.preferences:
             route = self._preferred(shape, route)
@@ -362,6 +367,8 @@ class Placer:
 
     def _spread_placer(self, policy: NodePolicy) -> SpreadPlacer:
         if policy.ties not in self._spreadings:
+            from kant.placement.spreading.spread import SpreadPlacer
+
             order, topology = self._order(policy)
             self._spreadings[policy.ties] = SpreadPlacer(
                 self.snapshot, self.trial, order, topology, self._zone, self.policy_of

@@ -52,7 +52,9 @@ from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.questions import LocalQuestions
 from kant.service.recorded import Recorded
 from kant.service.reload import Files, Reloader, check_quotas
+from kant.service.roles import Caller, Role
 from kant.service.server import HttpServer
+from kant.service.slot_keeper import SlotKeeper
 from kant.service.solver_process import SolverProcess
 from kant.service.store import Store
 from kant.service.traces import Traces
@@ -147,7 +149,6 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     driver.finished, driver.learned = (lambda: store.finished(REMEMBERED)), read_learned(store)
     driver.reservations.keep = lambda text: store.keep("reservations", text)
     driver.reservations.restore(store.kept("reservations"))
-    driver.keep_paused = lambda queues: store.keep("paused", msgspec.json.encode(sorted(queues)))
     driver.paused = msgspec.json.decode(store.kept("paused") or b"[]", type=frozenset[str])
     driver.adopt(store.live())
     slow = ExitStack()
@@ -158,7 +159,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     notifier = Notifier(options.notices, settings.as_users)
     for record in driver.jobs.records.values():
         notifier.know(record)
-    followers = [events.changed, telemetry.changed, notifier.changed]
+    followers: list[Callable[[JobRecord], None]] = [events.changed, telemetry.changed, notifier.changed]
     tasks.append(asyncio.create_task(notifier.run()))
     if options.traces:
         traces = Traces(options.traces, settings.trace_key, clock.micros)
@@ -166,7 +167,6 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             traces.know(record)
         followers.append(traces.changed)
         tasks.append(asyncio.create_task(traces.run()))
-    driver.on_change = _each(*followers)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     own = page_token(options.home) if options.listen else ""
@@ -197,9 +197,17 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     service = Service(questions, events, stop, guard)
     socket = options.home / SOCKET
+    keeper = SlotKeeper(driver, service.orders, Caller(callers.owner, Role.OPERATOR, origin="front ends"))
+    driver.on_change = _each(*followers, keeper.changed)
+
+    def keep_paused(queues: frozenset[str]) -> None:
+        store.keep("paused", msgspec.json.encode(sorted(queues)))
+        keeper.close()  # a front end would go on
+
+    driver.keep_paused = keep_paused
     async with (
         HttpServer(service, socket, options.listen, options.any_port, tls, group) as server,
-        FrontEnds(options.home, options.front_ends, driver),
+        FrontEnds(options.home, options.front_ends, driver, keeper),
     ):
         if tls is None and not is_loopback(options.listen):
             advice = "--tls-cert, or a loopback address behind a proxy with TLS"
@@ -209,7 +217,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             profile=options.profile.name, jobs=len(driver.jobs.records), seconds=round(time.monotonic() - began, 3),
             listen=server.address, memory_by="cgroups" if settings.cgroups is not None else "looking",
         )  # fmt: skip
-        keeper = WaitsWriter(store, driver)
+        waits = WaitsWriter(store, driver)
 
         async def prepare() -> None:
             """Compile the kernels in a thread, while jobs start and requests are answered without them."""
@@ -223,7 +231,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             questions.starting = ""
             log_event(log, "ready", seconds=round(time.monotonic() - began, 3))
             tasks.append(asyncio.create_task(reloader.run(told)))
-            tasks.append(asyncio.create_task(keeper.run()))
+            tasks.append(asyncio.create_task(waits.run()))
             tasks.append(asyncio.create_task(recorded.remember(journals)))
             tasks.append(asyncio.create_task(questions.forecasts.keep_up(lambda: driver.core)))
             tasks.append(asyncio.create_task(questions.optimality.keep_up(lambda: driver.core)))
@@ -246,7 +254,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             await forecaster.close()
             await solver.close()
             slow.close()
-            keeper.write()
+            waits.write()
         if preparing.done() and not preparing.cancelled():
             preparing.result()  # kernels that cannot be compiled end the start with their reason
     log_event(log, "down", running=len(driver.launcher.runs))

@@ -138,6 +138,17 @@ class Orders:
             [each for submission in submissions for each in self._records(submission, who, now)], who, "batch"
         )
 
+    def take_slots(self, slot: Submission, count: int, who: Caller) -> list[JobRecord]:
+        """Queue slots without jobs (local/slots.py). Raises InputError."""
+        self.driver.check_writing()
+        self._check(msgspec.structs.replace(slot, command=("a short job",)), who, "submit")
+        check_room(slot, self.driver.settings.cluster)
+        self._check_count(count)
+        now = self.driver.clock.micros()
+        records = [record for _ in range(count) for record in self._records(slot, who, now)]
+        self.driver.submit(records)
+        return records
+
     def _check(self, submission: Submission, who: Caller, route: str) -> None:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""
         queue_config = self.driver.settings.queue_config

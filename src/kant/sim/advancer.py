@@ -297,7 +297,7 @@ class Advancer:
             self._speed.follow(row, now)
         state.capacity_version += len(ended)
         state.preemptible = None
-        state.job_changes += rows[what <= a.STARTED].tolist()
+        state.job_changes.frombytes(rows[what <= a.STARTED].astype(np.int32).tobytes())
         if len(happened):
             run.last = state.now
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.refusals import NotYetError
-from kant.kube.objects.views import Pod, Toleration
+from kant.kube.objects.views import Pod
 from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.promises import NOBODY, Placed
 from kant.kube.reconcile.workload import Phase, Workload
@@ -23,12 +23,9 @@ from kant.kube.translate.device_capacity import Limit, Taken
 from kant.kube.translate.device_claims import Asked, consumed_by, identity, is_ours, key_of, known_names, reach_terms
 from kant.kube.translate.device_selectors import SelectorError
 from kant.kube.translate.devices import Counter, DeviceId, PoolId
-from kant.kube.translate.node_facts import admits
-from kant.kube.translate.selectors import Selection
+from kant.kube.translate.node_facts import meets
 from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
-
-ANY_TAINT = (Toleration(operator="Exists"),)
 
 
 class ClaimPlan(NamedTuple):
@@ -191,12 +188,8 @@ class DeviceAllocations:
             terms = reach_terms(claim)
         except InputError:
             return nodes[0]
-        if terms is None:
-            return ""
         views = self.mirror.nodes
-        return next(
-            (one for one in nodes if one in views and not admits(Selection((), terms, ANY_TAINT), views[one])), ""
-        )
+        return next((one for one in nodes if one in views and not meets(terms, views[one])), "")
 
     def _task(self, asked: Asked, nodes: Iterable[str]) -> Task:
         """The devices that can be used at all of these nodes."""
