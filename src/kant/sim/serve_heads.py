@@ -21,7 +21,7 @@ from kant.placement.capacity import room_beside
 from kant.placement.group_kernel import G_DEMAND, G_PODS, Domains, Scores
 from kant.placement.kernels import COUNT_ALL, Kernel, named
 from kant.queueing import waiting as w
-from kant.queueing.preemption.backfilled import is_behind
+from kant.queueing.preemption.room_bound import is_behind
 from kant.sim.ends import ENDS, JOB
 
 
@@ -112,7 +112,7 @@ def serve_kernel(place: Kernel) -> Serve:
                 other = heap[k, JOB]
                 runs = ends[other] == heap[k, ENDS] and jobs[other, c.J_PIECES] > 0
                 near = rules.facts[jobs[other, c.J_SHAPE], S_POOLS] & shapes[s, S_POOL_BITS] != 0
-                if runs and near and is_behind(jobs, row, other):
+                if runs and near and jobs[other, c.J_PREEMPTIBLE] == 1 and is_behind(jobs, row, other):
                     behind[jobs_behind] = other
                     jobs_behind += 1
                     pieces += jobs[other, c.J_PIECES]

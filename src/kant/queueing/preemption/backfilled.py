@@ -7,9 +7,8 @@ from itertools import repeat
 
 import numpy as np
 
-from kant.cluster.columns import J_BASE, J_PREEMPTIBLE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT, Table
+from kant.cluster.columns import J_BASE, J_PRIORITY, J_QUEUE, J_SINCE, J_STARTED, J_SUBMIT
 from kant.cluster.shapes import Shape
-from kant.compiled import compiled, inlined
 from kant.model.decision import Start
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER, GPU
@@ -34,25 +33,13 @@ def backfilled_after(entitlements: Entitlements, row: int, order: Order) -> tupl
     """
     if order.outgrown:
         return _outgrown(entitlements, row, order)
-    return entitlements.preemptible & those_behind(entitlements.state.jobs, row, entitlements.rows), -1
-
-
-@inlined
-def is_behind(jobs: Table, head: int, other: int) -> bool:
-    """Whether a preemptible job started while a head waited, and is behind it by priority and submission."""
-    own, job = jobs[head], jobs[other]
-    later = job[J_SUBMIT] > own[J_SUBMIT] or (job[J_SUBMIT] == own[J_SUBMIT] and other > head)
-    behind = job[J_PRIORITY] < own[J_PRIORITY] or (job[J_PRIORITY] == own[J_PRIORITY] and later)
-    return bool(behind and job[J_STARTED] >= own[J_SINCE] and job[J_PREEMPTIBLE] == 1 and other != own[J_BASE])
-
-
-@compiled
-def those_behind(jobs: Table, head: int, rows: Table) -> Mask:
-    """Which of the jobs `rows` are behind a head."""
-    behind = np.zeros(rows.shape[0], dtype=np.bool_)
-    for i in range(rows.shape[0]):
-        behind[i] = is_behind(jobs, head, rows[i])
-    return behind
+    jobs = entitlements.state.jobs
+    since, base, *own = jobs[row, [J_SINCE, J_BASE, J_PRIORITY, J_SUBMIT]].tolist()
+    rows, priority, submit = entitlements.rows, entitlements.priority, jobs[entitlements.rows, J_SUBMIT]
+    later = (submit > own[1]) | ((submit == own[1]) & (rows > row))
+    behind: Mask = entitlements.preemptible & (entitlements.started >= since) & (rows != base)
+    behind &= (priority < own[0]) | ((priority == own[0]) & later)
+    return behind, -1
 
 
 def _outgrown(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask, int]:
@@ -214,7 +201,7 @@ def _still_missing(cycle: CyclePlan, entitlements: Entitlements, row: int, shape
     node, amounts = state.quota_usage.node_of[head[J_QUEUE]], state.quota_usage.amounts(shape)
     if node < 0 or not any(amounts) or entitlements.reach(node, amounts) != BORROWING:
         return False
-    pods, allowed = entitlements.room.pods(cycle.placer.trial.table, row, head, demand.gpus * GPU)
+    pods, allowed = entitlements.room.pods(cycle.placer.trial.table, row, demand.gpus * GPU)
     if pods < shape.pods:
         until, first = -1, -1
         if next_behind >= 0:
