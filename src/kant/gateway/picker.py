@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,7 +22,7 @@ import aiohttp
 import grpc
 from google.protobuf import struct_pb2
 
-from kant.gateway.ask import FORWARDS, EventCount, RefusedError, read_ask, usage_of
+from kant.gateway.ask import FORWARDS, EventCount, RefusedError, count_for, read_ask, usage_of
 from kant.gateway.attempt import MOST_ANSWER
 from kant.gateway.backend import Backend, Placement
 from kant.gateway.backends import Backends, Source
@@ -29,6 +30,7 @@ from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
 from kant.gateway.outliers import judged
 from kant.gateway.proxy import MOST_BODY, PREDICTED, PROGRAM, predicted_tokens
+from kant.gateway.server import tls_context
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
 
@@ -148,6 +150,7 @@ class _Exchange:
             return self._destination(
                 [may[int(self.picker.draw.integers(len(may)))]], None if bodiless else bytes(self.body)
             )
+        self.count = count_for(path)
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
         ask.yield_to(0)  # the gateway knows of no tenant that may have more
         self.dispatcher.now = time.monotonic()
@@ -300,6 +303,13 @@ def _immediate(error: RefusedError) -> Any:
     )
 
 
+def _certificate(files: tuple[Path, Path]) -> Any:
+    """What gRPC answers with; raises InputError where the files are no certificate and its key."""
+    tls_context(files)
+    certificate, key = (file.read_bytes() for file in files)
+    return grpc.ssl_server_certificate_configuration([(key, certificate)])
+
+
 class PickerServer:
     """`async with PickerServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
 
@@ -311,7 +321,10 @@ class PickerServer:
         scrape_s: float,
         source: Source | None = None,
         events_port: int | None = None,
+        tls: tuple[Path, Path] | None = None,
     ) -> None:
+        self.tls = tls
+        self.certificate = None if tls is None else _certificate(tls)
         self.dispatcher, self.listen, self.scrape_s, self.source = dispatcher, listen, scrape_s, source
         self.events_port = events_port
         self.picker = Picker(dispatcher, hold_s)
@@ -332,7 +345,11 @@ class PickerServer:
             )
         )
         try:
-            self.port = self.server.add_insecure_port(self.listen)
+            if self.certificate is None:
+                self.port = self.server.add_insecure_port(self.listen)
+            else:
+                credentials = grpc.dynamic_ssl_server_credentials(self.certificate, lambda: self.certificate)
+                self.port = self.server.add_secure_port(self.listen, credentials)
         except RuntimeError:
             raise InputError("--listen", "an address that is free", self.listen) from None
         await self.server.start()
@@ -353,6 +370,11 @@ class PickerServer:
             if self.dispatcher.held:
                 self.dispatcher.now = time.monotonic()
                 self.dispatcher.ask_again()
+
+    def reload(self) -> None:
+        """Answer new connections with what the files of the certificate say now; raises InputError."""
+        if self.tls is not None:
+            self.certificate = _certificate(self.tls)
 
     async def drain(self) -> None:
         """Take no further requests, and let those in flight end."""
