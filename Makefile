@@ -81,7 +81,7 @@ web:
 test: setup
 	@echo "make test: a control plane and helm for the tests of the Kubernetes driver"
 	@.ci/controlplane || echo "make test: the tests of the Kubernetes driver are skipped, or fail with CI=true" >&2
-	$(PY) -m pytest $(WORKERS) --cost-in-brief
+	$(PY) -m pytest $(WORKERS) --cost-in-brief --rerun-show-tracebacks --max-suite-reruns 3
 
 test-fast: setup
 	KANT_EXAMPLES=$${KANT_EXAMPLES:-0.25} $(PY) -m pytest -n 2 --dist loadgroup -m "not cluster and not browser and not service and not long"

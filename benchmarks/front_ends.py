@@ -1,6 +1,7 @@
-"""Short jobs through front ends, beside the same to Kant's own socket: accepted a second, and CPU time of each.
+"""Short jobs through front ends, beside the same to Kant's own socket: accepted a second, CPU time, time to the start.
 
-Nothing starts meanwhile (all queues are paused), so that what is measured is submission. Rounds alternate.
+Of many at once nothing starts (all queues are paused), so that what is measured is submission. Then a few come one
+after the other, and start: how long after its submission a job's first command runs. Rounds alternate.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from pathlib import Path
 
 from benchmarks.measure import Figure
 from kant.service.client import FRONT_SOCKET, SOCKET, ServiceClient
+from kant.service.socket_http import exchange
 
-FRONT_ENDS, SENDERS, JOBS, ROUNDS = 2, 256, 2000, 5
+FRONT_ENDS, SENDERS, JOBS, ROUNDS, FEW = 2, 256, 2000, 5, 20
 TICK = os.sysconf("SC_CLK_TCK")
 BODY = json.dumps(
     {"command": ["true"], "workdir": "/", "cpus": 1, "time_s": 60}
@@ -32,6 +34,7 @@ def measure() -> Iterator[Figure]:
         home = Path(folder)
         kant = _up(home)
         try:
+            yield from _starts(home)
             yield from _rounds(home, kant)
         finally:
             kant.terminate()
@@ -44,7 +47,6 @@ def _up(home: Path) -> subprocess.Popen[bytes]:
     for _ in range(6_000):
         try:
             if not ServiceClient(home).get("/v1/health")["starting"]:
-                ServiceClient(home).post("/v1/queues/pause", {"queues": []})
                 return kant
         except Exception:
             pass
@@ -52,8 +54,32 @@ def _up(home: Path) -> subprocess.Popen[bytes]:
     raise RuntimeError("kant up did not start")
 
 
+def _starts(home: Path) -> Iterator[Figure]:
+    took: dict[str, list[float]] = {SOCKET: [], FRONT_SOCKET: []}
+    for turn in range(ROUNDS + 1):  # the first one warms up
+        for name, found in took.items():
+            for number in range(FEW):
+                out, began = home / f"{name}-{turn}-{number}", time.time_ns()
+                asked = {
+                    "command": ["sh", "-c", f"date +%s%N > {out}.new; mv {out}.new {out}"],
+                    "gpus": 1,
+                    "time_s": 60,
+                }
+                body = json.dumps(asked | {"workdir": "/", "env": {"PATH": os.environ["PATH"]}}).encode()
+                reply = exchange(str(home / name), "POST", "/v1/jobs", body, {"Content-Type": "application/json"})
+                assert reply.status == 201, reply.read()
+                time.sleep(0.05)
+                while not out.exists():
+                    time.sleep(0.01)
+                if turn:
+                    found.append((int(out.read_text()) - began) / 1e6)
+    alone, front = (statistics.median(each) for each in took.values())
+    yield Figure("front-ends-start", front, "ms to the start", alone / front, "Kant's own socket", "CPU")
+
+
 def _rounds(home: Path, kant: subprocess.Popen[bytes]) -> Iterator[Figure]:
     fronts = [int(pid) for pid in Path(f"/proc/{kant.pid}/task/{kant.pid}/children").read_text().split()]
+    ServiceClient(home).post("/v1/queues/pause", {"queues": []})
     found: dict[str, list[tuple[float, float, float]]] = {SOCKET: [], FRONT_SOCKET: []}
     told: list[str] = []
     for turn in range(ROUNDS + 1):  # the first one warms up

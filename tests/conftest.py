@@ -30,6 +30,8 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
 for variable in ("COLUMNS", "NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(variable, None)
 
+CI = os.environ.get("CI") == "true"
+
 ROOT = Path(__file__).parent.parent
 DATA = Path(os.environ.get("KANT_DATA", ROOT.parent / "shared" / "data"))
 
@@ -38,9 +40,11 @@ settings.register_profile(
     "default", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(25)
 )
 settings.register_profile("ci", settings.get_profile("default"), max_examples=examples(30), derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") == "true" else "default")
+settings.load_profile("ci" if CI else "default")
 
 NEEDS = ("cluster", "browser", "service")
+"""What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is
+shown: a busy machine is not a fault of Kant. `make test` allows for few of these (`--max-suite-reruns`)."""
 PLANES = 2
 """How many workers start a control plane for the tests that share one. With one of them these tests, which mostly wait,
 would end after all others."""
@@ -56,7 +60,7 @@ def data_file() -> DataFile:
         path = DATA / name
         if not path.is_file():
             sentence = f"no {name} in {DATA} (set KANT_DATA to the folder of real traces)"
-            if os.environ.get("CI") == "true":
+            if CI:
                 pytest.fail(sentence, pytrace=False)
             pytest.skip(sentence)
         return path
@@ -101,6 +105,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         needs = _needs(item)
         for need in needs:
             item.add_marker(need)
+        if needs and CI:
+            item.add_marker(pytest.mark.flaky(reruns=1))
         group = planes[item.path] if _shares_plane(item) else _group(item, needs)
         if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))

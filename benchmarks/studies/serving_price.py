@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.studies.parts import write_part
 from benchmarks.studies.serving_services import services
 from benchmarks.studies.topology import interval
-from kant.api.profile import read_profile
+from kant.live.profile_file import read_profile
 from kant.model.units import SECOND
 from kant.serving.kept import kept_shares
 from kant.serving.removal_price import RemovalPrice

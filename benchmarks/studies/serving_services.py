@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.studies.parts import write_part
 from benchmarks.studies.topology import interval
-from kant.api.profile import read_profile
+from kant.live.profile_file import read_profile
 from kant.model.units import SECOND
 from kant.serving.engine import EngineSettings
 from kant.serving.forecast import DAY, Rhythm

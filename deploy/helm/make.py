@@ -4,16 +4,16 @@ profiles that it knows by name."""
 import shutil
 from pathlib import Path
 
-from kant.kube.chart import chart_profiles, chart_templates
-from kant.kube.dashboard import config_map
+from chart import WRITTEN, chart_profiles, chart_templates
+from dashboard import config_map
 
 if __name__ == "__main__":
     manifests = Path(__file__).parents[2] / "src" / "kant" / "kube" / "manifests"
     (manifests / "dashboard.yaml").write_text(config_map(), encoding="utf-8")
     folder = Path(__file__).parent / "kant" / "templates"
-    folder.mkdir(exist_ok=True)
     for old in folder.iterdir():
-        old.unlink()
+        if old.name not in WRITTEN:
+            old.unlink()
     for name, text in chart_templates().items():
         (folder / name).write_text(text, encoding="utf-8")
     profiles = folder.parent / "profiles"

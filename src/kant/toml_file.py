@@ -22,6 +22,7 @@ from kant.model.errors import InputError
 
 T = TypeVar("T", bound=Struct)
 LONGEST = 253  # letters of a key
+BOUNDLESS = 1e15  # an upper bound from here on only keeps a number finite: no sentence names it
 NOTHING: Mapping[str, str] = {}
 WORDS: dict[Any, str] = {
     str: "text",
@@ -108,13 +109,25 @@ def _in_words(kind: Any, name: str) -> str:
     if inner is not Any and get_origin(kind) is not dict:
         return f"[[{name}]] tables" if _struct(inner) is not None else f"a list, each {_in_words(inner, name)}"
     words = []
-    for each in _alternatives(kind):
-        if get_origin(each) is Literal or (isinstance(each, type) and issubclass(each, Enum)):
-            choices = get_args(each) or [choice.value for choice in each]
-            words.append(f"one of {', '.join(map(str, choices))}")
-        elif each is not type(None):
-            words.append(WORDS.get(each, "a table"))
+    for member in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        for each in _alternatives(member):
+            if get_origin(each) is Literal or (isinstance(each, type) and issubclass(each, Enum)):
+                choices = get_args(each) or [choice.value for choice in each]
+                words.append(f"one of {', '.join(map(str, choices))}")
+            elif each is not type(None):
+                words.append(WORDS.get(each, "a table") + _bounds(member))
     return " or ".join(dict.fromkeys(words))
+
+
+def _bounds(kind: Any) -> str:
+    """Which numbers a type takes, by its `msgspec.Meta`, as " from 1 to 8" or " above 0"; "" for all of them."""
+    words = ""
+    for each in get_args(kind)[1:]:
+        if isinstance(each, msgspec.Meta):
+            words += f" above {each.gt:,}" if each.gt is not None else ""
+            words += f" from {each.ge:,}" if each.ge is not None else ""
+            words += f" to {each.le:,}" if each.le is not None and each.le < BOUNDLESS else ""
+    return words
 
 
 def _converts(value: object, kind: Any) -> bool:

@@ -11,11 +11,21 @@ from tests.core.tenant_runs import USERS, draw_queues
 
 from kant.model.decision import Plan
 from kant.model.errors import StateError
-from kant.model.event import Event, JobProgressed, JobProtected, JobRefused, JobSubmitted, NodeSetChanged, QueuesChanged
+from kant.model.event import (
+    BudgetsUsed,
+    Event,
+    JobAwaitsNode,
+    JobProgressed,
+    JobProtected,
+    JobRefused,
+    JobSubmitted,
+    NodeSetChanged,
+    QueuesChanged,
+)
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.preference import LikedNodes, Preferences
-from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.preference_scores import PreferenceWeights
 from kant.queueing.preemption.policy import Preemption
@@ -139,6 +149,7 @@ def draw_coming(
             preemptible=bool(draw.integers(6)),
             preempts=bool(draw.integers(8)),
             checkpoint=int(draw.choice([-1, 60])) * SECOND,
+            node_wait=int(draw.choice([0, 0, 0, 90])) * SECOND,
             node_set=str(draw.choice(["", "", *NODE_SETS])) if sets else "",
         )
         if prefer:
@@ -211,6 +222,8 @@ def watched_run(
             harness.happen(
                 JobProtected(harness.now, str(draw.choice(harness.running())), str(draw.choice(["", "budget"])))
             )
+        elif chance == 6 and harness.waiting():
+            harness.happen(JobAwaitsNode(harness.now, str(draw.choice(harness.waiting())), bool(draw.integers(4) == 0)))
         harness.run([event], until=event.time)
         if harness.differences:
             return harness
@@ -313,14 +326,22 @@ def crowded_run(seed: int, rights: str) -> Watched:
     spec = ClusterSpec("drawn", tuple(Node(f"n{i}", int(draw.integers(1, 5))) for i in range(int(draw.integers(1, 4)))))
     rules = msgspec.structs.replace(RIGHTS[rights], most=float(draw.choice([0.5, 1, 2, 3])))
     discipline = DISCIPLINES[str(draw.choice(list(DISCIPLINES)))]
-    harness = Watched(spec, make_profile("fifo", discipline, "best-fit", rules), seed=seed)
+    order = str(draw.choice(["fifo", "drf"]))
+    harness = Watched(spec, make_profile(order, discipline, "best-fit", rules), seed=seed)
     queues = [Queue(name, "all", min_run=int(draw.integers(2)) * 90 * SECOND) for name in ("a", "b", "c")]
     queues[0] = msgspec.structs.replace(queues[0], max_time=int(draw.choice([0, 200])) * SECOND)
     if rights != "priority":
         gpus = sum(node.gpus for node in spec.nodes)
         quotas = [(Quota(nominal=int(draw.integers(gpus + 1)) * GPU),) for _ in queues]
         queues = [msgspec.structs.replace(queue, quotas=quota) for queue, quota in zip(queues, quotas, strict=True)]
-        harness.happen(QueuesChanged(0, QueueConfig((Queue("all"), *queues))))
+        if draw.integers(2):  # in thousandths of GPU-hours
+            spend = draw.choice([-1, -1, 40, 90, 200], (4, 4)).tolist()
+            tree = zip((Queue("all"), *queues), spend, strict=True)
+            tenancy = QueueConfig(tuple(msgspec.structs.replace(queue, budget=Budget(*own)) for queue, own in tree))
+        else:
+            tenancy = QueueConfig((Queue("all"), *queues))
+        harness.happen(QueuesChanged(0, tenancy))
+        harness.happen(BudgetsUsed(0, (300 * SECOND, 700 * SECOND, 900 * SECOND)))
     for i in range(16):
         gpus = int(draw.integers(1, 5))
         group = PodGroup(int(draw.integers(1, 3)), Demand(gpus, 1000)) if i % 4 else PodGroup(1, Demand(1, 500))
@@ -329,6 +350,7 @@ def crowded_run(seed: int, rights: str) -> Watched:
             harness.now,
             (group,),
             queue=str(draw.choice(["a", "b", "c"])),
+            user=str(draw.choice(["ann", "bob"])),
             priority=i // 4 * int(draw.integers(2)),
             preemptible=bool(draw.integers(6)),
             checkpoint=int(draw.choice([-1, 30])) * SECOND,

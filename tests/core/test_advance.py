@@ -29,7 +29,7 @@ SJF = 'about = ""\n[order]\npolicy = "sjf"\n[discipline]\npolicy = "strict"\n[pl
 EVICTS = SJF.replace('"strict"', '"best-effort"').replace('"sjf"', '"srsf"') + "\n[preemption]\nmin_run_s = 0"
 PROFILES = [
     builtin_profile("fifo"), builtin_profile("fifo-best-effort"), parse_profile(SJF, "sjf"),
-    parse_profile(EVICTS, "evicts"),
+    parse_profile(EVICTS, "evicts"), builtin_profile("kant-placement"),
 ]  # fmt: skip
 
 

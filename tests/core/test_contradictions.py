@@ -90,6 +90,8 @@ CONTRADICTIONS: dict[str, Callable[[], Any]] = {
     "an unknown job makes progress": lambda: ev.JobProgressed(12, "x", 1),
     "an unknown job is demoted": lambda: ev.JobDemoted(12, "x", 1),
     "an unknown job is protected": lambda: ev.JobProtected(12, "x", "somebody"),
+    "an unknown job awaits a node": lambda: ev.JobAwaitsNode(12, "x"),
+    "a running job awaits a node": lambda: ev.JobAwaitsNode(12, "r"),
     "an unknown job is priced": lambda: ev.JobPriced(12, "x", 5),
     "a waiting job gets another limit": lambda: ev.JobLimited(12, "w", 5),
     "an unknown job gets another limit": lambda: ev.JobLimited(12, "x", 5),

@@ -13,8 +13,9 @@ from tests.examples import examples
 from kant.cluster import columns as c
 from kant.insight.explanation import explain
 from kant.insight.moment import moment_of
-from kant.live.answers import as_json, expectations, known
+from kant.live.answers import expectations
 from kant.live.core import Core
+from kant.live.explained import as_json, known
 from kant.live.record import STATUS, WAIT, RunRecord
 from kant.live.sentences import public_id, public_sentence
 from kant.live.waits import NAMES, UNKNOWN, fitted

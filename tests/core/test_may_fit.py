@@ -79,8 +79,8 @@ def calls_of(work: Callable[[], object]) -> int:
     [
         (make_job("a", 1), 5),
         (make_job("b", groups=(make_group(1, milli=500),)), 5),
-        (make_job("c", 8), 17),
-        (make_job("d", 8, 2), 17),
+        (make_job("c", 8), 11),
+        (make_job("d", 8, 2), 11),
         (make_job("e", 8, 4, within="leaf", within_required=True), 17),
         (make_job("f", groups=(make_group(2, 4), make_group(1, 2))), 26),
     ],

@@ -7,7 +7,7 @@ import pytest
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.explanation import explain
 from kant.insight.more_nodes import MoreNodes, more_nodes, more_nodes_sentence
-from kant.live.answers import as_json
+from kant.live.explained import as_json
 from kant.model.event import JobStarted, JobSubmitted, NodeChanged
 from kant.model.growth import with_more
 from kant.model.node import ClusterSpec, Node

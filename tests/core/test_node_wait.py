@@ -12,6 +12,7 @@ from kant.insight.explanation import explain
 from kant.insight.facts import AwaitsNode, ProtectedVictims, fact_sentence
 from kant.insight.moment import moment_of
 from kant.insight.past_jobs import PastJobs
+from kant.model.event import JobAwaitsNode
 from kant.model.node import ClusterSpec, Node
 from kant.model.tenant import Quota
 from kant.model.units import MINUTE, SECOND, clock
@@ -75,6 +76,41 @@ def test_it_says_until_when_it_waits_and_what_keeps_it_then() -> None:
     assert [type(one) for one in facts(full(300, 600), "high")] == [AwaitsNode, ProtectedVictims]
     harness.cycle(CAME + 5 * MINUTE - 1)
     assert facts(harness, "high")
+
+
+@given(own=st.integers(0, 900), wait=st.integers(0, 900), limited=st.booleans())
+def test_a_job_waits_as_long_as_it_asks_or_longer_if_its_queue_says(own: int, wait: int, limited: bool) -> None:
+    harness = Harness(make_cluster(8), make_profile(preemption=Preemption(min_run_s=0)))
+    if limited:
+        harness.set_queues(make_queue("ours", 64, node_wait=wait * SECOND))
+    harness.submit(make_job("low", 8, queue="ours"))
+    harness.cycle(0)
+    harness.submit(make_job("high", 8, queue="ours", priority=1, node_wait=own * SECOND))
+    longest = max(own, wait if limited else 0)
+    harness.cycle(0)
+    assert harness.running() == ["low" if longest else "high"]
+    if longest:
+        (fact,) = facts(harness, "high")
+        assert fact == AwaitsNode("ours" if longest > own else "", longest * SECOND, longest * SECOND)
+        assert ("as it asks itself" in fact_sentence(fact)) == (longest == own)
+        assert harness.plans[-1].review_at == longest * SECOND
+        harness.cycle(longest * SECOND)
+        assert harness.running() == ["high"]
+
+
+def test_where_no_autoscaler_adds_a_node_it_stops_others_at_once_until_it_comes_to_wait_anew() -> None:
+    harness = full(300)
+    harness.happen(JobAwaitsNode(harness.now, "high"))
+    assert not facts(harness, "high")
+    harness.happen(JobAwaitsNode(harness.now, "high", True))
+    harness.cycle(CAME)
+    assert harness.running() == ["low"]
+    harness.happen(JobAwaitsNode(harness.now, "high"))
+    harness.cycle(CAME)
+    assert harness.running() == ["high"] and not harness.state.without_node
+    harness.happen(JobAwaitsNode(harness.now, "low"))
+    harness.cancel("low")
+    assert not harness.state.without_node
 
 
 def test_who_lacks_a_quota_that_others_borrow_takes_it_back_at_once() -> None:

@@ -18,8 +18,10 @@ from kant.model.placement import NODE, PODS
 from kant.model.status import NodeStatus
 from kant.model.tenant import Queue, QueueConfig, Quota
 from kant.model.units import HOUR, SECOND
-from kant.optimize.defragment.leaves import wanted_leaves
-from kant.optimize.rounds import Learned, Rounds, propose
+from kant.optimize.answers import Learned
+from kant.optimize.defragment.wanted import wanted_leaves
+from kant.optimize.proposals import propose
+from kant.optimize.rounds import Rounds
 from kant.scheduler.partial_gangs import decide_again
 from kant.scheduler.profile import parse_profile
 from kant.scheduler.proposals import carry_out_proposal

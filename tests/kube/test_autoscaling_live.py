@@ -117,6 +117,47 @@ def test_a_queue_waits_for_a_node_before_it_stops_others(
     perform(plane, story, tmp_path)
 
 
+def said_of(pod: Object, reason: str, message: str) -> Object:
+    """An Event of the Cluster Autoscaler about a pod, as its recorder writes it."""
+    meta = pod["metadata"]
+    regarding = {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": meta["name"], "uid": meta["uid"]}
+    return {
+        "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": f"{meta['name']}.", "namespace": "default"},
+        "involvedObject": regarding, "reason": reason, "message": message, "type": "Normal",
+        "source": {"component": "cluster-autoscaler"},
+    }  # fmt: skip
+
+
+def test_a_queue_waits_no_longer_than_an_autoscaler_says_that_it_helps(plane: ControlPlane, tmp_path: Path) -> None:
+    async def story(api: Api) -> None:
+        await deputy_of_kant(api)
+        await api.create(make_node("n0"))
+        await api.create(make_priority_class("urgent", 10))
+        await api.create(queue("all", 64, nodeWait="2h"))
+        yes, labels = {"scheduling.kant.dev/preemptible": "true"}, of_queue("all")
+        text = profile("[preemption]\nmin_run_s = 0\n")
+        async with kant(plane, profile=text, journal=tmp_path, user="deputy"):
+            await api.create(make_pod("low", 8, labels=labels, annotations=yes, terminationGracePeriodSeconds=0))
+            await until(api, lambda pods: bound(pods) == ["low"])
+            await api.create(make_pod("high", 8, labels=labels, priority_class="urgent"))
+            pods = await until(api, lambda pods: says(pods, "high", "2h in queue all (node_wait)"))
+            (high,) = [pod for pod in pods if name(pod) == "high"]
+            not_now = "pod didn't trigger scale-up: 1 in backoff after failed scale-up"
+            await api.create(said_of(high, "NotTriggerScaleUp", not_now))
+            await until(
+                api, lambda pods: says(pods, "high", f"no node is added now for it (cluster-autoscaler: {not_now}")
+            )
+            await api.create(said_of(high, "TriggeredScaleUp", "pod triggered scale-up: [{gpu 1->2 (max: 2)}]"))
+            words = "a node is being added for it (cluster-autoscaler: pod triggered scale-up: [{gpu 1->2 (max: 2)}])"
+            pods = await until(api, lambda pods: says(pods, "high", words) and says(pods, "high", "waits for a node"))
+            assert bound(pods) == ["low"]
+            never = "pod didn't trigger scale-up: 1 max node group size reached"
+            await api.create(said_of(high, "NotTriggerScaleUp", never))
+            await until(api, lambda pods: bound(pods) == ["high"])
+
+    perform(plane, story, tmp_path)
+
+
 def definition() -> Object:
     """ProvisioningRequest as the Cluster Autoscaler installs it, with a status of its own."""
     found = kind(SCALING, "v1", "ProvisioningRequest", "provisioningrequests")

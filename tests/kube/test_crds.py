@@ -13,7 +13,7 @@ from tests.kube.control_plane import ControlPlane
 
 from kant.kube.objects.views import Unstructured
 from kant.kube.translate import crds
-from kant.model.tenant import Queue, Quota
+from kant.model.tenant import Budget, Queue, Quota
 from kant.model.units import MINUTE
 
 KINDS = ("queues", "topologies", "reservations", "defragmentations")
@@ -26,7 +26,7 @@ def thing(kind: str, name: str, **spec: Any) -> Object:
 RIGHT = [
     thing("Queue", "org", quotas=[{"nominal": 64}]),
     thing("Queue", "team", parent="org", weight=3, minRun="1h30m", nodeWait="10m", userQueues=True, maxTime="24h",
-          state="hold", quotas=[
+          state="hold", budget={"hard": "2k", "userSoft": "400500m"}, quotas=[
         {"nominal": "12500m", "borrowingLimit": 8}, {"resource": "memory", "model": "H100", "nominal": "2Ti"}]),
     thing("Topology", "fabric", levels=[
         {"level": "leaf", "nodeLabel": "x/rack"}, {"level": "spine", "nodeLabel": "x/row"}]),
@@ -108,7 +108,7 @@ def test_the_server_keeps_what_is_right_and_refuses_what_is_wrong(plane: Control
     assert queue_config.queues[0] == Queue("org", quotas=(Quota(nominal=64_000),))
     assert queue_config.queues[1] == Queue(
         "team", "org", 3, state="hold", min_run=90 * MINUTE, node_wait=10 * MINUTE, user_queues=True,
-        max_time=1440 * MINUTE,
+        max_time=1440 * MINUTE, budget=Budget(hard=2_000_000, user_soft=400_500),
         quotas=(Quota(nominal=12_500, borrowing_limit=8000), Quota("memory", "H100", 2 << 20)),
     )  # fmt: skip
     levels, wrong = crds.levels_of(found["topologies"])

@@ -15,7 +15,7 @@ from kant.kube.objects import views as k
 from kant.live.core import Core
 from kant.live.solver import SolverTask
 from kant.model.decision import Plan, Preempt
-from kant.optimize.defragment_round import DefragmentMove, DefragmentPlan
+from kant.optimize.answers import DefragmentMove, DefragmentPlan
 from kant.testing import make_cluster
 
 JOBS = ("a", "b", "c")

@@ -38,7 +38,7 @@ def change(leader: Leader, node: k.Node | None, name: str = "") -> None:
         name = node.metadata.name
         leader.mirror.node("modified", node)
     leader.fleet.follow([name])
-    keys = leader.workloads.come_to(leader.fleet.take_others()) | leader.workloads.follow_sets()
+    keys = leader.workloads.affected.come_to(leader.fleet.take_others()) | leader.workloads.follow_sets()
     leader.workloads.settle_all(keys)
     leader.core.state.check()
 
@@ -168,7 +168,7 @@ def test_a_state_that_followed_serves_what_one_that_is_built_anew_serves(
         leader.turn()
         placed = leader.workloads.by_job.values()
         for node in NAMES:
-            assert leader.workloads.vacant_on(node) == {
+            assert leader.workloads.affected.vacant_on(node) == {
                 one.key: None for one in placed if any(slot.node == node and not slot.bound for slot in one.slots)
             }
         unplaced = [one for one in placed if one.phase in (Phase.WAITING, Phase.REJECTED)]
@@ -192,11 +192,11 @@ def test_the_place_of_a_pod_that_is_gone_is_found_on_its_node_when_that_closes()
     pods = [waiting(f"p{number}", PLAIN, 4) for number in range(2)]
     submit(leader, *(replace(pod, metadata=replace(pod.metadata, annotations=notes)) for pod in pods))
     first, second = leader.turn()
-    assert not leader.workloads.vacant_on(first.node) and not leader.workloads.vacant_on(second.node)
+    assert not leader.workloads.affected.vacant_on(first.node) and not leader.workloads.affected.vacant_on(second.node)
     leader.workloads.transitions.count_promised()
     leader.mirror.pod("deleted", leader.mirror.pods[first.pod])
     key = leader.workloads.members.note(first.pod, None)
     assert key is not None
     leader.workloads.settle(key)
-    assert list(leader.workloads.vacant_on(first.node)) == [key]
-    assert not leader.workloads.vacant_on(second.node)
+    assert list(leader.workloads.affected.vacant_on(first.node)) == [key]
+    assert not leader.workloads.affected.vacant_on(second.node)

@@ -91,6 +91,7 @@ SPECS = [
     ("scheduling.run.ai", {"minMember": 4, "queue": "q", "preemptibility": "non-preemptible",
                            "topologyConstraint": {"requiredTopologyLevel": "rack"}},
      GroupSpec(4, "q", required="rack", preemptible=False)),
+    ("scheduling.run.ai", {"minMember": 4, "preemptionDelay": "10m0s"}, GroupSpec(4, node_wait="10m0s")),
     ("scheduling.volcano.sh", {"minMember": 3, "queue": "q"}, GroupSpec(3, "q")),
     ("scheduling.x-k8s.io", {"minMember": 3}, GroupSpec(3)),
     ("jobs", {"completionMode": "Indexed", "parallelism": 8, "completions": 8}, GroupSpec(0)),

@@ -95,7 +95,7 @@ class Story:
 
     def answer(self) -> None:
         self.in_flight.clear()
-        self.settle(self.workloads.answered())
+        self.settle(self.workloads.affected.answered())
 
     def turn(self) -> None:
         """Decide; the watch tells of the bindings at once, and their answers are under way."""

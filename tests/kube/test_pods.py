@@ -94,8 +94,10 @@ def test_what_a_job_takes_from_its_pods() -> None:
 
 
 def test_what_a_job_takes_from_its_group() -> None:
-    spec = GroupSpec(2, queue="q", priority=9, preferred="row", preemptible=False)
+    spec = GroupSpec(2, queue="q", priority=9, preferred="row", preemptible=False, node_wait="10m0s")
     found = job(pod("a"), pod("b"), spec=spec).job
+    own = job(pod("a", labels={"kai.scheduler/preemption-delay": "1h"}), spec=spec).job
+    assert (found.node_wait, own.node_wait, job(pod("a")).job.node_wait) == (10 * MINUTE, HOUR, 0)
     assert (found.queue, found.priority, found.preemptible) == ("q", 9, False)
     assert (found.within, found.within_required) == ("spine", False)
 
@@ -219,7 +221,7 @@ def test_unlike_pods_of_a_gang_have_nodes_of_their_own() -> None:
 texts = st.text(max_size=12)
 keys = st.sampled_from((
     f"{OWN}/queue", f"{OWN}/expected-runtime", f"{OWN}/preemptible", f"{OWN}/topology-preferred", "gpu-memory",
-    f"{OWN}/training",
+    f"{OWN}/training", f"{OWN}/node-wait",
     "kueue.x-k8s.io/max-exec-time-seconds", "kueue.x-k8s.io/podset-slice-required-topology", "volcano.sh/preemptable",
     "kueue.x-k8s.io/podset-slice-size", f"{OWN}/segments", CONSTRAINTS))  # fmt: skip
 

@@ -159,6 +159,7 @@ def test_victims_that_are_more_than_one_budget_allows_are_not_begun_to_be_evicte
             await api.create(high("high"))
             pods = await until(api, lambda pods: "high" in bound(pods) and len(pods) == 3)
             assert bound(pods) == ["db-0", "db-1", "high"] and driver.counts.evicted == 1
+            assert await driver.notifier.recorder.drain(30)
             assert {event["regarding"]["name"] for event in await events(api, "EvictionRefused")} == {"db-0", "db-1"}
 
     perform(plane, story, tmp_path)

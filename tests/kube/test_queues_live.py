@@ -122,8 +122,9 @@ def test_gates_of_others_hold_a_pod_and_a_gang_until_they_go(plane: ControlPlane
             first, second = make_gang("gang", 2)
             first["spec"]["schedulingGates"] = gates[1:]
             await api.create_all([make_pod("single", schedulingGates=gates), first, second])
-            pods = await until(api, lambda pods: says(pods, "gang-1", "gate of somebody else"))
-            assert all(says(pods, one, "non-empty scheduling gates") for one in ("single", "gang-0"))  # the API server
+            of_others = "non-empty scheduling gates"  # the API server says so
+            said = {"gang-1": "gate of somebody else", "single": of_others, "gang-0": of_others}
+            await until(api, lambda pods: all(says(pods, one, words) for one, words in said.items()))
             for one in ("gang-0", "single"):
                 left = [{"name": GATE}] if one == "single" else None
                 await api.patch(f"/api/v1/namespaces/default/pods/{one}", {"spec": {"schedulingGates": left}})
@@ -164,8 +165,9 @@ def test_no_pod_starts_before_the_queue_is_seen_whose_kind_was_installed_just_be
             await install(api)
             await api.apply([queue("team", 1)])
             await api.create_all(pods_of("team", 3))
-            pods = await until(api, lambda pods: sum(says(pods, f"team-{i}", "quota") for i in range(3)) == 2)
-            assert len(bound(pods)) == 2
+            await until(
+                api, lambda pods: len(bound(pods)) == sum(says(pods, f"team-{i}", "quota") for i in range(3)) == 2
+            )
 
     perform(plane, story, tmp_path)
 

@@ -23,6 +23,7 @@ from kant.kube.follow.reflector import Reflector
 from kant.kube.objects.views import Meta, Pod
 
 FAULTS = ("none", "cut", "half", "twice", "silent", "gone", "refuse", "odd", "garbage", "unknown", "hang up")
+FIELDS = "involvedObject.kind=Pod,source=karpenter"
 
 
 class Server:
@@ -32,6 +33,7 @@ class Server:
         self.changes, self.faults, self.pace = changes, iter(faults), pace
         self.begin = virtual.now()
         self.lists = self.watches = self.oldest = 0
+        self.fields = set[str]()  # selectors that were asked for
 
     def version(self) -> int:
         return min(len(self.changes), int((virtual.now() - self.begin) / self.pace))
@@ -52,7 +54,8 @@ class Server:
         meta = {"name": f"o{which}", "resourceVersion": str(at)}
         return msgspec.json.encode({"type": kind, "object": {"metadata": meta}}) + b"\n"
 
-    async def pages(self, path: str, view: Any, limit: int, *, on_malformed: Any) -> AsyncIterator[Any]:
+    async def pages(self, path: str, view: Any, limit: int, *, on_malformed: Any, fields: str) -> AsyncIterator[Any]:
+        self.fields.add(fields)
         self.lists += 1
         version = self.version()
         items = [Pod(Meta(name=name, resource_version=at)) for name, at in self.state(version).items()]
@@ -68,6 +71,7 @@ class Server:
     async def stream(self, path: str, params: dict[str, str], silence: float) -> AsyncIterator[bytes]:
         self.watches += 1
         assert params["allowWatchBookmarks"] == "true"
+        self.fields.add(params.get("fieldSelector", ""))
         version, end = int(params["resourceVersion"]), virtual.now() + int(params["timeoutSeconds"])
         fault = next(self.faults, "none")
         if fault == "refuse":
@@ -157,10 +161,11 @@ def test_the_copy_becomes_what_the_server_has(changes: list[tuple[int, str]], fa
             watch=20.0,
             silence=15.0,
             rng=random.Random(1),
+            fields=FIELDS,
         )
         task = asyncio.create_task(reflector.run())
         await asyncio.sleep(len(real) * pace + 500)
-        assert reflector.synced.is_set() and not task.done()
+        assert reflector.synced.is_set() and not task.done() and server.fields == {FIELDS}
         assert copy == server.state(len(real))
         versions = [int(version) for _, version in told]
         assert versions == sorted(set(versions)), "in order, and nothing twice"

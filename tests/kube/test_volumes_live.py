@@ -276,7 +276,7 @@ def test_local_volumes_that_are_never_bound_are_given_back(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The volume controller does nothing: the gang is not bound, and does not keep the volumes."""
-    monkeypatch.setattr(volume_binder, "PATIENCE", 1.0)
+    monkeypatch.setattr(volume_binder, "PATIENCE", 2.0)
 
     async def story(api: Api) -> None:
         await api.create(make_node("n0", labels={"kubernetes.io/hostname": "n0"}))

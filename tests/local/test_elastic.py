@@ -110,6 +110,7 @@ def test_a_training_is_shrunk_grown_and_ended_and_a_killed_kant_forgets_nothing(
         kant.kill()
     with Up(home, profile=PROFILE) as kant:
         urgent = kant.submit("true", gpus=8, priority=99, preemptible=False)
+        assert eventually(lambda: asked(kant, urgent)["answer"] is not None)
         facts = [each["sentence"] for each in asked(kant, urgent)["answer"]["facts"]]
         assert any(each.startswith(f"job {job} is in the tail of its training") for each in facts)
         assert kant.over(job, urgent) == ["finished", "finished"]

@@ -22,7 +22,7 @@ from kant.local.record import JobPhase, JobRecord
 from kant.model.errors import InputError
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.submission import Submission
-from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 from kant.model.units import HOUR
 from kant.scheduler.profile import builtin_profile
 from kant.service.export import export_home, import_home, jobs_of, read_export, renumbered
@@ -42,6 +42,7 @@ QUEUES = QueueConfig(
             node_wait=60_000_000,
             user_queues=True,
             max_time=HOUR,
+            budget=Budget(5000, 4000, 3000, 2000),
             quotas=(Quota(nominal=4000),),
         ),
     )

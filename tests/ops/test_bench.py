@@ -25,7 +25,7 @@ from kant.model.event import JobCancelled, JobEvicted, JobPreempted, JobStarted
 from kant.model.units import HOUR, MINUTE
 from kant.ops import look
 from kant.ops.bench import run
-from kant.ops.bench.agents import Oracle, PipelineError, Random, Replay, Scripted, Told
+from kant.ops.bench.agents import Instruction, Oracle, PipelineError, Random, Replay, Scripted
 from kant.ops.bench.conditions import CONDITIONS
 from kant.ops.bench.llm import Model, answer_in
 from kant.ops.bench.run import Row, Score, attempt, bench, read_rows, traces
@@ -150,7 +150,7 @@ def test_more_transactions_than_needed_do_not_pass() -> None:
     class Twice:
         name = "twice"
 
-        def work(self, told: Told, tools: Tools) -> dict[str, Any]:
+        def work(self, instruction: Instruction, tools: Tools) -> dict[str, Any]:
             for op in ("resume", "drain", "resume"):
                 plan = tools("plan", orders=[{"op": op, "node": "node-00005"}])
                 tools("apply", plan_id=plan["plan_id"], reason="again")
@@ -252,9 +252,9 @@ def test_calls_that_passed_pass_again_under_other_ids_of_plans() -> None:
     assert [call.tool for call in again.calls] == [call.tool for call in row.calls]
 
     class After(Replay):
-        def work(self, told: Told, tools: Tools) -> dict[str, Any]:
+        def work(self, instruction: Instruction, tools: Tools) -> dict[str, Any]:
             tools("plan", orders=[{"op": "hold", "job": "nobody"}])  # so that all ids are others
-            return super().work(told, tools)
+            return super().work(instruction, tools)
 
     assert attempt(task, After(traces([row]))).passed
     assert not attempt(TASKS["drain-now"], Replay({})).passed
@@ -313,11 +313,11 @@ class Flaky(Scripted):
         super().__init__("flaky")
         self.down, self.asked = down, list[tuple[str, int]]()
 
-    def work(self, told: Told, tools: Tools) -> dict[str, Any]:
-        self.asked.append((told.name, told.attempt))
-        if told.name == self.down or self.asked.count(self.asked[-1]) < 3:
+    def work(self, instruction: Instruction, tools: Tools) -> dict[str, Any]:
+        self.asked.append((instruction.name, instruction.attempt))
+        if instruction.name == self.down or self.asked.count(self.asked[-1]) < 3:
             raise PipelineError("the endpoint answers 503")
-        return super().work(told, tools)
+        return super().work(instruction, tools)
 
 
 def test_a_run_goes_on_where_it_was_and_repeats_only_failures_of_the_pipeline(
@@ -363,8 +363,8 @@ def test_an_agent_that_calls_too_often_has_not_passed() -> None:
     assert (row.passed, row.ended) == (True, "")
 
     class Talker(Oracle):
-        def work(self, told: Told, tools: Tools) -> dict[str, Any]:
-            super().work(told, tools)
+        def work(self, instruction: Instruction, tools: Tools) -> dict[str, Any]:
+            super().work(instruction, tools)
             while True:
                 tools("whoami")
 
@@ -384,14 +384,14 @@ def test_an_agent_that_calls_too_often_has_not_passed() -> None:
         ('is = "node"', 'is = "tidy"', "goal 1, is: expected one of phase"),
         ("status = ", "state = ", "goal 1: expected the fields of node"),
         ("status = ", 'after = "soon", status = ', "goal 1, after: expected"),
-        ("", "", "told.md"),
+        ("", "", "instruction.md"),
     ],
 )
 def test_a_task_that_is_none_is_said_in_a_sentence(tmp_path: Path, old: str, new: str, said: str) -> None:
     text = (HERE / "repair-node" / "task.toml").read_text()
     (tmp_path / "task.toml").write_text(text.replace(old, new))
     if old:
-        (tmp_path / "told.md").write_text("Do it.")
+        (tmp_path / "instruction.md").write_text("Do it.")
     with pytest.raises(InputError, match=said):
         read_task(tmp_path)
     with pytest.raises(InputError, match="--tasks: expected names"):

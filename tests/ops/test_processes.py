@@ -87,6 +87,7 @@ def test_the_terminal_refuses_in_one_sentence(scenario: Path) -> None:
     refused = kant("ops", "apply", "p1-00000000", "--reason", "a test", *where)
     assert refused.code == 1 and refused.err.count("\n") == 1
     assert "kant ops plan --help" in kant("ops", "plan", *where).refusal()
+    assert "got 'hold second'" in kant("ops", "plan", "hold", "second", *where).refusal()
     assert "--priority" in kant("ops", "plan", "--priority", "second", *where).refusal()
     assert "`colour`" in kant("ops", "plan", "--submit", "gpus=1,time=1h,colour=red", *where).refusal()
     assert "either" in kant("ops", "plan", "--hold", "second", "--journal", "x.jsonl", *where).refusal()

@@ -25,8 +25,9 @@ from kant.model.event import JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
 from kant.model.units import GPU
+from kant.optimize.answers import Optimality
 from kant.optimize.defragment.leftovers import Leftovers, Lodger, empty_nodes
-from kant.optimize.optimality import Optimality, optimality
+from kant.optimize.optimality import optimality
 from kant.scheduler.profile import builtin_profile
 from kant.service.solver_process import SolverProcess
 from kant.testing import Harness, make_cluster, make_job, make_profile

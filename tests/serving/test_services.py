@@ -15,7 +15,7 @@ from tests.cli.command import kant
 from tests.examples import examples
 from tests.serving.test_capacity import service
 
-from kant.api.profile import read_profile
+from kant.live.profile_file import read_profile
 from kant.model.errors import InputError
 from kant.model.units import MINUTE, SECOND
 from kant.scheduler.profile import Profile

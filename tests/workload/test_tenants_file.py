@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kant.model.errors import InputError
-from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 from kant.model.units import MINUTE
 from kant.workload.tenants_file import parse_tenants, read_tenants
 
@@ -27,6 +27,11 @@ node_wait = "5m"
 user_queues = true
 max_time = "2h"
 fallback = "cheapest"
+
+[queue.budget]
+hard = 2000
+soft = 1600.5
+user_hard = 400
 
 [[queue.quota]]
 model = "H100"
@@ -103,6 +108,15 @@ CASES = {
     "name twice": (A + A, "t.toml, queue 'a', name: expected a name that no other queue has, got 'a'"),
     "no parent": (A + "parent = 'b'", "t.toml, queue 'a', parent: expected the name of a queue, got 'b'"),
     "cycle": (A + "parent = 'a'", "t.toml, queue 'a', parent: expected a queue that is not below it, got 'a'"),
+    "budget of nothing": (A + "budget = {}", FIRST + ", [queue.budget], hard: expected GPU-hours as a number above 0"),
+    "no budget": (
+        A + "budget = {user_soft = 0}",
+        FIRST + ", [queue.budget], user_soft: expected GPU-hours as a number",
+    ),
+    "budget below": (
+        A + "budget = {soft = -1}",
+        FIRST + ", [queue.budget], soft: expected GPU-hours as a number above",
+    ),
     "prices": ("prices = 3", "t.toml, prices: expected a table of a price for each GPU model, got 3"),
     "true price": (
         "[prices]\nA = 1\nT4 = true",
@@ -123,8 +137,9 @@ def test_a_file_is_read_exactly(tmp_path: Path) -> None:
         Quota("memory", nominal=3 << 19, borrowing_limit=512),
     )
     vision = Queue(
-        "vision", "research", 2, True, "drain", 10 * MINUTE, quotas, "cheapest", 5 * MINUTE, True, 120 * MINUTE
-    )
+        "vision", "research", 2, True, "drain", 10 * MINUTE, quotas, "cheapest", 5 * MINUTE, True, 120 * MINUTE,
+        Budget(2_000_000, 1_600_500, 400_000),
+    )  # fmt: skip
     research = Queue("research", quotas=(Quota(nominal=64_000),))
     assert read_tenants(path) == QueueConfig((research, vision), (("H100", 4_200), ("T4 16GB", 1_000)))
 

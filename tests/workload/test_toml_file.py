@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kant.model.elastic import Contract
 from kant.model.errors import InputError
 from kant.service.notices import read_notices
 from kant.service.tokens import parse_keys
@@ -78,3 +79,20 @@ def test_a_value_under_a_free_key_is_found() -> None:
     assert str(refused.value) == "f, prices, A10: expected a price, got 'dear'"
     with pytest.raises(InputError, match="f, prices, A10: expected a whole number or a number, got 'dear'"):
         parse_toml("f", "[prices]\nA10 = 'dear'", File)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("least_gpus = 0", "least_gpus: expected a whole number from 1 to 100,000, got 0"),
+        ("tail = 'half'", "tail: expected a number from 0 to 0.5, got 'half'"),
+        ("warmup = -1", "warmup: expected a number from 0, got -1"),
+        ("[rate]\namplitude = 0", "rate, amplitude: expected a number above 0, got 0"),
+        ("[rate]\namplitude = 1\nbatch_power = 3", "rate, batch_power: expected a number from -2 to 2, got 3"),
+        ("[batch]\nleast = 1", "batch: expected the key most, a whole number from 1 to 1,000,000"),
+    ],
+)
+def test_bounds_of_a_number_are_named(text: str, expected: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_toml("f", text, Contract)
+    assert str(refused.value) == f"f, {expected}"

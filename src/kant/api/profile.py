@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from os import PathLike, fspath
-from pathlib import Path
+from os import PathLike
 from typing import Any
 
+from kant.live.profile_file import read_profile
 from kant.model.errors import InputError
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
@@ -17,21 +17,6 @@ from kant.scheduler.strategies import check_zone
 
 BASES: dict[str, type] = {"order": Order, "discipline": Discipline, "placement": NodePolicy}
 """What each part of a profile is."""
-
-
-def read_profile(spec: str | PathLike[str], where: str) -> profiles.Profile:
-    """A built-in profile by name, or one from a TOML file. Raises InputError, which names `where`."""
-    name = fspath(spec)
-    if name in profiles.builtin_texts():
-        return profiles.builtin_profile(name)
-    path = Path(name)
-    if not path.is_file():
-        raise InputError(where, f"a TOML file or one of {', '.join(profiles.builtin_texts())}", name)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
-    return profiles.parse_profile(text, str(path))
 
 
 @dataclass(frozen=True)

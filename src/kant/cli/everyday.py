@@ -123,10 +123,10 @@ def _contract(file: str | None, option: str) -> dict[str, Any] | None:
 
     from msgspec import to_builtins
 
-    from kant.model.elastic import EXPECTED, Contract
+    from kant.model.elastic import Contract
     from kant.toml_file import read_toml
 
-    found: dict[str, Any] = to_builtins(read_toml(Path(file), Contract, EXPECTED))
+    found: dict[str, Any] = to_builtins(read_toml(Path(file), Contract))
     return found
 
 

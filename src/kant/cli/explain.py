@@ -122,8 +122,8 @@ def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]])
         )  # fmt: skip
     elif found.how == "proposed":
         section("how", [f"a solver proposed it ({decided.proposed}), and the proposal was carried out whole"])
-    elif found.how == "wish":
-        section("how", ["pod by pod, by what the job or its workload wishes beside a level of the fabric"])
+    elif found.how == "preferences":
+        section("how", ["pod by pod, by the preferences of the job or its workload beside a level of the fabric"])
     elif found.how == "clear":
         section("how", ["of equal places one that nobody has booked for the time that the job is expected to run"])
     elif found.how == "plan":

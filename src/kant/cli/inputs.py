@@ -193,7 +193,7 @@ def load_services(
 
 def load_profile(name: str) -> Profile:
     """A built-in profile by name, or one from a TOML file."""
-    from kant.api.profile import read_profile
+    from kant.live.profile_file import read_profile
 
     return read_profile(name, "--profile")
 

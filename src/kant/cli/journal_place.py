@@ -25,7 +25,7 @@ class JournalPlace:
 
     def why(self, job: str) -> Reply:
         from kant.insight.explanation import explain
-        from kant.live.answers import as_json
+        from kant.live.explained import as_json
         from kant.sim.state_at import state_at
 
         rebuilt = state_at(self.journal, self.at, keep_ledger=True, keep_answers=self.learn)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 
 from kant.cli.extras import needs
-from kant.cli.inputs import Json, load_profile
-from kant.cli.manifests import manifests
-from kant.cli.output import print_json
 
 if TYPE_CHECKING:
     from kant.kube.connect.config import Config
+    from kant.kube.lead.driver import KubeDriver
+    from kant.kube.serve.asked import Question
     from kant.kube.serve.questions import LeaderQuestions
+    from kant.live.start_forecasts import StartForecasts
     from kant.ops.desk import Desk
     from kant.ops.view import View
+    from kant.service.whatif import Desk as WhatIfDesk
 
 kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
-kube_app.command(manifests)
+kube_app.command("kant.cli.manifests:manifests")
+kube_app.command("kant.cli.shadow:shadow")
 
 Kubeconfig = Annotated[
     Path | None, Parameter(help="A kubeconfig file. Default: KUBECONFIG, else the pod's own account.")
@@ -73,28 +76,23 @@ def run(
     """Schedule the pods of a cluster until told to stop."""
     with needs("kube"):
         from kant.kube.lead.replica import ReplicaOptions, serve
-    from kant.cli.leader import answer
     from kant.kube.serve.page import PageContent
     from kant.kube.user.page_orders import PageOrders
+    from kant.live.profile_file import read_profile
     from kant.model.errors import InputError
-    from kant.ops import past_question
     from kant.service.forecaster import ForecastProcess
     from kant.service.page import routes
     from kant.service.solver_process import SolverProcess
-    from kant.service.whatif import Desk as WhatIfDesk
 
     if journal_limit < 1:
         raise InputError("--journal-limit", "at least 1 MiB", journal_limit)
     if page and not listen:
         raise InputError("--page", "--listen ADDRESS beside it, such as 0.0.0.0:8080")
     take = partial(PageOrders, scheduler_name=scheduler_name, desk=partial(_desk, namespace))
-    past = WhatIfDesk(at_once=1, process=past_question.PROCESS, form=past_question.PastQuestion).reply
-    content = PageContent(
-        tuple(routes("Kubernetes")), WhatIfDesk(at_once=1).reply, _profiles(), take, view=_view, past=past
-    )
+    content = PageContent(tuple(routes("Kubernetes")), _whatif, _profiles(), take, view=_view, past=_past)
     return serve(
         ReplicaOptions(
-            profile=load_profile(profile),
+            profile=read_profile(profile, "--profile"),
             kubeconfig=kubeconfig,
             context=context,
             journal=journal,
@@ -112,7 +110,7 @@ def run(
             page=content if listen and page is not False else None,
             forecaster=ForecastProcess(),
             solver=SolverProcess(),
-            answer=answer,
+            answer=_answer,
             profile_file=path if (path := Path(profile)).is_file() else None,
         )
     )
@@ -123,6 +121,32 @@ def _view(questions: LeaderQuestions) -> View:
     from kant.ops.state_view import leader_view
 
     return leader_view(questions)
+
+
+@cache
+def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
+    """Where what-ifs, and questions about the past, are answered one at a time; loaded as `_view` is."""
+    from kant.ops.past_question import PROCESS, PastQuestion
+    from kant.service.whatif import Desk
+
+    return Desk(at_once=1), Desk(at_once=1, process=PROCESS, form=PastQuestion)
+
+
+async def _whatif(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
+    """The answer to a what-if (`kant.kube.serve.page.WhatIf`)."""
+    return await _desks()[0].reply(journal, now_us, asked, gone)
+
+
+async def _past(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
+    """What a journal says of the past, likewise."""
+    return await _desks()[1].reply(journal, now_us, asked, gone)
+
+
+async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
+    """The answer to `kubectl kant`, loaded as `_view` is."""
+    from kant.cli.leader import answer
+
+    return await answer(driver, forecasts, question)
 
 
 def _desk(system: str, config: Config) -> Desk:
@@ -139,40 +163,3 @@ def _profiles() -> dict[str, list[dict[str, str]]]:
     from kant.scheduler.profile import builtin_abouts
 
     return {"profiles": [{"name": name, "about": about} for name, about in builtin_abouts().items()]}
-
-
-@kube_app.command
-def shadow(
-    journal: Annotated[Path, Parameter(help="A journal that `kant kube run --shadow` has kept.")],
-    /,
-    *,
-    json: Json = False,
-) -> int:
-    """Print what Kant would have done differently, beside what was really scheduled."""
-    from rich.table import Table
-
-    from kant.cli.show import console
-    from kant.kube.shadow import compared, summary
-
-    jobs, end = compared(journal)
-    found = summary(jobs, end)
-    if json:
-        print_json(found)
-        return 0
-    table = Table(box=None, pad_edge=False)
-    for name in ("", "as it was", "kant"):
-        table.add_column(name, justify="left" if not name else "right")
-    theirs, ours = found["wait_s"], found["wait_s_kant"]
-    assert isinstance(theirs, dict) and isinstance(ours, dict)
-    table.add_row("jobs started", str(found["started"]), str(found["decided"]))
-    for key in theirs:
-        table.add_row(f"wait, {key} (s)", f"{theirs[key]:,.2f}", f"{ours[key]:,.2f}")
-    table.add_row("nodes of gangs", str(found["nodes"]), str(found["nodes_kant"]))
-    table.add_row("leaves of gangs", str(found["leaves"]), str(found["leaves_kant"]))
-    console.print(table)
-    console.print(
-        f"{found['jobs']} jobs came; {found['decided_but_waiting']} of those that Kant would have started wait still. "
-        f"Each decision stands alone; kant replay {journal} --profile kant follows them all.",
-        soft_wrap=True,
-    )
-    return 0

@@ -105,7 +105,7 @@ class Live:
         """Why a pod waits, or where it runs."""
         from kant.cli.show import section
         from kant.insight.explanation import explain
-        from kant.live.answers import as_json, known
+        from kant.live.explained import as_json, known
         from kant.model.decision import Closed, NoFit
 
         namespace = namespace or self.namespace
@@ -167,17 +167,18 @@ class Live:
 
     def queues(self, namespace: str = "") -> Reply:
         """What each queue may use, uses, borrows, lends and waits for, of all namespaces."""
-        from kant.live.answers import queue_rows
+        from kant.live.answers import budget_rows, queue_rows
 
-        rows = queue_rows(self.state)
+        rows, budgets = queue_rows(self.state), budget_rows(self.state, self.now)
 
         def show() -> None:
             from kant.cli.show import section
 
             _show().show_queues(rows)
+            _show().show_budgets(budgets)
             section("nothing starts", [self.queues_gone] if self.queues_gone else [])
 
-        return Reply({"time_us": self.now, "queues": rows, "queues_gone": self.queues_gone}, show)
+        return Reply({"time_us": self.now, "queues": rows, "budgets": budgets, "queues_gone": self.queues_gone}, show)
 
     def status(self, optimality: bool) -> Reply:
         """What the cluster has, runs and is waited for, and how far that is from the best."""

@@ -203,9 +203,11 @@ class MachinePlace:
         found = self.client.get("/v1/queues")
 
         def show() -> None:
-            from kant.cli.show_answers import show_queues
+            from kant.cli.show_answers import show_budgets, show_queues
 
+            count_from(found["zero_us"])
             show_queues(found["queues"])
+            show_budgets(found["budgets"])
 
         return Reply(found, show)
 

@@ -51,7 +51,9 @@ def plan(
 ) -> int:
     """Print what these orders would do together, and the id by which they can be applied. Nothing is done."""
     orders: list[dict[str, Any]] = [{"op": "submit"} | _words(text, "--submit") for text in submit or ()]
-    if command and len(orders) != 1:
+    if command and not orders:
+        raise InputError("ops plan", "orders as options, such as --hold JOB (kant ops plan --help)", " ".join(command))
+    if command and len(orders) > 1:
         raise InputError("--submit", "one job beside a command")
     if command:
         orders[0]["command"] = list(command)

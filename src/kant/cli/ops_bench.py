@@ -68,14 +68,14 @@ def run(
 
 
 def list_tasks(chosen: str, folder: Path | None, json: bool) -> int:
-    """Print which tasks there are, and what is told."""
+    """Print the tasks and their instructions."""
     tasks = read_tasks(chosen, folder or HERE)
     rows = [
         {"task": task.name, "category": task.category, "state": task.start.base, "text": task.text} for task in tasks
     ]
 
     def shown() -> None:
-        table = Table("task", "category", "state", "what is told", box=None)
+        table = Table("task", "category", "state", "instruction", box=None)
         for row in rows:
             table.add_row(row["task"], row["category"], row["state"], row["text"].partition("\n")[0])
         console.print(table)

@@ -24,6 +24,21 @@ def show_queues(rows: list[dict[str, Any]]) -> None:
     table("Queues", rows, {"queue": "queue", "model": "model", "state": "state"} | names | counts)
 
 
+def show_budgets(rows: list[dict[str, Any]]) -> None:
+    """What is used of the budgets of this month, for the terminal; nothing where there are none."""
+    hours = {f"{name}_gpu_hours": name for name in ("used", "soft", "hard")}
+    left = {"": "", "soft": "goes after all others", "hard": "starts nothing"}
+    shown = [
+        row
+        | {name: None if row[name] is None else f"{row[name]:,.5g}" for name in hours}
+        | {"state": left[row["state"]], "until": clock(row["until_us"])}
+        for row in rows
+    ]
+    if shown:
+        names = {"queue": "queue", "user": "user"} | hours | {"state": "", "until": "month ends"}
+        table("Budgets, GPU-hours of this month", shown, names)
+
+
 def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
     """Pools and jobs for the terminal."""
     show_pools(pools)
@@ -125,7 +140,7 @@ def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
     from kant.insight.facts import fact_sentence
     from kant.insight.more_nodes import more_nodes_remedy
     from kant.insight.suggestions import suggestion_sentence
-    from kant.live.answers import changes_json
+    from kant.live.explained import changes_json
     from kant.model.decision import sentence
 
     now = found.now

@@ -15,6 +15,7 @@ from kant.cli.other_words import answer
 VERBS = {
     "up": "up:up",
     "down": "up:down",
+    "join": "join:join",
     "submit": "submit:submit",
     "jobs": "jobs:jobs",
     "run": "run:run",

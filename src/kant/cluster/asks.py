@@ -32,7 +32,7 @@ class Ask(NamedTuple):
     group, where the groups are unlike; `pools` are then those of all together. `reservation`: on whose GPUs it runs.
     `node_sets` has the set of nodes of each group, "" for one that may go anywhere; empty where all may. `numbers` has
     the group of the job that each group is, where that is not their order. `rules` and `preferences` have those of each
-    group; empty where none has any.
+    group; empty where none has any. `node_wait`: how long it waits for a node before it stops others, µs.
     """
 
     groups: tuple[PodGroup, ...]
@@ -49,6 +49,7 @@ class Ask(NamedTuple):
     numbers: tuple[int, ...] = ()
     rules: tuple[PodRules, ...] = ()
     preferences: tuple[Preferences, ...] = ()
+    node_wait: int = 0
 
     @property
     def gpu_roles(self) -> tuple[int, ...]:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
+from typing import Self
 
-class ChangeLog(list[int]):
-    """Every change in order, as the row that changed. A follower keeps how long the log was when it last looked."""
 
-    add = list.append
+class ChangeLog(array):  # type: ignore[type-arg]
+    """Every change in order, as the row that changed: four bytes each, as a scheduler that runs for months keeps all.
+
+    A follower keeps how long the log was when it last looked.
+    """
+
+    def __new__(cls) -> Self:
+        return super().__new__(cls, "i")  # type: ignore[return-value]
+
+    add = array.append
     """Note that a row has changed."""
 
-    end = property(list.__len__)
+    end = property(array.__len__)
     """The number of changes so far."""
 
     def since(self, mark: int) -> list[int]:

@@ -105,6 +105,7 @@ def started(state: StateData, event: ev.JobStarted) -> None:
     del state.pending[row]
     state.reserved.pop(row, None)
     state.health.broken.pop(row, None)
+    state.without_node.pop(row, None)
     state.waiting_milli -= shape.gpu_milli
     queue, user = jobs.item(row, c.J_QUEUE), jobs.item(row, c.J_USER)
     state.quota_usage.started(row, queue, user, shape, allocation, now)
@@ -223,6 +224,17 @@ def priced(state: StateData, event: ev.JobPriced) -> None:
         state.prices.pop(row, None)
 
 
+def awaits_node(state: StateData, event: ev.JobAwaitsNode) -> None:
+    row = state.row_of(event.job)
+    if row not in state.pending:
+        raise StateError(f"job {event.job!r} awaits a node without waiting")
+    if event.awaits:
+        state.without_node.pop(row, None)
+    else:
+        state.without_node[row] = None
+    state.asked_anew += 1
+
+
 def limited(state: StateData, event: ev.JobLimited) -> None:
     row, limit = state.row_of(event.job), event.limit
     if row not in state.running:
@@ -329,6 +341,7 @@ def forget(state: StateData, row: int) -> None:
     """A job leaves for good. Burst replicas that have lost their base job are the scheduler's to stop."""
     del state.live[row]
     state.prices.pop(row, None)
+    state.without_node.pop(row, None)
     if state.health.bad or state.health.broken:
         state.health.forget(row)
     if row in state.elastic:

@@ -126,7 +126,7 @@ def capacity_freed(state: StateData, pools: Collection[int]) -> None:
 
 
 def queues_changed(state: StateData, event: ev.QueuesChanged) -> None:
-    state.quota_usage.queues_changed(event.queue_config, _running(state))
+    state.quota_usage.queues_changed(event.queue_config, _running(state), event.time)
     state.capacity_version += 1
 
 
@@ -134,7 +134,7 @@ def add_user_queue(state: StateData, name: str) -> None:
     """Add the queue of a user that no job has named before. Does nothing for another queue."""
     quotas = state.quota_usage
     if quotas.tree is not None and name not in quotas.tree.index and (parent := owner_of(name, quotas.shared)):
-        quotas.user_queue_added(name, parent, _running(state))
+        quotas.user_queue_added(name, parent, _running(state), state.now)
 
 
 def _running(state: StateData) -> dict[int, tuple[Shape, Allocation]]:
@@ -153,6 +153,26 @@ def queues_used(state: StateData, event: ev.QueuesUsed) -> None:
         state.queues[name] = codes[name]
         state.quota_usage.queue_added(name)
     state.quota_usage.quota_version += 1
+
+
+def budgets_used(state: StateData, event: ev.BudgetsUsed) -> None:
+    quotas = state.quota_usage
+    used = [spent for users in event.used.values() for spent in users.values()]
+    if min(used, default=0) < 0 or not all(a < b for a, b in zip((event.time, *event.ends), event.ends, strict=False)):
+        raise StateError("what was used of budgets is not below 0, and months end one after the other, from now on")
+    if quotas.budgets is None:  # no queue has one
+        return
+    for name in event.used:
+        if name not in state.queues:
+            add_user_queue(state, name)
+            state.queues[name] = len(state.queues)
+            quotas.queue_added(name)
+    codes = {
+        (state.queues[queue], state.users.setdefault(user, len(state.users))): spent
+        for queue, users in event.used.items()
+        for user, spent in users.items()
+    }
+    quotas.budgets.restore(event.time, event.ends, codes)
 
 
 def typical_pods_given(state: StateData, event: ev.TypicalPodsGiven) -> None:

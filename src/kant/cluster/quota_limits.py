@@ -56,6 +56,7 @@ class QuotaLimits:
         above = [[limits[node] for node in path if node in limits] for path in self.paths if limits]
         self.max_times = tuple(min(own, default=(0, "")) for own in above)
         """How long runs of each queue may last, 0 for no limit, and the queue that says so; empty where none does."""
+        self.budgets = {node: queue.budget for node, queue in enumerate(queues) if queue.budget is not None}
         self.keys: tuple[Key, ...] = tuple(sorted({(q.model, q.resource) for queue in queues for q in queue.quotas}))
         parts: tuple[str, ...] = RESOURCES
         self._parts = tuple((model, parts.index(resource)) for model, resource in self.keys)

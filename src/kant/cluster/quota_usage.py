@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import structs
 
+from kant.cluster.budgets import Budgets, OverBudget
 from kant.cluster.elastic import held_by
 from kant.cluster.quota_tree import QuotaTree
 from kant.cluster.shapes import Shape, Shapes
@@ -17,6 +18,9 @@ Amounts = tuple[int, ...]
 
 Held = tuple[int, int, int]
 """Milli-GPUs, milli-cores, MiB."""
+
+Running = dict[int, tuple[Shape, Allocation]]
+"""The running jobs by row: what they ask for, and what they hold."""
 
 
 class QuotaUsage:
@@ -37,6 +41,7 @@ class QuotaUsage:
         self.node_of: list[int] = []  # of each queue: its node in the tree, -1 where the tree does not know it
         self.held: list[list[int]] = []  # of each queue: a `Held`
         self.hours = UsageHours() if usage_hours else None  # what has been used, by the hour
+        self.budgets: Budgets | None = None  # what has been used of the month, where a queue has a budget
         self.charged: dict[int, tuple[int, int, Held, Amounts]] = {}  # running job -> queue, user, what it holds
         self.quota_version = 0
         self.limits_users = False
@@ -56,10 +61,10 @@ class QuotaUsage:
         """The queue in which a job of `user` counts that names `queue`."""
         return f"{queue}/{user}" if user and queue in self.shared else queue
 
-    def user_queue_added(self, name: str, parent: str, running: dict[int, tuple[Shape, Allocation]]) -> None:
+    def user_queue_added(self, name: str, parent: str, running: Running, now: int) -> None:
         """A user's queue that is not declared, with the first job of the user."""
         self._of_users[name] = parent
-        self.queues_changed(self.declared, running)
+        self.queues_changed(self.declared, running, now)
 
     def accepts(self, queue: int, limit: int) -> bool:
         """Whether the queue takes new jobs that may run for `limit` microseconds (-1: as long as they like)."""
@@ -108,6 +113,8 @@ class QuotaUsage:
         own[2] += held[2]
         if self.hours is not None:
             self.hours.changed(queue, held[0], now)
+        if self.budgets is not None:
+            self.budgets.changed(queue, user, held[0], now)
         amounts = self.amounts(shape, allocation) if self.tree is not None else ()
         self.charged[row] = (queue, user, held, amounts)
         if self.tree is not None and self.node_of[queue] >= 0:
@@ -122,6 +129,8 @@ class QuotaUsage:
         own[2] -= held[2]
         if self.hours is not None:
             self.hours.changed(queue, -held[0], now)
+        if self.budgets is not None:
+            self.budgets.changed(queue, user, -held[0], now)
         if self.tree is not None and self.node_of[queue] >= 0:
             self.tree.refund(self.node_of[queue], user, amounts)
             self.quota_version += 1
@@ -136,7 +145,13 @@ class QuotaUsage:
         """Whether running jobs hold something in queues outside the tree, which are entitled to nothing."""
         return any(any(held) for node, held in zip(self.node_of, self.held, strict=True) if node < 0)
 
-    def queues_changed(self, queue_config: QueueConfig, running: dict[int, tuple[Shape, Allocation]]) -> None:
+    def over_budget(self, now: int) -> OverBudget | None:
+        """Who has used up a budget by `now`; None where there are no budgets."""
+        if self.budgets is None or self.tree is None:
+            return None
+        return self.budgets.over(self.tree, self.node_of, now)
+
+    def queues_changed(self, queue_config: QueueConfig, running: Running, now: int) -> None:
         """Other queues and quotas from now on; what runs is charged anew, within them or not."""
         self.declared = queue_config
         self.shared = {queue.name: queue for queue in queue_config.queues if queue.user_queues}
@@ -150,7 +165,13 @@ class QuotaUsage:
             queue_config = structs.replace(queue_config, queues=(*queue_config.queues, *own))
         self.queue_config = queue_config
         self.tree = QuotaTree(queue_config) if queue_config.queues else None
-        self.limits_users = any(quota.user_limit >= 0 for queue in queue_config.queues for quota in queue.quotas)
+        self.limits_users = limits_users(queue_config)
+        if self.budgets is not None:  # what was used stays known where budgets come and go
+            self.budgets.version += 1
+        elif self.tree is not None and self.tree.budgets:
+            self.budgets = Budgets(now)
+            for queue, user, held, _ in self.charged.values():
+                self.budgets.changed(queue, user, held[0], now)
         self._amounts.clear()
         self.node_of = [self._node(name) for name in self._names]
         for row, (queue, user, held, _) in list(self.charged.items()):
@@ -177,6 +198,12 @@ class QuotaUsage:
             for row, (_, shape, allocation) in running.items():
                 if self.charged[row][3] != self.amounts(shape, allocation):
                     raise StateError("does not hold: a job is charged for what it holds")
+
+
+def limits_users(queue_config: QueueConfig) -> bool:
+    """Whether a quota or a budget tells the users of a queue apart."""
+    quotas = any(quota.user_limit >= 0 for queue in queue_config.queues for quota in queue.quotas)
+    return quotas or any(queue.budget is not None and queue.budget.limits_users for queue in queue_config.queues)
 
 
 def _user_queue(name: str, parent: Queue) -> Queue:

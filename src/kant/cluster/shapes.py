@@ -157,7 +157,7 @@ class Shapes:
         request = (
             job.groups, job.queue, job.models, job.flavors, job.within, job.within_required, job.preempts,
             job.training, job.roles, job.reservation, job.node_set, job.rules,
-            job.preferences,
+            job.preferences, job.node_wait,
         )  # fmt: skip
         shape = self._by_request.get(request)
         if shape is None:
@@ -188,6 +188,7 @@ class Shapes:
             node_sets_of(job) if job.node_set or job.roles else (),
             rules=rules_of(job) if job.rules else (),
             preferences=preferences_of(job) if job.preferences else (),
+            node_wait=job.node_wait,
         )
         return self._by_ask.get(ask) or self._make(job, ask)
 

@@ -54,7 +54,7 @@ class StateData:
     `spec` is what the run began with. `nodes` has the node of each row of the table now (`node_rows`), `node_index` the
     rows of those that are there, by name.
     `affinity_members` has the running jobs of each affinity group, `prices` what stopping a live job costs, where
-    somebody has said so, in milli-GPU-seconds.
+    somebody has said so, in milli-GPU-seconds. For the waiting jobs in `without_node` no autoscaler adds a node.
 
     With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are those of the profile,
     whose jobs are told apart. With `usage_hours` it keeps the GPU time that each queue has used, by the hour.
@@ -93,6 +93,7 @@ class StateData:
         self.affinity_members: dict[str, dict[int, None]] = {}
         self.elastic: dict[int, Progress] = {}
         self.prices: dict[int, int] = {}
+        self.without_node: dict[int, None] = {}
         self.preemptible: PreemptibleCounts | None = None  # counted from the first question on
         self.followers: list[Follower] = []
         self.job_changes = ChangeLog()  # jobs that came, started, made progress, stopped or left

@@ -34,6 +34,10 @@ class TypicalPods:
         self._jobs = 0
         self._next = FIRST
 
+    def steady_for(self, submitted: int) -> int:
+        """How many more jobs may come after `submitted` ones and change nothing."""
+        return self._next - self._jobs - (submitted - self._seen) - 1
+
     def rows_of(self, submitted: Table, shapes: Shapes) -> Table:
         """The typical pods of these submissions, given as the shape of each. Only those since the last call cost."""
         if self._seen < len(submitted):

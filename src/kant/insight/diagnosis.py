@@ -16,6 +16,7 @@ from kant.model.decision import (
     Booked,
     Closed,
     NoFit,
+    OutOfBudget,
     Outranked,
     OverQuota,
     Reason,
@@ -61,9 +62,9 @@ class Diagnosis:
         """
         return never_starts(self.cycle, row) or self.gating_reason(row) or self.blocked_by(row) or self.missing(row)[0]
 
-    def gating_reason(self, row: int) -> Closed | BaseJobWaits | BackOff | Booked | None:
-        """What keeps the job from being tried, whatever is free: its queue is closed, its base job waits, its back-off
-        runs, or its reservation has not begun."""
+    def gating_reason(self, row: int) -> Closed | OutOfBudget | BaseJobWaits | BackOff | Booked | None:
+        """What keeps the job from being tried, whatever is free: its queue is closed or has no budget left, its base
+        job waits, its back-off runs, or its reservation has not begun."""
         if not self.uses_quotas:
             return None
         closed = self.admission.closed(row)

@@ -142,7 +142,8 @@ class ProtectedVictims(_Fact, frozen=True, tag="protected"):
 
 
 class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
-    """Its `queue` waits `wait` for a node that an autoscaler adds, so it stops nobody before `at` (µs)."""
+    """Its `queue` ("": the job itself) waits `wait` for a node that an autoscaler adds, so it stops nobody before `at`
+    (µs)."""
 
     queue: str
     wait: int
@@ -217,7 +218,7 @@ def fact_sentence(found: Fact) -> str:
             least = f"it runs for {show_duration(min_run)} before that (min_run)"
             return f"{who.strip()} may be stopped for it at {clock(at)}: {least}"
         case AwaitsNode(queue=queue, wait=wait, at=at):
-            least = f"{show_duration(wait)} in queue {queue} (node_wait)"
+            least = f"{show_duration(wait)} " + (f"in queue {queue} (node_wait)" if queue else "as it asks itself")
             return f"it waits for a node until {clock(at)}, and stops nobody before: {least}"
         case VictimsTooLarge(job=job, jobs=jobs, held=held, asked=asked, most=most):
             who = f"job {job}" if jobs == 1 else f"job {job} and {count(jobs - 1, 'other')}"

@@ -33,6 +33,7 @@ from kant.model.decision import (
     NeverFits,
     NoFit,
     NoReservation,
+    OutOfBudget,
     Outranked,
     OverQuota,
     Reason,
@@ -73,7 +74,7 @@ def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> t
             return (QueueOpens(queue, diagnosis.missing(row)[0]),)
         case BackOff(until=until):
             return (BackOffEnds(until, (diagnosis.blocked_by(row) or diagnosis.missing(row)[0])),)
-        case NeverFits() | RetriesUsed() | TooLong() | Closed() | Booked() | NoReservation() | None:
+        case NeverFits() | RetriesUsed() | TooLong() | OutOfBudget() | Closed() | Booked() | NoReservation() | None:
             return ()
 
 

@@ -154,4 +154,5 @@ def awaits_node(profile: Profile, state: ClusterState, row: int, now: int) -> Aw
     at = awaits_node_until(state, row, now)
     if not at or profile.preemption is None or not state.shape_of(row).ask.preempts:
         return None
-    return AwaitsNode(state.live[row].queue, at - state.jobs.item(row, J_SINCE), at)
+    wait = at - state.jobs.item(row, J_SINCE)
+    return AwaitsNode("" if wait == state.shape_of(row).ask.node_wait else state.live[row].queue, wait, at)

@@ -58,11 +58,11 @@ class StartExplanation:
     """Why `job` got `place` in the cycle at `now`.
 
     With `agrees` the cycle decides the same when it is run again. `how` says what chose: `policy`, explained by
-    `account`; `wish`, where the policy spreads or the job names segments, affinity or the like (rules that are not
-    explained); `clear` (of places that are equal for the policy, one that is clear of bookings); `plan` (the search for
-    a start in time found the place, the policy found none); or `proposed` (a solver, as the journal says). `stopped`
-    jobs were preempted for it. `choice` is what a gang could have had by waiting. `within` is the topology level that
-    the job asks for (empty: none), and `required` whether it is a hard requirement.
+    `account`; `preferences`, where the policy spreads or the job names segments, affinity or the like (rules that
+    are not explained); `clear` (of places that are equal for the policy, one that is clear of bookings); `plan`
+    (the search for a start in time found the place, the policy found none); or `proposed` (a solver, as the journal
+    says). `stopped` jobs were preempted for it. `choice` is what a gang could have had by waiting. `within` is the
+    topology level that the job asks for (empty: none), and `required` whether it is a hard requirement.
     """
 
     job: str
@@ -150,7 +150,7 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
     before = chosen[0] if chosen is not None else state.table
     policy, seed = scheduler.placer.policy_of(shape), scheduler.placer.seed
     asks = policy.spreads or bool(shape.cuts) or shape.has_affinity
-    how = "plan" if chosen is None else "clear" if tracing.moved else "wish" if asks else "policy"
+    how = "plan" if chosen is None else "clear" if tracing.moved else "preferences" if asks else "policy"
     return StartExplanation(
         job=job, now=now, place=place, agrees=agrees, how=how,
         account=explain_beside_preferences(

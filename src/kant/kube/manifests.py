@@ -1,6 +1,6 @@
 """The objects that run Kant in a cluster, as YAML: files of this package with a few values filled in.
 
-The Helm chart (deploy/helm/kant) is made of the same files, see `kant.kube.chart`.
+The Helm chart (deploy/helm/kant) is made of the same files by deploy/helm/make.py.
 """
 
 from __future__ import annotations

@@ -1,72 +1,23 @@
-"""Answers about a state, as objects for `--json` and for the API: why a job waits, when it starts, what queues use."""
+"""Answers about a state, as objects for `--json` and for the API: when jobs start, what queues use, what runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 
 from kant.cluster import columns as c
+from kant.cluster.budgets import EVERYBODY
 from kant.cluster.columns import J_MILLI, J_QUEUE, J_STARTED
 from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
 from kant.insight.expected_start import Basis, ExpectedStart, StartForecast, WaitOrPlace, basis_sentence, is_final
-from kant.insight.explanation import Explanation
-from kant.insight.facts import fact_sentence
-from kant.insight.more_nodes import more_nodes_remedy, more_nodes_sentence
-from kant.insight.starts_now import NoChange, StartsNow, change_sentence
-from kant.insight.suggestions import suggestion_sentence
-from kant.live.sentences import public_id, with_public_ids
+from kant.live.sentences import with_public_ids
 from kant.model.decision import Reason, sentence
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
-from kant.model.units import GPU
-
-
-def as_json(found: Explanation) -> dict[str, Any]:
-    """What explains a wait, as one object."""
-    return {
-        "reason": found.reason,
-        "sentence": sentence(found.reason) if found.reason is not None else "",
-        "facts": [{"fact": each, "sentence": fact_sentence(each)} for each in found.facts],
-        "remedies": [{"remedy": each, "sentence": suggestion_sentence(each)} for each in found.suggestions],
-        "among_rivals": {"rank": found.among_competitors.rank, "of": found.among_competitors.of},
-        "in_queue": {"rank": found.in_queue.rank, "of": found.in_queue.of},
-        "wait_or_place": either(found.choice),
-        "as_of_us": found.as_of,
-        "starts_now_if": changes_json(found.starts_now),
-        "more_nodes": [
-            msgspec.to_builtins(one) | {"sentence": more_nodes_sentence(one), "remedy": more_nodes_remedy(one)}
-            for one in found.more_nodes
-        ],
-    } | start_json(found.expected, found.reason)
-
-
-def changes_json(found: tuple[StartsNow, ...] | NoChange) -> dict[str, Any]:
-    """What starts a job now, with the ids by which people know jobs; `none` says why nothing does."""
-    if isinstance(found, NoChange):
-        return {"changes": [], "none": found.why}
-    changes = []
-    for change in found:
-        stopped = tuple(with_public_ids(each) for each in change.stopped)
-        own = msgspec.structs.replace(change, stopped=stopped, yields=public_id(change.yields))
-        exact = {"cheapest": own.is_cheapest, "sentence": change_sentence(own)}
-        changes.append(msgspec.to_builtins(own) | exact)
-    return {"changes": changes, "none": None}
-
-
-def known(found: Explanation) -> Explanation:
-    """The explanation with public job ids: in a live run a job may be submitted to the core more than once."""
-    return replace(
-        found,
-        job=public_id(found.job),
-        reason=with_public_ids(found.reason) if found.reason is not None else None,
-        facts=tuple(with_public_ids(each) for each in found.facts),
-        suggestions=tuple(with_public_ids(each) for each in found.suggestions),
-    )
+from kant.model.units import GPU, HOUR
 
 
 def either(choice: WaitOrPlace | None) -> dict[str, Any] | None:
@@ -165,6 +116,26 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
             found.append(line(own.name, "", None, own.parent))
     known = {queue.name for queue in declared}
     return found + [line(name, "", None) for name in sorted(counts) if name not in known]
+
+
+def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
+    """What each budget limits, in GPU-hours of the month that ends at `until_us`; `user` is "" for a queue as a whole.
+
+    `state` is `hard` or `soft` where that limit is used up, else "".
+    """
+    usage = state.quota_usage
+    if usage.budgets is None or usage.tree is None:
+        return []
+    found, users, over = [], list(state.users), usage.over_budget(now)
+    for scope, use in usage.budgets.scopes(usage.tree, usage.node_of, now).items():
+        hours = {"used": use.used / HOUR / GPU, "soft": use.soft / GPU, "hard": use.hard / GPU}
+        found.append(
+            {"queue": usage.tree.queues[scope[0]].name, "user": "" if scope[1] == EVERYBODY else users[scope[1]]}
+            | {f"{name}_gpu_hours": None if amount < 0 else amount for name, amount in hours.items()}
+            | {"state": "hard" if over and scope in over.hard else "soft" if over and scope in over.soft else ""}
+            | {"until_us": usage.budgets.end}
+        )
+    return sorted(found, key=lambda row: (row["queue"], row["user"]))
 
 
 def pool_rows(state: ClusterState) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -14,19 +14,20 @@ from kant.cluster.journal import Footer, Header, Journal
 from kant.insight.calibration import CalibrationState
 from kant.insight.eta_calibrator import EtaCalibrator
 from kant.insight.past_jobs import PastJobs
-from kant.live.queue_use import SavedUse, goes_on, use_of
+from kant.live.queue_use import SavedUse, budgets_go_on, goes_on, use_of
 from kant.live.sentences import public_id
 from kant.live.waits import Split, Waits
 from kant.model.decision import Plan
 from kant.model.errors import StateError
-from kant.model.event import Event, JobCancelled, JobSubmitted, PlanProposed
+from kant.model.event import Event, JobCancelled, JobSubmitted, PlanProposed, QueuesChanged
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.node_preemption import InTheWay, WillDo, preempt_by_node
 from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
-from kant.scheduler.proposals import carry_out_proposal
+
+if TYPE_CHECKING:
+    from kant.scheduler.node_preemption import InTheWay, WillDo
 
 Clock = Callable[[], float]
 """Seconds since the Unix epoch."""
@@ -72,6 +73,7 @@ class Core:
         self.journal.write(Header(__version__, spec.name, profile.text, seed, spec, zero=zero, begins=begins))
         self.observers: list[Observer] = [self.waits]
         self._history: list[Event] | None = []
+        self._has_budgets = False
         self._issued: dict[str, int] = {}
 
     @property
@@ -95,6 +97,15 @@ class Core:
         self.journal.write(event)
         for observer in self.observers:
             observer.happened(event)
+        if isinstance(event, QueuesChanged) and not self._has_budgets:
+            self._spend(event.time, None)
+
+    def _spend(self, now: int, saved: SavedUse | None) -> None:
+        """Say when months end, and what was used of this one, where a queue has a budget."""
+        event = budgets_go_on(self.state, self.zero, now, saved)
+        if event is not None:
+            self._has_budgets = True
+            self.happen(event)
 
     def settled(self) -> dict[str, str]:
         """Apply the collected events in the order of their times: all earlier jobs are known.
@@ -145,6 +156,8 @@ class Core:
         event = goes_on(self.state, self.zero, now, saved) if saved is not None else None
         if event is not None:
             self.happen(event)
+        if saved is not None and saved.spent:
+            self._spend(self.now, saved)
 
     def recall(self, memory: CalibrationState, later: int = 0) -> None:
         """Go on with what was learned about expected starts, on a clock that began `later` microseconds before."""
@@ -162,6 +175,8 @@ class Core:
 
     def propose(self, proposal: PlanProposed) -> Plan:
         """Take in what a solver proposes, and decide about it now."""
+        from kant.scheduler.proposals import carry_out_proposal  # most profiles ask for none
+
         self.happen(msgspec.structs.replace(proposal, time=self.now))
         return self._decided(carry_out_proposal(self.scheduler, self.now))
 
@@ -170,6 +185,8 @@ class Core:
 
         What comes of it is recorded as events, since nobody else could decide it again.
         """
+        from kant.scheduler.node_preemption import preempt_by_node
+
         return preempt_by_node(self.scheduler, self.now, row, in_the_way, will_do)
 
     def _decided(self, plan: Plan) -> Plan:

@@ -21,7 +21,7 @@ from kant.live.sentences import public_id
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.errors import InputError
 from kant.model.units import GPU
-from kant.optimize.optimality import Optimality, Startable
+from kant.optimize.answers import Optimality, Startable
 
 EVERY = 60.0
 """Seconds between two looks, at least."""

@@ -12,8 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kant.insight.expected_start import StartForecast, WaitingJob
-from kant.insight.explanation import explain
-from kant.live.answers import as_json, expectations, job_rows, known, pool_rows, queue_rows
+from kant.live.answers import budget_rows, expectations, job_rows, pool_rows, queue_rows
 from kant.live.core import Core
 from kant.live.optimality import OptimalityLooks, optimality_json, status_json
 from kant.live.record import RunRecord
@@ -87,7 +86,7 @@ class Questions(ABC):
     def queues(self) -> dict[str, Any]:
         """The queues, with their quotas and what they use."""
         core, _ = self.present()
-        return times(core) | {"queues": queue_rows(core.state)}
+        return times(core) | {"queues": queue_rows(core.state), "budgets": budget_rows(core.state, core.now)}
 
     def top(self) -> dict[str, Any]:
         """What the pools and nodes hold, and the largest jobs that run."""
@@ -127,6 +126,9 @@ class Questions(ABC):
 
     async def why(self, job: str) -> dict[str, Any]:
         """Why a job waits. Of a job that does not wait in the core it gives the phase."""
+        from kant.insight.explanation import explain
+        from kant.live.explained import as_json, known
+
         while True:
             phase, sentence = self.phase_of(job)
             core, _ = self.present()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -11,10 +12,13 @@ from msgspec import Struct
 from kant.cluster.columns import J_STARTED
 from kant.cluster.state import ClusterState
 from kant.cluster.usage import HOURS, UsageHours
-from kant.model.event import QueuesUsed, QueueUse
+from kant.model.event import BudgetsUsed, QueuesUsed, QueueUse
 
 CHANGED_EVERY = 300_000_000
 """Microseconds after which use that has grown is worth writing again."""
+
+MONTHS = 24
+"""Months whose ends are said at once; then each has 30 days."""
 
 MOST = 8192
 """Bytes of a note at most. It is written every few seconds, together with the Lease that it is on."""
@@ -30,22 +34,29 @@ class SavedUse(Struct, frozen=True):
     at: int
     phase: int
     queues: dict[str, QueueUse]
+    spent: dict[str, dict[str, int]] = {}
+    """Of the month in which `at` lies, by queue and user, milli-GPU-microseconds; empty where there are no budgets."""
 
 
 def use_of(state: ClusterState, zero: int, now: int) -> SavedUse | None:
     """What queues have used up to `now` of a state whose clock began at `zero`; None where nobody keeps it."""
-    hours = state.quota_usage.hours
-    if hours is None:
+    hours, budgets = state.quota_usage.hours, state.quota_usage.budgets
+    if hours is None and budgets is None:
         return None
-    phase, used = hours.used(now)
-    names = list(state.queues)
-    return SavedUse(zero + now, phase, {names[code]: use for code, use in enumerate(used) if use.present or use.hours})
+    phase, used = hours.used(now) if hours is not None else (0, [])
+    names, users, spent = list(state.queues), list(state.users), dict[str, dict[str, int]]()
+    for (queue, user), milli in budgets.used(now).items() if budgets is not None else ():
+        spent.setdefault(names[queue], {})[users[user]] = milli
+    known = {names[code]: use for code, use in enumerate(used) if use.present or use.hours}
+    return SavedUse(zero + now, phase, known, spent)
 
 
 def use_version(state: ClusterState, now: int) -> int:
     """A number that changes from time to time while there is something to keep; 0 where there is not."""
-    hours = state.quota_usage.hours
-    return 1 + now // CHANGED_EVERY if hours is not None and hours.running else 0
+    hours, budgets = state.quota_usage.hours, state.quota_usage.budgets
+    if budgets is None and (hours is None or not hours.running):
+        return 0
+    return 1 + now // CHANGED_EVERY + (budgets.version if budgets is not None else 0)
 
 
 def goes_on(state: ClusterState, zero: int, now: int, saved: SavedUse) -> QueuesUsed | None:
@@ -70,13 +81,41 @@ def goes_on(state: ClusterState, zero: int, now: int, saved: SavedUse) -> Queues
     return QueuesUsed(now, phase, found) if found else None
 
 
+def budgets_go_on(state: ClusterState, zero: int, now: int, saved: SavedUse | None) -> BudgetsUsed | None:
+    """The event by which budgets go on at `now` with what was saved of this month; None where no queue has one.
+
+    Months are those of the calendar, by the local time of this process. What runs now has used its GPUs since then, or
+    since it started. What ended in between is not known.
+    """
+    if state.quota_usage.budgets is None:
+        return None
+    begun, *ends = _months(zero + now)
+    spent = saved.spent if saved is not None and saved.at >= begun else {}
+    since = saved.at if spent and saved is not None else begun
+    names, users = list(state.queues), list(state.users)
+    found = {queue: dict(of_users) for queue, of_users in spent.items()}
+    for row in state.running:
+        code, user, held, _ = state.quota_usage.charged[row]
+        own = found.setdefault(names[code], {})
+        ran = max(zero + now - max(zero + int(state.jobs[row, J_STARTED]), since), 0)
+        own[users[user]] = own.get(users[user], 0) + held[0] * ran
+    return BudgetsUsed(now, tuple(end - zero for end in ends), found)
+
+
+def _months(at: int) -> list[int]:
+    """When the month of `at` began, and when it and those after it end, microseconds since the Unix epoch."""
+    day = datetime.fromtimestamp(at / 1e6)
+    months = [divmod(day.month - 1 + ahead, 12) for ahead in range(MONTHS + 1)]
+    return [round(datetime(day.year + years, month + 1, 1).timestamp() * 1e6) for years, month in months]
+
+
 def note_of(saved: SavedUse | None) -> str:
     """What was saved as a text of at most `MOST` bytes; "" where nothing is, or where there are too many queues."""
-    if saved is None or not saved.queues:
+    if saved is None or not (saved.queues or saved.spent):
         return ""
     for exact in EXACT_HOURS:
         queues = {name: _summed_up(use, exact) for name, use in saved.queues.items()}
-        packed = gzip.compress(msgspec.json.encode(SavedUse(saved.at, saved.phase, queues)), mtime=0)
+        packed = gzip.compress(msgspec.json.encode(SavedUse(saved.at, saved.phase, queues, saved.spent)), mtime=0)
         text = base64.b64encode(packed).decode()
         if len(text) <= MOST:
             return text

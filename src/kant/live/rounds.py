@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,7 +19,10 @@ from kant.live.logs import log_event
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.errors import InputError
 from kant.model.event import PlanProposed
-from kant.optimize.rounds import Round, Rounds
+from kant.optimize.answers import Round
+
+if TYPE_CHECKING:
+    from kant.optimize.rounds import Rounds
 
 log = logging.getLogger("kant.solver")
 
@@ -57,6 +61,8 @@ class LiveRounds:
         if profile.fallback is None and profile.defragment is None:
             return None
         if self._core is not core or self._rounds is None:
+            from kant.optimize.rounds import Rounds  # most profiles have none
+
             learned = self._rounds.learned if self._rounds is not None else None
             self._core, self._rounds, self._there = core, Rounds(profile, core.now), None
             if learned is not None and len(learned.wanted) == len(core.state.pools):

@@ -9,7 +9,6 @@ import numpy as np
 from kant.cluster.columns import Table, longer
 from kant.cluster.state import ClusterState
 from kant.metrics.recorder import S_TIME, SAMPLE_WIDTH, Recorder, sample
-from kant.metrics.summary import job_table, summarise
 from kant.model.units import SECOND
 
 SAMPLES = 20_000
@@ -77,6 +76,8 @@ class LiveRecorder(Recorder):
 
     def so_far(self, now: int) -> dict[str, Any]:
         """The metrics of everything up to `now`, as `kant simulate --json` words them (docs/metrics.md)."""
+        from kant.metrics.summary import job_table, summarise
+
         self.observe(now)
         self._room(2)
         used = self.used

@@ -112,6 +112,8 @@ class JobSentences:
                 return f"to stop it now costs {price / GPU:,.0f} GPU-seconds"
             case ev.JobPriced():
                 return "to stop it costs the work that it would lose"
+            case ev.JobAwaitsNode(awaits=awaits):
+                return "an autoscaler may add a node for it" if awaits else "no autoscaler adds a node for it"
             case ev.JobLimited(limit=limit):
                 return f"its time limit is {show_duration(limit)} now"
         return ""

@@ -14,8 +14,7 @@ import msgspec
 from kant.insight.moment import Moment
 from kant.model.errors import InputError
 from kant.model.units import count_from
-from kant.optimize.defragment_round import DefragmentOrder
-from kant.optimize.rounds import Learned
+from kant.optimize.answers import DefragmentOrder, Learned
 from kant.scheduler.cycle import Scheduler
 
 What = Literal["optimality", "fallback", "defragment"]
@@ -60,7 +59,7 @@ def work_out(task: SolverTask) -> bytes:
     """The answer of a task. A sentence where the extra `optimize` is not installed."""
     from kant.optimize.defragment_round import defragment_round
     from kant.optimize.optimality import optimality
-    from kant.optimize.rounds import propose
+    from kant.optimize.proposals import propose
 
     moment, profile = task.moment, task.moment.profile
     count_from(moment.zero)

@@ -16,11 +16,10 @@ from prometheus_client.registry import Collector
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
 from kant.metrics.live import Occupancy
-from kant.metrics.summary import size_masks
 from kant.model.decision import Hold, Plan, Reject, Start
 from kant.model.status import NodeStatus
-from kant.model.units import GPU, SECOND
-from kant.optimize.optimality import Optimality
+from kant.model.units import GPU, SECOND, size_class
+from kant.optimize.answers import Optimality
 from kant.placement.cost.communication import FULL
 from kant.placement.cost.slowdown import Slowdowns
 
@@ -109,10 +108,10 @@ class Telemetry:
     def whole(self, state: ClusterState, row: int, now: int) -> None:
         """All pods of a job that runs are bound."""
         own = state.jobs[row]
-        milli = own[c.J_MILLI : c.J_MILLI + 1]
-        size = next(name for name, mask in size_masks(milli).items() if mask[0]) if milli[0] else "0"
+        milli = int(own[c.J_MILLI])
+        size = size_class(-(-milli // GPU)) if milli else "0"
         self._observe("kant_job_wait_seconds", (now - int(own[c.J_SUBMIT])) / SECOND, gpu_bucket=size)
-        if milli[0] and self._slowdowns is not None and row in state.running and self._slowdowns.state is state:
+        if milli and self._slowdowns is not None and row in state.running and self._slowdowns.state is state:
             spans = self._slowdowns.spans(state.running[row])
             ratio = self._slowdowns.of(int(own[c.J_SHAPE]), spans) / FULL
             self._observe("kant_jtted_ratio", ratio, gpu_bucket=size)

@@ -39,6 +39,7 @@ from kant.local.record import Book, JobPhase, JobRecord
 from kant.local.reservations import LocalReservations
 from kant.local.runs import Exit
 from kant.local.settings import LocalSettings
+from kant.local.slots import is_slot
 from kant.local.submission import job_of
 from kant.model.decision import Plan
 from kant.model.errors import InputError
@@ -55,6 +56,7 @@ from kant.model.units import count_from
 from kant.scheduler.profile import Profile
 
 if TYPE_CHECKING:
+    from kant.local.joined.machines import Machines
     from kant.local.telemetry import LocalTelemetry
 
 log = logging.getLogger("kant.local")
@@ -70,7 +72,9 @@ TURN = 0.05  # seconds that a turn should last, for others want their answers in
 class LocalDriver:
     """One Kant on one machine. `jobs` has the jobs that are not over, `core` decides about them."""
 
-    def __init__(self, settings: LocalSettings, book: Book, clock: SteadyClock) -> None:
+    def __init__(
+        self, settings: LocalSettings, book: Book, clock: SteadyClock, machines: Machines | None = None
+    ) -> None:
         self.settings = settings
         self.book = book
         self.clock = clock
@@ -81,7 +85,9 @@ class LocalDriver:
         self.gpu_use = GpuUse(())
         self.on_build: Callable[[Core], None] = lambda core: None
         self.on_built: Callable[[], None] = lambda: None  # everybody who was there before is in
-        self.launcher = Launcher(settings, self._over)
+        self.launcher = Launcher(settings, self._over, machines=machines)
+        self.machines = self.launcher.machines
+        self.machines.changed = self.wake
         self.jobs = LocalJobs(book, clock, self.launcher, settings.cluster.nodes, self.wake)
         self.completion = Completion(self.jobs)
         self.elastic = ElasticRuns(self.launcher, clock.micros)
@@ -109,7 +115,9 @@ class LocalDriver:
         """Take over what the last Kant has left, and find out about every run. `build` comes next."""
         for record in sorted(records, key=lambda record: record.seq):
             self.jobs.records[record.id] = record
-        for record in self.jobs.records.values():
+        for record in list(self.jobs.records.values()):
+            if is_slot(record):
+                self.jobs.fill(record, closes=True)
             if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
                 found = self.launcher.find(record)
                 if isinstance(found, Exit):
@@ -117,10 +125,20 @@ class LocalDriver:
                 elif found is None:  # it was meant to begin, and never will: as if it had not been meant
                     record.phase, record.started, record.place = JobPhase.WAITING, -1, []
                     self.jobs.touch(record)
+            if is_slot(record):
+                self._take_back(record)
         self.launcher.sweep()
         for record in self.jobs.records.values():
             if record.phase is JobPhase.STOPPING:
                 self.launcher.stop(record)
+
+    def _take_back(self, record: JobRecord) -> None:
+        """End a slot that the last Kant has left."""
+        if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
+            record.phase, record.stopping = JobPhase.STOPPING, CANCELLED
+            self.jobs.touch(record)
+        else:
+            self.jobs.finish(record, JobPhase.CANCELLED, "")
 
     def build(self) -> None:
         """Build the state: every job that waits or runs, as of the times at which it came and started."""
@@ -202,6 +220,14 @@ class LocalDriver:
         if queues != self.core.state.quota_usage.declared:
             self.core.happen(QueuesChanged(self.core.now, queues))
         self._awake.set()
+
+    def _grow(self) -> None:
+        """Machines have joined, or are other ones: everybody who counts nodes knows it from now on."""
+        cluster = self.machines.added_to(self.settings.cluster)
+        self.settings = replace(self.settings, cluster=cluster)
+        self.launcher.settings = replace(self.launcher.settings, cluster=cluster)
+        self.jobs.nodes = cluster.nodes
+        self.reservations.set_cluster(cluster)
 
     def set_profile(self, profile: Profile) -> None:
         """Use another profile from the end of the next turn that leaves nothing to begin, when the state is rebuilt."""
@@ -326,8 +352,9 @@ class LocalDriver:
 
     @property
     def gpu_complaint(self) -> str:
-        """Which GPUs of this machine take nothing new, and why; "" where all do."""
-        return self.health.complaint if self.health is not None else ""
+        """Which GPUs and machines take nothing new, and why; "" where all do."""
+        gpus = self.health.complaint if self.health is not None else ""
+        return "; ".join(filter(None, (gpus, self.machines.complaint)))
 
     async def committed(self) -> None:
         """Wait until what was asked up to here is safe. Raises InputError where it cannot be."""
@@ -372,6 +399,8 @@ class LocalDriver:
         wait = IDLE
         ended, self._ended = self._ended[: self._burst], self._ended[self._burst :]
         for record, exit in ended:
+            if is_slot(record):
+                self.jobs.fill(record)
             self.completion.settle(record, exit)
         if self.jobs.later:
             until = self.jobs.let_begin()
@@ -379,6 +408,8 @@ class LocalDriver:
         wait = min(wait, self._follow_contracts())
         if self.health is not None:
             self.health.settle(self.core)
+        if self.machines.settle(self.core):
+            self._grow()
         if self.reservations.known and not self.trouble:
             self.reservations.settle(self.core)
         if not last:

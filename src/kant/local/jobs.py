@@ -7,14 +7,17 @@ the launcher and the record agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
-from kant.cluster.columns import J_SUBMIT
+from kant.cluster.columns import J_STARTED, J_SUBMIT
 from kant.live.core import Core
 from kant.local.clock import SteadyClock
 from kant.local.dependencies import circle
 from kant.local.launch import Launcher
+from kant.local.processes import since_boot
 from kant.local.record import OVER, Book, JobPhase, JobRecord
+from kant.local.slots import given_to, withdraw
 from kant.local.submission import job_of
 from kant.model.errors import InputError
 from kant.model.event import JobCancelled, JobLimited, JobSubmitted
@@ -104,6 +107,26 @@ class LocalJobs:
         self.touch(record)
         limit = round((submission.time_s or 0) * SECOND)
         self.core.happen(JobLimited(self.core.now, self.core_id[record.id], limit))
+
+    def fill(self, record: JobRecord, closes: bool = False) -> bool:
+        """Take in the job that a slot was given; with `closes` it gets none from now on. False where it has none.
+
+        Raises OSError."""
+        folder = self.launcher.folder(record)
+        if closes:
+            with suppress(FileNotFoundError):  # it has not begun, and never will
+                withdraw(folder)
+        given = given_to(folder)
+        if given is None:
+            return False
+        record.submission, record.digest = given.job, given.digest
+        record.submitted = record.started = self.clock.micros() - (since_boot() - given.time)
+        self.touch(record)
+        name = self.core_id.get(record.id)
+        if name is not None and (row := self.core.state.rows[name]) in self.core.state.running:
+            held = self.core.now - self.core.state.jobs.item(row, J_STARTED)
+            self.core.happen(JobLimited(self.core.now, name, held + round((given.job.time_s or 0) * SECOND)))
+        return True
 
     def leave(self, record: JobRecord) -> None:
         """Forget the core's id of a job that has left the core."""

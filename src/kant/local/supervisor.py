@@ -6,12 +6,14 @@ memory.py and terminals.py beside it. The folder holds `spec.json`; the supervis
 - `claim`: who supervises (pid, start time, boot). Whoever makes this file first has the run. Kant makes it, with pid 0,
   where a run is not to begin any more, so that a supervisor that comes late does nothing.
 - `log.<offset>`: what the job wrote, in files of half of what it may keep; the oldest goes.
+- `given`: of a slot, the job that it gets, or null (slots.py). Whoever makes this file first decides.
 - `terminal`: the socket of who is attached, while it runs (terminals.py).
 - `exit`: blank while the job runs, then how it ended. Its room on the disk is taken before the job starts.
 
 SIGHUP says that `spec.json` has another limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after
-the grace. The supervisor is the reaper of everything that the job leaves behind, whatever session it has fled to, and
-it ends only when all of that is gone.
+the grace. On a machine that has joined another, `spec.json` names the file of a lease: when the time in it has passed,
+everything is killed at once. The supervisor is the reaper of everything that the job leaves behind, whatever session it
+has fled to, and it ends only when all of that is gone.
 
 Long: it is loaded by itself, file by file, in every run.
 """
@@ -26,6 +28,7 @@ import resource
 import select
 import signal
 import time
+from _thread import get_native_id
 from collections.abc import Callable, Iterator
 
 if __name__ == "supervisor":  # beside the fork server
@@ -64,15 +67,15 @@ def fields(pid: int | str) -> list[str]:
         return []
 
 
-def claim(folder: str, content: str) -> bool:
-    """Make the claim, whole or not at all. False where somebody was first."""
-    own = f"{folder}/claim.{os.getpid()}"
+def claim(folder: str, content: str, name: str = "claim") -> bool:
+    """Make a file, whole or not at all. False where somebody was first."""
+    own = f"{folder}/{name}.{get_native_id()}"
     with open(own, "w") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     try:
-        os.link(own, f"{folder}/claim")
+        os.link(own, f"{folder}/{name}")
     except FileExistsError:
         return False
     finally:
@@ -180,6 +183,7 @@ class Supervisor:
         self.status: int | None = None
         self.why = ""
         self.kill_at = self.limit_at = self.warn_at = self.look_at = float("inf")
+        self.lease_at = held_until(spec.get("lease"))
         self.swept = 0
         self.began = now()
         self.most = spec["memory_mib"] << 20
@@ -195,7 +199,7 @@ class Supervisor:
             self.look_at = began + EVERY
         self._limit(self.spec["limit_s"])
         while True:
-            wait = min(self.kill_at, self.limit_at, self.warn_at, self.look_at) - now()
+            wait = min(self.kill_at, self.limit_at, self.warn_at, self.look_at, self.lease_at) - now()
             wants = self.terminals.wants()
             wants[wake] = select.POLLIN
             for output in self.sources:
@@ -358,6 +362,11 @@ class Supervisor:
             self._stop("limit")
         if moment >= self.look_at:
             self._look()
+        if moment >= self.lease_at:
+            self.lease_at = held_until(self.spec["lease"])
+            if now() >= self.lease_at:  # somebody may take the run for dead soon
+                self.why = self.why or ("lease" if self.status is None else "")
+                self.lease_at, self.kill_at = float("inf"), moment
         if moment >= self.kill_at:
             self._signal(self._descendants(), signal.SIGKILL)
             self.kill_at = moment + AGAIN
@@ -421,10 +430,40 @@ class Supervisor:
             "rss_kib": used.ru_maxrss,
             "dropped": self.log.dropped,
         }
-        file = os.open(f"{self.folder}/exit", os.O_WRONLY | os.O_CREAT, 0o600)
-        os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
-        os.fsync(file)
+        write_exit(self.folder, ended)
         self.terminals.close()
+
+
+def write_exit(folder: str, ended: dict[str, object]) -> None:
+    """Say how a run ended."""
+    file = os.open(f"{folder}/exit", os.O_WRONLY | os.O_CREAT, 0o600)
+    os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
+    os.fsync(file)
+
+
+def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ignore[type-arg]
+    """The spec of the job that a slot is given (slots.py); None where it is stopped first, or none comes in time."""
+    end, waits, told = now() + seconds, select.poll(), b""
+    waits.register(wake, select.POLLIN)
+    while True:
+        if signal.SIGTERM in told or now() >= end:
+            claim(folder, "null", "given")
+        try:
+            with open(f"{folder}/given") as file:
+                given = json.load(file)
+        except FileNotFoundError:
+            told = os.read(wake, 4096) if waits.poll(max(0.0, end - now()) * 1000) else b""
+            continue
+        if given is None:
+            return None
+        own = f"{folder}/spec.json.given"
+        with open(own, "w") as file:
+            json.dump(given["spec"], file)
+        os.replace(own, f"{folder}/spec.json")
+        if signal.SIGTERM in told:  # the job is stopped as any other
+            os.kill(os.getpid(), signal.SIGTERM)
+        found: dict = given["spec"]  # type: ignore[type-arg]
+        return found
 
 
 @contextlib.contextmanager
@@ -477,6 +516,17 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
+def held_until(lease: str | None) -> float:
+    """Seconds since the boot until which a run may go on, as the file of its lease says; for ever without one."""
+    if not lease:
+        return float("inf")
+    try:
+        with open(lease, "rb") as file:
+            return float(file.read())
+    except (OSError, ValueError):
+        return 0.0
+
+
 def catches(pid: int, number: int) -> bool:
     """Whether the process has a handler for the signal, which would kill it else."""
     try:
@@ -503,5 +553,10 @@ def main(folder: str) -> int:
     mine = {"pid": os.getpid(), "start": int(fields("self")[19]), "boot": boot_id()}
     if not claim(folder, json.dumps(mine)):
         return 3
-    Supervisor(folder, spec).run(wake)
+    if spec["command"] == [""]:
+        spec = awaited(folder, wake, spec["limit_s"])
+    if spec is None:
+        write_exit(folder, {"signal": int(signal.SIGTERM), "why": "stopped", "ended": int(now() * 1e6)})
+    else:
+        Supervisor(folder, spec).run(wake)
     return 0

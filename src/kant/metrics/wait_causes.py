@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 
+from kant.cluster.budgets import first_of
 from kant.cluster.columns import (
     CPU,
     CPU_FREE,
@@ -115,6 +116,9 @@ class WaitClassifier:
         tree = self.state.quota_usage.tree
         has_quotas = self.scheduler.profile.discipline.quotas and tree is not None
         if has_quotas and (waiter.node < 0 or not tree.starts[waiter.node]):  # type: ignore[union-attr]
+            return Cause.GATED
+        over = self.state.quota_usage.over_budget(self.state.now)
+        if over is not None and first_of(over.hard, tree, waiter.node, waiter.user) is not None:  # type: ignore[arg-type]
             return Cause.GATED
         if waiter.lane is not None:
             return self._behind(waiter)

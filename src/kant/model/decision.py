@@ -88,6 +88,19 @@ class Closed(_Reason, frozen=True, tag="closed"):
     state: str
 
 
+class OutOfBudget(_Reason, frozen=True, tag="budget"):
+    """`queue` (its own or one above it), or `user` of it, has `used` the `budget` of the month that ends at `until`.
+
+    Both are thousandths of GPU-hours; `user` is "" for the queue as a whole.
+    """
+
+    queue: str
+    used: int
+    budget: int
+    until: int
+    user: str = ""
+
+
 class TooLong(_Reason, frozen=True, tag="too-long"):
     """It asks to run for `limit` microseconds, and queue `queue` lets jobs run for `most`."""
 
@@ -137,6 +150,7 @@ Reason = (
     | OverQuota
     | Reserved
     | Closed
+    | OutOfBudget
     | TooLong
     | BackOff
     | BaseJobWaits
@@ -181,6 +195,10 @@ def sentence(reason: Reason) -> str:
             return f"there is no queue {queue}"
         case Closed(queue=queue, state=state):
             return f"queue {queue} is on {state}" if state != "stop" else f"queue {queue} is stopped"
+        case OutOfBudget(queue=queue, used=used, budget=budget, until=until, user=user):
+            whose = f"user {user} of queue {queue}" if user else f"queue {queue}"
+            spent = f"has used {used / 1000:,g} of {budget / 1000:,g} GPU-hours this month"
+            return f"{whose} {spent}, and starts nothing before {clock(until)}"
         case TooLong(queue=queue, limit=limit, most=most):
             longest = show_duration(most)
             return f"its time limit is {show_duration(limit)}, and jobs of queue {queue} run for {longest} at most"

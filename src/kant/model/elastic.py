@@ -17,19 +17,6 @@ Positive = Annotated[float, Meta(gt=0, le=1e18)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
-EXPECTED = {
-    **dict.fromkeys(("least", "most", "per_gpu"), "a whole number from 1 to 1,000,000"),
-    "least_gpus": "a whole number from 1 to 100,000",
-    "step_gpus": "a whole number from 1 to 1,024",
-    **dict.fromkeys(("amplitude", "peak"), "a number above 0"),
-    "batch_power": "a number from -2 to 2",
-    "token_power": "a number from -2 to 0",
-    **dict.fromkeys(("warmup", "budget"), "tokens, 0 or more"),
-    "tail": "a part from 0 to 0.5",
-}
-"""What the fields of a contract take, as sentences say it."""
-
-
 class Batches(Struct, frozen=True, forbid_unknown_fields=True):
     """A step may take `least` to `most` samples; a GPU holds `per_gpu` of them at a time."""
 

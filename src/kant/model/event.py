@@ -196,6 +196,14 @@ class JobPriced(_Event, frozen=True, tag="priced"):
     price: int = -1
 
 
+class JobAwaitsNode(_Event, frozen=True, tag="awaits-node"):
+    """The waiting job waits for no node from now on before it stops others, since no autoscaler adds one for it; with
+    `awaits` it does again, as long as its queue and the job itself say."""
+
+    job: str
+    awaits: bool = False
+
+
 class JobLimited(_Event, frozen=True, tag="limited"):
     """From now on the run of the job may last `limit` microseconds since it started. Where that was all that was known
     of its run time, it is what policies expect now."""
@@ -344,6 +352,17 @@ class QueuesUsed(_Event, frozen=True, tag="used"):
     queues: dict[str, QueueUse]
 
 
+class BudgetsUsed(_Event, frozen=True, tag="budgets"):
+    """What was used of the present month's budgets up to now, in place of what is known of it, and when months end.
+
+    `used` has by queue and user the milli-GPU-microseconds. After the last of `ends` (microseconds) each month has 30
+    days.
+    """
+
+    ends: tuple[int, ...]
+    used: dict[str, dict[str, int]] = {}
+
+
 class ProposedPlace(Struct, frozen=True, array_like=True):
     """Where a job is to run: so many pods on each node."""
 
@@ -391,10 +410,12 @@ Event = (
     | JobProtected
     | PolicyRouted
     | JobPriced
+    | JobAwaitsNode
     | JobLimited
     | QueueOrdered
     | QueuesChanged
     | QueuesUsed
+    | BudgetsUsed
     | NodeChanged
     | NodesJoined
     | NodesLeft

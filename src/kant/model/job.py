@@ -101,6 +101,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     `reservation` it runs on the GPUs that this has booked, while it has them, and nowhere else. With a `node_set` it
     runs on nodes of that set alone. `rules` say what the pods of each group count as and what they demand of the pods
     around them, `preferences` what they like of their nodes without insisting on it; one alone is that of all groups.
+    So long as `node_wait`, from when it comes to wait, it stops nobody for want of a node, or longer if its queue says.
     """
 
     id: str
@@ -132,6 +133,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     node_set: str = ""
     rules: tuple[PodRules, ...] = ()
     preferences: tuple[Preferences, ...] = ()
+    node_wait: int = 0
 
     @property
     def gpu_milli(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, get_args
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kant.model.errors import InputError
 from kant.model.units import FOREVER
@@ -40,6 +40,23 @@ class Quota(Struct, frozen=True, omit_defaults=True):
     user_limit: int = -1
 
 
+class Budget(Struct, frozen=True, omit_defaults=True):
+    """GPU time that a queue, with all below it, may use in a month, and each of its users there.
+
+    Amounts are thousandths of GPU-hours, from 1; -1 stands for no limit. Beyond a hard one nothing starts until the
+    month ends, and what runs runs on. Beyond a soft one jobs go after all others.
+    """
+
+    hard: int = -1
+    soft: int = -1
+    user_hard: int = -1
+    user_soft: int = -1
+
+    @property
+    def limits_users(self) -> bool:
+        return self.user_hard >= 0 or self.user_soft >= 0
+
+
 class Queue(Struct, frozen=True, omit_defaults=True):
     """A node of the tree of queues, under the queue `parent` ("": a root, which shares with no other root).
 
@@ -68,6 +85,7 @@ class Queue(Struct, frozen=True, omit_defaults=True):
     node_wait: int = 0
     user_queues: bool = False
     max_time: int = 0
+    budget: Budget | None = None
 
 
 class QueueConfig(Struct, frozen=True, omit_defaults=True):
@@ -171,6 +189,8 @@ def _check_queue(where: str, queue: Queue) -> None:
     for field in ("min_run", "node_wait", "max_time"):
         if not 0 <= getattr(queue, field) < FOREVER:
             raise InputError(f"{where}, {field}", "microseconds from 0 to less than 2^62", getattr(queue, field))
+    for field, value in structs.asdict(queue.budget).items() if queue.budget is not None else ():
+        _check_range(f"{where}, budget, {field}", value or -2, -1)
     known: set[tuple[str, str]] = set()
     for number, quota in enumerate(queue.quotas, start=1):
         place = f"{where}, quota {number}"

@@ -259,7 +259,8 @@ class RunOrders:
         return Done(order, undo=(again,))
 
     def _defragment(self, order: Defragment, now: int, user: str) -> Done:
-        from kant.optimize.defragment_round import DefragmentOrder, defragment_round
+        from kant.optimize.answers import DefragmentOrder
+        from kant.optimize.defragment_round import defragment_round
         from kant.scheduler.proposals import carry_out_proposal
         from kant.scheduler.solvers import Defragment as Settings
 

@@ -18,7 +18,8 @@ from kant.insight.explanation import explain
 from kant.insight.moment import moment_of
 from kant.insight.past_jobs import PastJobs
 from kant.insight.start_explanation import explain_start
-from kant.live.answers import as_json, expectations, job_facts, known
+from kant.live.answers import expectations, job_facts
+from kant.live.explained import as_json, known
 from kant.live.sentences import public_id, public_sentence
 from kant.model.errors import InputError
 from kant.model.event import (

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from msgspec import Struct
-
 from kant.cluster import columns as c
 from kant.cluster.columns import J_MILLI, J_PODS, J_STARTED
 from kant.insight.diagnosis import Diagnosis
 from kant.model.matching import Match
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, HOUR, MINUTE, SECOND
+from kant.optimize.answers import DefragmentMove, DefragmentOrder, DefragmentPlan
 from kant.optimize.defragment.leftovers import Leftovers, Lodger, empty_nodes, leftovers
 from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.preemption.shrinking import lost_work
@@ -23,45 +22,6 @@ from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import Profile
 from kant.scheduler.proposals import may_move
 from kant.scheduler.solvers import Defragment
-
-
-class DefragmentOrder(Struct, frozen=True):
-    """A round that somebody asks for, under `settings`; an idle node is taken to be wanted all the time.
-
-    `nodes` are those that are looked at (None: all).
-    """
-
-    settings: Defragment
-    nodes: frozenset[str] | None = None
-
-
-class DefragmentMove(Struct, frozen=True):
-    """A job that goes from one node to another, with its GPUs."""
-
-    job: str
-    source: str
-    target: str
-    pods: int
-    gpus: int
-
-
-class DefragmentPlan(Struct, frozen=True):
-    """What a round would change. Moves of one step belong together, and steps do not depend on each other.
-
-    `nodes` are looked at, of which so many are `fragmented`: in use, and not whole. `price` and `worth` are GPU time,
-    milli-GPU-seconds: what the moves cost, and what the nodes that they empty give. `lodgers` jobs are on fragmented
-    nodes, of which `staying` may not be moved.
-    """
-
-    steps: tuple[tuple[DefragmentMove, ...], ...] = ()
-    emptied: tuple[str, ...] = ()
-    nodes: int = 0
-    fragmented: int = 0
-    fragmented_after: int = 0
-    price: int = 0
-    worth: int = 0
-    lodgers: int = 0
-    staying: int = 0
 
 
 def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozenset[str] | None) -> Callable[[int], bool]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kant.cluster import columns as c
@@ -20,6 +19,7 @@ from kant.insight.diagnosis import Diagnosis
 from kant.model.placement import MASK, MILLI, NODE
 from kant.model.status import NodeStatus
 from kant.model.units import GPU
+from kant.optimize.answers import Gang, Optimality, Startable, Stranded
 from kant.optimize.defragment.leftovers import empty_nodes, leftovers
 from kant.optimize.packing.instance import PackingInstance
 from kant.optimize.packing.portfolio import solve
@@ -37,52 +37,6 @@ MOST_JOBS = 200
 """Waiting jobs that are tried, first in order first."""
 
 MOST_MOVES = 1 << 20
-
-
-class Startable(Struct, frozen=True):
-    """Waiting jobs that a packing starts, with their milli-GPUs and their share of what all waiting jobs ask for.
-
-    `moves` running jobs go elsewhere for that. `proven`: no packing starts more pods, the highest priority first.
-    """
-
-    jobs: tuple[str, ...] = ()
-    gpu_milli: int = 0
-    share: float = 0.0
-    moves: tuple[str, ...] = ()
-    proven: bool = True
-
-
-class Gang(Struct, frozen=True):
-    """GPUs on idle nodes of a pool, the largest gang of whole nodes: now, and `after_moves` of other jobs."""
-
-    pool: str
-    gpus: int
-    after_moves: int
-    moves: int
-
-
-class Stranded(Struct, frozen=True):
-    """Milli-GPUs that are free on nodes in use in part, by who is there, each in proportion to what it holds."""
-
-    queue: str
-    gpu_milli: int
-    jobs: tuple[tuple[str, int], ...]
-
-
-class Optimality(Struct, frozen=True):
-    """How the cluster stands at `time`. `held_back` of the waiting jobs may not start, whatever is free."""
-
-    time: int
-    waiting: int
-    waiting_milli: int
-    held_back: int
-    in_place: Startable
-    with_moves: Startable
-    gangs: tuple[Gang, ...]
-    stranded: tuple[Stranded, ...]
-    stranded_milli: int
-    left_out: int
-    limit_s: float
 
 
 def optimality(scheduler: Scheduler, now: int, limit: float = LIMIT) -> Optimality:

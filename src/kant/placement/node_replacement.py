@@ -50,7 +50,7 @@ def replace_nodes(
     ask = shape.ask
     kept = Ask(
         ask.groups, ask.pools, ask.level, ask.required, preempts=ask.preempts, roles=ask.roles, node_sets=ask.node_sets,
-        rules=ask.rules, preferences=ask.preferences,
+        rules=ask.rules, preferences=ask.preferences, node_wait=ask.node_wait,
     )  # fmt: skip
     if shape.ceiling or shape.cuts or shape.wide or ask != kept:
         return None

@@ -7,9 +7,9 @@ How jobs of a shape are placed is decided once, when the shape comes first: by t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kant.cluster.columns import Table, devices_of
 from kant.cluster.shapes import Shape
@@ -18,7 +18,6 @@ from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import Allocation
 from kant.placement.calendar.calendar import Calendar
 from kant.placement.capacity import NodeScores, tie_order
-from kant.placement.clear_of_bookings import clear_of_bookings
 from kant.placement.draft import Draft
 from kant.placement.node_replacement import ReplacedGang, replace_nodes
 from kant.placement.pieces import PieceBuffer
@@ -28,12 +27,14 @@ from kant.placement.preference_scores import PreferenceWeights
 from kant.placement.preferred import PreferredPlacement, Preferring
 from kant.placement.ruled import RuledPlacement, is_entangled
 from kant.placement.scored import ScoredPlacement
-from kant.placement.spreading.inference_zone import InferenceZone
-from kant.placement.spreading.spread import SpreadPlacement, SpreadPlacer
 from kant.placement.topology.domain_capacity import DomainCapacity
 from kant.placement.topology.domain_placement import DomainPlacement
 from kant.placement.topology.domain_policy import DomainPolicy
 from kant.placement.topology.index import Topology
+
+if TYPE_CHECKING:
+    from kant.placement.spreading.inference_zone import InferenceZone
+    from kant.placement.spreading.spread import SpreadPlacer
 
 Scored = TypeVar("Scored", ScoredPlacement, RuledPlacement)
 
@@ -130,17 +131,31 @@ class Placer:
             self._read_typical_pods()
         return (self._routes.get(shape.index) or self._choose_route(shape)).place(job_row)
 
-    def scored_groups(self, shape: Shape) -> list[tuple[int, int, NodeScores, bool]] | None:
-        """How a placement by score places each group of `shape`: pods, demand, whose scores, and whether node by node.
+    def kept(self, policies: Sequence[NodePolicy]) -> tuple[list[NodeScores], DomainCapacity | None]:
+        """What is kept of the nodes under these policies, and of the domains where the profile's policy prefers one."""
+        if self._cycle != self.trial.cycles:
+            self._read_typical_pods()
+        found = [self.scores_of(one) for one in policies]
+        return found, self._domain_policy(self.policy, False).capacity if self.policy.preferred_level else None
 
-        None where more than the scores of single nodes decides, or a score that is drawn.
+    def kernel_groups(self, shape: Shape, scores: Sequence[NodeScores]) -> list[tuple[int, ...]] | None:
+        """How each group of `shape` is placed by one of two policies, as a row of `group_kernel.py`.
+
+        None where more than the scores of single nodes decides or one domain, or a score that is drawn.
         """
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         route = self._routes.get(shape.index) or self._choose_route(shape)
-        if not isinstance(route, ScoredPlacement) or any(nodes.fresh for _, _, nodes, _ in route.groups):
+        if isinstance(route, DomainPlacement):
+            gang = route.at_once()
+            own = [nodes for nodes in scores if gang is not None and gang.puts == nodes.policy and not nodes.fresh]
+            return None if gang is None or not own else [gang.row(scores.index(own[0]))]
+        if not isinstance(route, ScoredPlacement) or any(n.fresh or n not in scores for _, _, n, _ in route.groups):
             return None
-        return route.groups
+        return [
+            (pods, demand, scores.index(nodes), by_node, nodes.slots([demand])[0], number, 0, 0, 0)
+            for (pods, demand, nodes, by_node), number in zip(route.groups, shape.numbers, strict=True)
+        ]
 
     def clear_of_bookings(
         self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
@@ -152,6 +167,8 @@ class Placer:
         route = self._routes[shape.index]
         if shape.ask.preferences or not isinstance(route, ScoredPlacement | DomainPlacement):
             return allocation
+        from kant.placement.clear_of_bookings import clear_of_bookings
+
         anywhere = isinstance(route, ScoredPlacement)
         return clear_of_bookings(self.trial.table, allocation, booked, anywhere, without)
 
@@ -247,6 +264,8 @@ class Placer:
             zone = self.zone
             packed = isinstance(policy, ESpread)
             if not packed or (zone is not None and zone.admits(shape)):
+                from kant.placement.spreading.spread import SpreadPlacement  # with the first shape that is spread
+
                 route = SpreadPlacement(self._spread_placer(policy), shape, packed, self._pieces, route)
         if free and shape.ask.preferences:
             route = self._preferred(shape, route)
@@ -348,6 +367,8 @@ class Placer:
 
     def _spread_placer(self, policy: NodePolicy) -> SpreadPlacer:
         if policy.ties not in self._spreadings:
+            from kant.placement.spreading.spread import SpreadPlacer
+
             order, topology = self._order(policy)
             self._spreadings[policy.ties] = SpreadPlacer(
                 self.snapshot, self.trial, order, topology, self._zone, self.policy_of

@@ -8,12 +8,14 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SINCE, J_UNWANTED, J_USER
+from kant.cluster.budgets import EVERYBODY, first_of
+from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SHAPE, J_SINCE, J_UNWANTED, J_USER
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
-from kant.model.decision import BaseJobWaits, Booked, Closed, NoReservation, OverQuota, TooLong
+from kant.model.decision import BaseJobWaits, Booked, Closed, NoReservation, OutOfBudget, OverQuota, TooLong
 from kant.model.placement import Allocation
+from kant.model.units import HOUR
 
 
 class Admission:
@@ -31,15 +33,12 @@ class Admission:
             if state.burst_replicas
             else frozenset()
         )
-        self.node_waits: dict[int, int] | None = None
-        """`QuotaTree.node_waits`, where there is a tree."""
         if state.quota_usage.tree is not None:
-            self.node_waits = state.quota_usage.tree.node_waits
             self.quota_tree: QuotaTree = state.quota_usage.tree.copy()
             """The usage of the quotas as the plan leaves it. Only where there is a tree."""
         self._runs: dict[int, bool] = {}  # whether a job runs as the plan leaves it, if it starts or stops it
 
-    def closed(self, row: int) -> Closed | BaseJobWaits | Booked | None:
+    def closed(self, row: int) -> Closed | OutOfBudget | BaseJobWaits | Booked | None:
         """Why the job may not start, whatever is free; None where it may."""
         if self.state.books and (name := self.state.shape_of(row).ask.reservation):
             booking = self.state.bookings.get(name)
@@ -55,9 +54,20 @@ class Admission:
         if node < 0:
             return Closed(self._queue_name(queue), "unknown")
         if tree.starts[node]:
-            return None
+            return self._out_of_budget(tree, node, int(self.state.jobs[row, J_USER])) if tree.budgets else None
         where = next(above for above in tree.paths[node] if tree.queues[above].state in ("hold", "stop"))
         return Closed(tree.queues[where].name, tree.queues[where].state)
+
+    def _out_of_budget(self, tree: QuotaTree, node: int, user: int) -> OutOfBudget | None:
+        usage = self.quota_usage
+        over = usage.over_budget(self.now)
+        scope = first_of(over.hard, tree, node, user) if over is not None else None
+        if scope is None:
+            return None
+        assert usage.budgets is not None
+        use = usage.budgets.scopes(tree, usage.node_of, self.now)[scope]
+        name = "" if scope[1] == EVERYBODY else list(self.state.users)[user]
+        return OutOfBudget(tree.queues[scope[0]].name, use.used // HOUR, use.hard, usage.budgets.end, name)
 
     def _queue_name(self, queue: int) -> str:
         return list(self.state.queues)[queue]
@@ -154,12 +164,14 @@ class Admission:
 
 
 def awaits_node_until(state: ClusterState, row: int, now: int) -> int:
-    """Until when a job stops nobody, since its queue waits for a node that an autoscaler adds, µs; 0: no longer.
+    """Until when a job stops nobody, since its queue or the job itself waits for a node that an autoscaler adds, µs; 0:
+    no longer.
 
     Only for a job that has its quota: to one without it a further node is of no use.
     """
     tree, jobs = state.quota_usage.tree, state.jobs
-    node = state.quota_usage.node_of[jobs.item(row, J_QUEUE)] if tree is not None and tree.node_waits else -1
-    wait = tree.node_waits.get(node, 0) if tree is not None else 0
+    wait = state.shapes.shapes[jobs.item(row, J_SHAPE)].ask.node_wait
+    if tree is not None and tree.node_waits:
+        wait = max(wait, tree.node_waits.get(state.quota_usage.node_of[jobs.item(row, J_QUEUE)], 0))
     until = jobs.item(row, J_SINCE) + wait
-    return until if wait and until > now else 0
+    return until if wait and until > now and row not in state.without_node else 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -23,6 +23,7 @@ from kant.model.decision import (
     Expire,
     Hold,
     NoFit,
+    OutOfBudget,
     Plan,
     Preempt,
     Reason,
@@ -35,7 +36,6 @@ from kant.model.decision import (
 from kant.model.placement import MASK, NODE, WIDTH, Allocation
 from kant.model.units import FOREVER
 from kant.queueing.admission import Admission, awaits_node_until
-from kant.queueing.booked_space import BookedSpace
 from kant.queueing.estimates import Estimates
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
@@ -46,6 +46,9 @@ from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.shares import Shares
 from kant.queueing.waiting import P_TOLD
 from kant.queueing.watch import ANY_START
+
+if TYPE_CHECKING:
+    from kant.queueing.booked_space import BookedSpace
 
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
@@ -96,10 +99,11 @@ class CyclePlan:
         self.now = snapshot.now
         self.previous = snapshot.previous
         self.plan = Plan(snapshot.now, [])
-        self.limited = (
-            snapshot.state.quota_usage.tree is not None or bool(snapshot.state.burst_replicas) or snapshot.state.books
-        )
+        tree = snapshot.state.quota_usage.tree
+        self.limited = tree is not None or bool(snapshot.state.burst_replicas) or snapshot.state.books
         """Whether quotas, base jobs or bookings may keep a job from starting. Where not, nothing asks `admission`."""
+        self.node_waits = tree is not None and len(tree.node_waits) > 0
+        """Whether some queue waits for an autoscaler's node before jobs of it stop others."""
         self.entitlements: Entitlements | None = None  # of the running jobs, once somebody has asked
         self.stopped: dict[int, None] = {}  # jobs that the plan stops
         self.shrunk: dict[int, None] = {}  # gangs that it takes pods from
@@ -119,7 +123,9 @@ class CyclePlan:
 
     @cached_property
     def booked(self) -> BookedSpace:
-        """What people have booked. Nobody asks where nobody has."""
+        """What people have booked. Nobody asks where nobody has, and it is loaded then."""
+        from kant.queueing.booked_space import BookedSpace
+
         return BookedSpace(self.state, self.now, self.pending.preempts)
 
     @cached_property
@@ -127,8 +133,11 @@ class CyclePlan:
         return Shares(self.state, self.now, self.admission)
 
     def share(self, queue: int) -> tuple[float, ...]:
-        """What a queue has had of its share, this plan included."""
-        return self.order.share(self.shares, queue) if self.order.shares else ()
+        """What a queue has had of its share, this plan included; beyond its soft budget it is behind all others."""
+        if not self.order.shares:
+            return ()
+        had = self.order.share(self.shares, queue)
+        return (float(self.pending.is_lowered(queue)), *had) if self.pending.lowers else had
 
     # --- whether and where -----------------------------------------------------------------------------------
 
@@ -228,7 +237,7 @@ class CyclePlan:
         Where it does not fit as things are, the profile's preemption may make room for it.
         """
         self.failed = NOT_NOW if self.evictor is not None else NOBODY
-        options, reasons, node_wait = [shape], list[Reason](), 0
+        options, reasons = [shape], list[Reason]()
         reason: Reason
         if not self.limited:
             simple = self.forecast is None and not self.state.health.bad
@@ -236,10 +245,13 @@ class CyclePlan:
             if not isinstance(result, NoFit):
                 return result
             reason = result
+            reasons.append(reason)
         else:
             admission = self.admission
             closed = admission.closed(row)
             if closed is not None:
+                if isinstance(closed, OutOfBudget):
+                    self.failed = NotNow(closed.until, nobody=True)
                 return closed
             options = admission.options(row, shape)
             for option in options:
@@ -251,8 +263,9 @@ class CyclePlan:
             reason = ([reason for reason in reasons if isinstance(reason, NoFit)] or reasons)[0]
             if self.state.books and isinstance(reason, NoFit):
                 reason = self.kept_by_booking(row, options) or reason
-            node_wait = awaits_node_until(self.state, row, self.now) if admission.node_waits else 0
         if self.evictor is not None:
+            waits = self.node_waits or shape.ask.node_wait
+            node_wait = awaits_node_until(self.state, row, self.now) if waits else 0
             for at, option in enumerate(options):
                 if node_wait and isinstance(reasons[at], NoFit):
                     made: Allocation | NotNow = NotNow(node_wait)
@@ -452,7 +465,9 @@ class CyclePlan:
         jobs, order = self.state.jobs, order or self.order
         keys = order.keys(jobs, rows, self.now)
         columns = [keys]
-        if order.by_priority and jobs[rows, J_PRIORITY].any():
+        if self.pending.lowers:
+            columns.append(np.array([-self.pending.priority(row, order.by_priority) for row in rows.tolist()]))
+        elif order.by_priority and jobs[rows, J_PRIORITY].any():
             columns.append(-jobs[rows, J_PRIORITY])
         if order.shares:
             queues = np.unique(jobs[rows, J_QUEUE]).tolist()

@@ -22,6 +22,7 @@ from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
+from kant.cluster.budgets import EVERYBODY, OverBudget, first_of
 from kant.cluster.columns import (
     J_BASE,
     J_LIMIT,
@@ -46,6 +47,9 @@ from kant.queueing.order import Order
 from kant.queueing.ports import NOT_NOW, NotNow
 from kant.queueing.requeue import BackOffs, Requeue
 from kant.queueing.watch import ANY_START, ANYTHING, JOBS, LIVE, NODES, QUOTA, RIGHTS, Watch
+
+LOWERED = 1 << 40
+"""By how much the priority of jobs is less beyond a soft budget: more than any two priorities differ."""
 
 BucketKey = tuple[int, ...]
 """The queue; then the shape, where jobs of other shapes may pass; then the user, where users are limited."""
@@ -137,6 +141,9 @@ class PendingQueue:
         self._by_user = state.quota_usage.limits_users
         self._booking_version = 0
         self._asked_anew = state.asked_anew
+        self._over: OverBudget | None = None
+        self.lowers = False
+        """Whether somebody is beyond a soft budget, so that jobs go after all others."""
 
     # --- following the state ---------------------------------------------------------------------------------
 
@@ -147,6 +154,9 @@ class PendingQueue:
         """
         if self.state.books and self._turns(now):
             moved = None
+        usage = self.state.quota_usage
+        if usage.budgets is not None and (over := usage.over_budget(now)) != self._over:
+            self._over, self.lowers, moved = over, over is not None and bool(over.soft), None
         self.now, changed = now, 0
         if self._asked_anew != self.state.asked_anew:
             self._asked_anew, self.arrived = self.state.asked_anew, list(self.state.pending)
@@ -310,7 +320,7 @@ class PendingQueue:
         keys = self.order.keys(jobs, np.array(rows, dtype=np.int64), self.state.now)
         if keys.dtype != np.int64:
             keys = w.as_integers(keys)
-        by_priority, wakes = self.order.by_priority, self.order.outgrown
+        by_priority, wakes, lowers = self.order.by_priority, self.order.outgrown, self.lowers
         for row, key in zip(rows, keys.tolist(), strict=True):
             if self.places.item(row, w.P_ENTRY):
                 continue
@@ -320,7 +330,9 @@ class PendingQueue:
                 job[J_PREEMPTIBLE], job[J_LIMIT] if self._booking_version else -1,
             )  # fmt: skip
             bucket, known = self._where.get(by) or self.numbers(*by)
-            if by_priority:
+            if lowers:
+                priority = -self.priority(row, by_priority)
+            elif by_priority:
                 priority = -job[J_PRIORITY]
             if w.push_one(
                 self.entries, self.places, self.buckets, self.verdicts, row, priority, key, job[J_SHAPE], known, bucket,
@@ -328,6 +340,20 @@ class PendingQueue:
             ):  # fmt: skip
                 self._heads.clear()
                 self.may_try = True
+
+    # --- soft budgets ----------------------------------------------------------------------------------------
+
+    def is_lowered(self, queue: int, user: int = EVERYBODY) -> bool:
+        """Whether a queue, or a user of it, is beyond a soft budget."""
+        usage = self.state.quota_usage
+        if self._over is None or usage.tree is None or usage.node_of[queue] < 0:
+            return False
+        return first_of(self._over.soft, usage.tree, usage.node_of[queue], user) is not None
+
+    def priority(self, row: int, by_priority: bool = True) -> int:
+        """The priority by which a waiting job has its turn: below that of all others beyond a soft budget."""
+        queue, user, priority = self.state.jobs[row, [J_QUEUE, J_USER, J_PRIORITY]].tolist()
+        return (priority if by_priority else 0) - (LOWERED if self.is_lowered(queue, user) else 0)
 
     def numbers(
         self, queue: int, shape: int, user: int, priority: int, base: int, preemptible: int, limit: int

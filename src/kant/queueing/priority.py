@@ -181,7 +181,7 @@ class PriorityHolds:
         found = self._above[pending.rounds, priority] = [
             Blocked(row, shapes[shape], *state.jobs[row, [J_QUEUE, J_USER, J_SINCE]].tolist())
             for row, shape, *_ in heads
-            if state.jobs.item(row, J_PRIORITY) > priority
+            if (pending.priority(row) if pending.lowers else state.jobs.item(row, J_PRIORITY)) > priority
         ]
         return found
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from kant.cluster.columns import J_PRIORITY, J_SINCE
 from kant.cluster.shapes import Shape
-from kant.model.decision import NoFit, Reason, Reserved
+from kant.model.decision import NoFit, OutOfBudget, Reason, Reserved
 from kant.model.placement import Allocation, Reservation
 from kant.model.units import FOREVER, HOUR
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
@@ -238,6 +238,8 @@ class ReservationBackfill:
         self._suspend(row)
         shape = self.state.shape_of(row)
         reason: Reason | None = cycle.admission.closed(row)
+        if isinstance(reason, OutOfBudget):
+            cycle.wake_at(reason.until)
         best: tuple[int, Allocation] | None = None
         may_hold = not self._is_full()
         duration = self.forecast.estimates.duration(self.state, row)

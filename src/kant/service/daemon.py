@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,9 @@ from kant.local.clock import Offset, steady_clock
 from kant.local.driver import LocalDriver
 from kant.local.gpu_health import GpuHealth
 from kant.local.gpu_use import GpuUse
+from kant.local.joined.keys import address as join_address
+from kant.local.joined.keys import make_keys
+from kant.local.joined.machines import LEASE_S, Machines
 from kant.local.record import JobRecord
 from kant.local.settings import NO_QUEUES, LocalSettings
 from kant.local.slurm_commands import write_shims
@@ -52,7 +56,9 @@ from kant.service.prune import Places, Pruner, in_doubt, wanted
 from kant.service.questions import LocalQuestions
 from kant.service.recorded import Recorded
 from kant.service.reload import Files, Reloader, check_quotas
+from kant.service.roles import Caller, Role
 from kant.service.server import HttpServer
+from kant.service.slot_keeper import SlotKeeper
 from kant.service.solver_process import SolverProcess
 from kant.service.store import Store
 from kant.service.traces import Traces
@@ -60,6 +66,8 @@ from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
+JOIN = "join"
+"""The folder of the home with the certificates for machines that join."""
 COMPILING = "its kernels compile: until they are there it decides by slower ones"
 REMEMBERED = 2_000
 """Jobs that have finished from whose run times forecasts of starts begin to learn."""
@@ -73,7 +81,8 @@ class DaemonOptions:
     An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. What is over for longer than `keep_days` is
     pruned; 0: nothing is. So many `front_ends` take short jobs. `users` is the group whose members may open the
     socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
-    address speaks HTTPS where `files` have a certificate. `traces` is the URL to which traces of jobs are posted.
+    address speaks HTTPS where `files` have a certificate. `traces` is the URL to which traces of jobs are posted. Other
+    machines join at `join_listen`, and hold what they run for `lease_s` seconds after Kant has answered them last.
     """
 
     home: Path
@@ -93,6 +102,8 @@ class DaemonOptions:
     files: Files = NO_FILES
     notices: NoticeFile = NO_NOTICES
     traces: str = ""
+    join_listen: str = ""
+    lease_s: float = LEASE_S
     log_format: str = "logfmt"
     log_level: str = "info"
 
@@ -132,6 +143,10 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     journals = Journals(options.home / "journal", lambda error: log_event(log, str(error), logging.WARNING))
     devices = machine.devices() if options.cluster is None else []
     cluster = options.cluster or machine.this_machine(devices)
+    machines = Machines(len(cluster.nodes), store.kept("machines"), partial(store.keep, "machines"), options.lease_s)
+    cluster = machines.added_to(cluster)
+    if options.join_listen and group is not None:
+        raise InputError("--join-listen and --users", "one of them: machines that join run jobs as one user")
     settings = LocalSettings(
         cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
         cores=machine.own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
@@ -139,7 +154,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         trace_key=trace_key(store) if options.traces else b"",
     )  # fmt: skip
     write_shims(settings.shims, sys.executable)
-    driver = LocalDriver(settings, store, clock)
+    driver = LocalDriver(settings, store, clock, machines)
     driver.telemetry = telemetry = LocalTelemetry(driver.jobs, lambda: driver.trouble)
     recorded = Recorded(lambda job: driver.jobs.records.get(job) or store.record(job))
     driver.on_build, driver.on_built = recorded.begin_rebuild, recorded.finish_rebuild
@@ -147,7 +162,6 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     driver.finished, driver.learned = (lambda: store.finished(REMEMBERED)), read_learned(store)
     driver.reservations.keep = lambda text: store.keep("reservations", text)
     driver.reservations.restore(store.kept("reservations"))
-    driver.keep_paused = lambda queues: store.keep("paused", msgspec.json.encode(sorted(queues)))
     driver.paused = msgspec.json.decode(store.kept("paused") or b"[]", type=frozenset[str])
     driver.adopt(store.live())
     slow = ExitStack()
@@ -158,7 +172,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     notifier = Notifier(options.notices, settings.as_users)
     for record in driver.jobs.records.values():
         notifier.know(record)
-    followers = [events.changed, telemetry.changed, notifier.changed]
+    followers: list[Callable[[JobRecord], None]] = [events.changed, telemetry.changed, notifier.changed]
     tasks.append(asyncio.create_task(notifier.run()))
     if options.traces:
         traces = Traces(options.traces, settings.trace_key, clock.micros)
@@ -166,7 +180,6 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             traces.know(record)
         followers.append(traces.changed)
         tasks.append(asyncio.create_task(traces.run()))
-    driver.on_change = _each(*followers)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     own = page_token(options.home) if options.listen else ""
@@ -197,10 +210,24 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     service = Service(questions, events, stop, guard)
     socket = options.home / SOCKET
+    keeper = SlotKeeper(driver, service.orders, Caller(callers.owner, Role.OPERATOR, origin="front ends"))
+    driver.on_change = _each(*followers, keeper.changed)
+
+    def keep_paused(queues: frozenset[str]) -> None:
+        store.keep("paused", msgspec.json.encode(sorted(queues)))
+        keeper.close()  # a front end would go on
+
+    driver.keep_paused = keep_paused
     async with (
         HttpServer(service, socket, options.listen, options.any_port, tls, group) as server,
-        FrontEnds(options.home, options.front_ends, driver),
+        FrontEnds(options.home, options.front_ends, driver, keeper),
     ):
+        door = None
+        if options.join_listen:
+            make_keys(options.home / JOIN)
+            door = await machines.serve(
+                *join_address(options.join_listen, "--join-listen"), options.home / JOIN, options.home / SOCKET
+            )
         if tls is None and not is_loopback(options.listen):
             advice = "--tls-cert, or a loopback address behind a proxy with TLS"
             log_event(log, "tokens travel in clear", logging.WARNING, listen=server.address, expected=advice)
@@ -209,7 +236,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             profile=options.profile.name, jobs=len(driver.jobs.records), seconds=round(time.monotonic() - began, 3),
             listen=server.address, memory_by="cgroups" if settings.cgroups is not None else "looking",
         )  # fmt: skip
-        keeper = WaitsWriter(store, driver)
+        waits = WaitsWriter(store, driver)
 
         async def prepare() -> None:
             """Compile the kernels in a thread, while jobs start and requests are answered without them."""
@@ -223,7 +250,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             questions.starting = ""
             log_event(log, "ready", seconds=round(time.monotonic() - began, 3))
             tasks.append(asyncio.create_task(reloader.run(told)))
-            tasks.append(asyncio.create_task(keeper.run()))
+            tasks.append(asyncio.create_task(waits.run()))
             tasks.append(asyncio.create_task(recorded.remember(journals)))
             tasks.append(asyncio.create_task(questions.forecasts.keep_up(lambda: driver.core)))
             tasks.append(asyncio.create_task(questions.optimality.keep_up(lambda: driver.core)))
@@ -246,7 +273,9 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             await forecaster.close()
             await solver.close()
             slow.close()
-            keeper.write()
+            waits.write()
+            if door is not None:
+                door.close()
         if preparing.done() and not preparing.cancelled():
             preparing.result()  # kernels that cannot be compiled end the start with their reason
     log_event(log, "down", running=len(driver.launcher.runs))

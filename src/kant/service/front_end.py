@@ -1,7 +1,8 @@
-"""A front end of `kant up --front-ends N`: takes short jobs from programs, and hands many at once over to Kant.
+"""A front end of `kant up --front-ends N`: starts short jobs in slots of its own, and hands others over to Kant.
 
-`python -m kant.service.front_end HOME SOCKET`: the socket, which listens, is a descriptor that all front ends share. It
-lives for as long as its standard input is open. What it has answered for is safe: it answers when Kant has.
+`python -m kant.service.front_end HOME SOCKET`: the socket, which listens, is a descriptor that all front ends share.
+Its standard input has its slots, a line for some at once, and it lives for as long as that is open; on its standard
+output it reports what it gave them. What it has answered for is safe: in the folder of a run, or with Kant.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import signal
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,14 +23,20 @@ import msgspec
 from aiohttp import web
 from msgspec import Raw
 
+from kant.local.slots import give, slot_for
+from kant.local.submission import checked
+from kant.model.errors import InputError
 from kant.model.submission import Submission
 from kant.service.client import SOCKET
-from kant.service.loads import LOADS, LONGEST_WAIT_S, NodeLoad, read_loads, short_fault, wait_s
+from kant.service.loads import LOADS, LONGEST_WAIT_S, NodeLoad, Report, Slot, read_loads, short_fault, wait_s
 from kant.service.received import received
 from kant.service.replies import answer, failure
+from kant.service.store import digest_of
 
-MOST = 500
-"""Jobs that are handed over at once."""
+MOST, BATCHES = 500, 4
+"""Jobs that are handed over at once, and batches that may be on their way."""
+REPORT_S = 0.02
+"""Seconds between two reports at least."""
 MOST_WAITING = 10_000
 """Jobs of which a front end has not heard yet."""
 BACKLOG = 1024
@@ -50,7 +58,12 @@ class FrontEnd:
         self.waiting: list[Waiting] = []
         self.some = asyncio.Event()
         self.nodes: list[NodeLoad] = []
+        self.slots: dict[bytes, list[Slot]] = {}
+        self.news = asyncio.Event()
         self._written = 0
+        self._used: set[str] = set()
+        self._filled: list[str] = []
+        self._came: Counter[bytes] = Counter()
 
     def application(self) -> web.Application:
         """What it serves."""
@@ -70,6 +83,11 @@ class FrontEnd:
         fault = short_fault(job)
         if fault:
             return failure(f"a front end: expected a short job, with {fault}; send others to {SOCKET}", ELSEWHERE)
+        try:
+            if (job_id := await self._start(job)) is not None:
+                return answer({"jobs": [job_id]}, 201)
+        except InputError as error:
+            return failure(str(error), 400)
         if len(self.waiting) >= MOST_WAITING:
             return failure(f"a front end: expected at most {MOST_WAITING:,} jobs at once", 503, Retry_After="1")
         waits = self.expected_wait(job)
@@ -80,6 +98,47 @@ class FrontEnd:
         self.waiting.append((body, said))
         self.some.set()
         return await said
+
+    async def _start(self, job: Submission) -> str | None:
+        """Start a job in a slot that there is for it; its id, or None where there is none. Raises InputError."""
+        slot = slot_for(job)
+        if slot is None:
+            return None
+        kind = msgspec.json.encode(slot)
+        self._came[kind] += 1
+        self.news.set()
+        slots = self.slots.get(kind)
+        if slots:
+            checked(job, ())
+        while slots:
+            found = slots.pop()
+            self._used.add(found.job)
+            with suppress(OSError):  # the disk may be full
+                if await asyncio.to_thread(give, Path(found.folder), job, digest_of(msgspec.json.encode(job))):
+                    self._filled.append(found.job)
+                    self.news.set()
+                    return found.job
+        return None
+
+    def take(self, line: bytes) -> None:
+        """Take in all slots that there are now."""
+        told = msgspec.json.decode(line, type=tuple[Slot, ...])
+        self._used &= {slot.job for slot in told}
+        self.slots = {}
+        for slot in told:
+            if slot.job not in self._used:  # Kant does not know yet
+                self.slots.setdefault(msgspec.json.encode(slot.asks), []).append(slot)
+
+    async def report(self, tell: Callable[[bytes], None]) -> None:
+        """Say what has come, and which slots have got their jobs."""
+        while True:
+            await self.news.wait()
+            self.news.clear()
+            came = tuple((msgspec.json.decode(kind, type=Submission), count) for kind, count in self._came.items())
+            said = Report(tuple(self._filled), came)
+            self._came, self._filled = Counter(), []
+            tell(msgspec.json.encode(said) + b"\n")
+            await asyncio.sleep(REPORT_S)
 
     def expected_wait(self, job: Submission) -> float:
         """How long the job may wait, in seconds, on the lighter of two nodes that are drawn."""
@@ -93,12 +152,15 @@ class FrontEnd:
         return wait_s(self.nodes, job, first, second)
 
     async def run(self) -> None:
-        """Hand over what gathers, one batch after the other."""
+        """Hand over what gathers, in batches of which some are on their way at once."""
         connector = aiohttp.UnixConnector(str(self.home / SOCKET))
-        async with aiohttp.ClientSession(
-            connector=connector, headers=JSON, timeout=aiohttp.ClientTimeout(None)
-        ) as kant:
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=JSON, timeout=aiohttp.ClientTimeout(None)) as kant,
+            asyncio.TaskGroup() as group,
+        ):
+            room = asyncio.Semaphore(BATCHES)
             while True:
+                await room.acquire()
                 await self.some.wait()
                 batch, size = list[Waiting](), 0
                 while len(batch) < min(MOST, len(self.waiting)) and size < MOST_BYTES:
@@ -107,8 +169,11 @@ class FrontEnd:
                 del self.waiting[: len(batch)]
                 if not self.waiting:
                     self.some.clear()
-                while batch:
-                    batch = await self._hand_over(kant, batch)
+                group.create_task(self._carry(kant, batch)).add_done_callback(lambda _: room.release())
+
+    async def _carry(self, kant: aiohttp.ClientSession, batch: list[Waiting]) -> None:
+        while batch:
+            batch = await self._hand_over(kant, batch)
 
     async def _hand_over(self, kant: aiohttp.ClientSession, batch: list[Waiting]) -> list[Waiting]:
         """Send a batch, and answer; returns those that have to go again, without the one that was refused."""
@@ -146,18 +211,27 @@ async def serve(home: Path, own: socket.socket) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    loop.add_reader(sys.stdin.fileno(), stop.set)
     front = FrontEnd(home, random.Random(os.getpid()))
+    slots = asyncio.StreamReader(MOST_BYTES)
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(slots), sys.stdin)
+    reports, _ = await loop.connect_write_pipe(asyncio.Protocol, sys.stdout)
+
+    async def follow() -> None:
+        while line := await slots.readline():
+            front.take(line)
+        stop.set()
+
     runner = web.AppRunner(front.application(), access_log=None, shutdown_timeout=1)
     await runner.setup()
     own.setblocking(False)
     await web.SockSite(runner, own, backlog=BACKLOG).start()
-    work = asyncio.create_task(front.run())
+    work = [asyncio.create_task(each) for each in (front.run(), follow(), front.report(reports.write))]
     ended = asyncio.create_task(stop.wait())
-    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
-    if work.done():
-        work.result()
-    work.cancel()
+    await asyncio.wait({*work, ended}, return_when=asyncio.FIRST_COMPLETED)
+    for each in work:
+        if each.done():
+            each.result()
+        each.cancel()
     await runner.cleanup()
 
 

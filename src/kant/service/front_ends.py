@@ -1,4 +1,5 @@
-"""The front ends of a Kant: their socket, their processes, and the loads that they read (`kant up --front-ends N`)."""
+"""The front ends of a Kant: their socket, their processes, their slots, and the loads that they read
+(`kant up --front-ends N`)."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from kant.live.logs import log_event
 from kant.local.driver import LocalDriver
 from kant.service.client import FRONT_SOCKET
-from kant.service.loads import LOADS, loads_of, write_loads
+from kant.service.loads import LOADS, Report, Slot, loads_of, write_loads
+from kant.service.slot_keeper import SlotKeeper
 
 log = logging.getLogger("kant.service")
 BACKLOG = 1024
@@ -24,13 +28,20 @@ EVERY_S = 0.2
 """Seconds between two looks at the loads, and more where a look takes longer than a twentieth of that."""
 AGAIN_S = 0.5
 """Seconds after which a front end that has ended is started anew."""
+LOOK_S = 0.02
+"""Seconds between two looks at slots, while there are any, or somebody asks for one."""
+IDLE_S = 0.5
+"""And where there are none, and nobody does."""
+MOST_BYTES = 4 << 20
+"""Of what a front end says at once."""
 
 
 class FrontEnds:
-    """`async with FrontEnds(home, count, driver)`: they are there, and are started anew where one ends."""
+    """`async with FrontEnds(home, count, driver, keeper)`: they are there, and are started anew where one ends."""
 
-    def __init__(self, home: Path, count: int, driver: LocalDriver) -> None:
-        self.home, self.count, self.driver = home, count, driver
+    def __init__(self, home: Path, count: int, driver: LocalDriver, keeper: SlotKeeper) -> None:
+        self.home, self.count, self.driver, self.keeper = home, count, driver, keeper
+        self._said = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> FrontEnds:
@@ -46,7 +57,7 @@ class FrontEnds:
         own.listen(BACKLOG)
         self._write()
         self._tasks = [asyncio.create_task(self._keep(own)) for _ in range(self.count)]
-        self._tasks.append(asyncio.create_task(self._tell()))
+        self._tasks += [asyncio.create_task(self._tell()), asyncio.create_task(self._look())]
         return self
 
     @property
@@ -58,14 +69,24 @@ class FrontEnds:
         while True:
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "kant.service.front_end", str(self.home), str(own.fileno()),
-                stdin=PIPE, pass_fds=(own.fileno(),), start_new_session=True,
+                stdin=PIPE, stdout=PIPE, limit=MOST_BYTES, pass_fds=(own.fileno(),), start_new_session=True,
             )  # fmt: skip
+            assert child.stdin is not None and child.stdout is not None
+            into = child.stdin
+
+            def tell(slots: tuple[Slot, ...], into: asyncio.StreamWriter = into) -> None:
+                into.write(msgspec.json.encode(slots) + b"\n")
+
+            share = self.keeper.join(tell)
             try:
+                while line := await child.stdout.readline():
+                    self.keeper.report(share, msgspec.json.decode(line, type=Report))
+                    self._said.set()
                 code = await child.wait()
             finally:
+                self.keeper.leave(share)
                 if child.returncode is None:
-                    assert child.stdin is not None
-                    child.stdin.close()  # it ends by that
+                    into.close()  # it ends by that
                     try:
                         await asyncio.wait_for(child.wait(), 2)
                     except TimeoutError:
@@ -84,6 +105,15 @@ class FrontEnds:
             began = time.monotonic()
             self._write()
             await asyncio.sleep(max(EVERY_S, 20 * (time.monotonic() - began)))
+
+    async def _look(self) -> None:
+        """Keep the slots, while there are any or somebody asks for one."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self.keeper.look():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._said.wait(), IDLE_S)
+            self._said.clear()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -41,6 +41,21 @@ class NodeLoad(Struct):
     pending_s: float = 0.0
 
 
+class Slot(Struct, frozen=True):
+    """A slot that a front end may give a job: the folder of its run, and what it holds (`slot_for`)."""
+
+    job: str
+    folder: str
+    asks: Submission
+
+
+class Report(Struct, frozen=True):
+    """What a front end says now and then: which slots have got their jobs, and what has come, as the slots for it."""
+
+    filled: tuple[str, ...] = ()
+    came: tuple[tuple[Submission, int], ...] = ()
+
+
 def short_fault(job: Submission) -> str:
     """Why a submission is no short job, as the end of a sentence; empty where it is one.
 

@@ -138,12 +138,25 @@ class Orders:
             [each for submission in submissions for each in self._records(submission, who, now)], who, "batch"
         )
 
+    def take_slots(self, slot: Submission, count: int, who: Caller) -> list[JobRecord]:
+        """Queue slots without jobs (local/slots.py). Raises InputError."""
+        self.driver.check_writing()
+        self._check(msgspec.structs.replace(slot, command=("a short job",)), who, "submit")
+        check_room(slot, self.driver.settings.cluster)
+        self._check_count(count)
+        now = self.driver.clock.micros()
+        records = [record for _ in range(count) for record in self._records(slot, who, now)]
+        self.driver.submit(records)
+        return records
+
     def _check(self, submission: Submission, who: Caller, route: str) -> None:
         """Raise InputError for a submission that cannot be, or that the caller may not make."""
         queue_config = self.driver.settings.queue_config
         limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
         if submission.contract is not None and self.driver.settings.as_users:
             raise InputError("contract", "none where Kant runs jobs as their users, who cannot read its folders")
+        if submission.contract is not None and self.driver.machines.known:
+            raise InputError("contract", "none where other machines have joined, which cannot read its folders")
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)

@@ -31,7 +31,7 @@ ICON = (
 
 def routes(title: str) -> list[web.RouteDef]:
     """What the page needs; none of it tells anything, so none needs a token. `title` is the name of the cluster."""
-    bundle = resources.files("kant.report") / "page"
+    bundle = resources.files("kant") / "report" / "page"
     files = {f"/{name}": ((bundle / name).read_bytes(), kind) for name, kind in FILES.items()}
     files["/icon.svg"] = ICON, "image/svg+xml"
     files["/"] = shell(title).encode(), "text/html"

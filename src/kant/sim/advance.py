@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
+
 from kant.cluster import columns as c
 from kant.cluster import transitions as to
 from kant.cluster.columns import Table
@@ -22,7 +24,8 @@ from kant.model.placement import GROUP
 from kant.model.status import JobStatus
 from kant.model.units import FOREVER
 from kant.placement.cost.slowdown import SpanRows, write_spans
-from kant.placement.kernels import COUNT_ALL, index_kernel, named
+from kant.placement.group_kernel import G_NUMBER, G_PODS, Domains, Scores, group_kernel
+from kant.placement.kernels import COUNT_ALL, named
 from kant.placement.policy import NodePolicy
 from kant.queueing import waiting as w
 from kant.queueing.watch import ANY_START, NODES, freed
@@ -41,10 +44,6 @@ jobs waits: these start here only where nobody waits, and nothing is known of an
 SHAPE_WIDTH = 6
 PYTHON = -1
 """In S_FIRST, and for a shape: Python decides about such jobs."""
-
-# Columns of a group of a shape.
-G_PODS, G_DEMAND, G_SECOND, G_BY_NODE, G_SLOT, G_NUMBER = range(6)
-GROUP_WIDTH = 6
 
 # Columns of what has happened, in order.
 H_TIME, H_WHAT, H_ROW, H_INSTANT, H_PIECE, H_COUNT = range(6)
@@ -88,18 +87,17 @@ def forget(entries: Table, places: Table, buckets: Table, verdicts: Table, begin
 
 
 @cache
-def advance_kernel(one: type[NodePolicy], other: type[NodePolicy]) -> Advance:
-    """The call for a profile whose jobs are placed by these node policies."""
-    place_one, place_other = index_kernel(one), index_kernel(other)
+def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool) -> Advance:
+    """The call for a profile whose jobs are placed by these node policies; `by_domain`: some in a domain."""
+    place = group_kernel(one, other, by_domain)
 
     def advance(
         until: int, checkpoint: int, alone: bool, outgrown: bool, by_priority: bool, stands: Table, happened: Table,
         arrivals: Table, shape_of: Table, shapes: Table, groups: Table, queues: Table, users: Table, begin: int,
         jobs: Table, work: Table, table: Table, log: Table, pools: Table, demands: Table, held: Table, view: Table,
-        view_log: Table, typical: Table, order: Table, index: Table, marks: Table, params: Table, other_order: Table,
-        other_index: Table, other_marks: Table, other_params: Table, heap: Table, ends: Table, samples: Table,
-        integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table, places: Table, buckets: Table,
-        verdicts: Table, ready: Table, stirred: Table, watched: Table,
+        view_log: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, heap: Table,
+        ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table,
+        places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
     ) -> None:  # fmt: skip
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`."""
         at, said, passed, code = 0, 0, 0, 0
@@ -154,17 +152,10 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy]) -> Advance:
                         s = verdicts[stirred[i], w.V_SHAPE]
                         fits = True
                         for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
-                            if groups[g, G_SECOND] == 0:
-                                found = place_one(
-                                    view, view_log, demands, groups[g, G_DEMAND], typical, params, order, index, marks,
-                                    groups[g, G_SLOT], COUNT_ALL, groups[g, G_BY_NODE] == 1, 0, held, top,
-                                )  # fmt: skip
-                            else:
-                                found = place_other(
-                                    view, view_log, demands, groups[g, G_DEMAND], typical, other_params, other_order,
-                                    other_index, other_marks, groups[g, G_SLOT], COUNT_ALL,
-                                    groups[g, G_BY_NODE] == 1, 0, held, top,
-                                )  # fmt: skip
+                            found = place(
+                                view, view_log, demands, groups[g], typical, scores, others, domains,
+                                np.int64(COUNT_ALL), held, top,
+                            )  # fmt: skip
                             fits = fits and -1 - found >= groups[g, G_PODS]
                         w.settle(entries, places, buckets, verdicts, stirred[i], fits, False, now)
                     stands[MAY_TRY] = stands[DOUBTS] = 0
@@ -174,17 +165,10 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy]) -> Advance:
                         row, s, end = entries[entry, w.E_ROW], entries[entry, w.E_SHAPE], top
                         for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
                             placed = end
-                            if groups[g, G_SECOND] == 0:
-                                end = place_one(
-                                    view, view_log, demands, groups[g, G_DEMAND], typical, params, order, index, marks,
-                                    groups[g, G_SLOT], groups[g, G_PODS], groups[g, G_BY_NODE] == 1, 0, held, placed,
-                                )  # fmt: skip
-                            else:
-                                end = place_other(
-                                    view, view_log, demands, groups[g, G_DEMAND], typical, other_params, other_order,
-                                    other_index, other_marks, groups[g, G_SLOT], groups[g, G_PODS],
-                                    groups[g, G_BY_NODE] == 1, 0, held, placed,
-                                )  # fmt: skip
+                            end = place(
+                                view, view_log, demands, groups[g], typical, scores, others, domains,
+                                groups[g, G_PODS], held, placed,
+                            )  # fmt: skip
                             if end < 0:
                                 break
                             for piece in range(placed, end):
@@ -256,4 +240,4 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy]) -> Advance:
                 passed += 1
         stands[AT], stands[SAID], stands[INSTANTS], stands[CODE] = at, said, passed, code
 
-    return compiled(named(advance, one, other))
+    return compiled(named(advance, one, other, place))

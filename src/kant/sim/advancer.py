@@ -18,6 +18,8 @@ from kant.model.errors import StateError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER
+from kant.placement.capacity import NodeScores
+from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains, Scores
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
 from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
@@ -72,9 +74,8 @@ class Advancer:
             and not (profile.looks_at_running or profile.keeps_priority or profile.order.shares or profile.strategies)
             and not (followed or options.recheck_s or run.execution.placed or state.history or state.followers)
             and isinstance(run.execution.speed, Steady)
-            and not (profile.placement.preferred_level or profile.placement.spreads)
+            and not profile.placement.spreads
             and not any(one.fresh for one in _node_policies(profile.placement))
-            and (state.given_pods is not None or not profile.placement.reads_typical_pods)
         )
 
     def _may_now(self) -> bool:
@@ -179,6 +180,8 @@ class Advancer:
         self._queues.meet(state.queues)
         self._users.meet(state.users)
         arrivals = self._prepare()
+        if run.profile.placement.reads_typical_pods and state.given_pods is None:
+            arrivals = arrivals[: state.typical.steady_for(begin)]
         if first + len(arrivals) < len(self._table):
             until = min(until, self._table.item(first + len(arrivals), a.A_TIME) - 1)
         most, waiting, runs = begin + len(arrivals), list(state.pending), len(state.running)
@@ -207,14 +210,17 @@ class Advancer:
         events = runs + 4 * (MOST + len(waiting))
         if events > len(self._happened):
             self._happened = np.empty((events, 6), dtype=np.int64)
-        a.advance_kernel(type(one.policy), type(other.policy))(
+        domains, capacity = None, self._capacity
+        if capacity is not None:
+            domains = Domains(capacity.fabric, capacity.rows, capacity.cursors, capacity.closed)
+        a.advance_kernel(type(one.policy), type(other.policy), capacity is not None)(
             until, coming.checkpoint, self._alone, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
             self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
-            state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, one.order, one.index,
-            one.marks, one.params, other.order, other.index, other.marks, other.params, speed.heap, speed.ends,
-            recorder.samples, recorder.integrals, recorder.held, recorder.spans, recorder.model.seen, pending.entries,
-            pending.places, pending.buckets, pending.verdicts, pending.ready, pending.sorting, pending.watch.freed,
+            state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, _kept(one),
+            _kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
+            recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
+            pending.ready, pending.sorting, pending.watch.freed,
         )  # fmt: skip
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
@@ -274,7 +280,7 @@ class Advancer:
             self._speed.follow(row, now)
         state.capacity_version += len(ended)
         state.preemptible = None
-        state.job_changes += rows[what != a.HELD].tolist()
+        state.job_changes.frombytes(rows[what != a.HELD].astype(np.int32).tobytes())
         if len(happened):
             run.last = state.now
 
@@ -322,23 +328,24 @@ class Advancer:
     def _lack(self, row: int, fits: int) -> NoFit:
         """Why a job waits of which so many pods fit."""
         first = self._shapes.item(self.state.jobs.item(row, c.J_SHAPE), a.S_FIRST)
-        return NoFit(0, self._groups.item(first, a.G_PODS), fits)
+        return NoFit(0, self._groups.item(first, G_PODS), fits)
 
     # --- how jobs are placed ---------------------------------------------------------------------------------
 
     def _token(self) -> tuple[object, ...]:
         """What the table of shapes was made of; where it differs, the table is made anew."""
-        placer, state = self.run.scheduler.placer, self.state
-        return id(placer), id(state.given_pods), sum(one.given_up for one in self._scores)
+        scores, capacity = self.run.scheduler.placer.kept(_node_policies(self.run.profile.placement)[:2])
+        given_up = [one.given_up for one in (*scores, capacity) if one is not None]
+        return (*map(id, scores), id(capacity), sum(given_up))
 
     def _forget_shapes(self) -> None:
-        placer, policy = self.run.scheduler.placer, self.run.profile.placement
         self._shape_of[:] = a.PYTHON
         self._met, self._met_shapes = 0, set[int]()
         self._shapes = np.full((1, a.SHAPE_WIDTH), a.PYTHON, dtype=np.int64)
-        self._groups = np.zeros((0, a.GROUP_WIDTH), dtype=np.int64)
-        self._scores = [placer.scores_of(one) for one in _node_policies(policy)[:2]]
+        self._groups = np.zeros((0, GROUP_WIDTH), dtype=np.int64)
         self._made_with = self._token()
+        policies = _node_policies(self.run.profile.placement)[:2]
+        self._scores, self._capacity = self.run.scheduler.placer.kept(policies)
 
     def _meet_kinds(self) -> None:
         """Find out how jobs are placed of the kinds of which a job comes soon."""
@@ -363,13 +370,11 @@ class Advancer:
         if index >= len(self._shapes):
             known, self._shapes = len(self._shapes), c.longer(self._shapes, index + 1)
             self._shapes[known:, a.S_FIRST] = a.PYTHON
-        groups = None if shape.ceiling or placer.never_fits(shape) is not None else placer.scored_groups(shape)
-        if groups is None or any(nodes not in self._scores for _, _, nodes, _ in groups):
+        if shape.ceiling or placer.never_fits(shape) is not None:
             return
-        rows = [
-            (pods, demand, self._scores.index(nodes), by_node, nodes.slots([demand])[0], number)
-            for (pods, demand, nodes, by_node), number in zip(groups, shape.numbers, strict=True)
-        ]
+        rows = placer.kernel_groups(shape, self._scores)
+        if rows is None:
+            return
         self._shapes[index] = (
             len(self._groups), len(rows), shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent
         )  # fmt: skip
@@ -400,6 +405,10 @@ class _Names:
             state[name] = len(state)
         self._known = len(state)
         return names
+
+
+def _kept(nodes: NodeScores) -> Scores:
+    return Scores(nodes.params, nodes.order, nodes.index, nodes.marks)
 
 
 def _node_policies(placement: NodePolicy) -> list[NodePolicy]:

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from kant.model.event import PlanProposed
 from kant.model.units import SECOND
-from kant.optimize.rounds import Rounds, propose
+from kant.optimize.proposals import propose
+from kant.optimize.rounds import Rounds
 from kant.scheduler.cycle import Scheduler
 
 

@@ -142,6 +142,7 @@ def _alone(groups: st.SearchStrategy[tuple[PodGroup, ...]]) -> st.SearchStrategy
         estimate=st.sampled_from((-1, SECOND, 60 * SECOND, 5_000 * SECOND)),
         preemptible=st.sampled_from((True, True, False)),
         preempts=st.sampled_from((True, True, False)),
+        node_wait=st.sampled_from((0, 0, 0, 90 * SECOND)),
         within=st.sampled_from(("", "", *LEVELS)),
         within_required=st.booleans(),
         flavors=st.sampled_from(((), (), (), FLAVORS[:1], ("", FLAVORS[1]))),

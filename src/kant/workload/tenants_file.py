@@ -16,6 +16,11 @@ model = "H100"
 nominal = 16                # GPUs; with resource = "cpu" cores, with "memory" MiB or text such as 512GiB
 borrowing_limit = 8         # leave a limit out for none
 
+[queue.budget]              # GPU-hours of a month
+hard = 2000                 # beyond this nothing more starts
+soft = 1600                 # beyond this its jobs go after all others
+user_hard = 400             # of each of its users
+
 [prices]
 H100 = 4.2                  # for one GPU and hour
 """
@@ -26,10 +31,10 @@ import re
 from fractions import Fraction
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kant.model.errors import InputError
-from kant.model.tenant import MAX_AMOUNT, Fallback, Queue, QueueConfig, QueueState, Quota, Resource, validated
+from kant.model.tenant import MAX_AMOUNT, Budget, Fallback, Queue, QueueConfig, QueueState, Quota, Resource, validated
 from kant.model.units import parse_duration
 from kant.toml_file import parse_toml
 from kant.workload.cluster_toml import A_NAME, is_name, is_text
@@ -50,6 +55,15 @@ class QuotaTable(Struct, frozen=True, forbid_unknown_fields=True):
     user_limit: int | float | str | None = None
 
 
+class BudgetTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `[queue.budget]` table, in GPU-hours of a month. None: no limit."""
+
+    hard: int | float | None = None
+    soft: int | float | None = None
+    user_hard: int | float | None = None
+    user_soft: int | float | None = None
+
+
 class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
     """One `[[queue]]` table."""
 
@@ -64,6 +78,7 @@ class QueueTable(Struct, frozen=True, forbid_unknown_fields=True):
     max_time: str = "0s"
     fallback: Fallback = "listed"
     gpus: int | float | None = None
+    budget: BudgetTable | None = None
     quota: tuple[QuotaTable, ...] = ()
 
 
@@ -81,6 +96,7 @@ _AMOUNT = {
     "memory": "memory as whole MiB from 0, or text such as 512GiB or 2TiB",
 }
 _PRICE = "a price from 0 with at most three decimals"
+_HOURS = "GPU-hours as a number above 0 with at most three decimals"
 _NUMBER = "a number, or text such as 512GiB for memory"
 _EXPECTED = {
     "queue": "[[queue]] tables",
@@ -95,6 +111,8 @@ _EXPECTED = {
     "max_time": "a duration such as 90s, 12h or 27d",
     "fallback": "one of listed, cheapest",
     "gpus": _GPUS,
+    "budget": "a [queue.budget] table",
+    **dict.fromkeys(("hard", "soft", "user_hard", "user_soft"), _HOURS),
     "quota": "[[queue.quota]] tables",
     "model": "text of 1 to 253 printable characters",
     "resource": "one of gpu, cpu, memory",
@@ -146,7 +164,17 @@ def _queue(where: str, table: QueueTable) -> Queue:
         fallback=table.fallback,
         user_queues=table.user_queues,
         max_time=parse_duration(table.max_time, f"{where}, max_time"),
+        budget=_budget(f"{where}, [queue.budget]", table.budget) if table.budget is not None else None,
     )
+
+
+def _budget(where: str, table: BudgetTable) -> Budget:
+    said = {field: value for field, value in structs.asdict(table).items() if value is not None}
+    found = {field: _thousandths(f"{where}, {field}", _HOURS, value) for field, value in said.items()}
+    if not found or not all(found.values()):
+        field = next((field for field, value in found.items() if not value), "hard")
+        raise InputError(f"{where}, {field}", _HOURS, said.get(field))
+    return Budget(**found)
 
 
 def _quota(where: str, table: QuotaTable) -> Quota:

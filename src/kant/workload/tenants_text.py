@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from msgspec import structs
+
 from kant.model.tenant import Queue, QueueConfig, Quota
 
 
@@ -26,6 +28,9 @@ def _queue(queue: Queue) -> list[str]:
         if getattr(queue, field):
             said[field] = duration(getattr(queue, field))
     lines = ["[[queue]]", *(f"{field} = {_said(value)}" for field, value in said.items())]
+    if queue.budget is not None:
+        amounts = {field: value for field, value in structs.asdict(queue.budget).items() if value >= 0}
+        lines += ["", "[queue.budget]", *(f"{field} = {_amount(value)}" for field, value in amounts.items())]
     for quota in queue.quotas:
         lines += ["", "[[queue.quota]]", *_quota(quota)]
     return lines

@@ -13,7 +13,6 @@ import msgspec
 from kant.model.errors import InputError
 from kant.model.training import Training
 from kant.toml_file import parse_tree
-from kant.workload.source import open_text
 
 MODELS = {
     # arXiv 2407.21783, table 3
@@ -32,6 +31,8 @@ _LARGEST = 10_000_000
 
 def read_training(path: Path) -> Training:
     """The training that a TOML file describes. Raises InputError that names the field, and nothing else."""
+    from kant.workload.source import open_text  # most trainings are said in words
+
     with open_text(path) as stream:
         text = stream.read()
     return training_of(str(path), parse_tree(str(path), text))

@@ -252,7 +252,7 @@ class ClaimBinder:
     def take_back(self) -> None:
         """Take back what we have allocated, and no pod has that is bound, or on its way."""
         now, devices = self.clock(), self.mirror.devices
-        if now - self._looked < LOOK:
+        if now - self._looked < LOOK or not (devices.ours or self._since or self._noted):
             return
         self._looked = now
         unseen: dict[str, float] = {}

@@ -18,8 +18,7 @@ from kant.kube.reconcile.chosen_volumes import ChosenVolumes
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.local_volumes import chosen_claims, fits, is_kept_for, key_of
-from kant.kube.translate.node_facts import admits
-from kant.kube.translate.selectors import Selection
+from kant.kube.translate.node_facts import meets
 from kant.kube.translate.volumes import SELECTED_NODE, claims_of, demanded, is_bound, selected_node
 
 PATIENCE = 600.0  # seconds for a volume to be made, as for kube-scheduler (bindTimeoutSeconds)
@@ -28,7 +27,6 @@ BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 
 TAKEN = "volume-taken"
 ELSEWHERE = "volume-elsewhere"
-ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 
 @dataclass(slots=True)
@@ -103,8 +101,7 @@ class VolumeBinder:
         storage, node = self.mirror.storage, self.mirror.nodes.get(slot.node)
         if claim.spec.volume_name not in storage.volumes or node is None:
             return False  # the watch has not come so far
-        terms = demanded(claim, storage)
-        if terms is None or admits(Selection((), terms, ANY_TAINT), node):
+        if meets(demanded(claim, storage), node):
             return True
         where = f"volume {claim.spec.volume_name} of its claim {claim.metadata.name}"
         raise RefusedError(slot, f"node {slot.node} does not reach the {where}", ELSEWHERE)

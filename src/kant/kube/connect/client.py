@@ -15,7 +15,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -23,7 +23,6 @@ import msgspec
 from kant.kube.connect.config import Config
 from kant.kube.connect.decoding import OnMalformed, decoder, page_of
 from kant.kube.connect.errors import ApiError, ExpiredError, FencedError
-from kant.kube.connect.protobuf import PROTOBUF, version_of, with_metadata
 from kant.kube.connect.renewal import Renewal
 from kant.kube.connect.wire import GuardRefusedError, Pool, UnreachableError
 from kant.kube.objects.views import Status, View
@@ -45,10 +44,25 @@ PATCHES = {
 }
 
 
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+
 READY = "/readyz"
 STARTING = 30.0  # seconds after which a server that refuses even to say whether it is ready is not starting any more
 STARTS = "the API server starts, and does not know its roles yet"
 BY_ROLES = re.compile(r"cannot \w+ (resource|path) ")
+
+
+class RequestOptions(TypedDict, total=False):
+    """How a request is sent. `timeout`: seconds for all of it.
+
+    `guard` is asked when a connection is at hand and the request would be written next; where it says False, nothing is
+    written and FencedError is raised.
+    """
+
+    content_type: str
+    params: dict[str, str] | None
+    timeout: float | None
+    guard: Guard | None
 
 
 class _Refusal(Status, frozen=True):
@@ -100,29 +114,11 @@ class ApiClient:
 
     @overload
     async def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        *,
-        view: type[T],
-        content_type: str = ...,
-        params: dict[str, str] | None = ...,
-        timeout: float | None = ...,
-        guard: Guard | None = ...,
+        self, method: str, path: str, body: bytes | None = None, *, view: type[T], **options: Unpack[RequestOptions]
     ) -> T: ...
     @overload
     async def call(
-        self,
-        method: str,
-        path: str,
-        body: bytes | None = None,
-        *,
-        view: None = ...,
-        content_type: str = ...,
-        params: dict[str, str] | None = ...,
-        timeout: float | None = ...,
-        guard: Guard | None = ...,
+        self, method: str, path: str, body: bytes | None = None, *, view: None = None, **options: Unpack[RequestOptions]
     ) -> bytes: ...
     async def call(
         self,
@@ -131,17 +127,10 @@ class ApiClient:
         body: bytes | None = None,
         *,
         view: type[T] | None = None,
-        content_type: str = "application/json",
-        params: dict[str, str] | None = None,
-        timeout: float | None = None,
-        guard: Guard | None = None,
+        **options: Unpack[RequestOptions],
     ) -> T | bytes:
-        """One request and its answer, decoded as `view`, else as it came. Raises ApiError.
-
-        `guard` is asked when a connection is at hand and the request would be written next; where it says False,
-        nothing is written and FencedError is raised.
-        """
-        raw = await self._send(method, _with(path, params), body, content_type, timeout or self.timeout, guard)
+        """One request and its answer, decoded as `view`, else as it came. Raises ApiError."""
+        raw = await self._send(method, path, body, **options)
         if view is None:
             return raw
         try:
@@ -149,20 +138,21 @@ class ApiClient:
         except msgspec.DecodeError as error:
             raise ApiError(0, "Malformed", f"{method} {path}: the answer does not decode: {error}") from error
 
-    async def get(self, path: str, view: type[T], **options: Any) -> T:
+    async def get(self, path: str, view: type[T], **options: Unpack[RequestOptions]) -> T:
         return await self.call("GET", path, view=view, **options)
 
-    async def create(self, path: str, obj: object, **options: Any) -> bytes:
+    async def create(self, path: str, obj: object, **options: Unpack[RequestOptions]) -> bytes:
         return await self.call("POST", path, encoded(obj), **options)
 
-    async def replace(self, path: str, obj: object, **options: Any) -> bytes:
+    async def replace(self, path: str, obj: object, **options: Unpack[RequestOptions]) -> bytes:
         return await self.call("PUT", path, encoded(obj), **options)
 
-    async def patch(self, path: str, obj: object, kind: str = "merge", **options: Any) -> bytes:
+    async def patch(self, path: str, obj: object, kind: str = "merge", **options: Unpack[RequestOptions]) -> bytes:
         """Change an object by a patch of `kind` merge, strategic, json or apply (server-side, as kant)."""
         if kind == "apply":
-            options["params"] = {"fieldManager": "kant", "force": "true", **options.get("params", {})}
-        return await self.call("PATCH", path, encoded(obj), content_type=PATCHES[kind], **options)
+            options["params"] = {"fieldManager": "kant", "force": "true", **(options.get("params") or {})}
+        options["content_type"] = PATCHES[kind]
+        return await self.call("PATCH", path, encoded(obj), **options)
 
     async def change_metadata(
         self,
@@ -173,13 +163,17 @@ class ApiClient:
         guard: Guard | None = None,
     ) -> str:
         """Change the metadata of an object of this version, and no byte besides (`with_metadata`). Its new version."""
+        from kant.kube.connect.protobuf import version_of, with_metadata  # few objects need it
+
         raw = await self.call("GET", path, b"", content_type=PROTOBUF)
         if version_of(raw) != version:
             raise ApiError(409, "Conflict", f"{path}: it has been changed")
         changed = with_metadata(raw, annotations, finalizers)
         return version_of(await self.call("PUT", path, changed, content_type=PROTOBUF, guard=guard))
 
-    async def delete(self, path: str, *, uid: str | None = None, propagation: str = "", **options: Any) -> bytes:
+    async def delete(
+        self, path: str, *, uid: str | None = None, propagation: str = "", **options: Unpack[RequestOptions]
+    ) -> bytes:
         """Delete the object, if it still is the one with this uid.
 
         `propagation`: Foreground (first what it owns), Background or Orphan; "" for what its kind does.
@@ -195,9 +189,7 @@ class ApiClient:
         uid: str,
         node: str,
         annotations: dict[str, str] | None = None,
-        *,
-        guard: Guard | None = None,
-        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> None:
         """Put the pod with this uid on the node. The answer is a Status, and says nothing more than that it is done."""
         binding = {
@@ -207,7 +199,7 @@ class ApiClient:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/binding"
-        await self._send("POST", path, encoded(binding), "application/json", timeout or self.timeout, guard)
+        await self._send("POST", path, encoded(binding), **options)
 
     async def evict(
         self,
@@ -217,8 +209,7 @@ class ApiClient:
         annotations: dict[str, str] | None = None,
         *,
         dry_run: bool = False,
-        guard: Guard | None = None,
-        timeout: float | None = None,
+        **options: Unpack[RequestOptions],
     ) -> None:
         """Ask for the pod to end, as its PodDisruptionBudgets allow: where they do not, ApiError 429.
 
@@ -231,7 +222,7 @@ class ApiClient:
             "deleteOptions": _deletion(uid) | ({"dryRun": ["All"]} if dry_run else {}),
         }
         path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
-        await self.call("POST", path, encoded(eviction), guard=guard, timeout=timeout)
+        await self.call("POST", path, encoded(eviction), **options)
 
     async def pages(
         self,
@@ -282,9 +273,16 @@ class ApiClient:
         return self._opened
 
     async def _send(
-        self, method: str, path: str, body: bytes | None, content_type: str, timeout: float, guard: Guard | None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        params: dict[str, str] | None = None,
+        timeout: float | None = None,
+        guard: Guard | None = None,
     ) -> bytes:
-        kind = content_type if body is not None else None
+        kind, path, timeout = content_type if body is not None else None, _with(path, params), timeout or self.timeout
         if not path.isascii() or not path.isprintable() or " " in path:
             raise ValueError(f"not the path of a request: {path!r}")
         try:
@@ -311,7 +309,7 @@ class ApiClient:
         if error.code != 403 or path.startswith(READY) or not BY_ROLES.search(error.message):
             return error
         try:
-            await self._send("GET", READY, None, "", self.timeout, None)
+            await self._send("GET", READY)
             return error
         except ApiError as unready:
             lately = time.monotonic() - self._away < STARTING

@@ -29,6 +29,7 @@ from kant.kube.objects.views import (
     StorageClass,
     Unstructured,
 )
+from kant.kube.translate.autoscaling import SOURCES, PodEvent
 from kant.kube.translate.crds import API
 from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
 from kant.kube.translate.groups import GroupRef
@@ -68,6 +69,7 @@ BEHIND = 5.0  # seconds for which whoever begins to lead waits for the watch
 NO_BUDGETS = "disruption budgets are asked only when somebody is to be evicted"
 NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
 NO_STORAGE = "pods with volume claims are not scheduled"
+NO_EVENTS = "jobs wait for nodes as long as their queues say, whatever autoscalers say"
 NO_DEVICES = "pods with claims to devices are not scheduled"
 FORBIDDEN = {
     PROVISIONING_PATHS: "pods that consume a ProvisioningRequest are not scheduled",
@@ -137,6 +139,8 @@ class Informers:
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._listens = self.once
 
     def _stored(self, kind: str, path: str, view: type[T], store: Store[Any, T]) -> Reflector[T]:
         return self._reflector(kind, path, view, store.change, store.replace)
@@ -178,7 +182,8 @@ class Informers:
         if missing := [kind for kind in OWN_KINDS if kind in self._absent]:
             self._complain(f"none of {', '.join(missing)} counts: these kinds are not installed ({INSTALL})")
         self.mirror.devices.is_served = bool(await self._served((f"{DEVICES}/resourceclaims",)))
-        async with asyncio.TaskGroup() as tasks:
+        async with asyncio.TaskGroup() as self._tasks:
+            tasks = self._tasks
             reflectors: list[Reflector[Any]] = [self.nodes, *self.others, self.pods]
             optionals: list[Reflector[Any]] = [self.budgets, self.namespaces, *self.storage]
             optionals += self.devices if self.mirror.devices.is_served else ()
@@ -225,6 +230,18 @@ class Informers:
             if self._looked != asked:
                 self._looked = asked
                 self.wake()
+
+    def listen_to_autoscalers(self) -> None:
+        """Read what autoscalers say of pods from now on: nobody asks them where no queue waits for nodes."""
+        if self._listens or self._tasks is None:
+            return
+        self._listens = True
+        for source in SOURCES:
+            scale_ups = self.mirror.scale_ups
+            events = self._reflector("events", "/api/v1/events", PodEvent, scale_ups.event, scale_ups.replace)
+            events.fields = f"involvedObject.kind=Pod,source={source}"
+            events.on_trouble = partial(self._without, events, NO_EVENTS)
+            self._tasks.create_task(events.run())
 
     def look_for_queues(self, pods: Iterable[Pod]) -> None:
         """Where the kind of Queues was not there, look whether it is by now: some may be for these pods."""
@@ -277,7 +294,7 @@ class Informers:
             self.mirror.budgets.replace([])
         elif what == NO_NAMESPACES:
             self.mirror.namespaces.labels = None
-        else:
+        elif what != NO_EVENTS:
             (self.mirror if storage else self.mirror.devices).unreadable.add(reflector.path)
         reflector.synced.set()
         self.wake()

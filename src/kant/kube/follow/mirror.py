@@ -16,6 +16,7 @@ from kant.kube.follow.csi_mirror import CsiMirror
 from kant.kube.follow.device_mirror import DeviceMirror
 from kant.kube.follow.namespaces import Namespaces
 from kant.kube.follow.relevance import relevant_of_claim, relevant_of_node, relevant_of_object, relevant_of_pod
+from kant.kube.follow.scale_ups import ScaleUps
 from kant.kube.follow.store import Store, own_name, space_name
 from kant.kube.objects.views import Budget, Claim, Namespace, Node, PersistentVolume, Pod, StorageClass, Unstructured
 from kant.kube.translate.device_taints import TAINT_RULES
@@ -73,6 +74,7 @@ class Mirror:
     claims_touched: dict[ClaimName, None] = field(default_factory=dict)
     devices: DeviceMirror = field(default_factory=DeviceMirror)
     csi: CsiMirror = field(default_factory=CsiMirror)
+    scale_ups: ScaleUps = field(default_factory=ScaleUps)
     schedulers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

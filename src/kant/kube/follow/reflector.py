@@ -46,7 +46,7 @@ class Reflector(Generic[T]):
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
     after each list with all there are: what it does not name is gone. `on_malformed(metadata, sentence)` is told of
     an object that does not decode, which is otherwise left out; `on_trouble(sentence)` of whatever makes us wait. With
-    `once` it lists, and does not watch.
+    `once` it lists, and does not watch. `fields` is a field selector.
     """
 
     client: ApiClient
@@ -64,6 +64,7 @@ class Reflector(Generic[T]):
     once: bool = False
     rng: random.Random = field(default_factory=random.Random)
     keep: Callable[[T], T] | None = None
+    fields: str = ""
     lists: int = 0
 
     def __post_init__(self) -> None:
@@ -104,7 +105,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         objects: list[T] = []
         version = ""
-        pages = self.client.pages(self.path, self.view, self.limit, on_malformed=self.on_malformed)
+        pages = self.client.pages(self.path, self.view, self.limit, on_malformed=self.on_malformed, fields=self.fields)
         async for items, version in pages:  # noqa: B007 - each page names the version of the whole
             objects += items if self.keep is None else map(self.keep, items)
             self._heard = self.clock()
@@ -121,7 +122,7 @@ class Reflector(Generic[T]):
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
             "timeoutSeconds": str(max(1, round(seconds))),
-        }
+        } | ({"fieldSelector": self.fields} if self.fields else {})
         opened = self.clock()
         rest = b""
         async for chunk in self.client.stream(self.path, params, min(self.silence, seconds + 10.0)):

@@ -38,8 +38,8 @@ class Answers:
             keys |= self._take_refusal(self.steps.evictor.refused.popleft())
         while self.steps.evictor.done:
             self._take_eviction(self.steps.evictor.done.popleft())
-        if self.workloads.unanswered:  # the watch has told of a change before all answers came
-            keys |= self.workloads.answered()
+        if self.workloads.affected.unanswered:  # the watch has told of a change before all answers came
+            keys |= self.workloads.affected.answered()
         if keys:
             self.workloads.settle_all(keys)
 
@@ -90,7 +90,7 @@ class Answers:
             self.workloads.messages.say(workload, f"a pod of it could not be bound: {result.why}")
             self.workloads.refused(workload, result.why)
             if result.code == ELSEWHERE:
-                self.workloads.renew([uid])
+                self.workloads.affected.renew([uid])
         elif outcome is Outcome.WITHDRAWN and has_place:
             self.workloads.refused(workload, result.why, blameless=True)
         self.workloads.transitions.to_bind.append(workload)  # it may have other places by now

@@ -21,7 +21,7 @@ from kant.insight.moment import moment_of
 from kant.kube.follow.mirror import Mirror
 from kant.kube.reconcile.workload import Phase
 from kant.kube.reconcile.workloads import Workloads
-from kant.kube.translate.defragmentations import FINAL, AskedRound, asked_round
+from kant.kube.translate.defragmentations import FINAL, AskedRound, DefragmentationSpec, asked_round
 from kant.live.core import Core
 from kant.live.solver import Solver, SolverTask, failure
 from kant.model.decision import Plan, Preempt
@@ -29,7 +29,7 @@ from kant.model.errors import InputError
 from kant.model.event import PlanProposed, ProposedPlace
 from kant.model.status import NodeStatus
 from kant.model.units import GPU, HOUR
-from kant.optimize.defragment_round import DefragmentMove, DefragmentOrder, DefragmentPlan
+from kant.optimize.answers import DefragmentMove, DefragmentOrder, DefragmentPlan
 from kant.scheduler.solvers import Defragment
 
 SHOWN = 100
@@ -94,7 +94,7 @@ class Defragmentations:
             return None
         if one.going and not busy:
             self._judge(one, core, workloads)
-        if one.asked.stop and not busy:
+        if one.asked.spec.stop and not busy:
             one.ends("Stopped", f"it was stopped; {_jobs(one.moved)} moved")
             return None
         if busy or one.going:
@@ -124,19 +124,18 @@ class Defragmentations:
             try:
                 asked = asked_round(item)
             except InputError as wrong:
-                nobody = AskedRound(uid, item.metadata.name, "", {}, "", 0, True, False, "", 0)
-                self.rounds[uid] = _Round(nobody, "Refused", str(wrong))
+                self.rounds[uid] = _Round(AskedRound(item.metadata.name, DefragmentationSpec()), "Refused", str(wrong))
                 continue
             if uid in self.rounds:
                 self.rounds[uid].asked = asked
-            elif asked.phase not in FINAL:
-                self.rounds[uid] = _Round(asked, moved=asked.moved)
+            elif asked.status.phase not in FINAL:
+                self.rounds[uid] = _Round(asked, moved=asked.status.moved)
         for uid in [uid for uid in self.rounds if uid not in seen]:
             self.rounds.pop(uid).ends("Stopped", "")
 
     def _plan(self, one: _Round, core: Core, workloads: Workloads) -> None:
         """Ask the solver, or take its answer."""
-        asked = one.asked
+        asked = one.asked.spec
         if one.asking is not None and one.core is core and one.asking.done():
             task, one.asking = one.asking, None
             try:
@@ -188,7 +187,7 @@ class Defragmentations:
             f"{_jobs(count)} would move, so that {len(plan.emptied)} more nodes are idle: worth "
             f"{_hours(plan.worth)} GPU-hours, for {_hours(plan.price)} of lost work and restarts"
         )
-        if one.asked.dry_run:
+        if one.asked.spec.dry_run:
             one.ends("Planned", pays)
         else:
             one.phase, one.why = "Moving", pays
@@ -201,7 +200,7 @@ class Defragmentations:
             return None
         if not one.said:
             one.moved, one.said = one.moved + len(one.steps[0]), True
-        if one.asked.moved < one.moved:
+        if one.asked.status.moved < one.moved:
             return None  # it has not been written yet
         step, one.said = one.steps.popleft(), False
         slots = {move.job: workloads.by_job[move.job].slots for move in step if move.job in workloads.by_job}
@@ -233,8 +232,8 @@ class Defragmentations:
 
     def _nodes(self, one: _Round, core: Core) -> frozenset[str] | None:
         """The nodes that a round is about; None for all."""
-        asked = one.asked
-        if not asked.selector and not asked.model:
+        asked = one.asked.spec
+        if not asked.node_selector and not asked.model:
             return None
         return frozenset(
             node.name

@@ -13,8 +13,9 @@ import asyncio
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from kant.kube.act.effects import Effects
 from kant.kube.act.steps import Steps
@@ -24,14 +25,13 @@ from kant.kube.follow.mirror import Mirror
 from kant.kube.lead.answers import LeadershipLostError
 from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere, use_on_lease
 from kant.kube.lead.counts import Counts
-from kant.kube.lead.defragmentations import Defragmentations
 from kant.kube.lead.live_state import LiveState
 from kant.kube.lead.rebuilding import CALM, Rebuilding
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.lead.trials import Trials
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.recorder import EventRecorder
-from kant.kube.notify.status import Statuses
+from kant.kube.notify.status import Status, Statuses
 from kant.kube.objects.views import Meta
 from kant.kube.reconcile.fleet import cluster_of
 from kant.kube.reconcile.translation import Translation
@@ -45,6 +45,9 @@ from kant.live.rounds import LiveRounds
 from kant.model.node import ClusterSpec
 from kant.model.units import count_from
 from kant.scheduler.profile import Profile
+
+if TYPE_CHECKING:
+    from kant.kube.lead.defragmentations import Defragmentations
 
 log = logging.getLogger("kant.kube")
 PACE = 0.005  # seconds between two cycles at least; and no less than the last one took,
@@ -89,8 +92,8 @@ class KubeDriver:
             if settings.solver
             else None
         )
-        self.defragmentations = Defragmentations(self.mirror, settings.solver, self._awake.set)
-        self.statuses = Statuses(effects, self.translation, lambda: self.state, self.defragmentations.statuses)
+        self._defragmentations: Defragmentations | None = None
+        self.statuses = Statuses(effects, self.translation, lambda: self.state, self._round_statuses)
         self.trials = Trials(self.translation, self.notifier, settings.forecaster, lambda: self.core)
         self._journal_trouble = ""
         self._queues_gone = False
@@ -106,6 +109,18 @@ class KubeDriver:
     def core(self) -> Core | None:
         """The core that decides; None while there is no node yet."""
         return self.state.core if self.state is not None else None
+
+    @property
+    def defragmentations(self) -> Defragmentations | None:
+        """The rounds that operators ask for; loaded with the first of them."""
+        if self._defragmentations is None and self.mirror.kind("defragmentations"):
+            from kant.kube.lead.defragmentations import Defragmentations
+
+            self._defragmentations = Defragmentations(self.mirror, self.settings.solver, self._awake.set)
+        return self._defragmentations
+
+    def _round_statuses(self) -> Iterator[tuple[str, Status, str, str]]:
+        return self._defragmentations.statuses() if self._defragmentations is not None else iter(())
 
     @property
     def workloads(self) -> Workloads:
@@ -148,7 +163,8 @@ class KubeDriver:
         finally:
             if self.rounds is not None:
                 self.rounds.close()
-            self.defragmentations.close()
+            if self._defragmentations is not None:
+                self._defragmentations.close()
             if self.core is not None and self._early is None:
                 self.calibration_store.put(self.core, last=True)
                 self.core.end()
@@ -227,7 +243,7 @@ class KubeDriver:
         if state.workloads.may_lack_places() and time.monotonic() - self.rebuilding.built_at < self.settings.recovery:
             return IDLE  # we are woken; nobody else is to get what they need
         if state.bookings.settle():
-            state.workloads.settle_all(state.workloads.naming_reservations())
+            state.workloads.settle_all(state.workloads.affected.naming_reservations())
         if not (shadow or self.translation.presence.gone):  # else who is moved would not start again
             self._move(state)
         core, began = state.core, time.monotonic()
@@ -261,10 +277,11 @@ class KubeDriver:
             proposal = self.rounds.turn(core)
             if proposal is not None:
                 state.carry_out(core.propose(proposal))
-        step = self.defragmentations.turn(core, state.workloads, evictor.is_busy)
-        if step is not None:
+        rounds = self.defragmentations
+        step = rounds.turn(core, state.workloads, evictor.is_busy) if rounds is not None else None
+        if rounds is not None and step is not None:
             plan = core.propose(step)
-            self.defragmentations.told(plan)
+            rounds.told(plan)
             state.carry_out(plan)
 
     def _look_at_journals(self) -> None:

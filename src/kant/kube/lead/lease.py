@@ -26,28 +26,11 @@ from math import ceil
 import msgspec
 
 from kant.kube.connect.client import ApiClient, ApiError
-from kant.kube.objects.views import Meta, View
+from kant.kube.objects.views import LeaseObject, LeaseRecord
 from kant.model.errors import InputError
 
 LOOKS = 8
 """How often a candidate looks at the record of another one in the time between two tries."""
-
-
-class LeaseRecord(View, frozen=True):
-    """`spec` of a Lease."""
-
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    acquire_time: str | None = None
-    renew_time: str | None = None
-    lease_transitions: int | None = None
-
-
-class LeaseObject(View, frozen=True):
-    api_version: str = ""
-    kind: str = ""
-    metadata: Meta = Meta()
-    spec: LeaseRecord = LeaseRecord()
 
 
 def boot_clock() -> float:

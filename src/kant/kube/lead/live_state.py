@@ -18,6 +18,7 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.awaited_nodes import AwaitedNodes
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import Budgets, Protection
 from kant.kube.reconcile.fleet import Fleet
@@ -61,6 +62,7 @@ class LiveState:
         steps.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
         self.saved_work = SavedWork(self.workloads)
+        self.awaited_nodes = AwaitedNodes(self.workloads, self.informers.listen_to_autoscalers)
         translation.filters.promises.leaving = binder.leaving
         executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, self.mirror, self.workloads, binder.leaving)
@@ -102,17 +104,17 @@ class LiveState:
         self._take_overrun()
         for name in nodes:
             if name in self.fleet.closed:
-                keys.update(workloads.vacant_on(name))
-        keys.update(workloads.come_to(self.fleet.take_others()))
+                keys.update(workloads.affected.vacant_on(name))
+        keys.update(workloads.affected.come_to(self.fleet.take_others()))
         read, self.informers.read = self.informers.read, {}
         keys.update({"/".join(ref.key): None for ref in read})
         filled = {pod.spec.node_name: None for pod in pods.values() if pod.spec.node_name}
         self.rebuilding.look(self.core, nodes | filled)
         claims, mirror.claims_touched = mirror.claims_touched, {}
-        keys.update(workloads.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
+        keys.update(workloads.affected.renew(uid for claim in claims for uid in mirror.users.get(claim, ())))
         if mirror.namespaces.touched:
             mirror.namespaces.touched, self.translation.stale = False, True
-        keys.update(workloads.renew(self._take_devices()))
+        keys.update(workloads.affected.renew(self._take_devices()))
         keys.update(workloads.follow_sets())
         self._look_at_clock()
         if keys:
@@ -126,6 +128,8 @@ class LiveState:
         budgets, mirror.budgets_touched = mirror.budgets_touched, {}
         self.protection.follow(pods, budgets)
         self.saved_work.follow(pods)
+        if self.translation.awaits_nodes:
+            self.awaited_nodes.follow()
 
     def _take_nodes(self) -> dict[str, None]:
         names, self.mirror.nodes_touched = self.mirror.nodes_touched, {}
@@ -155,18 +159,18 @@ class LiveState:
         kinds = {kind for kind, _, _ in objects}
         if PROVISIONING in kinds:
             named = {(space, name) for kind, space, name in objects if kind == PROVISIONING}
-            self.workloads.settle_all(self.workloads.consuming(named))
+            self.workloads.settle_all(self.workloads.affected.consuming(named))
         if any(kind.startswith(("topologies", "reservations")) for kind in kinds):
             self.translation.stale = True
         elif "queues" in kinds or self.translation.presence.is_meant:
             self.translation.queues(self.core)
-            self.workloads.try_rejected()
+            self.workloads.settle_all(self.workloads.affected.rejected())
         elif self.mirror.namespaces.relabelled and self.translation.queue_namespaces.selecting:
             self.translation.queues(self.core)
         self.mirror.namespaces.relabelled = False
         changed = self.translation.queue_namespaces.take_changed()
         if changed or changed is None:
-            self.workloads.settle_all(self.workloads.waiting_in(changed))
+            self.workloads.settle_all(self.workloads.affected.waiting_in(changed))
 
     def _take_pods(self, pods: dict[str, Pod]) -> dict[str, None]:
         """The keys of the workloads that they belong to."""
@@ -181,7 +185,7 @@ class LiveState:
             if key is not None:
                 keys[key] = None
         resized, self.mirror.resized = self.mirror.resized, {}
-        if resized and self.workloads.resized(resized):
+        if resized and self.workloads.affected.resized(resized):
             self.rebuilding.soon(self.core)
         return keys
 

@@ -8,7 +8,7 @@ import secrets
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +37,10 @@ from kant.live.core import Core
 from kant.live.journals import Journals
 from kant.live.logs import log_event, set_up
 from kant.live.solver import Solver, no_solver
-from kant.live.start_forecasts import Forecaster, StartForecasts, nobody
+from kant.live.start_forecasts import StartForecasts
 from kant.live.warm import warm
 from kant.model.errors import InputError
-from kant.scheduler.profile import Profile, parse_profile
+from kant.scheduler.profile import parse_profile
 
 OLDEST = (1, 29)
 """The oldest API server that has all that Kant asks of it: the policies that fence bindings are general since 1.30."""
@@ -54,23 +54,17 @@ LeaderAnswer = Callable[[KubeDriver, StartForecasts, asked.Question], Awaitable[
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicaOptions:
+class ReplicaOptions(DriverSettings):
     """As the command line says them. Seconds for times."""
 
-    profile: Profile
     kubeconfig: Path | None = None
     context: str | None = None
     journal: Path | None = None
     journal_bytes: int = 3 << 30
     """What all journals may take: less than the volume of the manifests, whose limit ends the pod."""
-    namespace: str = "kant-system"
-    scheduler_name: str = "kant"
-    shadow: tuple[str, ...] = ()
     leader_election: bool = True
     lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
     """How long a Lease lasts, how long its holder may not renew it, how long between two tries."""
-    recovery: float = 30.0
-    staleness: float = 60.0
     listen: str = ""
     """Where probes and metrics are served; "" for nowhere."""
     log_format: str = "json"
@@ -79,10 +73,7 @@ class ReplicaOptions:
     """Read again when it changes."""
     page: PageContent | None = None
     """Where it is served."""
-    forecaster: Forecaster = nobody
-    """Who makes forecasts of starts."""
     solver: Solver = no_solver
-    """Who looks how far the cluster is from the best."""
     answer: LeaderAnswer | None = None
     """What answers `kubectl kant`, where probes are served."""
 
@@ -334,17 +325,8 @@ class Replica:
 
     def _driver(self, client: ApiClient, term: Term) -> KubeDriver:
         options = self.options
-        settings = DriverSettings(
-            self.profile,
-            Journals(options.journal, self.trouble, options.journal_bytes) if options.journal is not None else None,
-            options.scheduler_name,
-            options.shadow,
-            options.recovery,
-            options.staleness,
-            namespace=options.namespace,
-            solver=options.solver,
-            forecaster=options.forecaster,
-        )
+        journals = Journals(options.journal, self.trouble, options.journal_bytes) if options.journal else None
+        settings = replace(options, profile=self.profile, journals=journals)
         recorder = EventRecorder(client, own_identity(), on_trouble=self.trouble)
         driver = KubeDriver(
             client, settings, recorder, lambda: term.holds(), lambda: term.token, self.trouble, self.telemetry

@@ -25,13 +25,13 @@ from kant.kube.reconcile.workload import Workload
 from kant.kube.translate.annotations import names_reservation
 from kant.live import logs
 from kant.live.sentences import public_sentence
-from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OverQuota, Reason
+from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OutOfBudget, OverQuota, Reason
 
 log = logging.getLogger("kant.kube")
 SETTLED = 5.0  # seconds after which a pod is to say what it has been told
 GATES = 8  # gates that are opened at a time
 REFUSED = 60.0  # seconds after which the API server is asked again for what it has refused
-FOR_QUOTA = OverQuota | Closed | BackOff | BaseJobWaits | Behind
+FOR_QUOTA = OverQuota | Closed | OutOfBudget | BackOff | BaseJobWaits | Behind
 
 
 class Notifier:

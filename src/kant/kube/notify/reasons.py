@@ -12,6 +12,7 @@ from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import AwaitsNode, fact_sentence
 from kant.insight.protected_victims import awaits_node, protected_victims
 from kant.kube.notify.notifier import Notifier
+from kant.kube.reconcile.awaited_nodes import scale_up_remark
 from kant.kube.reconcile.node_remarks import node_remarks
 from kant.kube.reconcile.rule_words import rule_words
 from kant.kube.reconcile.workload import Phase, Workload
@@ -78,10 +79,11 @@ class Reasons:
             return [gone]
         if not isinstance(reason, NoFit) or workload.job not in state.rows:
             return []
-        row, tree, waits = state.rows[workload.job], state.quota_usage.tree, list[str]()
-        if tree is not None and tree.node_waits:
+        row, waits = state.rows[workload.job], list[str]()
+        if workloads.translation.awaits_nodes:
             node = awaits_node(self.core.scheduler.profile, state, row, self.core.now)
             waits = [fact_sentence(node)] if node is not None else []
+            waits += filter(None, [scale_up_remark(workloads, workload)])
         out = node_remarks(workloads.out_of_service, workloads.mirror.nodes, state)
         return [*waits, *rule_words(state, row, self._example), *out]
 

@@ -6,13 +6,12 @@ import base64
 import gzip
 from typing import Any
 
-from kant.kube.objects.views import Meta, View
+from kant.kube.objects.views import PartialMetadata
 
 
-class ConfigMap(View, frozen=True):
+class ConfigMap(PartialMetadata, frozen=True):
     """One of them, as the API server has it."""
 
-    metadata: Meta = Meta()
     binary_data: dict[str, str] | None = None
 
     def unpacked(self, key: str) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import field
 
-from kant.kube.objects.views import Meta, NodeSelector, Taint, Toleration, View
+from kant.kube.objects.views import Meta, NodeSelector, PartialMetadata, Taint, Toleration, View
 
 Amount = str | int | float
 
@@ -88,10 +88,9 @@ class SliceSpec(View, frozen=True):
     devices: tuple[Device, ...] = ()
 
 
-class ResourceSlice(View, frozen=True):
+class ResourceSlice(PartialMetadata, frozen=True):
     """Some of the devices of a pool, as a driver publishes them."""
 
-    metadata: Meta = Meta()
     spec: SliceSpec = SliceSpec()
 
 
@@ -109,8 +108,7 @@ class DeviceClassSpec(View, frozen=True):
     extended_resource_name: str = ""
 
 
-class DeviceClass(View, frozen=True):
-    metadata: Meta = Meta()
+class DeviceClass(PartialMetadata, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from kant.kube.objects.views import LabelSelector, Meta, View
+from kant.kube.objects.views import LabelSelector, PartialMetadata, View
 
 
 class DriverSpec(View, frozen=True):
     storage_capacity: bool | None = None
 
 
-class CsiDriver(View, frozen=True):
+class CsiDriver(PartialMetadata, frozen=True):
     """A CSIDriver."""
 
-    metadata: Meta = Meta()
     spec: DriverSpec = DriverSpec()
 
 
@@ -29,17 +28,15 @@ class CsiNodeSpec(View, frozen=True):
     drivers: tuple[NodeDriver, ...] = ()
 
 
-class CsiNode(View, frozen=True):
+class CsiNode(PartialMetadata, frozen=True):
     """A CSINode: which drivers a node has. It has the name of the node."""
 
-    metadata: Meta = Meta()
     spec: CsiNodeSpec = CsiNodeSpec()
 
 
-class StorageCapacity(View, frozen=True):
+class StorageCapacity(PartialMetadata, frozen=True):
     """A CSIStorageCapacity: how much storage of a class the nodes of a topology reach."""
 
-    metadata: Meta = Meta()
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: str | int | float | None = None
@@ -56,8 +53,7 @@ class AttachmentSpec(View, frozen=True):
     source: AttachmentSource = AttachmentSource()
 
 
-class VolumeAttachment(View, frozen=True):
+class VolumeAttachment(PartialMetadata, frozen=True):
     """A volume that is attached to a node, or is to be."""
 
-    metadata: Meta = Meta()
     spec: AttachmentSpec = AttachmentSpec()

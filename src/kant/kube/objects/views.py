@@ -37,6 +37,17 @@ class Meta(View, frozen=True):
     annotations: dict[str, str] | None = None
     owner_references: tuple[Owner, ...] = ()
 
+    @property
+    def said(self) -> dict[str, str]:
+        """Labels and annotations; an annotation goes before a label of the same key."""
+        return {**(self.labels or {}), **(self.annotations or {})}
+
+
+class PartialMetadata(View, frozen=True):
+    """An object: of it the metadata alone, unless a view says more."""
+
+    metadata: Meta = Meta()
+
 
 # --- pods --------------------------------------------------------------------------------------------------------
 
@@ -255,16 +266,9 @@ class PodStatus(View, frozen=True):
     allocated_resources: dict[str, str | int | float] | None = None
 
 
-class Pod(View, frozen=True):
-    metadata: Meta = Meta()
+class Pod(PartialMetadata, frozen=True):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-
-class PartialMetadata(View, frozen=True):
-    """Of an object its metadata alone."""
-
-    metadata: Meta = Meta()
 
 
 class Namespace(PartialMetadata, frozen=True):
@@ -291,8 +295,7 @@ class NodeStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class Node(View, frozen=True):
-    metadata: Meta = Meta()
+class Node(PartialMetadata, frozen=True):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -313,10 +316,9 @@ class ClaimStatus(View, frozen=True):
     phase: str = ""
 
 
-class Claim(View, frozen=True):
+class Claim(PartialMetadata, frozen=True):
     """A PersistentVolumeClaim."""
 
-    metadata: Meta = Meta()
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
 
@@ -346,8 +348,7 @@ class PersistentVolumeSpec(View, frozen=True):
     csi: CsiSource | None = None
 
 
-class PersistentVolume(View, frozen=True):
-    metadata: Meta = Meta()
+class PersistentVolume(PartialMetadata, frozen=True):
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: ClaimStatus = ClaimStatus()
 
@@ -361,8 +362,7 @@ class TopologyTerm(View, frozen=True):
     match_label_expressions: tuple[LabelValues, ...] = ()
 
 
-class StorageClass(View, frozen=True):
-    metadata: Meta = Meta()
+class StorageClass(PartialMetadata, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: tuple[TopologyTerm, ...] = ()
@@ -383,12 +383,28 @@ class BudgetStatus(View, frozen=True):
     observed_generation: int = 0
 
 
-class Budget(View, frozen=True):
+class Budget(PartialMetadata, frozen=True):
     """A PodDisruptionBudget."""
 
-    metadata: Meta = Meta()
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
+
+
+# --- leader election ---------------------------------------------------------------------------------------------
+
+
+class LeaseRecord(View, frozen=True):
+    """`spec` of a Lease."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class LeaseObject(PartialMetadata, frozen=True):
+    spec: LeaseRecord = LeaseRecord()
 
 
 # --- anything else -----------------------------------------------------------------------------------------------

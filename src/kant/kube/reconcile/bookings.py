@@ -1,10 +1,13 @@
 """Reservations of GPUs: each gets whole nodes that stand side by side, chosen by the calendar, and the core is told.
 
 Where a reservation was put stands in its status, so that it lies there too when the state is built anew, and under the
-next leader. One that has no place is tried again: every so often, and when anything is said of reservations.
+next leader. One that has no place is tried again: every so often, and when anything is said of reservations. The
+calendar is loaded with the first that needs a place.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +19,9 @@ from kant.model.errors import InputError
 from kant.model.event import BookingEnded, GpusBooked
 from kant.model.placement import Booking
 from kant.model.units import GPU, SECOND
-from kant.optimize.calendar.choose import Held, Request, Taken, choose
-from kant.optimize.calendar.occupied import occupied
+
+if TYPE_CHECKING:
+    from kant.optimize.calendar.choose import Held, Request, Taken
 
 AGAIN = 30 * SECOND
 """Between two tries of what has no place, microseconds."""
@@ -52,6 +56,8 @@ class Bookings:
         return any(one.name in self.places for one in new)
 
     def _book(self, one: BookedGpus, known: dict[str, BookedGpus]) -> None:
+        from kant.optimize.calendar.choose import choose
+
         core, name = self.core, one.name
         held = self._before(one)
         if held is None:
@@ -86,6 +92,9 @@ class Bookings:
         return held if clear and sum(bits.bit_count() for bits in held.values()) >= one.gpus else None
 
     def _taken(self, known: dict[str, BookedGpus]) -> list[Taken]:
+        from kant.optimize.calendar.choose import Taken
+        from kant.optimize.calendar.occupied import occupied
+
         state, now = self.core.state, self.core.now
         booked = [
             Taken(name, own.start, own.end, own.devices(), self._request(known[name]))
@@ -94,6 +103,8 @@ class Bookings:
         return occupied(state, now, self.core.profile.preemption is not None) + booked
 
     def _request(self, one: BookedGpus) -> Request:
+        from kant.optimize.calendar.choose import Request
+
         return Request(one.name, one.gpus, one.start, one.end, one.within, one.model, whole=True)
 
     def _say(self, one: BookedGpus, held: Held) -> None:

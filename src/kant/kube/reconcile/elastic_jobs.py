@@ -63,7 +63,7 @@ def kinds_of(job: Job) -> list[Kind]:
 
 def identity(pod: Pod) -> str:
     """By what a pod made anew is known for the same: its completion index, or its name."""
-    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
+    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # called for each pod
     return f"#{said[INDEX]}" if INDEX in said else pod.metadata.name
 
 

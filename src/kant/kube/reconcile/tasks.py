@@ -20,7 +20,7 @@ def task_of(pod: Pod) -> str:
     """The task that a pod belongs to; "" for none."""
     if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
         return pod.spec.scheduling_group.pod_group_name
-    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
+    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # called for each pod
     return next((said[key] for key in (TASK, TASK_GROUP, ROLE, RAY_GROUP) if said.get(key)), "")
 
 

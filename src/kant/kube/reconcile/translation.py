@@ -97,6 +97,7 @@ class Translation:
         self.booked: list[BookedGpus] = []
         self.complaints: dict[str, str] = {}
         self.stale = False
+        self.awaits_nodes = False  # whether a queue or a job waits for nodes that autoscalers add
         self.epoch = 0
         self.queue_config = QueueConfig()
         self.presence = QueuePresence()
@@ -174,6 +175,7 @@ class Translation:
         wrong |= self.queue_namespaces.follow(objects.values(), self.queue_config, labels)
         self._complain("Queue", wrong)
         if self.queue_config != core.state.quota_usage.declared:
+            self.awaits_nodes = self.awaits_nodes or any(queue.node_wait for queue in self.queue_config.queues)
             core.happen(QueuesChanged(core.now if at is None else at, self.queue_config))
 
     def _complain(self, kind: str, wrong: dict[str, str]) -> None:
@@ -467,6 +469,7 @@ class Translation:
             child=partial(self._child, spec) if ref is not None and ref.source == COMPOSITE else no_child,
         )
         found = job_of(name, pods, setting, spec)
+        self.awaits_nodes = self.awaits_nodes or found.job.node_wait > 0
         if spec is not None and spec.created:
             return found._replace(job=replace(found.job, submit=microseconds(spec.created, name) - self.epoch))
         return found

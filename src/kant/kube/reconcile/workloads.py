@@ -12,7 +12,7 @@ Long: `settle` and the few questions that it asks of what it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -20,8 +20,8 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.names import MOVABLE
 from kant.kube.objects.refusals import MalformedError, NoMatchingNodeError, NotYetError
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.affected import Affected
 from kant.kube.reconcile.changing_sets import ChangingSets
-from kant.kube.reconcile.composites import chain_of, needed
 from kant.kube.reconcile.elastic_gangs import AnewError, ElasticGangs
 from kant.kube.reconcile.elastic_jobs import has_been_scaled, identity
 from kant.kube.reconcile.existing_pods import ExistingPods
@@ -29,24 +29,24 @@ from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.messages import ERROR, QUEUED, UNSCHEDULABLE
 from kant.kube.reconcile.node_preemption import NodePreemption
 from kant.kube.reconcile.partially_bound import PartiallyBound
+from kant.kube.reconcile.regrouping import Regrouping
 from kant.kube.reconcile.rule_changes import RuleChanges
 from kant.kube.reconcile.slots import Slot
-from kant.kube.reconcile.tasks import Tasks, lacking_task, starting_pods
+from kant.kube.reconcile.tasks import lacking_task, starting_pods
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workload import Phase, Workload, maker, waits
-from kant.kube.translate.annotations import names_reservation
 from kant.kube.translate.group_specs import GroupSpec
-from kant.kube.translate.groups import COMPOSITE, ORDERED, GroupRef, composite_of, part_of
+from kant.kube.translate.groups import ORDERED, GroupRef
 from kant.kube.translate.orders import is_held, ordered
-from kant.kube.translate.parts import Part, stand_ins, stands_in
+from kant.kube.translate.parts import stands_in
 from kant.kube.translate.pods import ranked
-from kant.kube.translate.provisioning import consumed_by
 from kant.live.core import Core
 from kant.model.errors import InputError, StateError
 from kant.model.event import JobCancelled, JobFinished
 
 HELD = "it is held until somebody releases it"
+ALONE = GroupSpec(1)
 PROTECTED = 30.0  # seconds for which nobody tries again to stop what a budget of disruptions protects
 
 
@@ -75,14 +75,15 @@ class Workloads:
         self.changing_sets = ChangingSets(self.transitions, self.elastic, self.members)
         self.node_preemption = NodePreemption(self.transitions)
         self.rule_changes = RuleChanges(self.transitions, self.members)
+        self.affected = Affected(self.transitions, self.members)
+        self.regrouping = Regrouping(self.transitions, self.members)
         self.out_of_service: set[str] = set()
         self.awaited: dict[GroupRef, None] = {}
         self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
         self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # what these nodes have
         self._protected: dict[Workload, None] = {}
         self._unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
-        self._unsized: dict[str, None] = {}  # gangs to be looked at again once the state is complete,
-        self.unanswered: dict[str, None] = {}  # and those once their last binding has been answered
+        self._unsized: dict[str, None] = {}  # gangs to be looked at again once the state is complete
 
     # --- all of them ----------------------------------------------------------------------------------------------
 
@@ -159,80 +160,12 @@ class Workloads:
                 self.refused(workload, "its node was taken by somebody else", blameless=True)
         self.has_more(gone)
 
-    def try_rejected(self) -> None:
-        """Those that could never run may be able to, as things are now."""
-        for workload in self.transitions.unplaced(Phase.REJECTED):
-            self.transitions.end(workload)
-            self.settle(workload.key)
-
     def follow_sets(self) -> dict[str, None]:
         """Node sets have other nodes: places are given up where pods may not stand any more. Returns the keys of
         workloads that come anew."""
         again = self.changing_sets.take()
         self.withdraw(self.changing_sets.take_left())
         return again
-
-    def come_to(self, nodes: Collection[str]) -> dict[str, None]:
-        """These nodes have joined, or are other ones. Returns the keys of workloads that are there already, or that no
-        node would do for until now."""
-        if not nodes:
-            return {}
-        on_node = self.mirror.on_node
-        keys = self.renew(uid for node in nodes for uid in on_node.get(node, ()))
-        for workload in self.transitions.unplaced(Phase.REJECTED):
-            self.transitions.end(workload)
-            keys[workload.key] = None
-        return keys
-
-    def renew(self, pods: Iterable[str]) -> dict[str, None]:
-        """The keys of the workloads of these pods: those that wait come anew, as they may ask for other nodes now."""
-        keys = dict.fromkeys(key for uid in pods if (key := self.members.key_of.get(uid)) is not None)
-        for key in keys:
-            workload = self.members.by_key.get(key)
-            if workload is not None and workload.phase in (Phase.WAITING, Phase.REJECTED):
-                self.transitions.end(workload)
-        return keys
-
-    def waiting_in(self, namespaces: Collection[str] | None) -> dict[str, None]:
-        """The keys of the workloads that wait in these namespaces (None: in all), which come anew."""
-        waiting = ((uid, pod.metadata.namespace) for uid, pod in self.mirror.pods.items() if not pod.spec.node_name)
-        return self.renew(uid for uid, space in waiting if namespaces is None or space in namespaces)
-
-    def resized(self, pods: Collection[str]) -> bool:
-        """These pods ask for other amounts than before: what waits comes anew, and what runs is counted anew.
-
-        True where jobs of ours were, which have lost their beginning until the state is built again.
-        """
-        ours = False
-        for key in self.renew(pods):
-            workload = self.members.by_key.get(key)
-            if workload is None or workload.phase is not Phase.PLACED:
-                continue
-            if any(slot.pod and not slot.bound for slot in workload.slots):
-                self.translation.stale = True  # as soon as all bindings have been answered
-                continue
-            ours = ours or not workload.foreign
-            self.transitions.end(workload)
-        return ours
-
-    def answered(self) -> dict[str, None]:
-        """The keys of the gangs that changed while bindings of them were under way, and of which none is any more."""
-        in_flight, workloads = self.transitions.is_in_flight, self.members.by_key
-        keys = {key: None for key in self.unanswered if key not in workloads or not in_flight(workloads[key])}
-        for key in keys:
-            del self.unanswered[key]
-        return keys
-
-    def naming_reservations(self) -> dict[str, None]:
-        """The keys of the workloads that name a reservation."""
-        named = (uid for uid, pod in self.mirror.pods.items() if names_reservation(pod))
-        return dict.fromkeys(key for uid in named if (key := self.members.key_of.get(uid)) is not None)
-
-    def consuming(self, requests: Collection[tuple[str, str]]) -> dict[str, None]:
-        """The keys of the workloads that consume one of these ProvisioningRequests (namespace, name)."""
-        pods = self.mirror.pods.items()
-        named = (uid for uid, pod in pods if (pod.metadata.namespace, consumed_by(pod)) in requests)
-        return self.renew(named) if requests else {}
 
     def retry_partially_bound(self) -> None:
         """Look again for the rest of gangs in part, where capacity has come free."""
@@ -242,14 +175,6 @@ class Workloads:
             self._begin(workload, self._live(workload.key))
             workload.partial, workload.reason = since, reason
             self.partially_bound.complete_all()
-
-    def vacant_on(self, node: str) -> dict[str, None]:
-        """The keys of placed workloads that have a place on this node where no pod is bound."""
-        return {
-            workload.key: None
-            for workload in self.transitions.with_vacancies()
-            if any(slot.node == node and not slot.bound for slot in workload.slots)
-        }
 
     # --- one of them ----------------------------------------------------------------------------------------------
 
@@ -297,30 +222,32 @@ class Workloads:
         if not any(map(is_held, waiting)):
             workload.held = ""
         if not bound and not waiting:
-            self.messages.forget(workload)
-            self.members.drop_empty(workload.key)
+            self.regrouping.drop(workload)
             return
         try:
-            least = self._least(workload)
-            if least is None:
+            spec = self._spec(workload)
+            if spec is None:
                 self._await_group(workload, bound, waiting)
                 return
-            spec = self.translation.group_spec(workload.group) if workload.group is not None else None
-            if spec is not None and spec.parent and self._join_outer(workload, spec, bound, waiting):
+            if (spec.parent or spec.gangs) and (moved := self.regrouping.regroup(workload, spec)):
+                if isinstance(moved, GroupRef):
+                    self.awaited[moved] = None
+                    self._await_group(workload, bound, waiting)
+                else:
+                    for key in moved:
+                        self.settle(key)
                 return
-            if spec is not None and spec.gangs:
-                self._split_into(workload, spec.gangs)
-                return
-            if spec is not None and spec.later:
+            least = spec.least
+            if spec.later:
                 least -= sum(pod.status.phase == "Succeeded" for pod in self.members.pods(workload.key))
-                waiting += self._expected(workload, spec.later, [*bound, *waiting])
+                waiting += self.regrouping.expected(workload, spec.later, [*bound, *waiting])
             elif least > 1:
                 least -= self._done(workload, waiting, least)
             if least <= 0:
                 for pod in [*bound, *waiting]:
                     self._split_off(pod)
             else:
-                self._begin_gang(workload, bound, waiting, least)
+                self._begin_gang(workload, bound, waiting, least, spec)
         except (InputError, StateError) as wrong:
             if bound and workload.phase is Phase.INCOMPLETE:
                 self.transitions.adopt(workload, bound)
@@ -330,12 +257,14 @@ class Workloads:
                 if len(waiting) == 1 and not bound:
                     self.transitions.nowhere[workload] = waiting[0].metadata.uid
 
-    def _begin_gang(self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int) -> None:
+    def _begin_gang(
+        self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int, spec: GroupSpec
+    ) -> None:
         """A gang of which at least so many pods have to run becomes a job, if there are as many."""
         free = [pod for pod in waiting if self.translation.is_free(pod)]
         lacking = least - len(bound)
         there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
-        tasks = self._tasks(workload)
+        tasks = spec.tasks
         made = [pod for pod in waiting if not stands_in(pod)]
         if bound and lacking > 0 and has_been_scaled(workload.group, bound, made):
             least, lacking = len(bound), 0
@@ -352,7 +281,8 @@ class Workloads:
         elif short := lacking_task(tasks, [*there, *free]):
             self.messages.say_when_still(workload, f"{short} of its gang exist")
         else:
-            self._submit(workload, bound, starting_pods(tasks, there, free, lacking), free)
+            first = starting_pods(tasks, there, free, lacking)
+            self._submit(workload, bound, first, free, len(first) > 1 or _grows_from_one(workload, spec))
             if bound:
                 self.partially_bound.to_complete.append(workload)
 
@@ -361,10 +291,9 @@ class Workloads:
         workload.held = workload.held or self.transitions.withhold(workload, waiting)
         self.messages.say(workload, HELD, QUEUED)
 
-    def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod]) -> None:
-        """A gang comes to the queue for its first pods, and with further ones of the same kinds if it can be so."""
+    def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod], grows: bool) -> None:
+        """A gang comes to the queue for its first pods; where it `grows` with further ones, if it can be so."""
         own = {pod.metadata.uid for pod in first}
-        grows = len(first) > 1 or self._grows_from_one(workload)
         others = (pod for pod in free if pod.metadata.uid not in own and not stands_in(pod))
         more = list(others) if grows and not bound else []
         if more:
@@ -392,32 +321,20 @@ class Workloads:
     def _is_read(self, workload: Workload) -> bool:
         """Whether what there is to know of its group is known, be it that it makes no sense."""
         try:
-            return self._least(workload) is not None
+            return self._spec(workload) is not None
         except InputError:
             return True
 
-    def _least(self, workload: Workload) -> int | None:
-        """Pods without which the workload does not start, 0: each starts alone; None while its group is not known."""
+    def _spec(self, workload: Workload) -> GroupSpec | None:
+        """What its group says; None while that is not known. Raises InputError."""
         if workload.wrong:
             raise MalformedError(workload.wrong)
         if workload.group is None or workload.foreign:
-            return 1
+            return ALONE
         spec = self.translation.group_spec(workload.group)
         if spec is None:
             self.awaited[workload.group] = None
-        return None if spec is None else spec.least
-
-    def _grows_from_one(self, workload: Workload) -> bool:
-        """Whether one pod has to run, and its object says that others may join it: not that each pod is alone."""
-        if workload.group is None or workload.group.least:
-            return False
-        spec = self.translation.group_spec(workload.group)
-        return spec is not None and spec.least == 1 and bool(spec.tasks)
-
-    def _tasks(self, workload: Workload) -> Tasks:
-        """So many pods of each task are among those without which it does not start."""
-        spec = self.translation.group_spec(workload.group) if workload.group is not None else None
-        return () if spec is None else spec.tasks
+        return spec
 
     def _done(self, workload: Workload, waiting: list[Pod], least: int) -> int:
         """How many pods of a gang have ended well already, so that it needs so many fewer.
@@ -433,76 +350,6 @@ class Workloads:
 
     def _split_off(self, pod: Pod) -> None:
         self.settle(self.members.split_off(pod.metadata.uid))
-
-    # --- groups in groups -------------------------------------------------------------------------------------------
-
-    def _join_outer(self, workload: Workload, spec: GroupSpec, bound: list[Pod], waiting: list[Pod]) -> bool:
-        """Its pods start with those of other groups, as one gang; False: they do not. Raises InputError."""
-        assert workload.group is not None
-        if workload.group.source == COMPOSITE:
-            return False
-        chain = chain_of(self.translation, workload.group, spec)
-        if not isinstance(chain, list):
-            self.awaited[workload.group._replace(paths=chain.paths)] = None  # this one has to be settled then
-            self._await_group(workload, bound, waiting)
-            return True
-        if not chain:
-            return False
-        outer = composite_of(workload.group.namespace, chain[-1][0])
-        key = "/".join(outer.key)
-        for pod in self.members.pods(workload.key):
-            self.members.move(pod.metadata.uid, key, outer)
-        self.messages.forget(workload)
-        self.members.drop_empty(workload.key)
-        least, tasks = needed(self.translation, outer.namespace, self.members.pods(key))
-        whole = self.members.by_key[key]
-        before, whole.group = whole.group, outer._replace(least=least, tasks=tuple(tasks))
-        if before != whole.group and not self.transitions.is_in_flight(whole):
-            self.transitions.end(whole)
-        self.settle(key)
-        return True
-
-    # --- parts that start one after the other -----------------------------------------------------------------------
-
-    def _split_into(self, workload: Workload, gangs: Sequence[Sequence[str]]) -> None:
-        """The pods of one object are several gangs, each named by its first part; whoever is of none is one too."""
-        assert workload.group is not None
-        first = {name: gang[0] for gang in gangs for name in gang}
-        keys: dict[str, None] = {}
-        for pod in self.members.pods(workload.key):
-            part = part_of(pod)
-            part = first.get(part, part)
-            own = workload.group._replace(name=f"{workload.group.name}/{part}", part=part)
-            key = "/".join(own.key)
-            self.members.move(pod.metadata.uid, key, own)
-            keys[key] = None
-        self.messages.forget(workload)
-        self.members.drop_empty(workload.key)
-        for key in keys:
-            self.settle(key)
-
-    def _expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
-        """Who stands in for the pods that its controller makes once others of it are ready. Raises InputError."""
-        assert workload.group is not None
-        counted = [
-            pod for pod in self.members.pods(workload.key) if not is_over(pod) or pod.status.phase == "Succeeded"
-        ]
-        found: list[Pod] = []
-        for part in later:
-            own = [pod for pod in counted if part_of(pod) == part.name]
-            same = next((pod for pod in there if part_of(pod) == part.name), None)
-            found += stand_ins(part, part.pods - len(own), workload.group.name, there[0], same)
-        return found
-
-    def _expected_otherwise(self, workload: Workload, newcomers: Sequence[Pod]) -> bool:
-        """Whether a pod has come whose place was kept for one that asks for something else: its template said so."""
-        expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
-        try:
-            return bool(expecting) and any(
-                all(slot.demand != self.translation.demand(pod) for slot in expecting) for pod in newcomers
-            )
-        except InputError:
-            return False
 
     # --- one that runs --------------------------------------------------------------------------------------------
 
@@ -520,7 +367,7 @@ class Workloads:
         self.transitions.time_partial(workload)  # the watch may be faster than the answers to our bindings
         filled = {slot.pod for slot in workload.slots}
         coming = [p for p in live if waits(p) and p.metadata.uid not in filled]
-        anew = self._expected_otherwise(workload, coming) and not self.transitions.is_in_flight(workload)
+        anew = self.regrouping.is_unexpected(workload, coming) and not self.transitions.is_in_flight(workload)
         if not anew and self._resize(workload, live):
             return
         newcomers = ranked([p for p in coming if self.translation.devices.requests.are_made(p)])
@@ -538,8 +385,8 @@ class Workloads:
         if workload.group is None or workload.foreign or workload.lacking or not workload.whole:
             return False
         try:
-            least = self._least(workload) if self._is_read(workload) else None
-            if least is None or not (least > 1 or (least == 1 and self._grows_from_one(workload))):
+            spec = self._spec(workload)
+            if spec is None or not (spec.least > 1 or _grows_from_one(workload, spec)):
                 return False
             if not self.core.is_settled:
                 self._unsized[workload.key] = None
@@ -548,13 +395,11 @@ class Workloads:
                 return False
             if not self.transitions.is_in_flight(workload):
                 self._look_up_again(workload, live)
-                spec = self.translation.group_spec(workload.group)
-                together = spec is not None and spec.together
-                for pod in self.elastic.follow(workload, live, least, self._tasks(workload), together):
+                for pod in self.elastic.follow(workload, live, spec.least, spec.tasks, spec.together):
                     self._split_off(pod)
                 self.transitions.time_partial(workload)
             else:
-                self.unanswered[workload.key] = None
+                self.affected.unanswered[workload.key] = None
         except InputError:
             return False
         except AnewError:
@@ -689,6 +534,11 @@ class Workloads:
         for workload in [one for one in self._protected if one.protected_until <= self.core.clock()]:
             del self._protected[workload]
             self.transitions.unprotected[workload] = None
+
+
+def _grows_from_one(workload: Workload, spec: GroupSpec) -> bool:
+    """Whether one pod has to run, and its object says that others may join it: not that each pod is alone."""
+    return spec.least == 1 and bool(spec.tasks) and not (workload.group is not None and workload.group.least)
 
 
 def _reason_of(wrong: Exception) -> str:

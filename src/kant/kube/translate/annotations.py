@@ -16,7 +16,6 @@ from kant.model.errors import InputError
 from kant.model.job import LEVELS, Level
 from kant.model.training import Training
 from kant.model.units import SECOND, parse_duration
-from kant.workload.training_text import parse_training
 
 QUEUES = (
     f"{OWN}/queue",
@@ -56,6 +55,9 @@ PREEMPTIBLE = {
 
 RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
+NODE_WAIT, PREEMPTION_DELAY = f"{OWN}/node-wait", "kai.scheduler/preemption-delay"
+"""How long the job waits for a node before it stops others."""
+
 CHECKPOINTED, CHECKPOINT_EVERY = f"{OWN}/checkpointed-at", f"{OWN}/checkpoint-every"
 """When the job saved its work last, as it writes on one of its pods; and how often, for one that does not."""
 
@@ -91,6 +93,7 @@ class Annotations(NamedTuple):
     training: Training | None
     reservation: str
     checkpoint: int
+    node_wait: int
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
@@ -106,6 +109,7 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
             raise InputError(f"{where}, {key}", "true or false", said[key])
     queue = next((name_of(f"{where}, {key}", said[key]) for key in QUEUES if said.get(key)), "")
     queue = queue or group.queue or "default"
+    wait = said.get(NODE_WAIT) or said.get(PREEMPTION_DELAY) or group.node_wait
     required, place = _first(said, REQUIRED, group.required)
     preferred, soft = _first(said, PREFERRED, group.preferred)
     within: Level = ""
@@ -116,9 +120,9 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
     return Annotations(
         queue, _preemptible(pod, said, group, where), _runtime(said, where), _limit(pod, said, where),
         within, bool(required), _cuts(said, levels, where),
-        parse_training(f"{where}, {TRAINING}", said.get(TRAINING, "")),
+        _training(said, where),
         name_of(f"{where}, {RESERVATION}", said[RESERVATION]) if said.get(RESERVATION) else "",
-        _checkpoint(said, where),
+        _checkpoint(said, where), parse_duration(wait, f"{where}, {NODE_WAIT}") if wait else 0,
     )  # fmt: skip
 
 
@@ -151,6 +155,11 @@ def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level
     return tuple(found)
 
 
+def queue_said(said: dict[str, str]) -> str:
+    """The queue that labels and annotations name."""
+    return next((said[key] for key in QUEUES if said.get(key)), "default")
+
+
 def names_reservation(pod: k.Pod) -> bool:
     """Whether a pod names a reservation, by a label or an annotation."""
     return RESERVATION in (pod.metadata.labels or {}) or RESERVATION in (pod.metadata.annotations or {})
@@ -179,6 +188,15 @@ def _preemptible(pod: k.Pod, said: dict[str, str], group: GroupSpec, where: str)
     if group.preemptible is not None:
         return group.preemptible
     return any(owner.controller for owner in pod.metadata.owner_references)
+
+
+def _training(said: dict[str, str], where: str) -> Training | None:
+    """How the job is trained. Raises InputError."""
+    if not said.get(TRAINING):
+        return None
+    from kant.workload.training_text import parse_training  # few say it
+
+    return parse_training(f"{where}, {TRAINING}", said[TRAINING])
 
 
 def _runtime(said: dict[str, str], where: str) -> int:

@@ -18,7 +18,7 @@ from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Unstructured, View
 from kant.kube.translate.levels import Levels, levels_listed, levels_named
 from kant.model.errors import InputError
-from kant.model.tenant import Queue, QueueConfig, Quota, validated
+from kant.model.tenant import Budget, Queue, QueueConfig, Quota, validated
 from kant.model.units import FOREVER, parse_duration
 
 GROUP, VERSION = "scheduling.kant.dev", "v1alpha1"
@@ -39,6 +39,13 @@ class QuotaSpec(View, frozen=True):
     user_limit: Quantity | None = None
 
 
+class BudgetSpec(View, frozen=True):
+    hard: Quantity | None = None
+    soft: Quantity | None = None
+    user_hard: Quantity | None = None
+    user_soft: Quantity | None = None
+
+
 class QueueSpec(View, frozen=True):
     parent: str = ""
     weight: int = 1
@@ -48,6 +55,7 @@ class QueueSpec(View, frozen=True):
     node_wait: str = ""
     user_queues: bool = False
     max_time: str = ""
+    budget: BudgetSpec | None = None
     quotas: tuple[QuotaSpec, ...] = ()
     fallback: str = "listed"
 
@@ -140,9 +148,20 @@ def queue_of(found: Unstructured) -> Queue:
         fallback=spec.fallback,  # type: ignore[arg-type]
         user_queues=spec.user_queues,
         max_time=parse_duration(spec.max_time, f"{place}, spec.maxTime") if spec.max_time else 0,
+        budget=_budget(spec.budget, f"{place}, spec.budget") if spec.budget is not None else None,
     )
     validated(QueueConfig((replace(queue, parent=""),)), "spec")
     return queue
+
+
+def _budget(budget: BudgetSpec, where: str) -> Budget:
+    def hours(field: str, value: Quantity | None) -> int:
+        return -1 if value is None else milli(value, f"{where}.{field}", up=False)
+
+    return Budget(
+        hours("hard", budget.hard), hours("soft", budget.soft),
+        hours("userHard", budget.user_hard), hours("userSoft", budget.user_soft),
+    )  # fmt: skip
 
 
 def _quota(quota: QuotaSpec, where: str) -> Quota:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
-from msgspec import Struct
 
 from kant.kube.objects.views import Unstructured, View
 from kant.kube.translate.crds import about, decoded
@@ -14,38 +15,32 @@ FINAL = ("Planned", "Done", "Stopped", "Refused")
 
 
 class DefragmentationSpec(View, frozen=True):
+    """A round on nodes with all of these labels and GPUs of `model` ("": of any)."""
+
     node_selector: dict[str, str] | None = None
     model: str = ""
     most_moves: int = 8
     dry_run: bool = False
     stop: bool = False
 
+    def selects(self, labels: dict[str, str]) -> bool:
+        """Whether a node with these labels is among those that it is about."""
+        return all(labels.get(key) == value for key, value in (self.node_selector or {}).items())
+
 
 class DefragmentationStatus(View, frozen=True):
+    """How far a leader before us has come."""
+
     phase: str = ""
     moved: int = 0
 
 
-class AskedRound(Struct, frozen=True):
-    """A round that somebody asks for on nodes with all of these labels and GPUs of `model` ("": of any).
+class AskedRound(NamedTuple):
+    """A round that somebody asks for, and what its status says."""
 
-    `phase` and `moved` are what its status says: how far a leader before us has come.
-    """
-
-    uid: str
     name: str
-    created: str
-    selector: dict[str, str]
-    model: str
-    most_moves: int
-    dry_run: bool
-    stop: bool
-    phase: str
-    moved: int
-
-    def selects(self, labels: dict[str, str]) -> bool:
-        """Whether a node with these labels is among those that it is about."""
-        return all(labels.get(key) == value for key, value in self.selector.items())
+    spec: DefragmentationSpec
+    status: DefragmentationStatus = DefragmentationStatus()
 
 
 def asked_round(found: Unstructured) -> AskedRound:
@@ -57,16 +52,4 @@ def asked_round(found: Unstructured) -> AskedRound:
         status = msgspec.json.decode(found.status, type=DefragmentationStatus)
     except (msgspec.MsgspecError, RecursionError):
         status = DefragmentationStatus()
-    meta = found.metadata
-    return AskedRound(
-        meta.uid,
-        meta.name,
-        meta.creation_timestamp,
-        spec.node_selector or {},
-        spec.model,
-        spec.most_moves,
-        spec.dry_run,
-        spec.stop,
-        status.phase,
-        status.moved,
-    )
+    return AskedRound(found.metadata.name, spec, status)

@@ -26,6 +26,7 @@ class GroupSpec(NamedTuple):
     Of its `later` parts pods are made only once others of it are there. `gangs` has the names of the parts of each gang
     where there are several: then the rest says nothing. `alone`: each pod runs alone, whatever else says how many do
     not. `parent` names the group of groups that it is in; of one of those `least` are the groups that start together.
+    `node_wait` is how long they wait for a node before they stop others.
     """
 
     least: int
@@ -44,6 +45,7 @@ class GroupSpec(NamedTuple):
     gangs: tuple[tuple[str, ...], ...] = ()
     alone: bool = False
     parent: str = ""
+    node_wait: str = ""
 
 
 def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
@@ -65,7 +67,7 @@ def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
             known = _one_gang(_replicated_jobs(spec, where), part)
     except (AttributeError, TypeError):
         raise InputError(where, "the fields of its kind, each of its type") from None
-    labels = {**(found.metadata.labels or {}), **(found.metadata.annotations or {})}
+    labels = found.metadata.said
     own = labels.get(g.MIN_AVAILABLE)
     least = whole(f"{where}, {g.MIN_AVAILABLE}", own, 1) if own and not known.alone else known.least
     pool = labels.get(g.NODE_POOL, "") if source == g.RUNAI else ""
@@ -120,6 +122,7 @@ def _kai(spec: Spec, where: str) -> GroupSpec:
         required=_text(asked, "requiredTopologyLevel", f"{where}.topologyConstraint"),
         preferred=_text(asked, "preferredTopologyLevel", f"{where}.topologyConstraint"),
         preemptible=None if not word else word == "preemptible",
+        node_wait=_text(spec, "preemptionDelay", where),
     )
 
 

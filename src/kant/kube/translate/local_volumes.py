@@ -14,12 +14,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kant.kube.objects import views as k
 from kant.kube.objects.quantity import milli
-from kant.kube.translate.node_facts import admits
-from kant.kube.translate.selectors import Selection, selects, terms_of
+from kant.kube.translate.node_facts import meets
+from kant.kube.translate.selectors import selects, terms_of
 from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, claims_of, is_bound
 from kant.model.errors import InputError
-
-ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 
 def chosen_claims(pod: k.Pod, storage: Storage) -> list[k.Claim]:
@@ -86,7 +84,7 @@ def reaches(volume: k.PersistentVolume, node: k.Node) -> bool:
         terms = terms_of(required, f"persistentvolume {volume.metadata.name}, spec.nodeAffinity")
     except InputError:
         return False
-    return admits(Selection((), terms, ANY_TAINT), node)
+    return meets(terms, node)
 
 
 Wants = Sequence[tuple[k.Claim, Sequence[k.Node]]]

@@ -12,10 +12,11 @@ from contextlib import suppress
 from kant.kube.objects import views as k
 from kant.kube.translate.nodes import STATE_TAINTS
 from kant.kube.translate.resources import amount_of, is_bytes
-from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, matches, tolerates
+from kant.kube.translate.selectors import DEVICE, NAME, Selection, Taint, Term, matches, tolerates
 from kant.kube.translate.sharing import KIND, LEAST_MEMORY, SHARING, kind_of, sharing_of
 from kant.model.errors import InputError
 
+ANY_TAINT = (k.Toleration(operator="Exists"),)
 _EFFECTS = ("NoSchedule", "NoExecute")
 
 SoftTaint = tuple[str, str]
@@ -28,6 +29,11 @@ SOFTLY_TAINTED = "taint:"
 def admits(selection: Selection, view: k.Node) -> bool:
     """Whether a node will do."""
     return selection.admits(facts_of(view), taints_of(view))
+
+
+def meets(terms: tuple[Term, ...] | None, view: k.Node) -> bool:
+    """Whether a node meets one of these terms, whatever its taints; None: any does."""
+    return terms is None or admits(Selection((), terms, ANY_TAINT), view)
 
 
 def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, str], tuple[Taint, ...]]]) -> str:

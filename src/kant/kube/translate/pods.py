@@ -206,6 +206,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
         training=annotations.training,
         reservation=annotations.reservation,
         checkpoint=annotations.checkpoint,
+        node_wait=annotations.node_wait,
         preempts=(spec is None or spec.preempts) and all(pod.spec.preemption_policy != "Never" for pod in pods),
         roles=roles if len(set(roles)) > 1 else (),
         preferences=likes if any(own != Preferences() for own in likes) else (),

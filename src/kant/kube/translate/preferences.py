@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kant.kube.objects import views as k
-from kant.kube.translate.node_facts import SOFTLY_TAINTED, SoftTaint
+from kant.kube.translate.node_facts import ANY_TAINT, SOFTLY_TAINTED, SoftTaint
 from kant.kube.translate.selectors import Selection, checked_term, tolerates
 from kant.model.preference import LikedNodes, Preferences
-
-ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 Sets = Callable[[Selection], str]
 """The set of the nodes on which pods with this selection may stand."""

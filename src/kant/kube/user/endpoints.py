@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.follow.reflector import Reflector
-from kant.kube.objects.views import Meta, View
+from kant.kube.objects.views import PartialMetadata, View
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -43,10 +43,9 @@ class Port(View, frozen=True):
     port: int | None = None
 
 
-class EndpointSlice(View, frozen=True):
+class EndpointSlice(PartialMetadata, frozen=True):
     """Some of the endpoints of a Service."""
 
-    metadata: Meta = Meta()
     address_type: str = ""
     endpoints: tuple[Endpoint, ...] | None = None
     ports: tuple[Port, ...] | None = None

@@ -10,8 +10,18 @@ from typing import Any
 
 from kant.kube.follow.mirror import ENDED
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.views import Condition, Meta, Owner, Pod, PodSpec, View
-from kant.kube.translate.annotations import QUEUES
+from kant.kube.objects.views import (
+    Condition,
+    ContainerStatus,
+    Meta,
+    Owner,
+    PartialMetadata,
+    Pod,
+    PodSpec,
+    PodStatus,
+    View,
+)
+from kant.kube.translate.annotations import queue_said
 from kant.kube.translate.groups import INDEX, MIN_AVAILABLE
 from kant.kube.translate.pods import title
 from kant.kube.translate.resources import used_of
@@ -22,8 +32,7 @@ OVER = ("finished", "failed")
 UNMADE = "its pods have not been made yet"
 
 
-class Template(View, frozen=True):
-    metadata: Meta = Meta()
+class Template(PartialMetadata, frozen=True):
     spec: PodSpec = PodSpec()
 
 
@@ -41,10 +50,9 @@ class JobObjectStatus(View, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
-class JobObject(View, frozen=True):
+class JobObject(PartialMetadata, frozen=True):
     """A Job of batch/v1."""
 
-    metadata: Meta = Meta()
     spec: JobSpec = JobSpec()
     status: JobObjectStatus = JobObjectStatus()
 
@@ -58,23 +66,17 @@ class ContainerState(View, frozen=True):
     terminated: Terminated | None = None
 
 
-class ContainerStatus(View, frozen=True):
-    name: str = ""
+class RunContainer(ContainerStatus, frozen=True):
     state: ContainerState = ContainerState()
 
 
-class RunStatus(View, frozen=True):
-    phase: str = ""
-    start_time: str | None = None
-    conditions: tuple[Condition, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
+class RunStatus(PodStatus, frozen=True):
+    container_statuses: tuple[RunContainer, ...] = ()
 
 
-class RunPod(View, frozen=True):
+class RunPod(Pod, frozen=True):
     """A pod, with what became of its containers."""
 
-    metadata: Meta = Meta()
-    spec: PodSpec = PodSpec()
     status: RunStatus = RunStatus()
 
 
@@ -115,7 +117,6 @@ def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
     """
     meta, spec, phase = job.metadata, job.spec, phase_of(job, pods)
     pods = sorted(pods, key=lambda pod: (index_of(pod), pod.metadata.creation_timestamp, pod.metadata.name))
-    said = _said(job)
     starts = [time for pod in pods if (time := _started(pod)) >= 0]
     code, signal = _ended_with(pods) if phase in OVER else (None, None)
     count = pods_of(job)
@@ -123,7 +124,7 @@ def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
         "id": meta.name,
         "phase": phase,
         "name": title_of(job),
-        "queue": next((said[key] for key in QUEUES if said.get(key)), "default"),
+        "queue": queue_said(spec.template.metadata.said),
         "user": meta.namespace,
         "priority": max((pod.spec.priority for pod in pods), default=None),
         "gpus": float(used_of(spec.template.spec).gpus * count),
@@ -161,12 +162,7 @@ def pods_of(job: JobObject) -> int:
 
 def is_array(job: JobObject) -> bool:
     """Whether its pods start one by one."""
-    return _said(job).get(MIN_AVAILABLE) == "1"
-
-
-def _said(job: JobObject) -> dict[str, str]:
-    """Labels and annotations of its pods."""
-    return {**(job.spec.template.metadata.labels or {}), **(job.spec.template.metadata.annotations or {})}
+    return job.spec.template.metadata.said.get(MIN_AVAILABLE) == "1"
 
 
 def _time(text: str | None) -> int:

@@ -18,7 +18,7 @@ from kant.kube.connect.config import Config
 from kant.kube.connect.errors import advice
 from kant.kube.objects.names import PROFILE, TICKET, VERSION
 from kant.kube.objects.times import microseconds
-from kant.kube.objects.views import Meta, Pod, View
+from kant.kube.objects.views import LeaseObject, Pod, View
 from kant.kube.user.own_jobs import OwnJob, jobs_of
 from kant.model.errors import InputError
 from kant.model.units import show_duration
@@ -48,17 +48,6 @@ class _Count(View, frozen=True):
     items: tuple[msgspec.Raw, ...] = ()
 
 
-class _LeaseSpec(View, frozen=True):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    renew_time: str | None = None
-
-
-class _Lease(View, frozen=True):
-    metadata: Meta = Meta()
-    spec: _LeaseSpec = _LeaseSpec()
-
-
 async def overview(config: Config, system: str) -> Overview:
     """Look. Raises InputError where the API server does not answer, or does not know us."""
     async with _client(config) as client:
@@ -72,7 +61,7 @@ async def overview(config: Config, system: str) -> Overview:
                 raise refused(error, config) from None
             nodes = None
         try:
-            lease = await client.get(_path(system), _Lease)
+            lease = await client.get(_path(system), LeaseObject)
         except ApiError as error:
             return Overview(nodes, unled=f"there is no Lease {system}/kant" if error.code == 404 else "")
         said = lease.metadata.annotations or {}
@@ -85,7 +74,7 @@ async def ticket_of(config: Config, system: str) -> str:
     """The ticket with which the leader is asked. Raises InputError where we may not read it, or there is none."""
     async with _client(config) as client:
         try:
-            lease = await client.get(_path(system), _Lease)
+            lease = await client.get(_path(system), LeaseObject)
         except ApiError as error:
             if error.code not in (403, 404):
                 raise refused(error, config) from None
@@ -99,7 +88,7 @@ def _path(system: str) -> str:
     return f"/apis/coordination.k8s.io/v1/namespaces/{quote(system)}/leases/kant"
 
 
-def _unled(lease: _Lease, system: str) -> str:
+def _unled(lease: LeaseObject, system: str) -> str:
     """Whether nobody holds a Lease, in one sentence; "" where somebody does."""
     spec, name = lease.spec, f"the Lease {system}/kant"
     if not spec.holder_identity:

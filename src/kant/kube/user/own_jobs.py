@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kant.kube.objects.times import microseconds
 from kant.kube.objects.views import Pod
-from kant.kube.translate.annotations import QUEUES
+from kant.kube.translate.annotations import queue_said
 from kant.kube.translate.resources import used_of
 from kant.kube.user.targets import Target, gang_of, pods_meant
 from kant.model.errors import InputError
@@ -72,7 +72,7 @@ def _job(gang: tuple[str, ...], pods: list[Pod]) -> OwnJob:
     said = next((one for pod in waiting for one in pod.status.conditions if one.type == "PodScheduled"), None)
     return OwnJob(
         name=f"{first.metadata.namespace}/{gang[2] if len(gang) == 3 else first.metadata.name}",
-        queue=_queue(first),
+        queue=queue_said(first.metadata.said),
         pods={pod.metadata.name: pod.spec.node_name for pod in pods},
         milli=(_milli(pod for pod in pods if pod.spec.node_name), _milli(waiting)),
         since=min(microseconds(pod.metadata.creation_timestamp, pod.metadata.name) for pod in pods),
@@ -80,11 +80,6 @@ def _job(gang: tuple[str, ...], pods: list[Pod]) -> OwnJob:
         sentence=said.message if said is not None else "",
         whole=tuple(pods),
     )
-
-
-def _queue(pod: Pod) -> str:
-    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
-    return next((said[key] for key in QUEUES if said.get(key)), "default")
 
 
 def _milli(pods: Iterable[Pod]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kant.kube.objects.names import OWN
-from kant.model.tenant import Queue, QueueConfig, Quota
+from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 
 API = f"{OWN}/v1alpha1"
 
@@ -26,10 +26,16 @@ def _queue(queue: Queue) -> dict[str, Any]:
         "nodeWait": f"{-(-queue.node_wait // 1000)}ms" if queue.node_wait else None,
         "maxTime": f"{-(-queue.max_time // 1000)}ms" if queue.max_time else None,
         "fallback": queue.fallback if queue.fallback != "listed" else None,
+        "budget": _budget(queue.budget) if queue.budget is not None else None,
         "quotas": [_quota(quota) for quota in queue.quotas],
     }
     spec = {name: value for name, value in said.items() if value}
     return {"apiVersion": API, "kind": "Queue", "metadata": {"name": queue.name}, "spec": spec}
+
+
+def _budget(budget: Budget) -> dict[str, str]:
+    said = {"hard": budget.hard, "soft": budget.soft, "userHard": budget.user_hard, "userSoft": budget.user_soft}
+    return {name: f"{value}m" for name, value in said.items() if value >= 0}
 
 
 def _quota(quota: Quota) -> dict[str, Any]:

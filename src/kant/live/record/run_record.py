@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
-from kant.live.record.answers import RecordAnswers
 from kant.live.record.columns import END, JOB_COLUMNS, PREEMPTIONS, SINCE, START, STATUS, SUBMIT, WAIT
 from kant.live.record.continuity import LATE, Change, EarlierState, Left
 from kant.live.record.tables import RecordTables
@@ -42,6 +41,9 @@ from kant.model.placement import MASK, MILLI, NODE
 from kant.model.status import JobStatus, NodeStatus
 from kant.placement.cost.slowdown import T_LEAVES, T_NODES
 
+if TYPE_CHECKING:
+    from kant.live.record.answers import RecordAnswers
+
 STARTS = 200
 """Moments at which states were built, and kept."""
 
@@ -51,7 +53,9 @@ class RunRecord(RecordTables):
 
     @cached_property
     def answers(self) -> RecordAnswers:
-        """What reads this record."""
+        """What reads this record; loaded by the first question."""
+        from kant.live.record.answers import RecordAnswers
+
         return RecordAnswers(self)
 
     # --- the fold -------------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from kant.ops.bench.task import Task
 from kant.ops.bench.tools import Call, Tools
 
 Order = dict[str, Any]
-Said = dict[str, Any]
+FinalAnswer = dict[str, Any]
 REASON = "as the task asks"
 
 
-class Told(Struct, frozen=True):
-    """What an agent is told: the text, the same as `ask` for scripted agents, and which attempt it is, from 1."""
+class Instruction(Struct, frozen=True):
+    """What an agent gets: the text, the same as `ask` for scripted agents, and the number of the attempt, from 1."""
 
     name: str
     text: str
@@ -36,7 +36,7 @@ class Agent(Protocol):
 
     name: str
 
-    def work(self, told: Told, tools: Tools) -> Said: ...
+    def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer: ...
 
 
 class PipelineError(Exception):
@@ -51,8 +51,8 @@ class Oracle:
     def __init__(self, tasks: Sequence[Task]) -> None:
         self._way = {task.name: task.oracle for task in tasks}
 
-    def work(self, told: Told, tools: Tools) -> Said:
-        way = self._way[told.name]
+    def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
+        way = self._way[instruction.name]
         for orders in way.plans:
             plan = tools("plan", orders=list(orders))
             tools("apply", plan_id=plan["plan_id"], reason=REASON)
@@ -67,11 +67,11 @@ class Replay:
 
     name = "replay"
 
-    def __init__(self, traces: dict[str, tuple[list[Call], Said]]) -> None:
+    def __init__(self, traces: dict[str, tuple[list[Call], FinalAnswer]]) -> None:
         self._traces = traces
 
-    def work(self, told: Told, tools: Tools) -> Said:
-        calls, answer = self._traces.get(told.name, ([], {}))
+    def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
+        calls, answer = self._traces.get(instruction.name, ([], {}))
         ids: dict[str, str] = {}
         for call in calls:
             arguments = {
@@ -88,8 +88,8 @@ class Random:
     name = "random"
     CALLS = 15
 
-    def work(self, told: Told, tools: Tools) -> Said:
-        own = random.Random(f"{told.name} {told.attempt}")
+    def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
+        own = random.Random(f"{instruction.name} {instruction.attempt}")
         jobs = [row["id"] for row in _every(tools, "jobs")]
         nodes = [row["node"] for row in _every(tools, "nodes")]
         plans = ["p0"]
@@ -110,7 +110,9 @@ class Random:
             elif tool in ("apply", "undo"):
                 arguments = {"plan_id" if tool == "apply" else "txn": own.choice(plans), "reason": "why not"}
             elif tool == "submit":
-                arguments = {"job": {"gpus": own.choice([1, 8]), "time": "1h", "queue": told.ask.get("queue", "train")}}
+                arguments = {
+                    "job": {"gpus": own.choice([1, 8]), "time": "1h", "queue": instruction.ask.get("queue", "train")}
+                }
             elif tool in ("job", "why", "explain", "log", "cancel"):
                 arguments = {"job": own.choice(jobs)}
             found = tools(tool, **arguments)
@@ -128,8 +130,8 @@ class Scripted:
     def __init__(self, name: str, looks: bool = False, naive: bool = False) -> None:
         self.name, self.looks, self.naive = name, looks, naive
 
-    def work(self, told: Told, tools: Tools) -> Said:
-        ask = told.ask
+    def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
+        ask = instruction.ask
         if ask["want"] == "tell":
             return self._tell(ask, tools)
         ways = list(self._ways(ask, tools))
@@ -148,7 +150,7 @@ class Scripted:
         done = bool(plans) and "txn" in tools("apply", plan_id=min(plans)[2], reason=REASON)
         return {"possible": done, "changed": done} | (self._proof(ask, tools) if self.looks else {})
 
-    def _proof(self, ask: dict[str, Any], tools: Tools) -> Said:
+    def _proof(self, ask: dict[str, Any], tools: Tools) -> FinalAnswer:
         """What a person would want to know of what was found, whatever was done."""
         jobs, nodes = _every(tools, "jobs"), _every(tools, "nodes")
         named = {order.get("queue", "") for order in ask.get("orders", ())}
@@ -270,7 +272,7 @@ class Scripted:
 
     # --- saying it ------------------------------------------------------------------------------------------------
 
-    def _tell(self, ask: dict[str, Any], tools: Tools) -> Said:
+    def _tell(self, ask: dict[str, Any], tools: Tools) -> FinalAnswer:
         about = ask["about"]
         if about == "log":
             lines = tools("log", job=ask["job"]).get("lines", [])
@@ -302,7 +304,7 @@ class Scripted:
         return {"gpu_hours": used if "by" in ask else used.get(ask["queue"])}
 
 
-def _reasons(found: dict[str, Any]) -> Said:
+def _reasons(found: dict[str, Any]) -> FinalAnswer:
     """What `why` says, in the few words that people ask for."""
     reason = found.get("reason", {})
     said = {"reason": reason.get("why"), "queue": reason.get("queue"), "behind": reason.get("job")}

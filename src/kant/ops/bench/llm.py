@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from kant.model.errors import InputError
-from kant.ops.bench.agents import PipelineError, Said, Told
+from kant.ops.bench.agents import FinalAnswer, Instruction, PipelineError
 from kant.ops.bench.tools import EndedError, Tools
 from kant.ops.text import one_line
 
@@ -34,11 +34,11 @@ class Model:
         self.name = f"llm {model}"
         self._url, self._model, self._key, self._timeout = url.rstrip("/"), model, key, timeout_s
 
-    def work(self, told: Told, tools: Tools) -> Said:
+    def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
         """Talk until the model calls no tool any more."""
         messages: list[dict[str, Any]] = [
             {"role": "system", "content": SYSTEM if tools.kind == "desk" else PLAIN},
-            {"role": "user", "content": told.text},
+            {"role": "user", "content": instruction.text},
         ]
         schemas = tools.schemas()
         while True:
@@ -87,10 +87,10 @@ def _called(call: dict[str, Any], tools: Tools) -> dict[str, Any]:
     return tools(str(function.get("name", "")), **{str(key): value for key, value in arguments.items()})
 
 
-def answer_in(text: str) -> Said:
+def answer_in(text: str) -> FinalAnswer:
     """The last JSON object in a text; {} where there is none."""
     decoder, at = json.JSONDecoder(), 0
-    found: Said = {}
+    found: FinalAnswer = {}
     while (at := text.find("{", at)) >= 0:
         try:
             found, at = decoder.raw_decode(text, at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kant.ops.bench.agents import Agent, Said, Told
+from kant.ops.bench.agents import Agent, FinalAnswer, Instruction
 from kant.ops.bench.run import Row
 from kant.ops.bench.tools import Call as Made
 from kant.ops.bench.tools import Tools
@@ -18,7 +18,7 @@ class Remembering:
     """Does a task by runbooks and learns from the attempts that pass. `asked` counts the calls that `inner` chose.
 
     `inner` is begun anew for each of them and is given the answers of the calls that were made, so it has to choose
-    by what it is told and by answers alone, as scripted agents do.
+    by its instruction and by answers alone, as scripted agents do.
     """
 
     name = "replay"
@@ -28,15 +28,15 @@ class Remembering:
         self.asked = self.steps = 0
         self._last: Run | None = None
 
-    def work(self, told: Told, tools: Tools) -> Said:
+    def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
         def model(trace: Trace) -> Call:
             again = _Again(trace, tools)
             try:
-                return Call(DONE, self.inner.work(told, again))  # type: ignore[arg-type]
+                return Call(DONE, self.inner.work(instruction, again))  # type: ignore[arg-type]
             except _WantedError as wanted:
                 return wanted.call
 
-        self._last = Run(told.text, _Suite(tools), self.books, model).run()
+        self._last = Run(instruction.text, _Suite(tools), self.books, model).run()
         self.asked += self._last.asked
         self.steps += len(self._last.before) + len(self._last.trace.steps)
         return self._last.trace.steps[-1].call.args if self._last.trace.ended else {}

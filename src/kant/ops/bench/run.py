@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct, field
 
 from kant.model.errors import InputError
-from kant.ops.bench.agents import Agent, PipelineError, Told
+from kant.ops.bench.agents import Agent, Instruction, PipelineError
 from kant.ops.bench.task import Task
 from kant.ops.bench.tools import Call, EndedError, Kind, Tools
 from kant.ops.bench.verify import judge, violations_left
@@ -63,7 +63,7 @@ def attempt(task: Task, agent: Agent, number: int = 1, kind: Kind = "desk", most
     answer: dict[str, Any] = {}
     ended = ""
     try:
-        answer = agent.work(Told(task.name, task.text, task.ask, number), tools)
+        answer = agent.work(Instruction(task.name, task.text, task.ask, number), tools)
     except EndedError as error:
         ended = str(error)
     committed = violations_left(task, before, world.view())

@@ -1,4 +1,4 @@
-"""Tasks: a folder each. `told.md` is what is told; `task.toml` says how the state is made and what has to be left.
+"""Tasks: a folder each. `instruction.md` is what the agent reads; `task.toml` says how the state starts and must end.
 
 The form of tasks is that of MCPMark (arXiv 2509.24002): a curated state, a text, a program that judges what is left.
 Here the judge is data, in the small language of `verify`.
@@ -117,11 +117,11 @@ def read_task(folder: Path) -> Task:
     """The task of a folder. Raises InputError."""
     path, states = folder / "task.toml", str(folder.parent / "states")
     try:
-        text = (folder / "told.md").read_text(encoding="utf-8").strip()
+        text = (folder / "instruction.md").read_text(encoding="utf-8").strip()
         found = tomllib.loads(path.read_text(encoding="utf-8"))
         task = msgspec.structs.replace(msgspec.convert(found, Task), name=folder.name, text=text, states=states)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(str(folder), f"told.md and task.toml that can be read ({error})") from None
+        raise InputError(str(folder), f"instruction.md and task.toml that can be read ({error})") from None
     except msgspec.ValidationError as error:
         raise InputError(str(path), f"a task (docs/ops-bench.md): {error}") from None
     check_goal(task.verify.goal, str(path))
@@ -132,7 +132,7 @@ def read_tasks(chosen: str = "*", folder: Path = HERE) -> list[Task]:
     """The tasks whose names or categories fit one of the patterns, by name. Raises InputError where none does."""
     every = [read_task(path.parent) for path in sorted(folder.glob("*/task.toml"))]
     if not every:
-        raise InputError(str(folder), "a folder of tasks: folders with told.md and task.toml")
+        raise InputError(str(folder), "a folder of tasks: folders with instruction.md and task.toml")
     found: dict[str, Task] = {}
     for pattern in (part.strip() for part in chosen.split(",")):
         fits = [task for task in every if fnmatchcase(task.name, pattern) or task.category == pattern]

@@ -12,17 +12,10 @@ from dataclasses import dataclass, field
 
 from kant.cluster import columns as c
 from kant.cluster.state import ClusterState
-from kant.model.job import LEVELS
 from kant.model.placement import CPU, MEMORY, NODE
-from kant.model.status import NodeStatus
-from kant.model.units import GPU
 from kant.optimize.defragment.leftovers import Emptied, Leftovers, Lodger
+from kant.optimize.defragment.wanted import is_idle, nodes_of_leaves
 from kant.optimize.packing.snapshot import asks_for_whole_gpus
-
-LOOKED_AT = 200
-"""Waiting jobs that are looked at to learn whether idle leaves are wanted."""
-
-AT_LEAF = LEVELS.index("leaf")
 
 
 @dataclass(slots=True)
@@ -38,25 +31,6 @@ class LeftoverLeaves:
     rows: dict[int, list[int]] = field(default_factory=dict)
 
 
-def wanted_leaves(state: ClusterState) -> list[bool]:
-    """Of each pool, whether a waiting gang requires more idle nodes of one leaf than any has, though not too many."""
-    found = [False] * len(state.pools)
-    shapes = {shape.index: shape for shape in map(state.shape_of, list(state.pending)[:LOOKED_AT])}
-    gangs = [shape for shape in shapes.values() if shape.required and shape.level == AT_LEAF]
-    if not gangs:
-        return found
-    idle, most, gpus = ([0] * len(state.pools) for _ in range(3))
-    for (pool, _), nodes in _nodes_of_leaves(state).items():
-        idle[pool] = max(idle[pool], sum(_is_idle(state, node) for node in nodes))
-        most[pool] = max(most[pool], len(nodes))
-        gpus[pool] = max(gpus[pool], *(int(state.table[node, c.GPUS]) for node in nodes))
-    for shape in gangs:
-        for pool in shape.pools:
-            whole = sum(group.count for group in shape.groups if 0 < gpus[pool] <= group.demand.gpus)
-            found[pool] = found[pool] or idle[pool] < whole <= most[pool]
-    return found
-
-
 def leftover_leaves(
     state: ClusterState, price: Callable[[int], int], may_move: Callable[[int], bool], taken: Set[int]
 ) -> list[LeftoverLeaves]:
@@ -70,8 +44,8 @@ def leftover_leaves(
         for node in dict.fromkeys(held[:, NODE].tolist()):
             on.setdefault(node, []).append(row)
     found: dict[int, LeftoverLeaves] = {}
-    for (pool, leaf), nodes in _nodes_of_leaves(state).items():
-        idle = [node for node in nodes if _is_idle(state, node) and node not in taken]
+    for (pool, leaf), nodes in nodes_of_leaves(state).items():
+        idle = [node for node in nodes if is_idle(state, node) and node not in taken]
         if not idle or len(idle) == len(nodes):
             continue
         own = found.setdefault(pool, LeftoverLeaves(Leftovers(pool)))
@@ -110,19 +84,6 @@ def moves_of(state: ClusterState, own: LeftoverLeaves, found: Emptied) -> list[t
         free[leaf].remove(target)
         moves += [(row, target) for row in rows]
     return moves
-
-
-def _nodes_of_leaves(state: ClusterState) -> dict[tuple[int, int], list[int]]:
-    """The nodes in service that have GPUs, by pool and leaf."""
-    table, found = state.table, dict[tuple[int, int], list[int]]()
-    there = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.GPUS] > 0)
-    for node in there.nonzero()[0].tolist():
-        found.setdefault((int(table[node, c.POOL]), int(table[node, c.LEAF])), []).append(node)
-    return found
-
-
-def _is_idle(state: ClusterState, node: int) -> bool:
-    return bool(state.table[node, c.FREE] == state.table[node, c.GPUS] * GPU)
 
 
 def _moves_alone(state: ClusterState, row: int, may_move: Callable[[int], bool]) -> bool:

@@ -11,7 +11,7 @@ from kant.cluster.columns import FREE, GPUS, POOL, STATUS, Table, admits
 from kant.compiled import compiled, inlined
 from kant.placement.capacity import Slots
 from kant.placement.fits import capacity
-from kant.placement.topology.index import LEAF_LEVEL, Topology
+from kant.placement.topology.index import LEAF_LEVEL, Fabric, Topology
 
 # --- columns, for each slot (a demand) and domain -----------------------------------------------------------------
 FITTING_PODS = 0  # pods that fit now
@@ -35,7 +35,7 @@ class DomainCapacity(Slots):
 
     def __init__(self, topology: Topology) -> None:
         self.closed: Table = np.zeros(len(topology.node_order), dtype=np.int64)  # 1 for nodes that count for nothing
-        self.domains = topology.offsets[-1]
+        self.fabric, self.domains = topology.fabric, topology.offsets[-1]
         super().__init__(self.domains * CAPACITY_WIDTH, CAPACITY_CELLS)
 
     def _allot(self, slots: int, kept: int) -> None:
@@ -55,25 +55,33 @@ class DomainCapacity(Slots):
 
 @compiled
 def follow(
-    table: Table, log: Table, demands: Table, asked: Table, node_order: Table, position: Table, domain_of: Table,
-    domain_range: Table, rows: Table, cursors: Table, slots: Table, closed: Table,
+    table: Table, log: Table, demands: Table, asked: Table, fabric: Fabric, rows: Table, cursors: Table, slots: Table,
+    closed: Table,
 ) -> None:  # fmt: skip
     """Add to every domain above a changed node what has changed, in the slots of the demands `asked`."""
-    ring, nodes = log.shape[0] - 1, node_order.shape[0]
     for group in range(asked.shape[0]):
-        d, slot = asked[group], slots[group]
-        cursor = cursors[slot]
-        anew = cursor < 0 or log[0] - cursor > ring
-        for k in range(nodes if anew else log[0] - cursor):
-            place = k if anew else position[log[1 + (cursor + k) % ring]]
-            count_node(table, node_order[place], demands, d, domain_of[place], rows[slot], closed)
-            if not anew:
-                for level in range(1, LEAF_LEVEL + 1):
-                    tighten(rows[slot], domain_of[place, level], domain_range)
-        if anew:
-            for domain in range(nodes, domain_of[nodes - 1, LEAF_LEVEL] + 1 if nodes > 0 else 0):
-                tighten(rows[slot], domain, domain_range)
-        cursors[slot] = log[0]
+        follow_demand(table, log, demands, asked[group], fabric, rows, cursors, slots[group], closed)
+
+
+@inlined
+def follow_demand(
+    table: Table, log: Table, demands: Table, d: int, fabric: Fabric, rows: Table, cursors: Table, slot: int,
+    closed: Table,
+) -> None:  # fmt: skip
+    """The same for one demand."""
+    ring, nodes, cursor = log.shape[0] - 1, fabric.node_order.shape[0], cursors[slot]
+    anew = cursor < 0 or log[0] - cursor > ring
+    for k in range(nodes if anew else log[0] - cursor):
+        place = k if anew else fabric.position[log[1 + (cursor + k) % ring]]
+        above = fabric.domain_of[place]
+        count_node(table, fabric.node_order[place], demands, d, above, rows[slot], closed)
+        if not anew:
+            for level in range(1, LEAF_LEVEL + 1):
+                tighten(rows[slot], above[level], fabric.domain_range)
+    if anew:
+        for domain in range(nodes, fabric.domain_of[nodes - 1, LEAF_LEVEL] + 1 if nodes > 0 else 0):
+            tighten(rows[slot], domain, fabric.domain_range)
+    cursors[slot] = log[0]
 
 
 @inlined

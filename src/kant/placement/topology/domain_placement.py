@@ -72,7 +72,9 @@ class DomainPlacement:
                 failure = result
                 continue
             allocation = gang.pieces.rows[:result]
-            if self.shape.cuts:
+            if gang.at_once:
+                allocation = allocation.copy()
+            elif self.shape.cuts:
                 allocation = in_rank_order(gang.table, gang.parts(), self.shape.cuts)
             else:
                 allocation = allocation[self.topology.ranks[allocation[:, NODE]].argsort(kind="stable")]
@@ -80,6 +82,10 @@ class DomainPlacement:
             return allocation
         assert failure is not None
         return failure
+
+    def at_once(self) -> GangPlacement | None:
+        """Who places the gangs of this shape in one compiled call; None where that takes more."""
+        return self._gangs[0] if len(self._gangs) == 1 and self._gangs[0].at_once and not self._asks_members else None
 
     def may_fit(self) -> bool:
         """Whether some domain of the level that is required, or the cluster, holds each group alone."""

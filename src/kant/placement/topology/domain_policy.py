@@ -14,13 +14,18 @@ from kant.placement.kernels import Kernel, slice_kernel
 from kant.placement.policy import NodePolicy
 from kant.placement.preferred import Preferring
 from kant.placement.topology.domain_capacity import DomainCapacity
+from kant.placement.topology.gang_kernel import gang_kernel
 from kant.placement.topology.index import CLUSTER, LEAF_LEVEL, Topology
 
 
 class GroupKernel(NamedTuple):
-    """The kernel that places a group inside a domain, with its numbers; `by_node` fills a node before the next."""
+    """The kernel that places a group on some nodes, and that for a whole gang, with the numbers of both.
+
+    `by_node` fills a node before the next.
+    """
 
     run: Kernel
+    gang: Kernel
     params: Table
     by_node: bool
     fresh: bool
@@ -71,5 +76,7 @@ class DomainPolicy:
             params = self._params.get(policy)
             if params is None:
                 params = self._params[policy] = policy.numbers(self.typical_pods, self.snapshot.state.empty)
-            self._kernels[key] = GroupKernel(slice_kernel(type(policy)), params, by_node, policy.fresh)
+            self._kernels[key] = GroupKernel(
+                slice_kernel(type(policy)), gang_kernel(type(policy)), params, by_node, policy.fresh
+            )
         return self._kernels[key]

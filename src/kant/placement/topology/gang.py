@@ -27,8 +27,9 @@ from kant.placement.fits import mixed
 from kant.placement.group_order import PLACED, place_groups
 from kant.placement.pieces import PieceBuffer
 from kant.placement.preferred import PreferringGroup
-from kant.placement.topology.domain_capacity import FITTING_PODS, FREE_MILLI, best_domain, follow, largest_domain
+from kant.placement.topology.domain_capacity import FITTING_PODS, FREE_MILLI, best_domain, follow
 from kant.placement.topology.domain_policy import DomainPolicy
+from kant.placement.topology.gang_kernel import next_stretch
 from kant.placement.topology.index import CLUSTER, HBD_LEVEL
 from kant.placement.topology.segments import fitting_in_segments, in_segments, roomiest
 
@@ -63,6 +64,8 @@ class GangPlacement:
         self._kernels = [
             policy.kernel(group, len(shape.parts), count) for group, count in enumerate(self.counts.tolist())
         ]
+        self.puts = policy.policy.policy_for(0, len(shape.parts), shape.parts[0][0])[0]
+        """Who chooses nodes for the first group."""
         self._preferring: list[PreferringGroup] | None = None
         if shape.ask.preferences and policy.preferring is not None:
             self._preferring = policy.preferring.groups(shape, policy.policy)
@@ -70,6 +73,10 @@ class GangPlacement:
         """1 for the domains in which the gang has pods."""
         self._plain = not shape.cuts
         """Whether what a domain takes is how many pods fit there."""
+        self.at_once = len(self.counts) == 1 and not (
+            shape.required or shape.cuts or shape.affinity or self._preferring
+        )
+        """Whether it is placed in one compiled call, which leaves its pieces in the order of the fabric."""
         self._job_row = 0
         self._domain = -1  # in which it is placed now
         self._ranges: dict[int, tuple[int, int]] = {}  # the pieces of each group that has its place
@@ -79,14 +86,15 @@ class GangPlacement:
     def _narrowest(self, policy: DomainPolicy) -> int:
         return policy.narrowest(self.shape)
 
-    def begin(self, job_row: int) -> None:
-        """Bring up to date what the domains have for the gang. It has no pods anywhere yet."""
+    def begin(self, job_row: int, follows: bool = True) -> None:
+        """The gang has no pods anywhere yet. What the domains have for it is brought up to date if it `follows` now."""
         self._job_row = job_row
         self.occupied = self.topology.no_domain
         if self._slots_of != self.capacity.given_up:
             self.slots = np.array(self.capacity.slots(self.demands.tolist()), dtype=np.int64)
             self._slots_of = self.capacity.given_up
-        self._follow()
+        if follows:
+            self._follow()
 
     def place(self, job_row: int, members: Sequence[Allocation]) -> int | NoFit:
         """Place a gang as its shape asks. Returns the rows of pieces used, or why it does not fit.
@@ -94,8 +102,8 @@ class GangPlacement:
         `members` is what its affinity group holds. By preference it goes to a domain that hosts members, the most of
         them first.
         """
-        self.begin(job_row)
         shape = self.shape
+        self.begin(job_row, not self.at_once)
         if shape.affinity is not None and shape.affinity.near >= 0:
             found = self._place_near(members, shape.affinity.near)
             if found is not None:
@@ -149,6 +157,8 @@ class GangPlacement:
 
     def place_preferred(self) -> int | NoFit:
         """In one domain of the narrowest level that has one; the cluster is the last."""
+        if self.at_once:
+            return self._place_at_once()
         whole = self.topology.offsets[CLUSTER]
         for group in range(len(self.counts)):
             plain = self.capacity.rows[self.slots[group], whole, FITTING_PODS]
@@ -308,43 +318,60 @@ class GangPlacement:
         """The pieces of each group, in the job's order."""
         return [self.pieces.rows[slice(*self._ranges[group])] for group in range(len(self.counts))]
 
+    def _place_at_once(self) -> int | NoFit:
+        """The same in one call."""
+        capacity, kernel = self.capacity, self._kernels[0]
+        used = kernel.gang(
+            self.table, self.log, self.shapes.demands, self.demands.item(0), self.typical_pods, kernel.params,
+            self.topology.fabric, capacity.rows, capacity.cursors, self.slots.item(0), capacity.closed, self.narrowest,
+            self.milli, self.counts.item(0), kernel.by_node,
+            mixed(self.seed, self._job_row) if kernel.fresh else 0, self.occupied, self.pieces.rows, 0,
+        )  # fmt: skip
+        if used < 0:
+            return self._no_fit(0, -1 - used)
+        if self.shape.numbers[0]:
+            self.pieces.rows[:used, GROUP] = self.shape.numbers[0]
+        return used
+
+    def row(self, policy: int) -> tuple[int, ...]:
+        """How such a gang is placed by a policy of this number, as a row of `group_kernel.py`."""
+        self.begin(0)
+        (count, demand), by_node = self.shape.parts[0], self._kernels[0].by_node
+        slot, number = self.slots.item(0), self.shape.numbers[0]
+        return count, demand, policy, by_node, slot, number, 1, self.narrowest, self.milli
+
     def _fill(self, group: int, domain: int, rest: int, used: int) -> int:
         """So many pods of a group, which fit, in `domain`: on the fewest domains of each level below.
 
         Down to the leaf or HBD, and in any case to the level by which the group is cut.
         """
-        topology, rows = self.topology, self.capacity.rows
-        slots = self.slots[group : group + 1]
-        cuts = self.cuts[group]
-        cut = cuts[-1][1] if cuts else CLUSTER
-        closed = topology.no_domain
-        while topology.splits[domain] or topology.level_of[domain] > cut:
+        topology, rows, cuts = self.topology, self.capacity.rows, self.cuts[group]
+        slots, slot = self.slots[group : group + 1], self.slots.item(group)
+        while cuts and topology.level_of[domain] > cuts[-1][1]:
             first, last = topology.inner[domain].tolist()
-            if cuts:
-                closed = self._closed(int(topology.level_of[domain]) - 1, (group,), [rest])
+            level = int(topology.level_of[domain]) - 1
             count = np.array([rest], dtype=np.int64)
             inner = best_domain(
-                rows, slots, count, 0, first, last, topology.domain_of, topology.ancestors, self.occupied, closed
+                rows, slots, count, 0, first, last, topology.domain_of, topology.ancestors, self.occupied,
+                self._closed(level, (group,), [rest]),
             )  # fmt: skip
             if inner >= 0:
                 domain = inner
                 continue
-            if topology.level_of[domain] > cut:
-                level = int(topology.level_of[domain]) - 1
-                whole = in_segments(topology, rows[slots[0]], level, cuts)
-                whole = whole[first - topology.offsets[level] :][: last - first]
-                full, fitting = roomiest(rows[slots[0]], whole, first, last, self.occupied)
-                used = self._fill(group, full, fitting, used)
-            else:
-                full = largest_domain(rows, slots[0], first, last, self.occupied)
-                fitting = int(rows[slots[0], full, FITTING_PODS])
-                used = self._put(
-                    group, topology.node_order[slice(*topology.domain_range[full].tolist())], fitting, used
-                )
+            whole = in_segments(topology, rows[slot], level, cuts)
+            whole = whole[first - topology.offsets[level] :][: last - first]
+            full, fitting = roomiest(rows[slot], whole, first, last, self.occupied)
+            used = self._fill(group, full, fitting, used)
             self._follow(group)
             rest -= fitting
-        begin, end = topology.domain_range[domain].tolist()
-        return self._put(group, topology.node_order[begin:end], rest, used)
+        while rest:
+            full, domain = next_stretch(rows, slot, domain, rest, topology.fabric, self.occupied)
+            pods = rest if full == domain else rows.item(slot, full, FITTING_PODS)
+            used = self._put(group, topology.node_order[slice(*topology.domain_range[full].tolist())], pods, used)
+            rest -= pods
+            if rest:
+                self._follow(group)
+        return used
 
     def _put(self, group: int, nodes: Table, count: int, used: int) -> int:
         """So many pods of a group on these nodes, as the policy says."""
@@ -366,8 +393,8 @@ class GangPlacement:
         elif group >= 0:
             slots, demands = slots[group : group + 1], demands[group : group + 1]
         follow(
-            self.table, self.log, self.shapes.demands, demands, topology.node_order, topology.position,
-            topology.domain_of, topology.domain_range, capacity.rows, capacity.cursors, slots, capacity.closed,
+            self.table, self.log, self.shapes.demands, demands, topology.fabric, capacity.rows, capacity.cursors, slots,
+            capacity.closed,
         )  # fmt: skip
 
 

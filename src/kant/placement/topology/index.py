@@ -7,8 +7,10 @@ whole cluster. Within a level they stand as on the line, so the domains inside a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster.columns import HBD, LEAF, SPINE, STATUS, SUPERSPINE, Table
 from kant.model.job import LEVELS
@@ -19,6 +21,22 @@ COLUMNS = (HBD, LEAF, SPINE, SUPERSPINE)
 HBD_LEVEL, LEAF_LEVEL = LEVELS.index("hbd"), LEVELS.index("leaf")
 CLUSTER = len(LEVELS)
 """The level of the one domain that holds all nodes."""
+
+
+class Fabric(NamedTuple):
+    """What kernels read of a `Topology`, whose attributes these are."""
+
+    node_order: Table
+    position: Table
+    domain_of: Table
+    domain_range: Table
+    ancestors: Table
+    inner: Table
+    splits: NDArray[np.bool_]
+    offsets: Table
+    ranks: Table
+    no_domain: Table
+    flat: bool
 
 
 class Topology:
@@ -79,6 +97,10 @@ class Topology:
         self.ranks = ranks_of(table)
         self.no_domain: Table = np.zeros(self.offsets[-1], dtype=np.int64)
         """A zero for each domain. Nobody writes to it."""
+        self.fabric = Fabric(
+            self.node_order, self.position, self.domain_of, self.domain_range, self.ancestors, self.inner, self.splits,
+            np.array(self.offsets, dtype=np.int64), self.ranks, self.no_domain, self.flat,
+        )  # fmt: skip
 
     def inside(self, domain: int, level: int) -> tuple[int, int]:
         """The domains of a narrower `level` inside `domain`: the first, and the one after the last."""

@@ -96,7 +96,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
                 continue
             if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
-            if cycle.limited and cycle.admission.node_waits:
+            if cycle.node_waits or shape.ask.node_wait:
                 node_wait = awaits_node_until(state, row, cycle.now)
                 cycle.wake_at(node_wait)
                 if node_wait:

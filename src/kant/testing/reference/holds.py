@@ -28,7 +28,8 @@ def holders_of(plan: ReferencePlan, live: Live) -> list[tuple[Live, bool]]:
     for one in sorted(plan.in_order(), key=lambda one: rank(plan.world, plan.profile.order, one, ())[1:]):
         first = plan.equals(one) not in seen
         seen.add(plan.equals(one))
-        if first and one.job.priority > live.job.priority and one.since + hold * SECOND > plan.now:
+        lowered = plan.world.is_over_budget(one.job.queue, one.job.user, "soft")
+        if first and not lowered and one.job.priority > live.job.priority and one.since + hold * SECOND > plan.now:
             by_quota = competes(plan, one, live)
             if by_quota is not None:
                 found.append((one, by_quota))

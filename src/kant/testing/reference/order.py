@@ -16,8 +16,10 @@ def rank(world: World, order: Order, live: Live, running: Sequence[Job]) -> tupl
     """The place of a waiting job: smaller goes first. `running` are the jobs that run, as the plan leaves them."""
     job = live.job
     shares = share(world, job.queue, running) if order.shares else ()
+    if order.shares:
+        shares = (float(world.is_over_budget(job.queue, None, "soft")), *shares)
     key = job.submit if not isinstance(order, Sjf) else FOREVER if job.estimate < 0 else job.estimate
-    return shares, -job.priority, key, live.number
+    return shares, world.is_over_budget(job.queue, job.user, "soft"), -job.priority, key, live.number
 
 
 def share(world: World, queue: str, running: Sequence[Job]) -> tuple[float, ...]:

@@ -101,11 +101,13 @@ class ReferencePlan:
         if isinstance(self.profile.discipline, Strict):
             return (live.job.queue,)
         job = live.job
-        by_user = any(quota.user_limit >= 0 for queue in self.world.queues.queues for quota in queue.quotas)
+        queues = self.world.queues.queues
+        by_user = any(quota.user_limit >= 0 for queue in queues for quota in queue.quotas)
+        by_user = by_user or any(queue.budget is not None and queue.budget.limits_users for queue in queues)
         fixed = self.keeps_priority and not self.rights.may_stop(live)  # held for longer than its equals
         pools = frozenset(node.pool for node in self.world.admitting(job))
         says = job.node_set, job.rules, job.preferences
-        return job.queue, job.groups, pools, says, job.preempts, fixed, job.user if by_user else ""
+        return job.queue, job.groups, pools, says, job.preempts, job.node_wait, fixed, job.user if by_user else ""
 
     def _walk(self) -> None:
         """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""
@@ -135,6 +137,8 @@ class ReferencePlan:
 
     def options(self, live: Live) -> Iterator[tuple[str | None, Amounts]]:
         """The GPU models on which a job is tried, with what it counts for there; none if its queue starts nothing."""
+        if self.world.is_over_budget(live.job.queue, live.job.user, "hard"):
+            return
         if not {"hold", "stop", "unknown"} & self.world.queue_states(live.job.queue):
             for model in self.ledger.options(live.job):
                 yield model, self.ledger.asked(live.job, model)
@@ -174,9 +178,9 @@ class ReferencePlan:
         return False
 
     def awaits_node(self, live: Live) -> bool:
-        """Whether its queue still waits for an autoscaler's node before a job of it may stop others."""
+        """Whether its queue, or the job itself, still waits for an autoscaler's node before it may stop others."""
         waits = [queue.node_wait for queue in self.world.queues.queues if queue.name == live.job.queue]
-        return any(live.since + wait > self.now for wait in waits)
+        return live.node_comes and any(live.since + wait > self.now for wait in [*waits, live.job.node_wait])
 
     def _suffices(self, live: Live, model: str | None, amounts: Amounts, level: int, victims: Sequence[Victim]) -> bool:
         return self.rights.admits(live.job, amounts, level, victims) and self.fits_without(victims, live, model)

@@ -44,6 +44,7 @@ class Reference:
         With `starts`, the places of a plan under test, jobs go where that plan puts them. Otherwise they go where the
         profile's placement does, which is one of `SCORES`.
         """
+        self.world.now = now
         tag = str(type(self.profile.placement).__struct_config__.tag)
         places = OwnPlaces(SCORES[tag], self.profile.preferences) if starts is None else PlacesOf(starts)
         plan = ReferencePlan(self.world, self.profile, now, places)

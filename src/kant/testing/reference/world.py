@@ -13,6 +13,7 @@ from kant.model.node import ClusterSpec, Node, PoolKey
 from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, PODS
 from kant.model.status import NodeStatus
 from kant.model.tenant import QueueConfig
+from kant.model.units import DAY, HOUR
 from kant.testing.naive import admits
 from kant.testing.reference.rules import Counts, rules_of
 
@@ -27,7 +28,8 @@ class Live:
     """A job that waits or runs. Times are microseconds.
 
     `number` counts the jobs as they arrive. `since` is when it last came to wait, or to run. `returns` is how often it
-    came back in a row without having been preempted. `pieces` is what it holds while it runs.
+    came back in a row without having been preempted. `pieces` is what it holds while it runs. `node_comes` until an
+    autoscaler says that it adds no node.
     """
 
     job: Job
@@ -37,6 +39,7 @@ class Live:
     failures: int = 0
     unwanted: bool = False
     protected: bool = False
+    node_comes: bool = True
     started: int = -1
     pieces: Pieces | None = None
 
@@ -75,6 +78,16 @@ class Room:
 
 
 @dataclass
+class Run:
+    """What a job has held, in thousandths of GPUs, from when on and until when (-1: it still does)."""
+
+    job: Job
+    milli: int
+    since: int
+    until: int = -1
+
+
+@dataclass
 class World:
     """The cluster and its jobs after the events so far. `running` is in the order in which jobs started."""
 
@@ -95,6 +108,10 @@ class World:
     """Pods of no job, by node."""
     named: dict[str, int] = field(default_factory=dict)
     """Queues that jobs have named, in the order in which they first did."""
+    now: int = 0
+    ends: tuple[int, ...] = ()
+    """When months end, as an event has said; without it each has 30 days."""
+    runs: list[Run] = field(default_factory=list)
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> World:
@@ -108,6 +125,10 @@ class World:
 
     def happen(self, event: ev.Event) -> None:
         """Take in one event. Raises TypeError for a kind that the reference does not model."""
+        if not isinstance(event, ev.JobStarted) and getattr(event, "job", "") in self.running:
+            for run in self.runs if not isinstance(event, (ev.JobProtected, ev.JobProgressed, ev.JobRuled)) else ():
+                if run.job.id == event.job and run.until < 0:  # type: ignore[union-attr]
+                    run.until = event.time
         if isinstance(event, ev.JobSubmitted):
             most, job = self.queues.max_time(event.job.queue)[0], event.job
             job = replace(job, limit=most) if most and job.limit < 0 else job
@@ -116,9 +137,12 @@ class World:
             self.arrivals += 1
             self.named.setdefault(event.job.queue, len(self.named))
         elif isinstance(event, ev.JobStarted):
+            job = self.waiting[event.job].job
+            self.runs.append(Run(job, sum(one.count * one.demand.charged_milli for one in job.groups), event.time))
             live = self.running[event.job] = self.waiting.pop(event.job)
             live.pieces = event.allocation.tolist()
             live.started = live.since = event.time
+            live.node_comes = True
         elif isinstance(event, (ev.JobPreempted, ev.JobEvicted, ev.JobFailed)):
             live = self._back(event.job, event.time)
             live.returns = 0 if isinstance(event, ev.JobPreempted) else live.returns + 1
@@ -131,6 +155,8 @@ class World:
             self.waiting.pop(event.job, None)
         elif isinstance(event, ev.JobProtected):
             (self.running.get(event.job) or self.waiting[event.job]).protected = bool(event.by)
+        elif isinstance(event, ev.JobAwaitsNode):
+            self.waiting[event.job].node_comes = event.awaits
         elif isinstance(event, ev.NodeChanged):
             self.closed.pop(event.node, None)
             if event.status != NodeStatus.IN_SERVICE:
@@ -158,6 +184,8 @@ class World:
             live.job = replace(live.job, rules=event.rules)
         elif isinstance(event, ev.QueuesChanged):
             self.queues = event.queue_config
+        elif isinstance(event, ev.BudgetsUsed) and not event.used:
+            self.ends = event.ends
         elif not isinstance(event, ev.JobProgressed):
             raise TypeError(f"the reference scheduler does not model {type(event).__name__}")
 
@@ -213,6 +241,26 @@ class World:
         if queue not in states:
             return {"unknown"} if states else set()
         return {states[name] for name in self.queues.lineage(queue)}
+
+    def is_over_budget(self, queue: str, user: str | None, kind: str) -> bool:
+        """Whether a queue, one above it, or the `user` of one has used up a budget; `kind` is hard or soft."""
+        month = 30 * DAY
+        began = max([end for end in self.ends if end <= self.now], default=0)
+        if not any(end > self.now for end in self.ends):
+            began += (self.now - began) // month * month
+        for name in self.queues.lineage(queue):
+            budget = next((one.budget for one in self.queues.queues if one.name == name), None)
+            used = {None: 0, user: 0}
+            for run in self.runs if budget is not None else ():
+                if name in self.queues.lineage(run.job.queue):
+                    spent = run.milli * max((self.now if run.until < 0 else run.until) - max(run.since, began), 0)
+                    used[None] += spent
+                    used[user] += spent if run.job.user == user is not None else 0
+            for most, spent in ((f"{kind}", used[None]), (f"user_{kind}", used[user])) if budget is not None else ():
+                limit = getattr(budget, most)
+                if limit >= 0 and spent >= limit * HOUR and (user is not None or most == kind):
+                    return True
+        return False
 
     def rooms(self) -> list[Room]:
         """What is free on each node now, counted from what runs."""

@@ -1,0 +1,139 @@
+"""Budgets: GPU time that queues and their users have used in the present month, and who has none left.
+
+The core knows no calendar: an event says when months end on the run's clock, and without one a month has 30 days from
+time 0 on. Kept is what each pair of queue and user has used; what a budget covers is summed up when somebody asks. All
+arithmetic is on integers: every machine finds the same instant at which a budget runs dry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kant.cluster.quota_limits import QuotaLimits
+from kant.model.tenant import Budget
+from kant.model.units import DAY, FOREVER, HOUR
+
+MONTH = 30 * DAY
+"""How long a month is of which no event says when it ends, microseconds."""
+
+EVERYBODY = -1
+"""In place of a user: the queue as a whole."""
+
+Scope = tuple[int, int]
+"""Whose use one budget limits: a node of the tree of queues, and a user or `EVERYBODY`."""
+
+
+class OverBudget(NamedTuple):
+    """Who has used up a budget in the month that began at `begun`: of those in `hard` nothing starts, those in `soft`
+    go after all others."""
+
+    begun: int
+    hard: frozenset[Scope]
+    soft: frozenset[Scope]
+
+
+class ScopeUse(NamedTuple):
+    """What a scope has used, in milli-GPU-microseconds, what it holds now, in milli-GPUs, and its limits (-1: none) in
+    thousandths of GPU-hours."""
+
+    used: int
+    rate: int
+    hard: int
+    soft: int
+
+    def dry_at(self, now: int, soft: bool = False) -> int:
+        """When the use reaches the limit if what runs runs on, at least `now`; FOREVER where it does not."""
+        left = (self.soft if soft else self.hard) * HOUR - self.used
+        if (self.soft if soft else self.hard) < 0:
+            return FOREVER
+        return now if left <= 0 else now - (-left // self.rate) if self.rate else FOREVER
+
+
+class Budgets:
+    """GPU time of the present month by queue and user, counted as jobs name them. A fold over `changed`, in order of
+    time; asking changes no later answer."""
+
+    def __init__(self, now: int) -> None:
+        self.ends: tuple[int, ...] = ()
+        self.begun = now // MONTH * MONTH
+        self.end = self.begun + MONTH
+        self.version = 0
+        self._accounts: dict[tuple[int, int], tuple[int, int, int]] = {}  # used up to, what is held since, when
+        self._known: tuple[int, int, OverBudget] = (-1, -1, OverBudget(0, frozenset(), frozenset()))
+
+    def changed(self, queue: int, user: int, milli_delta: int, now: int) -> None:
+        """Jobs of `user` in `queue` hold `milli_delta` milli-GPUs more from `now` (microseconds) on."""
+        self._turn(now)
+        used, rate, since = self._accounts.get((queue, user), (0, 0, now))
+        self._accounts[queue, user] = used + rate * (now - since), rate + milli_delta, now
+        self.version += 1
+
+    def restore(self, now: int, ends: Sequence[int], used: Mapping[tuple[int, int], int]) -> None:
+        """Go on at `now` with what was used of the month, milli-GPU-microseconds, and with the ends of months."""
+        running = {key: (0, rate, now) for key, (_, rate, _) in self._accounts.items() if rate}
+        before = {key: (spent, running.get(key, (0, 0, 0))[1], now) for key, spent in used.items()}
+        self._accounts = running | before
+        self.ends = tuple(ends)
+        self.begun = now
+        self.end = next((end for end in self.ends if end > now), now + MONTH)
+        self.version += 1
+
+    def used(self, now: int) -> dict[tuple[int, int], int]:
+        """What each pair of queue and user has used of the month up to `now`, milli-GPU-microseconds."""
+        self._turn(now)
+        return {key: used + rate * (now - since) for key, (used, rate, since) in self._accounts.items()}
+
+    def scopes(self, tree: QuotaLimits, node_of: Sequence[int], now: int) -> dict[Scope, ScopeUse]:
+        """What each budget of the tree limits, and how much of it is used up to `now`."""
+        spent, found = self.used(now), dict[Scope, list[int]]()
+        for node, budget in tree.budgets.items():
+            if budget.hard >= 0 or budget.soft >= 0:
+                found[node, EVERYBODY] = [0, 0]
+        for (queue, user), used in spent.items():
+            node, rate = node_of[queue], self._accounts[queue, user][1]
+            for scope in _covering(tree, node, user) if node >= 0 else ():
+                own = found.setdefault(scope, [0, 0])
+                own[0] += used
+                own[1] += rate
+        return {
+            (node, user): ScopeUse(used, rate, *_limits(tree.budgets[node], user))
+            for (node, user), (used, rate) in found.items()
+        }
+
+    def over(self, tree: QuotaLimits, node_of: Sequence[int], now: int) -> OverBudget:
+        """Who has used up a budget by `now`."""
+        if self._known[:2] != (now, self.version):
+            uses = self.scopes(tree, node_of, now)
+            hard = frozenset(scope for scope, use in uses.items() if use.dry_at(now) <= now)
+            soft = frozenset(scope for scope, use in uses.items() if use.dry_at(now, soft=True) <= now)
+            self._known = now, self.version, OverBudget(self.begun, hard, soft)
+        return self._known[2]
+
+    def _turn(self, now: int) -> None:
+        """Begin the month in which `now` lies."""
+        if now < self.end:
+            return
+        while now >= self.end:
+            self.begun = self.end
+            self.end = next((end for end in self.ends if end > self.begun), self.begun + MONTH)
+        self._accounts = {key: (0, rate, self.begun) for key, (_, rate, _) in self._accounts.items() if rate}
+        self.version += 1
+
+
+def first_of(scopes: frozenset[Scope], tree: QuotaLimits, node: int, user: int) -> Scope | None:
+    """The first of `scopes` that covers a job of `user` in the queue `node` of the tree, from there up; None: none."""
+    return next((scope for scope in _covering(tree, node, user) if scope in scopes), None) if scopes else None
+
+
+def _covering(tree: QuotaLimits, node: int, user: int) -> Iterable[Scope]:
+    for above in tree.paths[node]:
+        if (budget := tree.budgets.get(above)) is not None:
+            if budget.hard >= 0 or budget.soft >= 0:
+                yield above, EVERYBODY
+            if budget.limits_users:
+                yield above, user
+
+
+def _limits(budget: Budget, user: int) -> tuple[int, int]:
+    return (budget.hard, budget.soft) if user == EVERYBODY else (budget.user_hard, budget.user_soft)

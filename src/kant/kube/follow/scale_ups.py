@@ -1,0 +1,42 @@
+"""What node autoscalers have said last of each pod, out of their Events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kant.kube.translate.autoscaling import PodEvent, ScaleUp, scale_up_of
+
+
+@dataclass(slots=True)
+class ScaleUps:
+    """`of_pod` by uid. `touched` has the uids of pods of which something else was said than before."""
+
+    of_pod: dict[str, ScaleUp] = field(default_factory=dict)
+    touched: dict[str, None] = field(default_factory=dict)
+
+    def event(self, kind: str, event: PodEvent) -> bool:
+        """An Event was added, modified or deleted. False where it says nothing new of a pod."""
+        found, uid = scale_up_of(event), event.involved_object.uid
+        if found is None or not uid:
+            return False
+        before = self.of_pod.get(uid)
+        if before is not None and found.version < before.version:
+            return False
+        if kind == "deleted":  # an hour after it was said last
+            self.of_pod.pop(uid, None)
+        else:
+            self.of_pod[uid] = found
+            if before is not None and before[1:] == found[1:]:
+                return False
+        self.touched[uid] = None
+        return True
+
+    def replace(self, events: Iterable[PodEvent]) -> None:
+        """All Events that there are of one autoscaler."""
+        for event in events:
+            self.event("modified", event)
+
+    def forget(self, uid: str) -> None:
+        """A pod waits no more."""
+        self.of_pod.pop(uid, None)

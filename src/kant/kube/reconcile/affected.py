@@ -1,0 +1,97 @@
+"""Affected workloads: whom a change concerns of nodes, claims, namespaces, queues or pods, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from kant.kube.reconcile.membership import Membership
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.workload import Phase
+from kant.kube.translate.annotations import names_reservation
+from kant.kube.translate.provisioning import consumed_by
+
+
+class Affected:
+    """Each method returns the keys of workloads that are to be settled. The job of one that waits has ended then: it
+    comes anew, as it may ask for other nodes now.
+
+    `unanswered` are gangs to be looked at again once their last binding has been answered.
+    """
+
+    def __init__(self, transitions: Transitions, members: Membership) -> None:
+        self.transitions = transitions
+        self.translation = transitions.translation
+        self.mirror = transitions.mirror
+        self.members = members
+        self.unanswered: dict[str, None] = {}
+
+    def come_to(self, nodes: Collection[str]) -> dict[str, None]:
+        """Those that are on these nodes, which have joined or are other ones, and those that no node would do for."""
+        on_node = self.mirror.on_node
+        found = self.renew(uid for node in nodes for uid in on_node.get(node, ()))
+        return found | self.rejected() if nodes else {}
+
+    def rejected(self) -> dict[str, None]:
+        """Those that could never run: they may be able to, as things are now."""
+        found = self.transitions.unplaced(Phase.REJECTED)
+        for workload in found:
+            self.transitions.end(workload)
+        return {workload.key: None for workload in found}
+
+    def renew(self, pods: Iterable[str]) -> dict[str, None]:
+        """Those of these pods."""
+        keys = dict.fromkeys(key for uid in pods if (key := self.members.key_of.get(uid)) is not None)
+        for key in keys:
+            workload = self.members.by_key.get(key)
+            if workload is not None and workload.phase in (Phase.WAITING, Phase.REJECTED):
+                self.transitions.end(workload)
+        return keys
+
+    def waiting_in(self, namespaces: Collection[str] | None) -> dict[str, None]:
+        """Those that wait in these namespaces (None: in all)."""
+        waiting = ((uid, pod.metadata.namespace) for uid, pod in self.mirror.pods.items() if not pod.spec.node_name)
+        return self.renew(uid for uid, space in waiting if namespaces is None or space in namespaces)
+
+    def resized(self, pods: Collection[str]) -> bool:
+        """These pods ask for other amounts than before: what waits comes anew, and what runs is counted anew.
+
+        True where jobs of ours were, which have lost their beginning until the state is built again.
+        """
+        ours = False
+        for key in self.renew(pods):
+            workload = self.members.by_key.get(key)
+            if workload is None or workload.phase is not Phase.PLACED:
+                continue
+            if any(slot.pod and not slot.bound for slot in workload.slots):
+                self.translation.stale = True  # as soon as all bindings have been answered
+                continue
+            ours = ours or not workload.foreign
+            self.transitions.end(workload)
+        return ours
+
+    def answered(self) -> dict[str, None]:
+        """The gangs that changed while bindings of them were under way, and of which none is any more."""
+        in_flight, workloads = self.transitions.is_in_flight, self.members.by_key
+        keys = {key: None for key in self.unanswered if key not in workloads or not in_flight(workloads[key])}
+        for key in keys:
+            del self.unanswered[key]
+        return keys
+
+    def naming_reservations(self) -> dict[str, None]:
+        """Those that name a reservation."""
+        named = (uid for uid, pod in self.mirror.pods.items() if names_reservation(pod))
+        return dict.fromkeys(key for uid in named if (key := self.members.key_of.get(uid)) is not None)
+
+    def consuming(self, requests: Collection[tuple[str, str]]) -> dict[str, None]:
+        """Those that consume one of these ProvisioningRequests (namespace, name)."""
+        pods = self.mirror.pods.items()
+        named = (uid for uid, pod in pods if (pod.metadata.namespace, consumed_by(pod)) in requests)
+        return self.renew(named) if requests else {}
+
+    def vacant_on(self, node: str) -> dict[str, None]:
+        """Placed ones that have a place on this node where no pod is bound."""
+        return {
+            workload.key: None
+            for workload in self.transitions.with_vacancies()
+            if any(slot.node == node and not slot.bound for slot in workload.slots)
+        }

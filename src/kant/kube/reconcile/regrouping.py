@@ -1,0 +1,99 @@
+"""Regrouping: pods whose objects say that they start with those of other groups, or as several gangs, or in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kant.kube.follow.mirror import is_over
+from kant.kube.objects.views import Pod
+from kant.kube.reconcile.membership import Membership
+from kant.kube.reconcile.transitions import Transitions
+from kant.kube.reconcile.workload import Workload
+from kant.kube.translate.group_specs import GroupSpec
+from kant.kube.translate.groups import COMPOSITE, GroupRef, composite_of, part_of
+from kant.kube.translate.parts import Part, stand_ins
+from kant.model.errors import InputError
+
+
+class Regrouping:
+    """Moves pods to the workloads that they start with. What it returns is to be settled, by key."""
+
+    def __init__(self, transitions: Transitions, members: Membership) -> None:
+        self.transitions = transitions
+        self.translation = transitions.translation
+        self.members = members
+
+    def regroup(self, workload: Workload, spec: GroupSpec) -> dict[str, None] | GroupRef:
+        """Move its pods to what they start with, where that is not this workload: the keys of that; or what has to be
+        read first. Raises InputError."""
+        if spec.parent and (found := self._into_outer(workload, spec)):
+            return found
+        return self._into_gangs(workload, spec.gangs) if spec.gangs else {}
+
+    def _into_outer(self, workload: Workload, spec: GroupSpec) -> dict[str, None] | GroupRef:
+        """Groups in groups start as one gang."""
+        from kant.kube.reconcile.composites import chain_of, needed  # few groups are in others
+
+        assert workload.group is not None
+        if workload.group.source == COMPOSITE:
+            return {}
+        chain = chain_of(self.translation, workload.group, spec)
+        if not isinstance(chain, list):
+            return workload.group._replace(paths=chain.paths)  # this one has to be settled then
+        if not chain:
+            return {}
+        outer = composite_of(workload.group.namespace, chain[-1][0])
+        key = "/".join(outer.key)
+        self._move(workload, {pod.metadata.uid: outer for pod in self.members.pods(workload.key)})
+        least, tasks = needed(self.translation, outer.namespace, self.members.pods(key))
+        whole = self.members.by_key[key]
+        before, whole.group = whole.group, outer._replace(least=least, tasks=tuple(tasks))
+        if before != whole.group and not self.transitions.is_in_flight(whole):
+            self.transitions.end(whole)
+        return {key: None}
+
+    def _into_gangs(self, workload: Workload, gangs: Sequence[Sequence[str]]) -> dict[str, None]:
+        """The pods of one object are several gangs, each named by its first part; whoever is of none is one too."""
+        assert workload.group is not None
+        first, found = {name: gang[0] for gang in gangs for name in gang}, dict[str, GroupRef]()
+        for pod in self.members.pods(workload.key):
+            part = first.get(part_of(pod), part_of(pod))
+            found[pod.metadata.uid] = workload.group._replace(name=f"{workload.group.name}/{part}", part=part)
+        self._move(workload, found)
+        return {"/".join(own.key): None for own in found.values()}
+
+    def _move(self, workload: Workload, groups: dict[str, GroupRef]) -> None:
+        """Each of its pods (uids) to another group, so that it has none."""
+        for uid, group in groups.items():
+            self.members.move(uid, "/".join(group.key), group)
+        self.drop(workload)
+
+    def drop(self, workload: Workload) -> None:
+        """Forget a workload without pods."""
+        self.transitions.messages.forget(workload)
+        self.members.drop_empty(workload.key)
+
+    # --- pods that are yet to be made -----------------------------------------------------------------------------
+
+    def expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
+        """Who stands in for the pods that its controller makes once others of it are ready. Raises InputError."""
+        assert workload.group is not None
+        counted = [
+            pod for pod in self.members.pods(workload.key) if not is_over(pod) or pod.status.phase == "Succeeded"
+        ]
+        found: list[Pod] = []
+        for part in later:
+            own = [pod for pod in counted if part_of(pod) == part.name]
+            same = next((pod for pod in there if part_of(pod) == part.name), None)
+            found += stand_ins(part, part.pods - len(own), workload.group.name, there[0], same)
+        return found
+
+    def is_unexpected(self, workload: Workload, newcomers: Sequence[Pod]) -> bool:
+        """Whether a pod has come whose place was kept for one that asks for something else: its template said so."""
+        expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
+        try:
+            return bool(expecting) and any(
+                all(slot.demand != self.translation.demand(pod) for slot in expecting) for pod in newcomers
+            )
+        except InputError:
+            return False

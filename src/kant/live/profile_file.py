@@ -1,0 +1,24 @@
+"""A profile by its name, or from a file."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+
+from kant.model.errors import InputError
+from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, parse_profile
+
+
+def read_profile(spec: str | PathLike[str], where: str) -> Profile:
+    """A built-in profile by name, or one from a TOML file. Raises InputError, which names `where`."""
+    name, known = fspath(spec), builtin_texts()
+    if name in known:
+        return builtin_profile(name)
+    path = Path(name)
+    if not path.is_file():
+        raise InputError(where, f"a TOML file or one of {', '.join(known)}", name)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(str(path), f"a TOML file that can be read ({error})") from None
+    return parse_profile(text, str(path))

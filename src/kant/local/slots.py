@@ -1,0 +1,101 @@
+"""Slots: runs that hold a place and wait for a short job, which a front end gives them without asking anybody.
+
+To the core a slot is a job that runs, so nothing else gets its place. Its supervisor waits until the folder of the run
+has the file `given`: the job, or that none comes. Whoever makes this file first decides: a slot gets one job or is
+taken back, never both, and after a crash the file says which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct, structs
+
+from kant.local import supervisor
+from kant.local.processes import since_boot, started
+from kant.local.record import JobRecord
+from kant.local.runs import Spec, read_claim, read_spec
+from kant.model.submission import Submission
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIVEN = "given"
+SLOT = ("",)
+"""The command of a slot. No job can have it."""
+LASTS_S = 600.0
+"""A slot for which nothing comes ends after this time, in seconds; Kant takes it back long before."""
+OF_PLACE = ("gpus", "cpus", "memory_mib", "queue", "priority", "preemptible", "account", "qos", "comment")
+OF_JOB = ("command", "env", "workdir", "name", "umask", "time_s", "grace_s", "warn_s", "warn_signal")
+"""What a slot has to have as its job has it, and what the job brings with it."""
+
+
+class Given(Struct, frozen=True):
+    """The job of a slot and its digest, as its supervisor and Kant read it. `time`: microseconds since the boot."""
+
+    spec: Spec
+    job: Submission
+    digest: bytes
+    time: int
+
+
+def slot_for(job: Submission) -> Submission | None:
+    """The slot that a short job fits in; None where it asks for more than a place and a command."""
+    asked = {name: getattr(job, name) for name in OF_PLACE}
+    slot = Submission(command=SLOT, workdir="/", env={}, name="(slot)", time_s=LASTS_S, **asked)
+    same = structs.replace(job, **{name: getattr(slot, name) for name in OF_JOB}) == slot
+    return slot if same else None
+
+
+def is_slot(record: JobRecord) -> bool:
+    """Whether it is a slot without a job."""
+    return record.submission.command == SLOT
+
+
+def give(folder: Path, job: Submission, digest: bytes) -> bool:
+    """Give a slot its job, which starts at once. False where the slot has been taken back. Raises OSError."""
+    spec = read_spec(folder)
+    if spec is None:
+        return False
+    threads = {name: value for name, value in spec.env.items() if name == "OMP_NUM_THREADS"}
+    own = {name: value for name, value in spec.env.items() if name not in threads}
+    spec = structs.replace(
+        spec,
+        command=job.command,
+        env=threads | job.env | own | {"KANT_JOB_NAME": job.name},
+        workdir=job.workdir,
+        umask=job.umask,
+        grace_s=job.grace_s,
+        limit_s=job.time_s,
+        warn_s=job.warn_s,
+        warn_signal=job.warn_signal,
+    )
+    given = msgspec.json.encode(Given(spec, job, digest, since_boot())).decode()
+    return _decide(folder, given)
+
+
+def withdraw(folder: Path) -> None:
+    """Let a slot get no job from now on; one that has none ends. Raises OSError."""
+    _decide(folder, "null")
+
+
+def _decide(folder: Path, given: str) -> bool:
+    if not supervisor.claim(str(folder), given, GIVEN):
+        return False
+    claim = read_claim(folder)
+    if claim is not None and started(claim.pid) == claim.start:  # else it has not begun, and looks when it does
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(claim.pid, signal.SIGHUP)
+    return True
+
+
+def given_to(folder: Path) -> Given | None:
+    """The job of a slot; None where it has none."""
+    try:
+        return msgspec.json.decode((folder / GIVEN).read_bytes(), type=Given | None)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,162 @@
+"""Slots for front ends: a share of what is free, handed out in batches before anybody asks (local/slots.py).
+
+As many of a kind are there as short jobs of that kind have come in the last seconds, at most half of what is free, and
+none while a job waits for room. Each is a job of the core, which alone gives out places.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kant.local.driver import LocalDriver
+from kant.local.record import JobPhase, JobRecord
+from kant.local.slots import is_slot
+from kant.model.errors import InputError
+from kant.model.submission import Submission
+from kant.service.loads import Report, Slot, loads_of, part_of
+from kant.service.orders import Orders
+from kant.service.prune import remove
+from kant.service.roles import Caller
+
+MEMORY_S = 2.0
+"""So long an arrival counts, in seconds: slots for which nothing comes are given back after that."""
+MOST = 64
+"""Slots of one front end at most: each is a small process."""
+AGAIN_S = 1.0
+"""Seconds without slots after a job has waited for room."""
+
+
+@dataclass
+class Share:
+    """What one front end has. `slots` are those without a job, by their ids; `told` are those of which it knows."""
+
+    tell: Callable[[tuple[Slot, ...]], None]
+    slots: dict[str, JobRecord] = field(default_factory=dict)
+    told: tuple[Slot, ...] = ()
+    came: list[tuple[float, bytes, int]] = field(default_factory=list)
+
+
+class SlotKeeper:
+    """The slots of all front ends of a driver. `look` is called every few milliseconds."""
+
+    def __init__(self, driver: LocalDriver, orders: Orders, who: Caller) -> None:
+        self.driver = driver
+        self.orders = orders
+        self.who = who
+        self.shares: list[Share] = []
+        self._over: list[str] = []
+        self._not_before = 0.0
+
+    def join(self, tell: Callable[[tuple[Slot, ...]], None]) -> Share:
+        """A front end begins; it is told of its slots."""
+        share = Share(tell)
+        self.shares.append(share)
+        return share
+
+    def leave(self, share: Share) -> None:
+        """A front end has ended. What it had given out is taken in, and the rest taken back."""
+        self.shares.remove(share)
+        self._take_back(share, share.slots)
+
+    def report(self, share: Share, said: Report) -> None:
+        """Take in what a front end says."""
+        now = time.monotonic()
+        share.came += [(now, msgspec.json.encode(slot), count) for slot, count in said.came]
+        taken = [record for job in said.filled if (record := share.slots.pop(job, None)) is not None]
+        filled = [record.id for record in taken if not is_slot(record) or self.driver.jobs.fill(record)]
+        if filled:
+            self.orders.store.note(self.driver.clock.micros(), self.who, "submit", ", ".join(filled))
+            self.driver.wake()
+
+    def changed(self, record: JobRecord) -> None:
+        """A record has changed (`LocalDriver.on_change`): a slot that ended without a job is forgotten soon."""
+        if is_slot(record) and record.is_over:
+            self._over.append(record.id)
+
+    def close(self) -> None:
+        """Take all slots back."""
+        for share in self.shares:
+            self._take_back(share, share.slots)
+
+    def look(self) -> bool:
+        """Hand out, take back and ask for more. Whether there is anything to look at again soon."""
+        driver, now = self.driver, time.monotonic()
+        self._forget()
+        ours = {job for share in self.shares for job in share.slots}
+        waits = any(driver.core.state.ids[row] not in self._core_ids(ours) for row in driver.core.state.pending)
+        if waits or driver.paused or driver.trouble:
+            self._not_before = now + AGAIN_S
+        for share in self.shares:
+            self._hand_out(share)
+            share.came = [each for each in share.came if each[0] > now - MEMORY_S]
+            kinds = Counter[bytes]()
+            for _, kind, count in share.came:
+                kinds[kind] += count
+            if now < self._not_before:
+                kinds.clear()
+            surplus = {
+                job for job, record in share.slots.items() if msgspec.json.encode(record.submission) not in kinds
+            }
+            self._take_back(share, surplus)
+            for kind, count in kinds.items():
+                self._ask(share, kind, min(count, MOST - len(share.slots)))
+        return any(share.slots or share.came for share in self.shares)
+
+    def _core_ids(self, jobs: set[str]) -> set[str]:
+        return {self.driver.jobs.core_id.get(job, "") for job in jobs}
+
+    def _hand_out(self, share: Share) -> None:
+        """Tell of the slots that have begun; one that has not found its place at once is taken back."""
+        driver, begun, late = self.driver, list[Slot](), list[str]()
+        for job, record in list(share.slots.items()):
+            if record.is_over or not is_slot(record):
+                del share.slots[job]
+            elif job in driver.launcher.runs and record.phase is JobPhase.RUNNING:
+                begun.append(Slot(job, str(driver.launcher.folder(record)), record.submission))
+            elif record.phase is JobPhase.WAITING and not driver.launcher.is_planned(record):
+                late.append(job)
+                self._not_before = time.monotonic() + AGAIN_S
+        self._take_back(share, late)
+        if (told := tuple(begun)) != share.told:
+            share.told = told
+            share.tell(told)
+
+    def _ask(self, share: Share, kind: bytes, wanted: int) -> None:
+        """Let there be so many slots of a kind without a job, as far as half of what is free goes."""
+        there = sum(msgspec.json.encode(record.submission) == kind for record in share.slots.values())
+        slot = msgspec.json.decode(kind, type=Submission)
+        if wanted <= there:
+            return
+        nodes = loads_of(self.driver.jobs.records.values(), self.driver.settings.cluster, self.driver.clock.micros())
+        free = 0
+        for node in nodes:
+            part = part_of(slot, node)
+            held = max(
+                node.held_gpus / node.gpus if node.gpus else 0, node.held_cores / node.cores if node.cores else 0
+            )
+            free += int((1 - held) / part) if part else MOST
+        count = min(wanted - there, free // 2 // len(self.shares))
+        if count > 0:
+            with suppress(InputError):  # its queue may not have it
+                share.slots |= {record.id: record for record in self.orders.take_slots(slot, count, self.who)}
+
+    def _take_back(self, share: Share, jobs: dict[str, JobRecord] | set[str] | list[str]) -> None:
+        for job in list(jobs):
+            record = share.slots.pop(job)
+            with suppress(OSError):
+                if is_slot(record) and not record.is_over and not self.driver.jobs.fill(record, closes=True):
+                    self.driver.cancel(record, "no short job came for it")
+
+    def _forget(self) -> None:
+        """Remove what is left of slots that had no job."""
+        over, self._over = self._over, []
+        if over:
+            remove([self.driver.settings.runs / job for job in over])
+            with suppress(OSError):
+                self.orders.store.prune(over)
