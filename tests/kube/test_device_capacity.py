@@ -155,7 +155,7 @@ def mirror_of(asks: list[str], *devices: d.Device, counters: tuple[d.CounterSet,
     mirror = Mirror()
     mirror.devices.is_served = True
     mirror.devices.classes.change("added", d.DeviceClass(k.Meta("gpu.nvidia.com")))
-    mirror.node("added", NODE)
+    mirror.nodes.change("added", NODE)
     pool = d.Pool("n0", 1, 2)
     for name, spec in (
         ("a", d.SliceSpec("gpu.nvidia.com", pool, "n0", devices=devices)),

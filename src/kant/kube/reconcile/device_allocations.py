@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
@@ -18,7 +18,6 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.promises import NOBODY, Placed
 from kant.kube.reconcile.workload import Phase, Workload
-from kant.kube.translate.device_allocator import Free, Grant, Task, TooHardError, allocate
 from kant.kube.translate.device_capacity import Limit, Taken
 from kant.kube.translate.device_claims import Asked, consumed_by, identity, is_ours, key_of, known_names, reach_terms
 from kant.kube.translate.device_selectors import SelectorError
@@ -26,6 +25,9 @@ from kant.kube.translate.devices import Counter, DeviceId, PoolId
 from kant.kube.translate.node_facts import meets
 from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
+
+if TYPE_CHECKING:  # the allocator is loaded with the first claim
+    from kant.kube.translate.device_allocator import Free, Grant, Task
 
 
 class ClaimPlan(NamedTuple):
@@ -119,11 +121,14 @@ class DeviceAllocations:
         return self._never[key]
 
     def _decide(self, placed: Placed, going: Collection[str], empty: bool = False) -> tuple[str, list[ClaimPlan]]:
+        from kant.kube.translate.device_allocator import TooHardError, allocate
+
         users: dict[ClaimName, list[tuple[str, Pod]]] = {}
         for node, pod in placed:
             for name in known_names(pod):
                 users.setdefault((pod.metadata.namespace, name), []).append((node, pod))
-        todo, tasks, plans = list[ClaimPlan](), list[Task](), list[ClaimPlan]()
+        todo, plans = list[ClaimPlan](), list[ClaimPlan]()
+        tasks: list[Task] = []
         for key, there in users.items():
             claim = self.devices.claims.get(key)
             if claim is None:
@@ -195,6 +200,8 @@ class DeviceAllocations:
 
     def _task(self, asked: Asked, nodes: Iterable[str]) -> Task:
         """The devices that can be used at all of these nodes."""
+        from kant.kube.translate.device_allocator import Task
+
         inventory, views = self.devices.inventory, [self.mirror.nodes.get(node) for node in nodes]
         lists = [inventory.at(view) for view in views if view is not None]
         if not lists or len(lists) < len(views):
@@ -207,6 +214,8 @@ class DeviceAllocations:
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
         """What no claim has, or is about to get, but for those decided here and those of pods that will be gone."""
+        from kant.kube.translate.device_allocator import Free
+
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()
 
         def is_free(device: DeviceId) -> bool:

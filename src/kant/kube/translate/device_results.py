@@ -6,15 +6,17 @@ Source: k8s.io/dynamic-resource-allocation, structured/internal (allocator_stabl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
 
 from kant.kube.objects import device_views as d
-from kant.kube.translate.device_allocator import Grant
 from kant.kube.translate.device_capacity import text_of
 from kant.kube.translate.devices import reach_of
+
+if TYPE_CHECKING:
+    from kant.kube.translate.device_allocator import Grant
 
 
 def results_of(
