@@ -193,7 +193,7 @@ def test_shares_are_promised_until_the_device_is_full_and_come_back() -> None:
     assert [take(0), take(1), take(2), take(3)] == [True, True, False, True]
     plan = allocations.plans["ml", "c1"]
     claim = mirror.devices.claims["ml", "c1"]
-    (result,) = results_of(claim, plan.grants, mirror.devices.classes)["devices"]["results"]
+    (result,) = results_of(claim, plan.grants, mirror.devices.classes, plan.node, "")["devices"]["results"]
     assert result["consumedCapacity"] == {"memory": "30Gi"} and len(result["shareID"]) == 36
     written = d.AllocatedDevice("r", "gpu.nvidia.com", "n0", "gpu-0", consumed_capacity=result["consumedCapacity"])
     status = d.ResourceClaimStatus(d.DeviceAllocation(d.AllocatedDevices((written,))))

@@ -22,6 +22,7 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import Budgets, Protection
 from kant.kube.reconcile.fleet import Fleet
+from kant.kube.reconcile.messages import QUEUED
 from kant.kube.reconcile.saved_work import SavedWork
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
@@ -261,6 +262,9 @@ class LiveState:
             self.telemetry.partial(seconds)
         self.steps.binder.pump(transitions.to_bind)
         self.steps.claims.take_back()
+        while self.steps.claims.unattached:
+            workload, why = self.steps.claims.unattached.popleft()
+            self.workloads.messages.say(workload, why, QUEUED)
         while self.executor.held:
             workload, decision = self.executor.held.popleft()
             told = "; ".join(self.reasons.remarks(workload, decision.reason))

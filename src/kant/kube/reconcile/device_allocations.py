@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # the allocator is loaded with the first claim
 
 
 class ClaimPlan(NamedTuple):
-    """What a claim is to get, and for which pods (uids). `uid` is its `identity`.
+    """What a claim is to get, and for which pods (uids), at which node or nodes. `uid` is its `identity`.
 
     `made` is the claim as it has to be, where it stands for `extended` resources of a pod.
     """
@@ -42,6 +42,7 @@ class ClaimPlan(NamedTuple):
     pods: tuple[str, ...]
     made: ResourceClaim | None = None
     extended: tuple[str, ...] = ()
+    node: str = ""
 
 
 class DeviceAllocations:
@@ -152,7 +153,7 @@ class DeviceAllocations:
                 tasks.append(self._task(self.requests.asked(made or claim), dict.fromkeys(node for node, _ in there)))
             except InputError as error:
                 return str(error), []
-            todo.append(ClaimPlan(key, identity(claim), (), pods, made, needed or ()))
+            todo.append(ClaimPlan(key, identity(claim), (), pods, made, needed or (), there[0][0]))
         if not tasks:
             return "", plans
         try:
@@ -184,7 +185,8 @@ class DeviceAllocations:
 
     def _reaches(self, plan: ClaimPlan, node: str) -> bool:
         view = self.mirror.nodes.get(node)
-        return view is not None and all(one.device.reach.has(view) for one in plan.grants)
+        binds = node != plan.node and any(one.device.view.binds_to_node for one in plan.grants)
+        return view is not None and not binds and all(one.device.reach.has(view) for one in plan.grants)
 
     def _beyond(self, claim: ResourceClaim, nodes: Iterable[str]) -> str:
         """One of these nodes at which an allocated claim cannot be used; "" where there is none."""
@@ -205,6 +207,8 @@ class DeviceAllocations:
         if not lists or len(lists) < len(views):
             return Task(asked, ())
         common = set(lists[0]).intersection(*lists[1:])
+        if len(lists) > 1:
+            common = {one for one in common if not one.view.binds_to_node}
         whole = tuple(one for one in lists[0] if one in common and not inventory.pools[one.pool].wrong)
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
