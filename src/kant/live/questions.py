@@ -12,12 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kant.insight.expected_start import StartForecast, WaitingJob
-<<<<<<< HEAD
-from kant.live.answers import budget_rows, expectations, job_rows, pool_rows, queue_rows
-=======
-from kant.insight.explanation import explain
-from kant.live.answers import as_json, budget_rows, budgets_json, expectations, job_rows, known, pool_rows, queue_rows
->>>>>>> 8c8022d982d3a828647d67e9010e7fb33e383782
+from kant.live.answers import budget_rows, budgets_json, expectations, job_rows, pool_rows, queue_rows
 from kant.live.core import Core
 from kant.live.optimality import OptimalityLooks, optimality_json, status_json
 from kant.live.record import RunRecord
