@@ -70,7 +70,7 @@ def waits(waited: dict[str, int]) -> list[str]:
 
 
 def earlier_said(earlier: Any) -> str:
-    """What became of earlier answers, as one that was asked for here or came as JSON; or that nothing is known of any."""
+    """What became of earlier answers, asked for here or come as JSON; or that nothing is known of any."""
     from kant.insight.track_record import UNCALIBRATED, track_record
 
     said = track_record(earlier["answers"], earlier["kept"]) if isinstance(earlier, dict) else str(earlier or "")
