@@ -41,6 +41,19 @@ def new(
     return 0
 
 
+@token_app.command(name="join")
+def join_token(*, home: Home = None) -> int:
+    """Print the token by which other machines join this Kant (`kant join`). Who has it can run commands here."""
+    from kant.local.joined.keys import TOKEN, make_keys
+    from kant.service.client import home_of
+    from kant.service.daemon import JOIN
+
+    folder = home_of(home) / JOIN
+    make_keys(folder)
+    print((folder / TOKEN).read_text(encoding="ascii"), end="")
+    return 0
+
+
 @token_app.command(name="list")
 def list_tokens(*, token_file: File = None, home: Home = None, json: Json = False) -> int:
     """List the tokens that were made, without the tokens themselves."""

@@ -53,6 +53,13 @@ def up(
     front_ends: Annotated[
         int, Parameter(help="Processes that take short jobs and hand many at once over (docs/up.md).", converter=whole)
     ] = 0,
+    join_listen: Annotated[
+        str | None,
+        Parameter(
+            help="Where other machines may join (`kant join`), such as 0.0.0.0:5269: with mutual TLS, by the token of "
+            "`kant token join`. Default: none may."
+        ),
+    ] = None,
     idle_gpus: Annotated[
         str | None,
         Parameter(
@@ -119,6 +126,7 @@ def up(
             notices=read_notices(notices) if notices is not None else NONE,
             traces=traces_url(otlp, "--otlp") if otlp is not None else "",
             token_file=token_file,
+            join_listen=join_listen or "",
             idle_s=parse_duration(idle_gpus, "--idle-gpus") / SECOND if idle_gpus is not None else 0.0,
             log_bytes=parse_size(log_size),
             keep_days=_days(keep_days),

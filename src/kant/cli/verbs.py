@@ -15,6 +15,7 @@ from kant.cli.other_words import answer
 VERBS = {
     "up": "up:up",
     "down": "up:down",
+    "join": "join:join",
     "submit": "submit:submit",
     "jobs": "jobs:jobs",
     "run": "run:run",
@@ -24,6 +25,7 @@ VERBS = {
     "show": "details:show",
     "wait": "wait:wait",
     "history": "history:history",
+    "bill": "bill:bill",
     "logs": "jobs:logs",
     "cancel": "jobs:cancel",
     "hold": "jobs:hold",

@@ -7,7 +7,7 @@ import logging
 from kant.live.logs import log_event
 from kant.local.jobs import LocalJobs
 from kant.local.record import JobPhase, JobRecord
-from kant.local.runs import REBOOTED, Exit
+from kant.local.runs import Exit
 from kant.local.submission import most_memory
 from kant.model.event import JobCancelled, JobEvicted, JobFailed, JobFinished, JobRefused, JobRejected
 from kant.model.units import show_duration
@@ -39,8 +39,8 @@ class Completion:
             self._stopped(record, stopping)
         elif exit.code == 0 and exit.why not in ("limit", "memory"):
             self._finished(record)
-        elif exit.lost == REBOOTED:
-            self._again(record, exit.lost)
+        elif exit.is_of_machine:
+            self._again(record, exit.lost or "its machine could not reach Kant")
         else:
             self._failed(record, exit)
         if exit.dropped:

@@ -56,6 +56,7 @@ from kant.model.units import count_from
 from kant.scheduler.profile import Profile
 
 if TYPE_CHECKING:
+    from kant.local.joined.machines import Machines
     from kant.local.telemetry import LocalTelemetry
 
 log = logging.getLogger("kant.local")
@@ -71,7 +72,9 @@ TURN = 0.05  # seconds that a turn should last, for others want their answers in
 class LocalDriver:
     """One Kant on one machine. `jobs` has the jobs that are not over, `core` decides about them."""
 
-    def __init__(self, settings: LocalSettings, book: Book, clock: SteadyClock) -> None:
+    def __init__(
+        self, settings: LocalSettings, book: Book, clock: SteadyClock, machines: Machines | None = None
+    ) -> None:
         self.settings = settings
         self.book = book
         self.clock = clock
@@ -82,7 +85,9 @@ class LocalDriver:
         self.gpu_use = GpuUse(())
         self.on_build: Callable[[Core], None] = lambda core: None
         self.on_built: Callable[[], None] = lambda: None  # everybody who was there before is in
-        self.launcher = Launcher(settings, self._over)
+        self.launcher = Launcher(settings, self._over, machines=machines)
+        self.machines = self.launcher.machines
+        self.machines.changed = self.wake
         self.jobs = LocalJobs(book, clock, self.launcher, settings.cluster.nodes, self.wake)
         self.completion = Completion(self.jobs)
         self.elastic = ElasticRuns(self.launcher, clock.micros)
@@ -216,6 +221,14 @@ class LocalDriver:
             self.core.happen(QueuesChanged(self.core.now, queues))
         self._awake.set()
 
+    def _grow(self) -> None:
+        """Machines have joined, or are other ones: everybody who counts nodes knows it from now on."""
+        cluster = self.machines.added_to(self.settings.cluster)
+        self.settings = replace(self.settings, cluster=cluster)
+        self.launcher.settings = replace(self.launcher.settings, cluster=cluster)
+        self.jobs.nodes = cluster.nodes
+        self.reservations.set_cluster(cluster)
+
     def set_profile(self, profile: Profile) -> None:
         """Use another profile from the end of the next turn that leaves nothing to begin, when the state is rebuilt."""
         self.settings = replace(self.settings, profile=profile)
@@ -339,8 +352,9 @@ class LocalDriver:
 
     @property
     def gpu_complaint(self) -> str:
-        """Which GPUs of this machine take nothing new, and why; "" where all do."""
-        return self.health.complaint if self.health is not None else ""
+        """Which GPUs and machines take nothing new, and why; "" where all do."""
+        gpus = self.health.complaint if self.health is not None else ""
+        return "; ".join(filter(None, (gpus, self.machines.complaint)))
 
     async def committed(self) -> None:
         """Wait until what was asked up to here is safe. Raises InputError where it cannot be."""
@@ -394,6 +408,8 @@ class LocalDriver:
         wait = min(wait, self._follow_contracts())
         if self.health is not None:
             self.health.settle(self.core)
+        if self.machines.settle(self.core):
+            self._grow()
         if self.reservations.known and not self.trouble:
             self.reservations.settle(self.core)
         if not last:

@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterator
 from signal import Signals
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from kant.local import cgroups
 from kant.local.accounts import account_of
 from kant.local.cores import counted, share
 from kant.local.forks import ForkServer
+from kant.local.joined import wire
+from kant.local.joined.machines import Machines
+from kant.local.joined.runs import EndedPart, JoinedRun, RemotePart
 from kant.local.processes import send
 from kant.local.record import FOR_HANDLERS, JobRecord
-from kant.local.runs import Exit, SupervisedRun, begin, find, mark, read_spec
+from kant.local.runs import MARK, Exit, SupervisedRun, begin, find, mark, read_spec
 from kant.local.submission import most_memory, spec_of
 from kant.local.trace_ids import VARIABLE, traceparent
 from kant.model.errors import InputError
@@ -24,10 +29,14 @@ from kant.model.placement import CPU, MASK, MEMORY, NODE
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from kant.local.joined.machines import Machine
+    from kant.local.joined.runs import Part
     from kant.local.runs import Spec
     from kant.local.settings import LocalSettings
 
 Place = list[list[int]]
+Run = SupervisedRun | JoinedRun
+IDLE = ("sleep", "infinity")
 SLICE = 0.02  # seconds for which runs begin before others have their turn
 
 
@@ -39,12 +48,14 @@ class Launcher:
         settings: LocalSettings,
         over: Callable[[JobRecord, Exit], None],
         ticks: Callable[[], float] = time.monotonic,
+        machines: Machines | None = None,
     ) -> None:
         self.ticks = ticks
+        self.machines = machines or Machines(len(settings.cluster.nodes), None, lambda kept: None)
         self.server = ForkServer()
         self.settings = settings
         self.over = over
-        self.runs: dict[str, SupervisedRun] = {}
+        self.runs: dict[str, Run] = {}
         self.holds: dict[str, tuple[JobRecord, Place]] = {}
         self.planned: dict[str, tuple[JobRecord, Place]] = {}
         self.cores: dict[str, tuple[int, ...]] = {}
@@ -119,22 +130,60 @@ class Launcher:
             record = self._to_begin.pop(0)
             folder = self.folder(record)
             try:
-                run = begin(folder, self._spec(record, folder), self.server)
+                run = self._run(record, folder) or begin(folder, self._spec(record, folder), self.server)
             except (OSError, InputError) as error:
                 self.gone(record)
                 yield record, getattr(error, "strerror", None) or str(error)
             else:
                 self._watch(record, run)
 
-    def _spec(self, record: JobRecord, folder: Path) -> Spec:
-        """What its supervisor has to know; from now on it has its cores. Raises InputError where its user has gone."""
-        others = [(cores, counted(self.holds[job][1])) for job, cores in self.cores.items()]
-        cores = share(self.settings.cores, counted(record.place), others)
-        if cores:
-            self.cores[record.id] = cores
-        base, own = self.settings.cgroups, ""
-        if base is not None and most_memory(record.place):
-            own = str(cgroups.of_run(base, folder))
+    def _run(self, record: JobRecord, folder: Path) -> JoinedRun | None:
+        """The run of a job that has a place on a machine that has joined; None of another. Raises InputError."""
+        parts = self.machines.parts(record.place)
+        if all(machine is None for machine, _ in parts):
+            return None
+        names = [machine.name if machine is not None else "this machine" for machine, _ in parts]
+        specs = [self._spec(record, folder, machine, place) for machine, place in parts]
+
+        def begun(at: int) -> Part:
+            (machine, place), spec, own = parts[at], specs[at], folder
+            if at:  # it keeps the place for tasks that the command starts there
+                own = folder / f"on.{at}"
+                spec = msgspec.structs.replace(spec, command=IDLE, output="", error="", terminal=None)
+                spec = msgspec.structs.replace(spec, env=spec.env | {MARK: str(own)})
+            if machine is None:
+                return self._here(own, spec)
+            name = str(own.relative_to(self.settings.runs))
+            part = RemotePart(own, name, machine, wire.Begin(name, spec, counted(place), record.submission.slurm))
+            part.begin()
+            return part
+
+        others = [begun(at) for at in range(1, len(parts))]
+        return JoinedRun(lambda: begun(0), others, names)
+
+    def _here(self, folder: Path, spec: Spec) -> Part:
+        """A part that is on this machine, begun at most once. Raises OSError."""
+        if not (folder / "spec.json").exists():
+            return begin(folder, spec, self.server)
+        found = find(folder)
+        if isinstance(found, SupervisedRun):
+            return found
+        return EndedPart(folder, found or Exit(lost="it was not begun", unborn=True))
+
+    def _spec(
+        self, record: JobRecord, folder: Path, machine: Machine | None = None, place: Place | None = None
+    ) -> Spec:
+        """What its supervisor has to know; from now on it has its cores. Raises InputError where its user has gone.
+
+        With a `place`, of the part that is there: on that `machine`, or here. A machine gives cores by itself."""
+        place, base = record.place if place is None else place, self.settings.cgroups
+        cores: tuple[int, ...] = ()
+        if machine is None:
+            others = [(cores, counted(self.machines.here(self.holds[job][1]))) for job, cores in self.cores.items()]
+            cores = share(self.settings.cores, counted(place), others)
+            if cores:
+                self.cores[record.id] = cores
+        own = str(cgroups.of_run(base, folder)) if base is not None and machine is None and most_memory(place) else ""
         account = account_of(record.user) if self.settings.as_users else None
         spec = spec_of(
             record,
@@ -144,13 +193,21 @@ class Launcher:
             cores,
             own,
             account,
-            self.settings.visible,
-            str(self.settings.shims),
+            self._visible,
+            str(self.settings.shims) if machine is None else "",
             self.begins(record),
+            machine.name if machine is not None else "",
         )
+        if machine is not None or len(place) < len(record.place):
+            spec = msgspec.structs.replace(spec, memory_mib=most_memory(place))
         if self.settings.trace_key:
             spec.env[VARIABLE] = traceparent(self.settings.trace_key, record)
         return spec
+
+    def _visible(self, node: int) -> tuple[str, ...]:
+        """The names by which CUDA sees the devices of a node; empty where their indices do."""
+        machine = self.machines.at(node)
+        return self.settings.visible if machine is None else machine.known.visible
 
     def stop_all(self) -> None:
         """Stop the runs that are to be stopped: that needs no disk."""
@@ -172,11 +229,23 @@ class Launcher:
 
     def signal(self, record: JobRecord, name: SignalName) -> int:
         """Send a signal to the processes of a run, or to those that handle it; how many got it."""
-        number = Signals[f"SIG{name}"]
-        return send(mark(self.folder(record)), number, handled=name in FOR_HANDLERS)
+        number, handled, sent = Signals[f"SIG{name}"], name in FOR_HANDLERS, 0
+        for part in self.runs[record.id].parts:
+            if isinstance(part, RemotePart):
+                part.machine.tell(wire.Signal(part.name, number, handled))
+                sent += 1  # how many got it is known there
+            else:
+                sent += send(mark(part.folder), number, handled)
+        return sent
 
-    def find(self, record: JobRecord) -> SupervisedRun | Exit | None:
+    def find(self, record: JobRecord) -> Run | Exit | None:
         """What has become of a run that the last Kant knew; one that lives is watched from now on. Raises OSError."""
+        self.holds[record.id] = (record, record.place)
+        joined = self._run(record, self.folder(record))
+        if joined is not None:
+            self._watch(record, joined)
+            return joined
+        del self.holds[record.id]
         found = find(self.folder(record))
         if isinstance(found, SupervisedRun):
             self.holds[record.id] = (record, record.place)
@@ -191,10 +260,10 @@ class Launcher:
         """Let no cgroup be left of runs that do not live."""
         base = self.settings.cgroups
         if base is not None:
-            living = {cgroups.of_run(base, run.folder) for run in self.runs.values()}
+            living = {cgroups.of_run(base, part.folder) for run in self.runs.values() for part in run.parts}
             cgroups.sweep(base, self.settings.runs, living)
 
-    def _watch(self, record: JobRecord, run: SupervisedRun) -> None:
+    def _watch(self, record: JobRecord, run: Run) -> None:
         self.runs[record.id] = run
         run.over = lambda run: self.over(record, run.exit())
         run.watch(asyncio.get_running_loop())

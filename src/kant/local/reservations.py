@@ -46,10 +46,14 @@ class LocalReservations:
     """
 
     def __init__(self, cluster: ClusterSpec) -> None:
-        self.cluster = cluster
-        self.index = {node.name: index for index, node in enumerate(cluster.nodes)}
+        self.set_cluster(cluster)
         self.known: dict[str, Reservation] = {}
         self.keep: Callable[[bytes], None] = lambda text: None
+
+    def set_cluster(self, cluster: ClusterSpec) -> None:
+        """The nodes of which GPUs can be booked."""
+        self.cluster = cluster
+        self.index = {node.name: index for index, node in enumerate(cluster.nodes)}
 
     def restore(self, kept: bytes | None) -> None:
         """Take over what the last Kant has kept. Raises InputError for nodes or GPUs that are not there any more."""

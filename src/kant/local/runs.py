@@ -35,7 +35,8 @@ POLL = 0.2  # seconds between two looks at a process that cannot be watched
 
 
 class Exit(Struct, frozen=True):
-    """How a run ended: by an exit code, or by a signal. `why`: `limit`, `memory` or `stopped` where it was made to.
+    """How a run ended: by an exit code, or by a signal. `why`: `limit`, `memory` or `stopped` where it was made to, or
+    `lease` where its machine could not reach Kant any more.
 
     `swept` counts the processes that it had left behind; `began` and `ended` are microseconds since the boot. `cpu_us`
     is what all its processes took of cores, `rss_kib` the most memory that one of them had at a time, and `dropped` the
@@ -55,6 +56,11 @@ class Exit(Struct, frozen=True):
     lost: str = ""
     unborn: bool = False
 
+    @property
+    def is_of_machine(self) -> bool:
+        """Whether the run is gone with its machine, through no fault of its own."""
+        return self.lost == REBOOTED or self.why == "lease"
+
 
 class Claim(Struct, frozen=True):
     """Who supervises a run; nobody ever will where `pid` is 0."""
@@ -73,7 +79,8 @@ class Spec(Struct, frozen=True):
     `cgroup` is the path of the one to make for the run, empty where there can be none. Without a `terminal` its
     standard input is empty. `account` is the user as whom it runs; None: as Kant's owner. `output` and `error` are the
     files for what it writes, empty where the log is enough; `append`: what is there stays. `warn_signal` is
-    sent `warn_s` before the limit to those that handle it.
+    sent `warn_s` before the limit to those that handle it. `lease` is a file that says until when the run may go on, in
+    seconds since the boot; empty: for as long as it likes.
     """
 
     command: tuple[str, ...]
@@ -93,6 +100,7 @@ class Spec(Struct, frozen=True):
     error: str = ""
     append: bool = False
     warn_signal: str = "USR1"
+    lease: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -111,6 +119,11 @@ class SupervisedRun:
     _handle: int = -1
     _loop: asyncio.AbstractEventLoop | None = field(default=None, repr=False)
     _timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @property
+    def parts(self) -> list[SupervisedRun]:
+        """What it consists of, machine by machine."""
+        return [self]
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Call `over` from the loop when the supervisor has gone."""
@@ -196,7 +209,7 @@ class SupervisedRun:
         """Let the run last so long from its start on. Raises OSError, and then nothing has changed."""
         spec = read_spec(self.folder)
         if spec is not None and spec.limit_s != seconds:
-            _write_spec(self.folder, msgspec.structs.replace(spec, limit_s=seconds))
+            write_spec(self.folder, msgspec.structs.replace(spec, limit_s=seconds))
             self._is_limited = True
             self._tell(signal.SIGHUP)
 
@@ -228,7 +241,7 @@ def mark(folder: Path) -> str:
 def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
     """Ask for the run whose folder this is to be. Raises OSError, and then nothing runs."""
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-    _write_spec(folder, spec)
+    write_spec(folder, spec)
     run = SupervisedRun(folder, server=server)
     server.ask(folder, run.answered)
     return run
@@ -271,7 +284,7 @@ def clear(folder: Path) -> None:
             time.sleep(0.01)
 
 
-def _write_spec(folder: Path, spec: Spec) -> None:
+def write_spec(folder: Path, spec: Spec) -> None:
     """Write it whole, or leave what is there. Raises OSError."""
     own = folder / "spec.json.new"
     with os.fdopen(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from socket import gethostname
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -197,13 +197,13 @@ def check_notice(notice: Notice) -> None:
         raise InputError("notices", "a command without a zero byte")
 
 
-def file_of(record: JobRecord, pattern: str) -> str:
-    """The file that a pattern names for a job; empty where there is none."""
+def file_of(record: JobRecord, pattern: str, host: str = "") -> str:
+    """The file that a pattern names for a job on a host, by default this one; empty where there is none."""
     if not pattern:
         return ""
     values = {
         "A": str(record.array) if record.array >= 0 else record.id, "a": str(max(record.index, 0)), "j": record.id,
-        "N": gethostname().partition(".")[0], "u": record.user, "x": record.submission.name,
+        "N": (host or gethostname()).partition(".")[0], "u": record.user, "x": record.submission.name,
     }  # fmt: skip
     return filled(pattern, values)
 
@@ -216,11 +216,14 @@ def spec_of(
     cores: tuple[int, ...] = (),
     cgroup: str = "",
     account: Account | None = None,
-    visible: tuple[str, ...] = (),
+    visible: Callable[[int], tuple[str, ...]] = lambda node: (),
     shims: str = "",
     elastic: dict[str, str] = NOTHING,
+    host: str = "",
 ) -> Spec:
-    """What the supervisor has to know: the command with just its GPUs visible, its cores, and as whom it runs."""
+    """What the supervisor has to know: the command with just its GPUs visible, its cores, and as whom it runs.
+
+    `visible` has the names by which CUDA sees the devices of a node of the cluster; empty: their indices do."""
     submission, held, slots = record.submission, devices(record.place), slots_of(record)
     names = [cluster.nodes[node].name for node in held]
     env = (
@@ -238,7 +241,7 @@ def spec_of(
                 f"{name}:{indices(mask)}" for name, mask in zip(names, held.values(), strict=True)
             ),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": indices(slots[0][1] if slots else 0, visible),
+            "CUDA_VISIBLE_DEVICES": indices(slots[0][1], visible(slots[0][0])) if slots else "",
         }
     )
     for name, value in (("ACCOUNT", submission.account), ("QOS", submission.qos), ("COMMENT", submission.comment)):
@@ -249,12 +252,13 @@ def spec_of(
     if record.index >= 0:
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
     if submission.slurm:
-        env |= slurm_env(record, cluster, [(node, indices(mask, visible)) for node, mask in slots])
-        env["PATH"] = f"{shims}:{env.get('PATH', os.defpath)}"
-        env.setdefault("KANT_HOME", str(folder.parents[2]))  # of these commands
+        env |= slurm_env(record, cluster, [(node, indices(mask, visible(node))) for node, mask in slots])
+        if shims:
+            env["PATH"] = f"{shims}:{env.get('PATH', os.defpath)}"
+            env.setdefault("KANT_HOME", str(folder.parents[2]))  # of these commands
     return Spec(
         submission.command, env, submission.workdir, submission.umask, log_bytes, submission.grace_s, submission.time_s,
         submission.warn_s, most_memory(record.place), cores, cgroup, submission.terminal, account,
-        file_of(record, submission.output), file_of(record, submission.error), record.attempt > 1,
+        file_of(record, submission.output, host), file_of(record, submission.error, host), record.attempt > 1,
         submission.warn_signal,
     )  # fmt: skip

@@ -11,8 +11,9 @@ memory.py and terminals.py beside it. The folder holds `spec.json`; the supervis
 - `exit`: blank while the job runs, then how it ended. Its room on the disk is taken before the job starts.
 
 SIGHUP says that `spec.json` has another limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after
-the grace. The supervisor is the reaper of everything that the job leaves behind, whatever session it has fled to, and
-it ends only when all of that is gone.
+the grace. On a machine that has joined another, `spec.json` names the file of a lease: when the time in it has passed,
+everything is killed at once. The supervisor is the reaper of everything that the job leaves behind, whatever session it
+has fled to, and it ends only when all of that is gone.
 
 Long: it is loaded by itself, file by file, in every run.
 """
@@ -182,6 +183,7 @@ class Supervisor:
         self.status: int | None = None
         self.why = ""
         self.kill_at = self.limit_at = self.warn_at = self.look_at = float("inf")
+        self.lease_at = held_until(spec.get("lease"))
         self.swept = 0
         self.began = now()
         self.most = spec["memory_mib"] << 20
@@ -197,7 +199,7 @@ class Supervisor:
             self.look_at = began + EVERY
         self._limit(self.spec["limit_s"])
         while True:
-            wait = min(self.kill_at, self.limit_at, self.warn_at, self.look_at) - now()
+            wait = min(self.kill_at, self.limit_at, self.warn_at, self.look_at, self.lease_at) - now()
             wants = self.terminals.wants()
             wants[wake] = select.POLLIN
             for output in self.sources:
@@ -360,6 +362,11 @@ class Supervisor:
             self._stop("limit")
         if moment >= self.look_at:
             self._look()
+        if moment >= self.lease_at:
+            self.lease_at = held_until(self.spec["lease"])
+            if now() >= self.lease_at:  # somebody may take the run for dead soon
+                self.why = self.why or ("lease" if self.status is None else "")
+                self.lease_at, self.kill_at = float("inf"), moment
         if moment >= self.kill_at:
             self._signal(self._descendants(), signal.SIGKILL)
             self.kill_at = moment + AGAIN
@@ -507,6 +514,17 @@ def become(account: dict | None, terminal: int | None) -> None:  # type: ignore[
 
 def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def held_until(lease: str | None) -> float:
+    """Seconds since the boot until which a run may go on, as the file of its lease says; for ever without one."""
+    if not lease:
+        return float("inf")
+    try:
+        with open(lease, "rb") as file:
+            return float(file.read())
+    except (OSError, ValueError):
+        return 0.0
 
 
 def catches(pid: int, number: int) -> bool:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,9 @@ from kant.local.clock import Offset, steady_clock
 from kant.local.driver import LocalDriver
 from kant.local.gpu_health import GpuHealth
 from kant.local.gpu_use import GpuUse
+from kant.local.joined.keys import address as join_address
+from kant.local.joined.keys import make_keys
+from kant.local.joined.machines import LEASE_S, Machines
 from kant.local.record import JobRecord
 from kant.local.settings import NO_QUEUES, LocalSettings
 from kant.local.slurm_commands import write_shims
@@ -62,6 +66,8 @@ from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
+JOIN = "join"
+"""The folder of the home with the certificates for machines that join."""
 COMPILING = "its kernels compile: until they are there it decides by slower ones"
 REMEMBERED = 2_000
 """Jobs that have finished from whose run times forecasts of starts begin to learn."""
@@ -75,7 +81,8 @@ class DaemonOptions:
     An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. What is over for longer than `keep_days` is
     pruned; 0: nothing is. So many `front_ends` take short jobs. `users` is the group whose members may open the
     socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
-    address speaks HTTPS where `files` have a certificate. `traces` is the URL to which traces of jobs are posted.
+    address speaks HTTPS where `files` have a certificate. `traces` is the URL to which traces of jobs are posted. Other
+    machines join at `join_listen`, and hold what they run for `lease_s` seconds after Kant has answered them last.
     """
 
     home: Path
@@ -95,6 +102,8 @@ class DaemonOptions:
     files: Files = NO_FILES
     notices: NoticeFile = NO_NOTICES
     traces: str = ""
+    join_listen: str = ""
+    lease_s: float = LEASE_S
     log_format: str = "logfmt"
     log_level: str = "info"
 
@@ -134,6 +143,10 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     journals = Journals(options.home / "journal", lambda error: log_event(log, str(error), logging.WARNING))
     devices = machine.devices() if options.cluster is None else []
     cluster = options.cluster or machine.this_machine(devices)
+    machines = Machines(len(cluster.nodes), store.kept("machines"), partial(store.keep, "machines"), options.lease_s)
+    cluster = machines.added_to(cluster)
+    if options.join_listen and group is not None:
+        raise InputError("--join-listen and --users", "one of them: machines that join run jobs as one user")
     settings = LocalSettings(
         cluster, options.profile, options.home / "runs", options.queue_config, journals, options.log_bytes,
         cores=machine.own_cores() if options.cluster is None else (), cgroups=cgroups.prepare(),
@@ -141,7 +154,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         trace_key=trace_key(store) if options.traces else b"",
     )  # fmt: skip
     write_shims(settings.shims, sys.executable)
-    driver = LocalDriver(settings, store, clock)
+    driver = LocalDriver(settings, store, clock, machines)
     driver.telemetry = telemetry = LocalTelemetry(driver.jobs, lambda: driver.trouble)
     recorded = Recorded(lambda job: driver.jobs.records.get(job) or store.record(job))
     driver.on_build, driver.on_built = recorded.begin_rebuild, recorded.finish_rebuild
@@ -209,6 +222,12 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         HttpServer(service, socket, options.listen, options.any_port, tls, group) as server,
         FrontEnds(options.home, options.front_ends, driver, keeper),
     ):
+        door = None
+        if options.join_listen:
+            make_keys(options.home / JOIN)
+            door = await machines.serve(
+                *join_address(options.join_listen, "--join-listen"), options.home / JOIN, options.home / SOCKET
+            )
         if tls is None and not is_loopback(options.listen):
             advice = "--tls-cert, or a loopback address behind a proxy with TLS"
             log_event(log, "tokens travel in clear", logging.WARNING, listen=server.address, expected=advice)
@@ -255,6 +274,8 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             await solver.close()
             slow.close()
             waits.write()
+            if door is not None:
+                door.close()
         if preparing.done() and not preparing.cancelled():
             preparing.result()  # kernels that cannot be compiled end the start with their reason
     log_event(log, "down", running=len(driver.launcher.runs))

@@ -155,6 +155,8 @@ class Orders:
         limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
         if submission.contract is not None and self.driver.settings.as_users:
             raise InputError("contract", "none where Kant runs jobs as their users, who cannot read its folders")
+        if submission.contract is not None and self.driver.machines.known:
+            raise InputError("contract", "none where other machines have joined, which cannot read its folders")
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)

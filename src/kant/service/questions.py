@@ -24,6 +24,7 @@ from kant.local.record import OVER, JobPhase, JobRecord
 from kant.local.runs import read_exit
 from kant.local.submission import devices, indices
 from kant.model.errors import InputError
+from kant.model.status import NodeStatus
 from kant.model.units import GPU, SECOND
 from kant.service.forecaster import ForecastProcess
 from kant.service.recorded import Recorded
@@ -394,6 +395,8 @@ class LocalQuestions(Questions):
         """The cores, memory and GPUs of each node."""
         nodes = []
         for node, row in zip(core.state.nodes[:MOST_NODES], core.state.table.tolist(), strict=False):
+            if row[c.STATUS] == NodeStatus.RETIRED:  # no node has taken this row yet
+                continue
             limited = node.cpu < 1 << 60
             nodes.append(
                 {

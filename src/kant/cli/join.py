@@ -1,0 +1,85 @@
+"""`kant join`: this machine takes jobs of the Kant of another one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from kant.model.errors import InputError
+
+MINE = 0o77  # what others may not
+
+
+def join(
+    address: Annotated[str, Parameter(help="Where that Kant lets machines in, such as gpu1 or 10.0.0.1:5269.")],
+    /,
+    *,
+    token_file: Annotated[
+        Path | None,
+        Parameter(help="A file with what `kant token join` prints there; - for standard input. Needed once."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        Parameter(help="By which name the others reach this machine: jobs see it. Default: its host name."),
+    ] = None,
+    cluster: Annotated[
+        str | None, Parameter(help="A virtual machine, such as 1x4. Default: what this machine has.")
+    ] = None,
+    home: Annotated[
+        Path | None,
+        Parameter(help="A folder on a disk of this machine for its runs. Default: /var/tmp/kant-USER-NAME."),
+    ] = None,
+    log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
+    log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
+) -> int:
+    """Take jobs of the Kant of another machine until told to stop. What runs then runs on for a minute, to be found
+    again by the next `kant join`."""
+    from msgspec.structs import replace
+
+    from kant.live.logs import set_up
+    from kant.local import machine
+    from kant.local.joined import keys
+    from kant.local.joined.agent import Agent, AgentOptions, serve
+    from kant.service.daemon import locked
+    from kant.workload.cluster_file import read_cluster
+
+    host, port = keys.address(address, "ADDRESS")
+    own = name or os.uname().nodename
+    place = _home(home, own)
+    folder = place / "join"
+    if token_file is not None:
+        keys.take_token(_read(token_file), folder)
+    elif not (folder / keys.THEIRS).exists():
+        raise InputError("--token-file", "what `kant token join` prints on the first machine")
+    devices = machine.devices() if cluster is None else []
+    found = read_cluster(cluster) if cluster is not None else machine.this_machine(devices)
+    if len(found.nodes) != 1:
+        raise InputError("--cluster", "one node, such as 1x4", cluster)
+    set_up(log_format, log_level)
+    cores = machine.own_cores() if cluster is None else ()
+    node = replace(found.nodes[0], name=own)
+    options = AgentOptions(place, folder, host, port, node, machine.visible(devices), cores)
+    with locked(place):
+        return serve(Agent(options))
+
+
+def _home(given: Path | None, name: str) -> Path:
+    """The folder of this machine's runs, which nobody else may open. Raises InputError."""
+    place = given.absolute() if given is not None else Path(f"/var/tmp/kant-{os.getuid()}-{name}")
+    place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = place.lstat()
+    if about.st_uid != os.getuid() or about.st_mode & MINE or place.is_symlink():
+        raise InputError("--home", "a folder of this user's, which nobody else may open", str(place))
+    return place
+
+
+def _read(path: Path) -> str:
+    import sys
+
+    try:
+        return sys.stdin.read() if str(path) == "-" else path.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--token-file {path}", f"a file that can be read ({error})") from None

@@ -1,0 +1,425 @@
+"""A machine that has joined a Kant: it begins and stops runs as Kant says, and tells what becomes of them.
+
+The runs are those of `kant up`: each has a folder, a claim and a supervisor, and outlives this agent. What is different
+is the lease: a file with a time since the boot. Each answer of Kant moves that time on. When it has passed, every
+supervisor kills its run, and no later answer moves it again: after that a new file counts, for new runs alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kant.live.logs import log_event
+from kant.local import cgroups
+from kant.local.cores import share
+from kant.local.forks import ForkServer
+from kant.local.joined import wire
+from kant.local.joined.keys import context
+from kant.local.output import read_output
+from kant.local.processes import kill_marked, send, since_boot
+from kant.local.runs import MARK, Exit, Spec, SupervisedRun, begin, find, mark, read_spec
+from kant.local.slurm_commands import write_shims
+from kant.local.terminals import SOCKET as TERMINAL
+from kant.model.errors import InputError
+from kant.model.node import Node
+
+log = logging.getLogger("kant.local")
+PINGS = 6  # in a lease
+LOOK = 0.1  # seconds between two looks at what runs have written
+PIECE = 1 << 18
+AGAIN_S = (0.2, 5.0)  # seconds between two tries to connect, at first and at most
+CONNECT_S = 5.0
+API = "kant.sock"
+
+
+class Lease:
+    """Until when the runs of this machine may go on: files `lease.N` in its home, of which the last one counts."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.number = max(
+            (int(path.suffix[1:]) for path in home.glob("lease.*") if path.suffix[1:].isdigit()), default=0
+        )
+
+    @property
+    def path(self) -> Path:
+        return self.home / f"lease.{self.number}"
+
+    @property
+    def until(self) -> float:
+        """Seconds since the boot; 0 where there is none."""
+        try:
+            return float(self.path.read_bytes() or 0)
+        except (OSError, ValueError):
+            return 0.0
+
+    @property
+    def holds(self) -> bool:
+        return self.until > since_boot() / 1e6
+
+    def begin(self, until: float) -> None:
+        """Hold on until then: by the same file where that has never run out, else by a new one. Raises OSError."""
+        if not self.holds:
+            self.number += 1
+            self.path.touch(0o600)
+        self._write(until)
+
+    def renew(self, until: float) -> bool:
+        """Hold on until then. False where it has run out: nothing renews it. Raises OSError."""
+        if self.holds:
+            self._write(until)
+            return True
+        return False
+
+    def _write(self, until: float) -> None:
+        file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(file, f"{until:020.6f}".encode(), 0)  # as long as before: that needs no room on the disk
+        finally:
+            os.close(file)
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A run of this machine. `told` is how much of its output was told to Kant over this connection or before it."""
+
+    name: str
+    folder: Path
+    milli: int
+    cores: tuple[int, ...] = ()
+    run: SupervisedRun | None = None
+    exit: Exit | None = None
+    told: int = 0
+    is_told: bool = False  # that it has begun
+    is_over: bool = False  # and how it has ended
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    """`keys` is the folder with the certificates. `visible` has the names by which CUDA sees the devices, `cores` are
+    those that runs may have; none where the machine is a virtual one."""
+
+    home: Path
+    keys: Path
+    host: str
+    port: int
+    node: Node
+    visible: tuple[str, ...] = ()
+    cores: tuple[int, ...] = ()
+
+
+class RefusedError(InputError):
+    """Kant does not take this machine, in Kant's words."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("", "")
+        self.args = (sentence,)
+
+
+class Agent:
+    """The agent of one home. `run` returns when it is told to stop; what runs runs on, for as long as it may."""
+
+    def __init__(self, options: AgentOptions) -> None:
+        self.options = options
+        self.home = options.home
+        self.lease = Lease(self.home)
+        self.server = ForkServer()
+        self.cgroups = cgroups.prepare()
+        self.runs: dict[str, Held] = {}
+        self.line: asyncio.StreamWriter | None = None
+        self.on_join: Callable[[], None] = lambda: None
+        self._tls = context(options.keys, is_leader=False)
+        self._some = asyncio.Event()  # something may be there to tell
+        self._pings: dict[int, float] = {}
+        self._aside: set[asyncio.Task[None]] = set()
+
+    @property
+    def shims(self) -> Path:
+        return self.home / "slurm"
+
+    def _id(self) -> str:
+        path = self.home / "id"
+        if not path.exists():
+            path.write_text(secrets.token_hex(16), encoding="ascii")
+        return path.read_text(encoding="ascii")
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Join, and join again whenever the connection is lost. Raises RefusedError where Kant says no."""
+        write_shims(self.shims, sys.executable)
+        self.server.watch(asyncio.get_running_loop())
+        self._find()
+        door = await self._open_api()
+        work = asyncio.create_task(self._stay())
+        ending = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({work, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            for task in (work, ending, *self._aside):
+                task.cancel()
+            await asyncio.gather(work, ending, *self._aside, return_exceptions=True)
+            door.close()
+            for held in self.runs.values():
+                if held.run is not None:
+                    held.run.forget()
+            self.server.close()
+
+    def _find(self) -> None:
+        """Find out what became of the runs that the agent before this one knew."""
+        base = self.home / "runs"
+        for path in sorted(base.rglob("spec.json")):
+            folder = path.parent
+            held = Held(str(folder.relative_to(base)), folder, 0)
+            self.runs[held.name] = held
+            found = find(folder)
+            if isinstance(found, SupervisedRun):
+                spec = read_spec(folder)
+                held.cores = spec.cores if spec is not None else ()
+                held.milli = 1000 * len(held.cores)
+                self._watch(held, found)
+            else:
+                held.exit = found or Exit(lost="its machine's agent ended before it began", unborn=True)
+
+    async def _stay(self) -> None:
+        wait = AGAIN_S[0]
+        while True:
+            try:
+                await self._session()
+                wait = AGAIN_S[0]
+            except (OSError, TimeoutError) as error:
+                log_event(log, "no connection to Kant", address=self.options.host, error=str(error) or "no answer")
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, AGAIN_S[1])
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        opening = asyncio.open_connection(self.options.host, self.options.port, ssl=self._tls)
+        return await asyncio.wait_for(opening, CONNECT_S)
+
+    async def _session(self) -> None:
+        """One connection, from hello to its end. Raises OSError or TimeoutError."""
+        reader, writer = await self._connect()
+        try:
+            said = since_boot() / 1e6
+            wire.say(
+                writer, wire.Hello(wire.VERSION, self._id(), self.options.node, tuple(self.runs), self.options.visible)
+            )
+            welcome = await asyncio.wait_for(wire.hear(reader), CONNECT_S)
+            if isinstance(welcome, wire.Refused):
+                raise RefusedError(welcome.why)
+            if not isinstance(welcome, wire.Welcome):
+                raise ConnectionError("another protocol")
+            self.lease.begin(said + welcome.lease_s)
+            for name, held in list(self.runs.items()):
+                if name in welcome.kept:
+                    held.told, held.is_told, held.is_over = welcome.kept[name], False, False
+                else:
+                    await self._drop(held)
+            self._tell_shared(writer, welcome)
+            self._pings.clear()
+            self.line = writer
+            self.on_join()
+            self._some.set()
+            tasks = [
+                asyncio.create_task(each)
+                for each in (self._hear(reader, welcome.lease_s), self._ping(welcome.lease_s), self._tell())
+            ]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self.line = None
+            writer.close()
+
+    def _tell_shared(self, writer: asyncio.StreamWriter, welcome: wire.Welcome) -> None:
+        path = Path(welcome.shared)
+        try:
+            is_shared = path.read_text(encoding="ascii") == welcome.nonce
+        except (OSError, UnicodeDecodeError):
+            is_shared = False
+        if not is_shared:
+            what = (
+                f"{path.parent} is not the same folder there and here: a job finds its files here only if they are here"
+            )
+            log_event(log, what, logging.WARNING)
+        wire.say(writer, wire.Shared(is_shared))
+
+    async def _hear(self, reader: asyncio.StreamReader, lease_s: float) -> None:
+        """Do what Kant says, until it says nothing for half of a lease."""
+        while True:
+            message = await asyncio.wait_for(wire.hear(reader), lease_s / 2)
+            match message:
+                case wire.Pong(number) if number in self._pings:
+                    if not self.lease.renew(self._pings.pop(number) + lease_s):
+                        raise ConnectionError("the lease has run out")
+                case wire.Begin():
+                    self._begin(message)
+                case wire.Stop(run) if (held := self.runs.get(run)) is not None and held.run is not None:
+                    held.run.stop()
+                case wire.Limit(run, seconds) if (held := self.runs.get(run)) is not None and held.run is not None:
+                    with suppress(OSError):  # it is said again over the next connection
+                        held.run.limit(seconds)
+                case wire.Signal(run, number, handled) if run in self.runs:
+                    send(mark(self.runs[run].folder), number, handled)
+                case wire.Forget(run) if (held := self.runs.get(run)) is not None:
+                    await self._drop(held)
+                case wire.Dial(run, number) if run in self.runs:
+                    self._start(self._answer(self.runs[run].folder, number))
+                case _:
+                    pass
+
+    async def _ping(self, lease_s: float) -> None:
+        number = 0
+        while True:
+            number += 1
+            self._pings[number] = since_boot() / 1e6
+            assert self.line is not None
+            wire.say(self.line, wire.Ping(number))
+            await asyncio.sleep(lease_s / PINGS)
+
+    async def _tell(self) -> None:
+        """Tell what runs write, and how they end."""
+        while True:
+            for held in list(self.runs.values()):
+                await self._tell_of(held)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._some.wait(), LOOK if self.runs else None)
+            self._some.clear()
+
+    async def _tell_of(self, held: Held) -> None:
+        assert self.line is not None
+        ended = held.exit
+        if not held.is_told and held.run is not None and held.run.claim.pid:
+            held.is_told = True
+            wire.say(self.line, wire.Begun(held.name))
+        while (found := read_output(held.folder, held.told, PIECE)).data:
+            wire.say(self.line, wire.Written(held.name, found.offset, found.data))
+            held.told = found.offset + len(found.data)
+            await self.line.drain()
+        if ended is not None and not held.is_over:
+            held.is_over = True
+            wire.say(self.line, wire.Ended(held.name, ended))
+
+    def _begin(self, order: wire.Begin) -> None:
+        """Begin a run, if it is not here: whoever makes its claim first has it, so it begins once at most."""
+        if order.run in self.runs:
+            return
+        folder = self.home / "runs" / order.run
+        held = Held(order.run, folder, order.milli)
+        others = [(each.cores, each.milli) for each in self.runs.values() if each.cores]
+        held.cores = share(self.options.cores, order.milli, others)
+        self.runs[order.run] = held
+        try:
+            if not self.lease.holds:
+                raise OSError(0, "the lease of its machine has run out")
+            run = begin(folder, self._own(order, held), self.server)
+        except OSError as error:
+            held.exit = Exit(lost=error.strerror or str(error), unborn=True)
+        else:
+            self._watch(held, run)
+        self._some.set()
+
+    def _own(self, order: wire.Begin, held: Held) -> Spec:
+        """What the supervisor of a run has to know here."""
+        spec, env = order.spec, order.spec.env | {MARK: str(held.folder), "KANT_HOME": str(self.home)}
+        if held.cores:
+            env = {"OMP_NUM_THREADS": str(len(held.cores))} | env
+        if order.slurm:
+            env["PATH"] = f"{self.shims}:{env.get('PATH', os.defpath)}"
+        base = self.cgroups
+        own = str(cgroups.of_run(base, held.folder)) if base is not None and spec.memory_mib else ""
+        return msgspec.structs.replace(spec, env=env, cores=held.cores, cgroup=own, lease=str(self.lease.path))
+
+    def _watch(self, held: Held, run: SupervisedRun) -> None:
+        def over(run: SupervisedRun) -> None:
+            held.exit, held.run, held.cores = run.exit(), None, ()
+            self._some.set()
+
+        held.run, run.over = run, over
+        run.watch(asyncio.get_running_loop())
+
+    async def _drop(self, held: Held) -> None:
+        """Let a run be as if it had never been here: Kant knows how it ended, or wants nothing of it."""
+        while held.run is not None:
+            kill_marked(mark(held.folder))
+            await asyncio.sleep(LOOK)
+        self.runs.pop(held.name, None)
+        shutil.rmtree(held.folder, ignore_errors=True)
+        with suppress(OSError):
+            for above in held.folder.relative_to(self.home / "runs").parents[:-1]:
+                (self.home / "runs" / above).rmdir()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+
+    async def _answer(self, folder: Path, number: int) -> None:
+        """Lead somebody to the supervisor of a run."""
+        with suppress(OSError, TimeoutError):
+            inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                here = await asyncio.open_unix_connection(f"/proc/self/fd/{inside}/{TERMINAL}")
+            finally:
+                os.close(inside)
+            await self._side(here, number)
+
+    async def _side(self, here: wire.Streams, number: int = 0) -> None:
+        """Another connection to Kant, for what somebody here has to say."""
+        try:
+            there = await self._connect()
+        except (OSError, TimeoutError):
+            here[1].close()
+            return
+        wire.say(there[1], wire.Line(number))
+        await wire.join(here, there)
+
+    async def _open_api(self) -> asyncio.Server:
+        """Have Kant's API on a socket here, which its owner alone can open."""
+
+        async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with suppress(OSError):
+                await self._side((reader, writer))
+
+        path = self.home / API
+        path.unlink(missing_ok=True)
+        mask = os.umask(0o177)
+        try:
+            return await asyncio.start_unix_server(come, path)
+        finally:
+            os.umask(mask)
+
+
+def serve(agent: Agent) -> int:
+    """Run an agent until SIGTERM or SIGINT. Raises InputError."""
+
+    async def until_told() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await agent.run(stop)
+
+    mask = os.umask(0o077)  # what people submit has secrets in its environment
+    try:
+        asyncio.run(until_told())
+    finally:
+        os.umask(mask)
+    return 0

@@ -1,0 +1,336 @@
+"""The machines that have joined, as Kant knows them: who is there, what runs there, and when one has fallen silent.
+
+A machine holds its runs by a lease, which each of its pings renews. Nobody prolongs a lease that has run out: the
+supervisors there kill their runs by themselves, whatever became of the machine's agent or of the network. Half a lease
+later Kant takes the runs for dead, and their jobs wait again. So a run is dead before its job can run elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from kant.cluster import columns as c
+from kant.cluster.node_table import check_node
+from kant.live.core import Core
+from kant.live.logs import log_event
+from kant.local.joined import wire
+from kant.local.joined.keys import context
+from kant.local.joined.runs import RemotePart
+from kant.local.runs import Exit
+from kant.model.errors import InputError, StateError
+from kant.model.event import NodeChanged, NodeDescribed, NodesJoined
+from kant.model.node import ClusterSpec, Node
+from kant.model.placement import NODE
+from kant.model.status import NodeStatus
+
+log = logging.getLogger("kant.local")
+LEASE_S = 60.0
+AFTER = 1.5
+"""Leases after which a machine of which nothing is heard has fallen silent: half of one for killing, and for clocks."""
+QUIET = 0.5
+"""Leases after which it takes nothing new."""
+DIAL_S = 5.0
+MOST = 48
+"""Machines that may join; each may be a pool of its own. For more than 16 there is Kubernetes (docs/join.md)."""
+
+
+class Known(Struct, frozen=True):
+    """A machine as it is kept. It has the same row in the cluster after every start."""
+
+    id: str
+    node: Node
+    visible: tuple[str, ...] = ()
+
+
+class _Kept(Struct, frozen=True):
+    first: int
+    machines: list[Known]
+
+
+@dataclass(slots=True, eq=False)
+class Machine:
+    """One that has joined. `heard` is when Kant last heard of it, `line` its connection while there is one, `runs`
+    has what it runs by the names of the runs. `is_lost`: it has fallen silent, and what ran there is taken for dead."""
+
+    known: Known
+    heard: float
+    host: str = ""
+    line: asyncio.StreamWriter | None = None
+    is_lost: bool = False
+    is_shared: bool | None = None
+    runs: dict[str, RemotePart] = field(default_factory=dict)
+    dials: dict[int, asyncio.Future[wire.Streams]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.known.node.name
+
+    def tell(self, message: wire.Message) -> None:
+        """Say something, if it is there: what it has to know is said again when it comes back."""
+        if self.line is not None:
+            wire.say(self.line, message)
+
+    def take(self, part: RemotePart) -> None:
+        """A run is to be there."""
+        self.runs[part.name] = part
+        if self.is_lost:
+            part.ended(self.gone)
+        elif not part.has_begun:
+            self.tell(part.order)
+
+    @property
+    def gone(self) -> Exit:
+        """The end of a run of which nobody hears any more."""
+        return Exit(why="lease", lost=f"machine {self.name} fell silent")
+
+    async def dial(self, run: str) -> wire.Streams:
+        """A connection to the supervisor of a run. Raises OSError or TimeoutError."""
+        if self.line is None:
+            raise ConnectionError(f"machine {self.name} is not there")
+        number = secrets.randbits(62) + 1
+        self.dials[number] = answer = asyncio.get_running_loop().create_future()
+        try:
+            self.tell(wire.Dial(run, number))
+            return await asyncio.wait_for(answer, DIAL_S)
+        finally:
+            del self.dials[number]
+
+
+class Machines:
+    """`known` has them in the order in which they joined, after the `first` nodes of the cluster, which are here.
+
+    `keep` writes them where they outlive Kant. `changed` is called when there is something for `LocalDriver`.
+    """
+
+    def __init__(self, first: int, kept: bytes | None, keep: Callable[[bytes], None], lease_s: float = LEASE_S) -> None:
+        self.first = first
+        self.lease_s = lease_s
+        self.keep = keep
+        self.changed: Callable[[], None] = lambda: None
+        self.shared = Path.home()
+        found = msgspec.json.decode(kept, type=_Kept) if kept else _Kept(first, [])
+        if found.first != first:
+            raise InputError("--cluster", f"{found.first} nodes as before, after which machines have joined", first)
+        now = time.monotonic()  # a Kant before this one may have renewed a lease just now
+        self.known = [Machine(one, now) for one in found.machines]
+        self.names: set[str] = set()  # of the nodes that are here
+
+    def added_to(self, cluster: ClusterSpec) -> ClusterSpec:
+        """The cluster of the nodes that are here with the machines that have joined."""
+        own = cluster.nodes[: self.first]
+        self.names = {node.name for node in own}
+        return msgspec.structs.replace(cluster, nodes=(*own, *(each.known.node for each in self.known)))
+
+    def at(self, node: int) -> Machine | None:
+        """The machine of a node of the cluster; None for one that is here."""
+        return self.known[node - self.first] if 0 <= node - self.first < len(self.known) else None
+
+    def parts(self, place: list[list[int]]) -> list[tuple[Machine | None, list[list[int]]]]:
+        """A place by the machines on which it is, in its order; None stands for this one, with all of its nodes."""
+        found: dict[int, tuple[Machine | None, list[list[int]]]] = {}
+        for piece in place:
+            machine = self.at(piece[NODE])
+            found.setdefault(-1 if machine is None else piece[NODE], (machine, []))[1].append(piece)
+        return list(found.values())
+
+    def here(self, place: list[list[int]]) -> list[list[int]]:
+        """The part of a place that is on this machine."""
+        return [piece for piece in place if self.at(piece[NODE]) is None]
+
+    @property
+    def complaint(self) -> str:
+        """Which machines are not there, or share no files; "" where all is well."""
+        found = []
+        for each in self.known:
+            if each.is_lost:
+                found.append(f"machine {each.name} fell silent: nothing starts there until it is back")
+            elif each.is_shared is False:
+                found.append(f"machine {each.name} does not have the files of {self.shared} as they are here")
+        return "; ".join(found)
+
+    def look(self) -> None:
+        """Take for dead what runs on machines of which nothing was heard for too long."""
+        limit = time.monotonic() - AFTER * self.lease_s
+        for machine in self.known:
+            if not machine.is_lost and machine.heard < limit:
+                log_event(log, "a machine has fallen silent", logging.WARNING, machine=machine.name)
+                machine.is_lost = True
+                self._hang_up(machine)
+                for part in list(machine.runs.values()):
+                    part.ended(machine.gone)
+                self.changed()
+
+    def settle(self, core: Core) -> bool:
+        """Tell the core what machines there are, and which take runs. True where there are others than before."""
+        self.look()
+        before, state = len(core.state.node_index), core.state
+        described = False
+        for machine in self.known:
+            node = machine.known.node
+            if node.name not in state.node_index:
+                core.happen(NodesJoined(core.now, (node,)))
+            row = state.node_index[node.name]
+            if state.nodes[row] != node:
+                core.happen(NodeDescribed(core.now, node))
+                described = True
+            status = NodeStatus.IN_SERVICE if self.takes_more(machine) else NodeStatus.CORDONED
+            if machine.is_lost and not state.jobs_on(row):  # those that ran there have left it
+                status = NodeStatus.FAILED
+            if state.table[row, c.STATUS] != status:
+                core.happen(NodeChanged(core.now, node.name, int(status)))
+        return described or len(state.node_index) != before
+
+    def takes_more(self, machine: Machine) -> bool:
+        """Whether runs may begin there."""
+        return machine.line is not None and machine.heard >= time.monotonic() - QUIET * self.lease_s
+
+    def _hang_up(self, machine: Machine) -> None:
+        if machine.line is not None:
+            machine.line.close()
+            machine.line = None
+        self.changed()
+
+    # --- the door ---------------------------------------------------------------------------------------------
+
+    async def serve(self, host: str, port: int, folder: Path, api: Path) -> asyncio.Server:
+        """Let machines in at an address. `folder` has the certificates, `api` is Kant's socket. Raises InputError."""
+
+        async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                first = await asyncio.wait_for(wire.hear(reader), DIAL_S)
+                if isinstance(first, wire.Hello):
+                    await self._session(first, reader, writer)
+                elif isinstance(first, wire.Line) and first.number:
+                    waiting = [each.dials.get(first.number) for each in self.known]
+                    for answer in waiting:
+                        if answer is not None and not answer.done():
+                            answer.set_result((reader, writer))
+                            return
+                elif isinstance(first, wire.Line):
+                    await wire.join((reader, writer), await asyncio.open_unix_connection(api))
+            except (OSError, TimeoutError):
+                pass
+            writer.close()
+
+        try:
+            return await asyncio.start_server(come, host, port, ssl=context(folder, is_leader=True))
+        except OSError as error:
+            raise InputError("--join-listen", f"an address that is free ({error.strerror})", f"{host}:{port}") from None
+
+    def _fault(self, hello: wire.Hello) -> str:
+        """Why a machine may not join; "" where it may."""
+        name, node = hello.node.name, hello.node
+        if hello.version != wire.VERSION:
+            return f"the version of this machine: expected {wire.VERSION}, as Kant has it, got {hello.version}"
+        if name in self.names:
+            return f"--name: expected a name that no machine of Kant has, got {name!r}"
+        try:
+            check_node(node)
+        except StateError as error:
+            return f"this machine: expected one that the core takes ({error})"
+        known = next((each for each in self.known if each.name == name), None)
+        if known is None and len(self.known) == MOST:
+            return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"
+        if known is None:
+            return ""
+        if known.known.id != hello.id and (known.runs or self.takes_more(known)):
+            return f"--name: expected a name that no other machine has, or its home (--home), got {name!r}"
+        if node != known.known.node and known.runs:
+            return "this machine: expected what it had when it joined (GPUs, cores, memory) while jobs run on it"
+        return ""
+
+    def _machine(self, hello: wire.Hello) -> Machine:
+        """The machine that says hello; it is kept before anything can run there. Raises OSError."""
+        found = next((each for each in self.known if each.name == hello.node.name), None)
+        new = Known(hello.id, hello.node, hello.visible)
+        if found is None:
+            found = Machine(new, time.monotonic())
+            self._keep([*(each.known for each in self.known), new])
+            self.known.append(found)
+            log_event(log, "a machine has joined", machine=new.node.name, gpus=new.node.gpus, model=new.node.model)
+        elif found.known != new:
+            self._keep([new if each is found else each.known for each in self.known])
+            found.known = new
+        return found
+
+    def _keep(self, known: list[Known]) -> None:
+        self.keep(msgspec.json.encode(_Kept(self.first, known)))
+
+    async def _session(self, hello: wire.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A machine is there, until it goes."""
+        fault = self._fault(hello)
+        if fault:
+            wire.say(writer, wire.Refused(fault))
+            with suppress(OSError):
+                await writer.drain()
+            return
+        machine = self._machine(hello)
+        if machine.line is not None:
+            machine.line.close()  # a connection that is dead, and does not know it
+        machine.line, machine.heard, machine.is_lost = writer, time.monotonic(), False
+        machine.host = writer.get_extra_info("peername")[0]
+        nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
+        text = secrets.token_hex(16)
+        with suppress(OSError):
+            nonce.write_text(text, encoding="ascii")
+        kept = {}
+        for name, part in list(machine.runs.items()):
+            if name in hello.runs:
+                part.begun()
+                kept[name] = part.log.offset
+            elif part.has_begun:
+                part.ended(Exit(why="lease", lost=f"machine {machine.name} does not know its run any more"))
+        wire.say(writer, wire.Welcome(self.lease_s, kept, str(nonce), text))
+        for part in list(machine.runs.values()):
+            if part.name not in kept:
+                wire.say(writer, part.order)
+            else:
+                wire.say(writer, wire.Limit(part.name, part.order.spec.limit_s))
+            if part.is_stopped:
+                wire.say(writer, wire.Stop(part.name))
+        self.changed()
+        try:
+            while machine.line is writer:
+                self._heard(machine, await wire.hear(reader))
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            nonce.unlink(missing_ok=True)
+            if machine.line is writer:
+                self._hang_up(machine)
+
+    def _heard(self, machine: Machine, message: wire.Message) -> None:
+        """Take in what a machine says. What it says of runs that are not its own here any more counts for nothing.
+
+        Raises OSError where the disk does not take it: then it is said again over the next connection."""
+        if machine.is_lost:  # its lease is over, and nobody renews it
+            raise ConnectionError
+        match message:
+            case wire.Ping(number):
+                machine.heard = time.monotonic()
+                machine.tell(wire.Pong(number))
+            case wire.Shared(is_shared):
+                machine.is_shared = is_shared
+                if not is_shared:
+                    log_event(log, self.complaint, logging.WARNING)
+            case wire.Begun(run) if run in machine.runs:
+                machine.runs[run].begun()
+            case wire.Written(run, offset, data) if run in machine.runs:
+                machine.runs[run].log.put(offset, data)
+            case wire.Ended(run, exit):
+                if run in machine.runs:
+                    machine.runs[run].ended(exit)
+                machine.tell(wire.Forget(run))
+            case _:
+                pass

@@ -1,0 +1,179 @@
+"""What Kant and a machine that has joined say to each other: MessagePack, each message after its length."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from kant.local.runs import Exit, Spec
+from kant.model.node import Node
+
+VERSION = 1
+MOST = 1 << 26  # bytes of a message
+PIECE = 1 << 16
+
+
+class Hello(Struct, tag=True, frozen=True):
+    """A machine comes, or comes again: `id` tells it from another of its name, `runs` are those that it has, whether
+    they live or not. `visible` has the names by which CUDA sees its devices, where their indices do not do."""
+
+    version: int
+    id: str
+    node: Node
+    runs: tuple[str, ...]
+    visible: tuple[str, ...] = ()
+
+
+class Welcome(Struct, tag=True, frozen=True):
+    """It has joined. `kept`: the runs that are still wanted, with how much of their output is known; no other may go
+    on. The machine may hold `lease_s` seconds from when it said hello. `nonce` lies in a file of the path `shared`."""
+
+    lease_s: float
+    kept: dict[str, int]
+    shared: str
+    nonce: str
+
+
+class Refused(Struct, tag=True, frozen=True):
+    """It may not join, and why in one sentence."""
+
+    why: str
+
+
+class Shared(Struct, tag=True, frozen=True):
+    """Whether the machine has found the file with the nonce."""
+
+    is_shared: bool
+
+
+class Ping(Struct, tag=True, frozen=True):
+    """The machine asks to hold its runs for longer."""
+
+    number: int
+
+
+class Pong(Struct, tag=True, frozen=True):
+    """It may, for a lease from when it sent the ping of this number."""
+
+    number: int
+
+
+class Begin(Struct, tag=True, frozen=True):
+    """A run is to begin, once. `milli`: thousandths of cores that it counts; `slurm`: it wants Slurm's commands."""
+
+    run: str
+    spec: Spec
+    milli: int = 0
+    slurm: bool = False
+
+
+class Begun(Struct, tag=True, frozen=True):
+    """A run has a supervisor."""
+
+    run: str
+
+
+class Stop(Struct, tag=True, frozen=True):
+    """A run is to end."""
+
+    run: str
+
+
+class Limit(Struct, tag=True, frozen=True):
+    """A run may last so long from its start on."""
+
+    run: str
+    seconds: float | None
+
+
+class Signal(Struct, tag=True, frozen=True):
+    """A signal for all processes of a run, or for those that handle it."""
+
+    run: str
+    number: int
+    handled: bool
+
+
+class Written(Struct, tag=True, frozen=True):
+    """What a run has written from `offset` on."""
+
+    run: str
+    offset: int
+    data: bytes
+
+
+class Ended(Struct, tag=True, frozen=True):
+    """A run has ended, and all that it wrote was told."""
+
+    run: str
+    exit: Exit
+
+
+class Forget(Struct, tag=True, frozen=True):
+    """How a run ended is kept: the machine need not know it any more."""
+
+    run: str
+
+
+class Dial(Struct, tag=True, frozen=True):
+    """Somebody wants to speak with the supervisor of a run: the machine connects once more, by this number."""
+
+    run: str
+    number: int
+
+
+class Line(Struct, tag=True, frozen=True):
+    """The first message of another connection: what follows is bytes, for who has dialled (`number`), or, with 0, for
+    the API."""
+
+    number: int = 0
+
+
+Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Message: TypeAlias = (
+    Hello | Welcome | Refused | Shared | Ping | Pong | Begin | Begun | Stop | Limit | Signal | Written | Ended | Forget
+    | Dial | Line
+)  # fmt: skip
+_decoder = msgspec.msgpack.Decoder(Message)
+
+
+def say(writer: asyncio.StreamWriter, message: Message) -> None:
+    """Send a message, in its turn."""
+    packed = msgspec.msgpack.encode(message)
+    writer.write(len(packed).to_bytes(4, "big") + packed)
+
+
+async def hear(reader: asyncio.StreamReader) -> Message:
+    """The next message. Raises ConnectionError where there is none to come, or what comes is none."""
+    try:
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        if length > MOST:
+            raise ConnectionError("a message is too long")
+        return _decoder.decode(await reader.readexactly(length))  # type: ignore[no-any-return]
+    except (asyncio.IncompleteReadError, msgspec.MsgspecError) as error:
+        raise ConnectionError(str(error)) from None
+
+
+async def join(one: Streams, other: Streams) -> None:
+    """Pass on bytes both ways, until both ends have nothing more to say."""
+
+    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(PIECE):
+                writer.write(data)
+                await writer.drain()
+        with suppress(OSError, RuntimeError, NotImplementedError):
+            if writer.can_write_eof():
+                writer.write_eof()
+            else:
+                writer.close()  # TLS says that nothing follows by closing
+
+    try:
+        await asyncio.gather(pass_on(one[0], other[1]), pass_on(other[0], one[1]))
+    finally:
+        for _, writer in (one, other):
+            writer.close()

@@ -1,0 +1,317 @@
+"""Several machines without Kubernetes: they join, run jobs, fall silent and come back; no job runs twice at once.
+
+The machines are processes on loopback addresses, and what lies between them is a relay that can be frozen; one test has
+a machine in a network namespace of its own, where it may make one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import random
+import ssl
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.local.joined import Joined, Relay, free_port
+from tests.local.up import Up, asked, eventually
+
+from kant.local.joined.keys import address, context, make_keys, take_token
+from kant.model.errors import InputError
+from kant.service.client import ServiceClient
+
+LEASE_S = 1.5
+FAULTS = int(os.environ.get("KANT_FAULTS", "5"))
+
+ONCE = """
+exec 9>>lock.$KANT_JOB_ID
+flock -n 9 || echo "twice $KANT_JOB_ID" >> trail
+for place in $(echo "$KANT_DEVICES" | tr ';' ' '); do
+  for gpu in $(echo "${place#*:}" | tr ',' ' '); do
+    exec 8>>"gpu.${place%%:*}.$gpu"
+    flock -n 8 || echo "clash $KANT_JOB_ID $place $gpu" >> trail
+  done
+done
+echo "begin $KANT_JOB_ID $KANT_ATTEMPT" >> trail
+sleep $1
+echo "end $KANT_JOB_ID $KANT_ATTEMPT" >> trail
+"""
+"""Locks die with those who hold them: a run that finds one taken is not alone."""
+
+
+def nodes(kant: Up) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = kant.client.get("/v1/top")["nodes"]
+    return found
+
+
+@contextmanager
+def joined(tmp_path: Path, *names: str, lease_s: float = 60.0) -> Iterator[tuple[Up, list[Joined]]]:
+    """A Kant with a node of two GPUs, and machines of four that have joined."""
+    port = free_port()
+    machines: list[Joined] = []
+    with Up(tmp_path / "home", "1x2", join_listen=f"127.0.0.1:{port}", lease_s=lease_s) as kant:
+        try:
+            for name in names:
+                machines.append(Joined(tmp_path / name, kant.home, port, name))
+            assert eventually(lambda: len(nodes(kant)) == 1 + len(names)), (tmp_path / names[0] / "log").read_text()
+            yield kant, machines
+        finally:
+            for each in machines:
+                each.kill(15)
+
+
+def test_a_job_runs_on_a_machine_that_has_joined(tmp_path: Path) -> None:
+    with joined(tmp_path, "gpu2") as (kant, (machine,)):
+        job = kant.submit("echo $KANT_DEVICES $CUDA_VISIBLE_DEVICES; sleep 0.3; echo more", gpus=4)
+        ends = kant.submit("exec sleep 600", gpus=2, name="ends")
+        long = kant.submit("echo begins; exec sleep 600", gpus=4)
+        assert kant.over(job) == ["finished"]
+        assert kant.log(job) == "gpu2:0,1,2,3 0,1,2,3\nmore\n"
+        assert eventually(lambda: kant.phase(long) == "running" and "begins" in kant.log(long))
+        assert kant.job(long)["job"]["nodes"] == {"gpu2": "0,1,2,3"}
+        kant.client.post(kant.client.job(long, "cancel"))
+        assert kant.over(long) == ["cancelled"]
+        there = ServiceClient(machine.home)  # Kant's API is there, too
+        there.post(there.job(ends, "cancel"))
+        assert kant.over(ends) == ["cancelled"]
+        code = kant.submit("exit 7", gpus=4)
+        assert kant.over(code) == ["failed"] and kant.job(code)["job"]["code"] == 7
+        assert eventually(machine.runs_nothing)
+
+
+def test_a_run_outlives_kant_and_the_agent(tmp_path: Path) -> None:
+    """Both are killed within the lease: the run goes on, and its end and its output are found."""
+    port = free_port()
+    first = Up(tmp_path / "home", "1x2", join_listen=f"127.0.0.1:{port}")
+    assert first.answers()
+    machine = Joined(tmp_path / "gpu2", first.home, port, "gpu2")
+    again = None
+    try:
+        assert eventually(lambda: len(nodes(first)) == 2)
+        job = first.submit("echo begins; until [ -e go ]; do sleep 0.05; done; echo ends; exit 3", gpus=4)
+        assert eventually(lambda: "begins" in first.log(job))
+        first.kill()
+        machine.kill()
+        again = Joined(tmp_path / "gpu2", first.home, port, "gpu2")
+        with Up(tmp_path / "home", "1x2", join_listen=f"127.0.0.1:{port}") as second:
+            assert second.phase(job) == "running"
+            (second.home / "go").touch()
+            assert second.over(job) == ["failed"]
+            assert second.log(job) == "begins\nends\n"
+            found = second.job(job)
+            assert (found["job"]["code"], found["job"]["attempt"]) == (3, 1)
+    finally:
+        for each in (machine, again):
+            if each is not None:
+                each.kill(15)
+
+
+def submitted(kant: Up, seconds: float, **wish: object) -> str:
+    """A job that finds out whether it is alone, and takes so long."""
+    job = asked(kant.home, ONCE, **wish)
+    job["command"] += ["sh", f"{seconds:.2f}"]
+    return str(kant.client.post("/v1/jobs", job)["jobs"][0])
+
+
+@pytest.mark.parametrize("fault", ["kill", "freeze"])
+def test_the_jobs_of_a_machine_that_falls_silent_wait_again(tmp_path: Path, fault: str) -> None:
+    with joined(tmp_path, "gpu2", lease_s=LEASE_S) as (kant, machines):
+        job = submitted(kant, 600, gpus=4)
+        assert eventually(lambda: (kant.home / "trail").exists())
+        getattr(machines[0], fault)()
+        assert eventually(lambda: kant.phase(job) == "waiting"), kant.job(job)
+        assert kant.job(job)["job"]["reason"] == "machine gpu2 fell silent"
+        assert "gpu2 fell silent" in kant.client.get("/v1/health")["complaint"]
+        with (kant.home / f"lock.{job}").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody of the run lives
+        if fault == "freeze":
+            machines[0].thaw()
+        else:
+            machines.append(Joined(machines[0].home, kant.home, machines[0].port, "gpu2"))
+        assert eventually(lambda: kant.job(job)["job"]["attempt"] == 2 and kant.phase(job) == "running")
+        assert eventually(lambda: "2" in (kant.home / "trail").read_text().splitlines()[-1])
+        kant.client.post(kant.client.job(job, "cancel"))
+        assert kant.over(job) == ["cancelled"]
+        assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"]
+
+
+class Lab:
+    """A Kant and two machines behind relays, of which everything can fail."""
+
+    def __init__(self, base: Path, rng: random.Random) -> None:
+        self.home, self.rng, self.port = base / "home", rng, free_port()
+        self.base = base
+        self.kant = self.up()
+        self.relays = [Relay(self.port, base / "relay.log") for _ in range(2)]
+        self.machines = [self.machine(at) for at in range(2)]
+
+    def up(self) -> Up:
+        kant = Up(self.home, "1x2", join_listen=f"127.0.0.1:{self.port}", lease_s=LEASE_S)
+        assert kant.answers(), (self.home / "kant.log").read_text()[-3000:]
+        return kant
+
+    def machine(self, at: int) -> Joined:
+        return Joined(self.base / f"gpu{at}", self.home, self.relays[at].port, f"gpu{at}", gpus=2)
+
+    def fault(self) -> None:
+        """Something fails, for shorter than a lease or for longer."""
+        at, lasts = self.rng.randrange(2), self.rng.choice((0.2, 0.9 * LEASE_S, 2.5 * LEASE_S))
+        match self.rng.choice(("cut", "cut", "frozen", "agent", "kant")):
+            case "cut":
+                self.relays[at].freeze()
+                time.sleep(lasts)
+                self.relays[at].thaw()
+            case "frozen":
+                self.machines[at].freeze()
+                time.sleep(lasts)
+                self.machines[at].thaw()
+            case "agent":
+                self.machines[at].kill()
+                time.sleep(lasts)
+                self.machines[at] = self.machine(at)
+            case _:
+                self.kant.kill()
+                time.sleep(lasts)
+                self.kant = self.up()
+
+    def close(self) -> None:
+        for each in (*self.machines, *self.relays):
+            each.kill(15)
+        self.kant.stop()
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_no_job_runs_twice_and_none_is_lost_whatever_fails(tmp_path: Path, seed: int) -> None:
+    """`KANT_FAULTS=100` has so many faults."""
+    rng = random.Random(seed)
+    lab, jobs = Lab(tmp_path, rng), list[str]()
+    try:
+        assert eventually(lambda: len(nodes(lab.kant)) == 3)
+        for _ in range(FAULTS):
+            jobs += [
+                submitted(lab.kant, rng.choice((0.2, 1.0, 2.0)), gpus=rng.choice((1, 2, 2, 4, 6))) for _ in range(3)
+            ]
+            time.sleep(rng.uniform(0.0, 0.5))
+            lab.fault()
+        assert lab.kant.over(*jobs, patience=120) == ["finished"] * len(jobs)
+        trail = Counter(" ".join(line.split()[:2]) for line in (lab.home / "trail").open())
+        assert not [line for line in trail if line.startswith(("twice", "clash"))], trail
+        assert all(trail[f"end {job}"] for job in jobs), trail  # one that ended unheard has run again after it
+    finally:
+        lab.close()
+
+
+@pytest.fixture
+def network() -> Iterator[tuple[str, str]]:
+    """A network namespace and this end of the cable to it; the other has 10.213.77.2."""
+    name, here = f"kant{os.getpid()}", f"kt{os.getpid()}"
+    commands = (
+        f"netns add {name}", f"link add {here} type veth peer name inside netns {name}",
+        f"addr add 10.213.77.1/30 dev {here}", f"link set {here} up", f"-n {name} addr add 10.213.77.2/30 dev inside",
+        f"-n {name} link set inside up", f"-n {name} link set lo up",
+    )  # fmt: skip
+    try:
+        for command in commands:
+            ip(command)
+    except (OSError, subprocess.CalledProcessError):
+        with suppress(OSError, subprocess.CalledProcessError):
+            ip(f"netns del {name}")
+        pytest.skip("no network namespaces may be made here")
+    yield name, here
+    ip(f"netns del {name}")
+
+
+def ip(words: str) -> None:
+    subprocess.run(["ip", *words.split()], check=True, capture_output=True)
+
+
+def test_a_machine_whose_cable_is_pulled_kills_its_runs_before_others_have_them(
+    tmp_path: Path, network: tuple[str, str]
+) -> None:
+    name, cable = network
+
+    def enter() -> None:
+        with Path(f"/run/netns/{name}").open() as file:
+            assert ctypes.CDLL(None).setns(file.fileno(), 0x40000000) == 0
+
+    port, home = free_port(), tmp_path / "home"
+    with Up(home, "1x2", join_listen=f"10.213.77.1:{port}", lease_s=LEASE_S) as kant:
+        machine = Joined(tmp_path / "gpu2", home, port, "10.213.77.2", 2, "10.213.77.1", enter)
+        try:
+            assert eventually(lambda: len(nodes(kant)) == 2), (tmp_path / "gpu2" / "log").read_text()
+            kant.over(submitted(kant, 0.0, gpus=4))  # a gang over both
+            first, moved = submitted(kant, 3.0, gpus=2), submitted(kant, 600.0, gpus=2)
+            assert eventually(lambda: kant.job(moved)["job"]["nodes"] == {"10.213.77.2": "0,1"})
+            ip(f"link set {cable} down")
+            assert eventually(lambda: kant.job(moved)["job"]["nodes"] == {"node-00000": "0,1"})
+            assert kant.phase(first) == "finished"
+            assert eventually(lambda: f"begin {moved} 2" in (home / "trail").read_text())
+            ip(f"link set {cable} up")
+            assert eventually(lambda: not kant.client.get("/v1/health")["complaint"])
+            assert eventually(machine.runs_nothing)
+            assert kant.phase(moved) == "running"
+            kant.client.post(kant.client.job(moved, "cancel"))
+            assert kant.over(moved) == ["cancelled"]
+            assert not [line for line in (home / "trail").read_text().splitlines() if line[0] in "ct"]
+        finally:
+            machine.kill(15)
+
+
+@given(st.from_regex(r"[a-z0-9.-]{1,20}", fullmatch=True), st.integers(0, 65535))
+def test_an_address_is_a_host_and_a_port(host: str, port: int) -> None:
+    assert address(f"{host}:{port}", "ADDRESS") == (host, port)
+    assert address(host, "ADDRESS") == (host, 5269)
+    assert address(f"[::1]:{port}", "ADDRESS") == ("::1", port)
+
+
+@pytest.mark.parametrize("text", ["", ":1", "a:b", "a:65536", "a:-1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="ADDRESS: expected an address such as"):
+        address(text, "ADDRESS")
+
+
+def shake(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """Let both sides of a connection come to terms, in memory. Raises ssl.SSLError."""
+    one, other = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [server.wrap_bio(one, other, server_side=True), client.wrap_bio(other, one)]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    ends[0].write(b"x")
+    assert ends[1].read() == b"x"
+
+
+def test_each_side_takes_the_certificate_of_the_other_and_no_other(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        make_keys(tmp_path / name)
+        take_token((tmp_path / name / "token").read_text(), tmp_path / f"{name}-machine")
+        assert {path.stat().st_mode & 0o777 for path in (tmp_path / name).iterdir()} == {0o600}
+    servers = {name: context(tmp_path / name, is_leader=True) for name in "ab"}
+    clients = {name: context(tmp_path / f"{name}-machine", is_leader=False) for name in "ab"}
+    shake(servers["a"], clients["a"])
+    with pytest.raises(ssl.SSLError):
+        shake(servers["a"], clients["b"])
+    clients["b"].load_verify_locations(tmp_path / "a" / "leader.pem")  # it takes Kant, and Kant does not take it
+    with pytest.raises(ssl.SSLError):
+        shake(servers["a"], clients["b"])
+    nobody = ssl.create_default_context(cafile=str(tmp_path / "a" / "leader.pem"))
+    nobody.check_hostname = False
+    with pytest.raises(ssl.SSLError):
+        shake(servers["a"], nobody)
+
+
+@pytest.mark.parametrize("text", ["", "kant_0123456789abcdef", "kant_join_a.b"])
+def test_what_is_no_token_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match="the token: expected what `kant token join` prints"):
+        take_token(text, tmp_path / "keys")
