@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -101,7 +101,24 @@ GANG_BEHIND_THE_FIRST = at_once(
 """The second of the jobs that come last waits, and behind it a gang of two groups, which is not tried."""
 ENDS_AS_ONE_COMES_IN_VAIN = at_once((0, 10, 1, 0), (1, 30, 1, 0), (10, 5, 12, 0), (12, 5, 1, 0))
 
+OVERTAKEN = ((0, 25, 4, 0), (1, 50, 12, 0), (2, 100, 4, 0), (19, 300, 4, 0))
+"""The second is late when there is no room for it whoever stops, then waits for the last to have run long enough."""
+OVERTAKEN_AGAIN = at_once(*OVERTAKEN, (25, 60, 4, 0))
+"""The last starts as the first ends: in that plan the head has room without those that run, and that one."""
+BY_ONE_THAT_STAYS = replace(OVERTAKEN_AGAIN, preemptible=np.array([1, 1, 1, 0, 1]))
+URGENT_EVICTS = at_once((0, 100, 12, 0), (40, 50, 12, 1))
+SERVED_AS_OTHERS_START = at_once(
+    (0, 21, 4, 0), (0, 3, 4, 0), (0, 4, 4, 0), (1, 50, 8, 0), (2, 100, 4, 0), (2, 100, 4, 0), (5, 30, 4, 0),
+    (6, 30, 4, 0),
+)  # fmt: skip
+"""As the first ends the seventh starts, the last is told that it waits, and the gang takes the place of two others."""
 
+
+@example(at_once(*OVERTAKEN), PROFILES[7], True, 0, "")
+@example(OVERTAKEN_AGAIN, PROFILES[7], True, 0, "")
+@example(BY_ONE_THAT_STAYS, PROFILES[7], False, 0, "")
+@example(URGENT_EVICTS, PROFILES[7], False, 0, "")
+@example(SERVED_AS_OTHERS_START, PROFILES[7], True, 0, "")
 @example(URGENT_LAST, PROFILES[0], True, 0, "")
 @example(GANG_BEHIND_THE_FIRST, PROFILES[2], True, 0, "")
 @example(ENDS_AS_ONE_COMES_IN_VAIN, PROFILES[0], True, 0, "")

@@ -45,6 +45,22 @@ def test_the_typical_pods_are_those_that_were_submitted(demands: list[Demand]) -
     assert min(found.values()) >= max((count for kind, count in counts.items() if kind not in found), default=0)
 
 
+@given(st.integers(0, 90), st.integers(0, 60))
+def test_it_says_how_many_more_jobs_change_nothing(seen: int, unseen: int) -> None:
+    jobs = [job(i, Demand(1, 1000, i)) for i in range(200)]
+    state = after(jobs[:seen])
+    known = state.typical_pods
+    for each in jobs[seen : seen + unseen]:
+        state.apply(submitted(each))
+    more = state.typical.steady_for(seen + unseen)
+    if more < 0:  # they are others already
+        assert state.typical_pods is not known
+        return
+    for at, each in enumerate(jobs[seen + unseen : seen + unseen + more + 1], 1):
+        state.apply(submitted(each))
+        assert (state.typical_pods is known) == (at <= more)
+
+
 def test_the_past_fades_and_what_is_kept_is_bounded() -> None:
     old = [job(i, Demand(1, 100, i)) for i in range(PERIOD)]  # as many kinds as jobs
     new = [job(PERIOD + i, Demand(2), 3) for i in range(2 * PERIOD)]

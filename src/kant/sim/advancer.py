@@ -50,6 +50,8 @@ class Advancer:
         self._table, self._simple = coming.columns()
         self._queues, self._users = _Names(coming.workload.queues), _Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
+        self._asks = dict[int, int]()  # the shape of each kind of which a job has been looked at
+        self._policies = _node_policies(run.profile.placement)[:2]
         self._backfills = isinstance(run.profile.discipline, Backfill)
         self._late = np.full((KNOWN, 3), -1, dtype=np.int64)  # heads that could not be served
         self._one_priority = run.profile.keeps_priority and self._backfills
@@ -88,11 +90,11 @@ class Advancer:
         """Whether nothing is there that has no columns."""
         run, state = self.run, self.state
         return (
-            (run.wake == FOREVER or self._backfills)
+            state.quota_usage.tree is None
+            and (run.wake == FOREVER or self._backfills)
             and not (run.vain or run.scheduler.pending.mixed)
             and self._in_the_way not in state.pending
             and is_idle(state)
-            and state.quota_usage.tree is None
             and not (state.books or state.fleet_version or state.shapes.counts or state.health.bad)
             and not state.affinity_members
         )
@@ -357,7 +359,7 @@ class Advancer:
 
     def _token(self) -> tuple[object, ...]:
         """What the table of shapes was made of; where it differs, the table is made anew."""
-        scores, capacity = self.run.scheduler.placer.kept(_node_policies(self.run.profile.placement)[:2])
+        scores, capacity = self.run.scheduler.placer.kept(self._policies)
         given_up = [one.given_up for one in (*scores, capacity) if one is not None]
         return (*map(id, scores), id(capacity), sum(given_up))
 
@@ -367,8 +369,7 @@ class Advancer:
         self._shapes = np.full((1, SHAPE_WIDTH), a.PYTHON, dtype=np.int64)
         self._groups = np.zeros((0, GROUP_WIDTH), dtype=np.int64)
         self._made_with = self._token()
-        policies = _node_policies(self.run.profile.placement)[:2]
-        self._scores, self._capacity = self.run.scheduler.placer.kept(policies)
+        self._scores, self._capacity = self.run.scheduler.placer.kept(self._policies)
 
     def _meet_kinds(self) -> None:
         """Find out how jobs are placed of the kinds of which a job comes soon."""
@@ -379,10 +380,11 @@ class Advancer:
             at, kind = self._first_of[self._met]
             self._met += 1
             if self._simple[kind]:
-                shape = self.state.shapes.of(self.coming.event(at).job)
-                self._meet_shape(shape.index)
-                if self._shapes.item(shape.index, S_FIRST) != a.PYTHON:
-                    self._shape_of[kind] = shape.index
+                if kind not in self._asks:
+                    self._asks[kind] = self.state.shapes.of(self.coming.event(at).job).index
+                self._meet_shape(self._asks[kind])
+                if self._shapes.item(self._asks[kind], S_FIRST) != a.PYTHON:
+                    self._shape_of[kind] = self._asks[kind]
 
     def _meet_shape(self, index: int) -> None:
         """Find out how jobs of a shape are placed."""
