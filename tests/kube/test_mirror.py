@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -66,6 +66,7 @@ LISTS = st.dictionaries(st.sampled_from("abc"), st.tuples(st.sampled_from(["", "
 
 
 @given(LISTS, LISTS)
+@example({"a": ("", "1")}, {"a": ("", "1")})
 def test_a_list_of_pods_is_taken_in_as_their_changes_are(
     before: dict[str, tuple[str, str]], after: dict[str, tuple[str, str]]
 ) -> None:
