@@ -87,3 +87,9 @@ def test_what_a_claim_may_have() -> None:
     assert not any(fits(one, strange) for strange in (block, other, fussy))
     pending = k.PersistentVolume(one.metadata, one.spec, k.ClaimStatus("Pending"))
     assert not fits(pending, claim("c", 1))
+
+
+def test_a_volume_that_says_nothing_of_nodes_is_reached_from_each() -> None:
+    labelled = k.Node(k.Meta("n", labels={ZONE: "a"}))
+    assert reaches(volume("v", 1, "", MODES), k.Node(k.Meta("n"))) and reaches(volume("v", 1, "a", MODES), labelled)
+    assert not reaches(volume("v", 1, "b", MODES), labelled)

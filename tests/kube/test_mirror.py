@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from kant.kube.follow.mirror import Mirror
@@ -58,6 +60,32 @@ def test_what_the_watch_says_of_our_own_binding_counts_though_we_knew_it() -> No
     mirror.hear(["uid-p"])
     mirror.touched.clear()
     assert mirror.pod("modified", with_meta()) and set(mirror.touched) == {"uid-p"}
+
+
+LISTS = st.dictionaries(st.sampled_from("abc"), st.tuples(st.sampled_from(["", "n0", "n1"]), st.sampled_from("12")))
+
+
+@given(LISTS, LISTS)
+@example({"a": ("", "1")}, {"a": ("", "1")})
+def test_a_list_of_pods_is_taken_in_as_their_changes_are(
+    before: dict[str, tuple[str, str]], after: dict[str, tuple[str, str]]
+) -> None:
+    def pods(listed: dict[str, tuple[str, str]]) -> dict[str, k.Pod]:
+        return {
+            uid: k.Pod(k.Meta(uid, "default", uid, f"{node}{version}"), k.PodSpec(node_name=node))
+            for uid, (node, version) in listed.items()
+        }
+
+    mirror, new = Mirror(), pods(after)
+    mirror.replace_pods(pods(before).values())
+    mirror.touched.clear()
+    mirror.replace_pods(new.values())
+    assert mirror.pods == new
+    on_node = {uid: node for node, uids in mirror.on_node.items() for uid in uids}
+    assert on_node == {uid: node for uid, (node, _) in after.items() if node}
+    other = {uid for uid in before.keys() | after.keys() if before.get(uid) != after.get(uid)}
+    same_node = {uid for uid in before.keys() & after.keys() if before[uid][0] == after[uid][0] != ""}
+    assert mirror.touched.keys() == other - same_node, "what is said anew of a pod on its node is no news"
 
 
 def test_a_heartbeat_of_a_node_is_no_change() -> None:

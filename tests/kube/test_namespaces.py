@@ -102,6 +102,8 @@ def test_pods_are_touched_where_they_select_other_namespaces_and_only_then() -> 
     assert not mirror.namespaces.touched and not mirror.touched
     assert mirror.all_namespaces.change("modified", k.Namespace(k.Meta("b", labels={"team": "x"})))
     assert mirror.namespaces.touched and list(mirror.touched) == ["p"]
+    mirror.touched.clear()
+    assert mirror.all_namespaces.change("deleted", k.Namespace(k.Meta("b"))) and list(mirror.touched) == ["p"]
     mirror.pod("deleted", mirror.pods["p"])
     assert not mirror.namespaces.selecting
 

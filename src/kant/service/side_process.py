@@ -15,7 +15,6 @@ from contextlib import suppress
 from typing import BinaryIO
 
 from kant.model.errors import InputError
-from kant.service.low_priority import lower_priority
 
 LONGEST = 300.0
 """Seconds that one answer may take; the first one may have to compile."""
@@ -71,6 +70,8 @@ class SideProcess:
 
 def answer_all(answer: Callable[[bytes], bytes]) -> int:
     """Be such a process: answer until the input ends, or nobody asks."""
+    from kant.service.low_priority import lower_priority  # who asks keeps its own
+
     lower_priority()
     while (question := _read(sys.stdin.buffer)) is not None:
         said = answer(question)

@@ -78,10 +78,9 @@ def _bytes(amounts: Mapping[str, str | int | float], where: str, up: bool) -> in
 def reaches(volume: k.PersistentVolume, node: k.Node) -> bool:
     """Whether a volume can be used at a node."""
     required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
-    if required is None:
-        return True
+    where = f"persistentvolume {volume.metadata.name}, spec.nodeAffinity"
     try:
-        terms = terms_of(required, f"persistentvolume {volume.metadata.name}, spec.nodeAffinity")
+        terms = terms_of(required, where) if required is not None else None
     except InputError:
         return False
     return meets(terms, node)
