@@ -551,13 +551,15 @@ def test_others_make_way_and_start_when_they_did(data: st.DataObject, gpus: int)
 
     All that is promised holds beside it, or nothing has changed; and the timeline answers as a fresh one.
     """
-    both = Both(make_cluster(*[gpus] * data.draw(st.integers(1, 4))))
+    nodes = data.draw(st.integers(1, 4))
+    both = Both(make_cluster(*[gpus] * nodes))
+    wide = both.state.shapes.of(make_job("wide", gpus, pods=nodes))
     promised: dict[int, int] = {}
-    for key in range(data.draw(st.integers(2, 9))):
+    for key in range(data.draw(st.integers(2, 12))):
         sizes = data.draw(st.lists(st.tuples(st.integers(1, gpus), st.integers(1, 2)), min_size=1, max_size=2))
         job = make_job(str(key), groups=[make_group(size, pods) for size, pods in sizes])
         shape, duration = both.state.shapes.of(job), data.draw(st.sampled_from(DURATIONS))
-        start = data.draw(st.integers(1, 20))
+        start = data.draw(st.integers(1, 6))
         before = dict(both.plain.held)
         rows = data.draw(st.sets(st.sampled_from(sorted(promised)))) if promised else set()
         reserved = np.array([(row, promised[row]) for row in rows], dtype=np.int64).reshape(-1, 2)
@@ -574,10 +576,11 @@ def test_others_make_way_and_start_when_they_did(data: st.DataObject, gpus: int)
             both.add(key, found[0], start, min(start + duration, FOREVER))
             promised[key] = shape.index
         assert all(map(both.plain.holds, both.plain.held))
-        other = make_job("other", gpus)
-        assert str(both.calendar.earliest(both.state.shapes.of(other), 3, 0)) == str(
-            both.replayed().earliest(both.state.shapes.of(other), 3, 0)
-        )
+        for duration in (1, 3, FOREVER):
+            assert str(both.calendar.earliest(wide, duration, 0)) == str(both.replayed().earliest(wide, duration, 0))
+    for key in promised:
+        both.calendar.remove(key)
+    assert str(both.calendar.earliest(wide, FOREVER, 0)) == str(both.fresh().earliest(wide, FOREVER, 0))
 
 
 @given(st.data(), st.integers(1, 5), st.sampled_from(DURATIONS), st.integers(0, 6))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kant.cluster.columns import Table
+from kant.cluster.shapes import Shape
+from kant.placement.topology.index import COLUMNS
 
 # --- gangs: what a shape asks for, a row each, by its index (`Calendar.gang_of`) -------------------------------------
 G_FIRST = 0  # row of `parts` with its first group
@@ -34,6 +36,16 @@ SPAN_WIDTH = 6
 def gang_of(shape: int) -> int:
     """The row of a gang, by the index of its shape, which is below zero where no job is of it."""
     return 2 * shape if shape >= 0 else -2 * shape - 1
+
+
+def rows_of(shape: Shape, first: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """The row of a gang, and those of its groups from row `first` of `parts` on."""
+    column = ANYWHERE
+    if shape.required:
+        column = COLUMNS[shape.level - 1] if shape.level else ONE_NODE
+    size = shape.gpu_milli, shape.pool_bits, shape.pods
+    gang = first, len(shape.parts), column, *size, bool(shape.ceiling)
+    return gang, [(*part, number) for part, number in zip(shape.parts, shape.numbers, strict=True)]
 
 
 FULL = -1

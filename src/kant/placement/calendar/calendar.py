@@ -37,6 +37,7 @@ from kant.placement.calendar.book import (
     SPAN_WIDTH,
     Book,
     gang_of,
+    rows_of,
 )
 from kant.placement.calendar.commitments import COMMITMENT_WIDTH, L_CHANGE, L_GPUS, L_POOL, LEDGER_WIDTH, NEVER
 from kant.placement.calendar.counted import count_again, count_steps, first_count
@@ -58,7 +59,6 @@ from kant.placement.calendar.moves import (
 from kant.placement.calendar.no_room import NoRoom
 from kant.placement.calendar.reserved import all_hold, promised
 from kant.placement.calendar.store import enter, make_ring, strike
-from kant.placement.topology.index import COLUMNS
 
 BOUND_CELLS = 1 << 23
 """Most bounds kept over all slots: 670 pairs of a demand and a class of durations at 12,500 nodes, 67 MB."""
@@ -333,12 +333,10 @@ class Calendar:
         where it is). They still start when they did. None where there is no such place: then nothing has moved. Else
         what the job held is off the calendar.
         """
-        duration, moves = min(max(duration, 1), FOREVER), self._moves(reserved)
-        self._meet()
+        duration, moves = min(max(duration, 1), FOREVER), self._moves(reserved, row)
         while True:
-            book = self._room_to_move(moves, row)
             made, pieces, self._store = make_way(
-                book, self._store, moves, row, gang_of(shape.index), duration, start, now
+                self._book, self._store, moves, row, gang_of(shape.index), duration, start, now
             )
             if made != FULL:
                 return None if made == NEVER else (pieces, self._take_in(moves, row))
@@ -350,17 +348,15 @@ class Calendar:
     ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]:  # fmt: skip
         """As the kernel says (moves.py): where the job stands; whether it keeps what it holds, and is to be told that
         it waits; from when it could have another place, and which; and who has moved for that."""
-        self._meet()
-        moves = self._moves(reserved)
+        moves = self._moves(reserved, len(jobs) - 1)
         while True:
-            book = self._room_to_move(moves, len(jobs) - 1)
             steps = self._counted(self._pools) if self._pools and len(moves) else _NOTHING
             at, what, start, pieces, self._store = first_sooner(
-                book, self._store, rows, at, told, by, jobs, promised, given, steps, self._pools, moves, attempts,
+                self._book, self._store, rows, at, told, by, jobs, promised, given, steps, self._pools, moves, attempts,
                 now, opened,
             )  # fmt: skip
             if what == ELSEWHERE:
-                self._pools = book.gangs.item(gang_of(jobs.item(rows.item(at), J_SHAPE)), G_POOLS)
+                self._pools = self._book.gangs.item(gang_of(jobs.item(rows.item(at), J_SHAPE)), G_POOLS)
             elif what == FULL:
                 self._make_slots()
             else:
@@ -373,14 +369,12 @@ class Calendar:
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
         """As the kernel says (moves.py): where the job stands; its place and who has moved, if others have made way."""
-        self._meet()
         self.no_room.meet()
-        moves = self._moves(reserved)
+        moves = self._moves(reserved, len(jobs) - 1)
         while True:
-            book = self._room_to_move(moves, len(jobs) - 1)
             at, what, pieces, self._store = first_candidate(
-                book, self._store, rows, at, told, by, jobs, promised, self.no_room.table, stamp, self.no_room.now,
-                lowest, moves, reserved is not None, now,
+                self._book, self._store, rows, at, told, by, jobs, promised, self.no_room.table, stamp,
+                self.no_room.now, lowest, moves, reserved is not None, now,
             )  # fmt: skip
             if what != FULL:
                 break
@@ -395,8 +389,15 @@ class Calendar:
         elif rows:
             spans[:, H_OPENED] = 0
 
-    def _moves(self, reserved: Table | None) -> Table:
-        """The reservations that may move, in the order of their starts (columns M_*)."""
+    def _moves(self, reserved: Table | None, row: int) -> Table:
+        """The reservations that may move, in the order of their starts (columns M_*). There is room for their pieces,
+        and for jobs up to `row`; and the book has the gangs of all jobs."""
+        shapes = self._shapes.shapes
+        for shape in shapes[self._met :]:
+            self._met_by(shape)
+        self._met = len(shapes)
+        if self._book.demands is not self._shapes.demands:
+            self._follow_demands()
         rows = _zeros(0, 2) if reserved is None else reserved
         if len(rows) > 1:
             rows = rows[np.lexsort((rows[:, 0], self._book.spans[rows[:, 0], H_START]))]
@@ -404,11 +405,8 @@ class Calendar:
         if len(rows):
             moves[:, :2] = rows
             moves[:, M_GANG] *= 2  # `gang_of` of jobs' shapes
+        self._room_for(row, int(self._book.gangs[moves[:, M_GANG], G_PODS].sum()))
         return moves
-
-    def _room_to_move(self, moves: Table, row: int) -> Book:
-        pods = int(self._book.gangs[moves[:, M_GANG], G_PODS].sum()) if len(moves) else 0
-        return self._room_for(row, pods)
 
     def _take_in(self, moves: Table, row: int) -> list[int]:
         """Reservations have other devices, and the job has lost its own."""
@@ -424,37 +422,20 @@ class Calendar:
 
     # --- what the book knows of shapes ---------------------------------------------------------------------
 
-    def _meet(self) -> None:
-        """The book has the gangs of all jobs."""
-        shapes = self._shapes.shapes
-        for shape in shapes[self._met :]:
-            self._met_by(shape)
-        self._met = len(shapes)
-        if self._book.demands is not self._shapes.demands:
-            self._follow_demands()
-
     def _met_by(self, shape: Shape) -> Book:
         """The book once it has this gang."""
-        gang, count = gang_of(shape.index), len(shape.parts)
+        gang = gang_of(shape.index)
         if self._book.demands is not self._shapes.demands:
             self._follow_demands()
         if gang >= len(self._book.gangs):
             self._book = self._book._replace(gangs=longer(self._book.gangs, gang + 1))
         if self._book.gangs[gang, G_FIRST] or not shape.reservable:
             return self._book
-        first = self._parts = self._parts + 1
+        first, count = self._parts + 1, len(shape.parts)
         self._parts += count
-        if self._parts + 1 > len(self._book.parts):
+        if self._parts >= len(self._book.parts):
             self._book = self._book._replace(parts=longer(self._book.parts, self._parts + 1))
-        column = ANYWHERE
-        if shape.required:
-            column = COLUMNS[shape.level - 1] if shape.level else ONE_NODE
-        self._book.gangs[gang] = (
-            first, count, column, shape.gpu_milli, shape.pool_bits, shape.pods, bool(shape.ceiling)
-        )  # fmt: skip
-        self._book.parts[first : first + count] = [
-            (*part, number) for part, number in zip(shape.parts, shape.numbers, strict=True)
-        ]
+        self._book.gangs[gang], self._book.parts[first : first + count] = rows_of(shape, first)
         return self._book
 
     def _follow_demands(self) -> None:
