@@ -85,6 +85,8 @@ class Proxy:
         """Answer one request; whatever it is, the answer is one in the form of its API."""
         entry = Entry(request_id(request.headers.get(REQUEST_ID, "")), request.path, time.monotonic())
         routed = request.method == "POST" and request.path in FORWARDS
+        if routed:
+            self.meters.arrivals.inc()
         try:
             return await self._forward(request, entry) if routed else self._other(request)
         except RefusedError as error:
