@@ -260,8 +260,8 @@ class Dispatcher:
     def _place(self, placed: Placement) -> bool:
         """Let the router choose; False where it holds, or there is nobody to choose from."""
         backends = list(self._open(placed))
-        for backend in backends:
-            if backend.expected:
+        if self.unseen:
+            for backend in backends:
                 backend.expect(self.now)
         if backends and self.limits.first_token_s < math.inf:
             backends = self._unsaturated(backends, placed)
