@@ -28,7 +28,7 @@ PROMPTS = st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 100)), m
 
 
 def written(path: Path, prompts: list[Any], router: str = "prefix", said: int = 0) -> None:
-    """A record of requests with these prompts, which have ended well; the engine has `said` how many tokens they had."""
+    """A record of requests with these prompts, which have ended well; the engine has `said` so many tokens of each."""
 
     async def run() -> None:
         chosen, record = dispatcher(["http://a"], router=router), Record(path, router, "fcfs")
