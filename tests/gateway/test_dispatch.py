@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,6 +27,7 @@ EVENTS = st.lists(
     st.tuples(st.sampled_from(["come", "said", "end", "retry", "turn", "have"]), st.integers(0, 15)), max_size=60
 )
 URLS = ("http://a", "http://b")
+LARGE = replace(SETTINGS, num_blocks=4000, prefix_cache=True)
 
 
 def come(chosen: Dispatcher, prompt: int, **more: object) -> Placement:
@@ -210,6 +212,57 @@ def test_where_no_answers_are_seen_outputs_are_as_long_as_the_engines_say() -> N
                 before = Scraped(generated=400 * k, ended=10 * k)
                 chosen.counted(before, Scraped(generated=400 * k + 400, ended=10 * k + 10))
             assert chosen.output == pytest.approx(said)
+
+    asyncio.run(run())
+
+
+@given(st.lists(st.integers(100, 900), max_size=4), st.integers(1, 500), st.lists(st.floats(0, 2), max_size=5))
+@settings(max_examples=examples(40))
+def test_a_deadline_that_no_backend_would_keep_is_refused_at_once(
+    before: list[int], prompt: int, deadlines: list[float]
+) -> None:
+    async def refused(deadline_s: float, prompts: list[int], tokens: int, believed: bool = True) -> bool:
+        chosen = dispatcher(["http://a"], settings=LARGE, first_token_s=[math.inf, 999.0][believed])
+        for length in prompts:
+            assert chosen.offer(come(chosen, length))
+        placed = come(chosen, tokens)
+        placed.deadline_s = deadline_s
+        try:
+            assert chosen.offer(placed)
+            return False
+        except RefusedError as error:
+            assert (error.status, error.kind) == (429, "overloaded") and error.retry_after > 0
+            return True
+
+    async def run() -> None:
+        later = [await refused(deadline, before, prompt) for deadline in sorted([0.0, *deadlines, 1e4])]
+        assert later == sorted(later, reverse=True) and later[0] and not later[-1]
+        assert not any([await refused(deadline, before, prompt, False) for deadline in deadlines])
+        for deadline in deadlines:  # who has more before him is not earlier
+            assert await refused(deadline, before, prompt) <= await refused(deadline, [*before, 901], prompt)
+        assert await refused(0.02, [], 900) and not await refused(0.02, [], 4)
+
+    asyncio.run(run())
+
+
+def test_what_is_cached_counts_for_a_deadline() -> None:
+    async def run() -> None:
+        chosen = dispatcher(["http://a"], router="prefix", settings=LARGE, first_token_s=999.0)
+        for again in (False, True):
+            placed = come(chosen, 900)
+            placed.deadline_s = 0.05
+            if again:
+                chosen.now = 0.049  # it has waited, or was tried elsewhere
+                with pytest.raises(RefusedError):
+                    chosen.offer(placed)
+                chosen.now = 0.0
+                assert chosen.offer(placed)
+                return
+            with pytest.raises(RefusedError, match=r"within 0\.05 seconds"):
+                chosen.offer(placed)
+            placed.deadline_s = math.inf
+            assert chosen.offer(placed)
+            chosen.end(placed, 1)
 
     asyncio.run(run())
 

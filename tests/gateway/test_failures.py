@@ -347,12 +347,13 @@ def test_a_client_that_reads_nothing_is_left_and_no_engine_is_blamed() -> None:
     asyncio.run(run())
 
 
-def test_a_request_that_is_held_ends_with_its_whole_time() -> None:
+@pytest.mark.parametrize("deadline", [True, False])
+def test_a_request_that_is_held_ends_with_its_whole_time_or_its_deadline(deadline: bool) -> None:
     async def run() -> None:
         async with (
             engines(well) as (_, urls),
-            routing(dispatcher(urls), timeouts=Timeouts(total_s=0.05)) as (server, url),
-            aiohttp.ClientSession() as session,
+            routing(dispatcher(urls), timeouts=Timeouts(total_s=0.0 if deadline else 0.05)) as (server, url),
+            aiohttp.ClientSession(headers={"x-kant-deadline-s": "0.05"} if deadline else {}) as session,
         ):
             server.dispatcher.backends[0].draining = True
             status, text = await ask(session, url)

@@ -208,7 +208,7 @@ def test_priorities_and_programs_are_written_into_long_bodies() -> None:
 def test_where_no_body_comes_back_a_request_lasts_until_the_metrics_say_that_it_is_over(measured: bool) -> None:
     async def play(channel: grpc.aio.Channel, chosen: Dispatcher) -> None:
         (backend,) = chosen.backends
-        backend.measured = measured
+        backend.measured, backend.health.failures = measured, 1
         for status in ("200", "404", None):  # None: the client leaves before the head
             envoy = Envoy(channel)
             await envoy.request(body_of(9), shown=False, tenant=str(status))
@@ -224,6 +224,7 @@ def test_where_no_body_comes_back_a_request_lasts_until_the_metrics_say_that_it_
                     assert await envoy.call.read() is grpc.aio.EOF
                 while len(backend.rows) > measured:
                     await asyncio.sleep(0.001)
+            assert backend.health.failures == 0  # the head of the first has judged it
         assert chosen.shares.had["404"] == chosen.shares.had["None"] == 9.0
         assert len(chosen.free) == chosen.limits.at_once - measured
 

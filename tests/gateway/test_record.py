@@ -27,8 +27,8 @@ PROMPTS = st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 100)), m
 """Each prompt is some runs of equal tokens."""
 
 
-def written(path: Path, prompts: list[Any], router: str = "prefix") -> None:
-    """A record of requests with these prompts, which have ended well."""
+def written(path: Path, prompts: list[Any], router: str = "prefix", said: int = 0) -> None:
+    """A record of requests with these prompts, which have ended well; the engine has `said` so many tokens of each."""
 
     async def run() -> None:
         chosen, record = dispatcher(["http://a"], router=router), Record(path, router, "fcfs")
@@ -36,6 +36,7 @@ def written(path: Path, prompts: list[Any], router: str = "prefix") -> None:
             ask = read_ask("/v1/completions", json.dumps({"model": "m", "prompt": prompt}).encode())
             entry = Entry("x", "/v1/completions", asyncio.get_running_loop().time())
             entry.placed, entry.status, entry.output, entry.backend = chosen.come(ask), 200, 7, 0
+            entry.prompt = said
             record.write(entry, 4.0)
         record.close()
 
@@ -74,6 +75,9 @@ def test_no_word_of_a_prompt_is_in_the_record(tmp_path: Path) -> None:
     assert b"confid" not in path.read_bytes()
     first, second = (json.loads(line)["hash_ids"] for line in path.read_bytes().splitlines())
     assert len(set(first) & set(second)) == 2  # 570 characters have two blocks of 256
+    shorter = tmp_path / "shorter.jsonl"
+    written(shorter, ["confidential words " * 40], said=64)
+    assert len(json.loads(shorter.read_bytes())["hash_ids"]) == 1
 
 
 def test_another_file_is_not_written_into(tmp_path: Path) -> None:

@@ -133,6 +133,48 @@ def replicas(kant: Up, phase: str = "running") -> dict[int, str]:
     return {row["array_index"]: row["id"] for row in rows if row["name"] == "service-chat"}
 
 
+async def ask(front: str, count: int) -> list[int]:
+    """Send so many requests at once; their statuses."""
+    async with aiohttp.ClientSession() as session:
+        body = {"prompt": "a", "max_tokens": 1}
+        answers = await asyncio.gather(*(session.post(front + "/v1/completions", json=body) for _ in range(count)))
+        return [int(answer.status) for answer in answers]
+
+
+def test_traffic_beyond_its_forecast_takes_gpus_from_training_and_routers_that_are_away_leave_the_forecast(
+    tmp_path: Path,
+) -> None:
+    port, morning = free_ports(4), NOON - 6 * HOUR
+    with Up(tmp_path / "home", "1x4") as kant:
+        training = [kant.submit("sleep 1000", gpus=1, name="training") for _ in range(4)]
+        with router(port, 4) as (front, operators):
+            service = read(write_service(tmp_path, port, operators))
+            follower = Follower(service, LocalReplicas(service, kant.client, tmp_path))
+            follower.turn(morning)
+            assert eventually(
+                lambda: (
+                    sorted(replicas(kant)) == [0, 1]
+                    and [kant.phase(job) for job in training].count("running") == 2
+                    and asyncio.run(ask(front, 1)) == [200]
+                )
+            )
+            follower.turn(morning + 240)
+            assert asyncio.run(ask(front, 200)) == [200] * 200  # three times the forecast, in a minute
+            follower.turn(morning + 300)
+            assert follower.wanted == 4
+            assert eventually(
+                lambda: (
+                    sorted(replicas(kant)) == [0, 1, 2, 3] and [kant.phase(job) for job in training] == ["waiting"] * 4
+                )
+            )
+        follower.turn(morning + 3 * HOUR)  # nobody counts any more
+        assert follower.wanted == 2 and "operators" in follower.trouble
+        left = [*replicas(kant).values(), *training]
+        for job in left:
+            kant.client.post(kant.client.job(job, "cancel"))
+        assert kant.over(*left) == ["cancelled"] * 8
+
+
 def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_drained(tmp_path: Path) -> None:
     port = free_ports(4)
     with router(port, 4) as (front, operators), Up(tmp_path / "home", "1x4") as kant:
@@ -150,20 +192,13 @@ def test_replicas_follow_the_forecast_through_the_queue_and_leave_when_they_are_
         follower.turn(NOON + 5)
         assert len(replicas(kant)) == 4  # nobody twice
 
-        async def ask(count: int) -> list[int]:
-            async with aiohttp.ClientSession() as session:
-                body = {"prompt": "a", "max_tokens": 1}
-                asked = [session.post(front + "/v1/completions", json=body) for _ in range(count)]
-                answers = await asyncio.gather(*asked)
-                return [int(answer.status) for answer in answers]
-
-        assert eventually(lambda: places.operators.known() and asyncio.run(ask(1)) == [200])
+        assert eventually(lambda: places.operators.known() and asyncio.run(ask(front, 1)) == [200])
 
         # At night it needs two: those that came last take no more requests, and end when they have none.
         (tmp_path / "slow").touch()
         assert eventually(lambda: all(row["up"] for row in _rows(operators)))
         result: list[list[int]] = []
-        asking = threading.Thread(target=lambda: result.append(asyncio.run(ask(4))))
+        asking = threading.Thread(target=lambda: result.append(asyncio.run(ask(front, 4))))
         asking.start()
         assert eventually(lambda: [row["in_flight"] for row in _rows(operators)] == [1] * 4), _rows(operators)
         night = NOON + 12 * HOUR

@@ -20,7 +20,7 @@ from kant.model.errors import InputError
 from kant.model.units import MINUTE, SECOND
 from kant.scheduler.profile import Profile
 from kant.serving.capacity import CapacityCurve
-from kant.serving.forecast import DAY, Rhythm, Written
+from kant.serving.forecast import DAY, Rhythm, Seen, Written
 from kant.serving.judging import by_capacity, judged
 from kant.serving.rates import drawn_counts, read_rates
 from kant.serving.removal_price import LateShares, RemovalPrice, prices
@@ -78,6 +78,38 @@ def test_a_rhythm_that_repeats_is_forecast_as_it_is_and_a_louder_day_is_noticed(
 def test_a_written_forecast_is_what_is_written_and_its_last_minute_goes_on() -> None:
     written = Written(np.array([1.0, 3.0, 2.0]), 1.5)
     assert [written.most(0, begin, begin + 2) for begin in range(4)] == [4.5, 4.5, 3.0, 3.0]
+
+
+@given(
+    st.integers(0, 2**32 - 1), st.integers(0, 200), st.integers(0, 90), st.integers(1, 30), st.integers(0, 50)
+)  # fmt: skip
+@settings(max_examples=examples(60), deadline=None)
+def test_what_is_seen_never_lowers_a_forecast_and_is_all_of_the_past(
+    seed: int, now: int, ahead: int, span: int, first: int
+) -> None:
+    draw = np.random.default_rng(seed)
+    said, seen = Written(draw.random(300) * 5), draw.random(250) * 20
+    other = seen.copy()
+    other[max(now - first, 0) :] = draw.random(len(other[max(now - first, 0) :])) * 1000
+    plain = said.most(now, now + ahead, now + ahead + span)
+    found = Seen(said, seen, first).most(now, now + ahead, now + ahead + span)
+    assert found == Seen(said, other, first).most(now, now + ahead, now + ahead + span)  # not of the future
+    known = seen[max(now - 10 - first, 0) : max(now - first, 0)]
+    if ahead > 60 or len(known) == 0:
+        assert found == plain
+    else:
+        assert found >= max(plain, known.max())
+
+
+def test_three_times_what_was_forecast_is_expected_three_times_and_rises_as_forecast() -> None:
+    wave = 10 + 5 * np.sin(np.arange(2 * DAY) * 2 * np.pi / DAY)
+    seen = Seen(Written(wave), 3 * wave)
+    for now in (300, 700, 1500, 2000):
+        assert seen.most(now, now, now + 20) == pytest.approx(3 * wave[now - 10 : now + 20].max(), rel=0.05)
+    noisy = 3 * wave * (1 + 0.2 * np.random.default_rng(1).standard_normal(2 * DAY))
+    asked = np.array([Seen(Written(wave), noisy).most(now, now, now + 8) for now in range(1000, 2600, 10)])
+    came = np.array([noisy[now + 7] for now in range(1000, 2600, 10)])
+    assert (came <= asked).mean() > 0.95  # its margin covers the noise that it has seen
 
 
 # --- scalers -----------------------------------------------------------------------------------------------------

@@ -82,7 +82,7 @@ class Ask:
         apart = {name: self.fields[name] for name in ("cache_salt", "tools") if self.fields.get(name)}
         root = repr((adapter, apart)) if adapter or apart else ""
         prompt = self.fields.get("prompt", self.fields.get("input"))
-        if self.ids and isinstance(prompt, list) and all(isinstance(token, int) for token in prompt):
+        if self.ids and isinstance(prompt, list) and set(map(type, prompt)) == {int}:
             found, tokens = chain(prompt, root, BLOCK_TOKENS), float(BLOCK_TOKENS)
         else:
             found, tokens = chain(self.text, root, BYTES), BYTES / bytes_per_token

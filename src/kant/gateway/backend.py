@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -110,6 +111,8 @@ class Placement:
     level: int = 0
     """How urgent its tenant's requests are, lower first."""
     came: float = 0.0
+    deadline_s: float = math.inf
+    """Seconds from its coming within which its client wants a first token."""
     blocks: Sequence[int] = ()
     """The chain of hashes of its prompt, where the router asks for it."""
     block_tokens: float = 0.0

@@ -27,7 +27,7 @@ from kant.serving import columns as c
 from kant.serving.engine import Engine, EngineSettings
 from kant.serving.policy import Job, Policy
 from kant.serving.predictor import LengthRanker
-from kant.serving.prefix import first_token_ms
+from kant.serving.prefix import PrefixAware, first_token_ms
 from kant.serving.routing import HOLD, PROGRAMS, Incoming, Router, decide
 from kant.serving.site import ObservedSite
 
@@ -161,9 +161,12 @@ class Dispatcher:
     def offer(self, placed: Placement) -> bool:
         """Place a request now, or hold it: then `placed` is resolved once it has a backend.
 
-        Raises RefusedError where no backend has its model, or too many are held.
+        Raises RefusedError where no backend has its model, too many are held, or its deadline cannot be kept.
         """
         model = placed.ask.model
+        if self._too_late(placed):
+            said = f"no backend would have its first token within {placed.deadline_s:g} seconds"
+            raise RefusedError(429, said, "overloaded", self._again())
         queue = self.held.get(model)
         if (queue is None or queue.may_ask(placed)) and self._place(placed):
             return True
@@ -179,10 +182,25 @@ class Dispatcher:
         self.waiting += 1
         return False
 
+    def _again(self) -> int:
+        """What `Retry-After` says."""
+        return min(max(1, math.ceil(self.wait_s)), MOST_AGAIN_S)
+
+    def _too_late(self, placed: Placement) -> bool:
+        """Whether no backend would have its first token in time, by the latency model where that is believed."""
+        if placed.deadline_s == math.inf or self.limits.first_token_s == math.inf:
+            return False
+        sites = [backend.site for backend in self.in_service(placed.ask.model, placed.without)]
+        if not sites:
+            return False
+        had = self.router.index.match(placed.blocks) if isinstance(self.router, PrefixAware) else {}
+        new = placed.prompt - self._incoming(placed).cached(max(had.values(), default=0))
+        first_ms = first_token_ms(sites, self.now, placed.prompt, float(new)).min()
+        return bool(first_ms > 1e3 * (placed.deadline_s - (self.now - placed.came)))
+
     def _shed(self, placed: Placement) -> None:
         """Too many wait: refuse whoever would go last of them and of this one, with when to come again."""
-        again = min(max(1, math.ceil(self.wait_s)), MOST_AGAIN_S)
-        refused = RefusedError(429, f"at most {self.limits.held} requests wait here", "overloaded", again)
+        refused = RefusedError(429, f"at most {self.limits.held} requests wait here", "overloaded", self._again())
         mine = self.shares.begins(placed.tenant)
         lasts = (queue.last((placed.level, mine)) for queue in self.held.values())
         after = [last for last in lasts if last is not None]
@@ -242,8 +260,8 @@ class Dispatcher:
     def _place(self, placed: Placement) -> bool:
         """Let the router choose; False where it holds, or there is nobody to choose from."""
         backends = list(self._open(placed))
-        for backend in backends:
-            if backend.expected:
+        if self.unseen:
+            for backend in backends:
                 backend.expect(self.now)
         if backends and self.limits.first_token_s < math.inf:
             backends = self._unsaturated(backends, placed)

@@ -14,6 +14,7 @@ class Meters:
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
+        self.arrivals = Counter("kant_router_arrivals", "Requests that have come to be routed.", registry=registry)
         self.requests = Counter(
             "kant_router_requests", "Requests that are over, by backend and status.", ["backend", "status"],
             registry=registry,

@@ -13,8 +13,7 @@ from urllib.request import Request, urlopen
 from kant.model.errors import InputError
 
 PATIENCE_S = 5.0
-REQUESTS = re.compile(r"^kant_router_(?:requests|refused)_total(?:\{[^}]*\})? ([0-9.eE+]+)$", re.MULTILINE)
-"""Requests that are over, and those that reached no backend."""
+ARRIVALS = re.compile(r"^kant_router_arrivals_total ([0-9.eE+]+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,9 @@ class Operators:
     addresses: Sequence[str]
 
     def total(self) -> float:
-        """Requests that have come to all of them and are over."""
+        """Requests that have come to all of them."""
         texts = [self._ask(address, "GET", "/metrics").decode("utf-8", "replace") for address in self.addresses]
-        return sum(float(number) for text in texts for number in REQUESTS.findall(text))
+        return sum(float(number) for text in texts for number in ARRIVALS.findall(text))
 
     def known(self) -> frozenset[str]:
         """The backends that every router knows."""

@@ -29,7 +29,7 @@ from kant.gateway.backends import Backends, Source
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
 from kant.gateway.outliers import judged
-from kant.gateway.proxy import MOST_BODY, PREDICTED, PROGRAM, predicted_tokens
+from kant.gateway.proxy import DEADLINE, MOST_BODY, PREDICTED, PROGRAM, predicted_tokens, seconds_of
 from kant.gateway.server import tls_context
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
@@ -157,6 +157,7 @@ class _Exchange:
         predicted = predicted_tokens(self.headers.get(PREDICTED))
         self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""))
         self.placed.unseen = self.unseen
+        self.placed.deadline_s = seconds_of(self.headers.get(DEADLINE))
         self.placed.without = frozenset(b.number for b in self.dispatcher.backends if not self._eligible(b, False))
         if not any(self._eligible(b) for b in self.dispatcher.backends):
             raise RefusedError(503, "no endpoint is ready", "overloaded")
@@ -176,10 +177,11 @@ class _Exchange:
             if self.dispatcher.offer(placed):
                 return
             assert placed.placed is not None
-            async with asyncio.timeout(self.picker.hold_s):
+            seconds = min(self.picker.hold_s, placed.deadline_s)
+            async with asyncio.timeout(seconds):
                 await placed.placed
         except TimeoutError:
-            said = f"no endpoint has had room for {self.picker.hold_s:g} seconds"
+            said = f"no endpoint has had room for {seconds:g} seconds"
             raise RefusedError(429, said, "overloaded") from None
 
     def _eligible(self, backend: Backend, now: bool = True) -> bool:

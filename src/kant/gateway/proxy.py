@@ -30,6 +30,9 @@ from kant.model.errors import InputError
 MOST_BODY = 32 << 20
 PROGRAM = "x-kant-program"
 PREDICTED = "x-kant-predicted-tokens"
+DEADLINE = "x-kant-deadline-s"
+"""Seconds within which a client wants its first token, and else none."""
+
 TIMEOUTS = Timeouts()
 JSON = {"Content-Type": "application/json"}
 
@@ -85,6 +88,8 @@ class Proxy:
         """Answer one request; whatever it is, the answer is one in the form of its API."""
         entry = Entry(request_id(request.headers.get(REQUEST_ID, "")), request.path, time.monotonic())
         routed = request.method == "POST" and request.path in FORWARDS
+        if routed:
+            self.meters.arrivals.inc()
         try:
             return await self._forward(request, entry) if routed else self._other(request)
         except RefusedError as error:
@@ -144,6 +149,7 @@ class Proxy:
             self.dispatcher.now = began
             predicted = predicted_tokens(request.headers.get(PREDICTED)) if tenant.trusted else None
             placed = self.dispatcher.come(ask, predicted, tenant.name, tenant.priority)
+            placed.deadline_s = seconds_of(request.headers.get(DEADLINE))
             entry.placed = placed
             return await self._serve(request, placed, entry)
         except RefusedError as error:
@@ -243,18 +249,18 @@ class Proxy:
         if self.dispatcher.offer(placed):
             return
         assert placed.placed is not None
-        total_s = self.options.timeouts.total_s or math.inf
+        allowed = (
+            (self.options.timeouts.total_s or math.inf, 504, "timeout"),
+            (placed.deadline_s, 504, "timeout"),
+            (self.options.hold_s, 503, "overloaded"),
+        )
+        seconds, status, kind = min(allowed, key=lambda limit: limit[0])
         since = time.monotonic()
-        gone = since - entry.began
         try:
-            async with asyncio.timeout(max(min(self.options.hold_s, total_s) - gone, 0)):
+            async with asyncio.timeout(max(seconds - (since - entry.began), 0)):
                 await placed.placed
         except TimeoutError:
-            if total_s <= self.options.hold_s:
-                raise RefusedError(504, f"no backend has had room for {total_s:g} seconds", "timeout", 1) from None
-            raise RefusedError(
-                503, f"no backend has had room for {self.options.hold_s:g} seconds", "overloaded", 1
-            ) from None
+            raise RefusedError(status, f"no backend has had room for {seconds:g} seconds", kind, 1) from None
         finally:
             entry.held_s += time.monotonic() - since
         self.meters.held_s.observe(time.monotonic() - entry.began)
@@ -265,6 +271,12 @@ def request_id(said: str) -> str:
     if 0 < len(said) <= LONGEST_NAME and said.isascii() and said.isprintable():
         return said
     return f"{random.getrandbits(128):032x}"
+
+
+def seconds_of(text: str | None) -> float:
+    """A deadline as a header says it; none where that is no number."""
+    seconds = predicted_tokens(text)
+    return math.inf if seconds is None else seconds
 
 
 def predicted_tokens(text: str | None) -> float | None:

@@ -67,10 +67,10 @@ class Follower:
 
     def turn(self, now: float) -> None:
         """Do what is to be done at `now`, in seconds of the epoch. Trouble is logged once, and tried again."""
-        service = self.service
+        service, trouble = self.service, ""
         try:
             if service.counts_requests:
-                service.traffic.note(now, Operators(service.table.operators).total())
+                trouble = self._count(now)
             if now >= self.due:
                 had = self.place.count()
                 self.wanted = service.wanted(now, had)
@@ -79,11 +79,20 @@ class Follower:
                 log_event(log, "replicas", service=service.name, had=had, wanted=self.wanted, gpus=service.gpus)
             self.place.have(self.wanted, now)
         except (InputError, OSError) as error:
-            if str(error) != self.trouble:
-                log_event(log, str(error), logging.WARNING, service=service.name)
-            self.trouble = str(error)
-        else:
-            self.trouble = ""
+            trouble = str(error)
+        if trouble and trouble != self.trouble:
+            log_event(log, trouble, logging.WARNING, service=service.name)
+        self.trouble = trouble
+
+    def _count(self, now: float) -> str:
+        """Count its requests; where its routers do not say and a forecast does without, returns what they said."""
+        try:
+            self.service.traffic.note(now, Operators(self.service.table.operators).total())
+        except InputError as error:
+            if not self.service.table.forecast:
+                raise
+            return str(error)
+        return ""
 
 
 def follow(followers: Sequence[Follower], stop: Event, tick_s: float = TICK_S) -> None:

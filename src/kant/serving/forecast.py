@@ -20,6 +20,12 @@ SMOOTH = 7
 WINDOW = 30
 """Minutes over which the present is compared with the rhythm."""
 
+LATEST, AHEAD = 10, 60
+"""Minutes that say how far off a written forecast is, and for how many ahead that counts."""
+
+UNKNOWN = 1.1
+"""The margin of what is seen before an hour was."""
+
 QUIET = 1e-3
 """Requests a second that the rhythm has at least."""
 
@@ -49,6 +55,38 @@ class Written:
             return self.margin * float(self.rates[minutes].max())
         last = len(self.rates) - 1
         return self.margin * float(self.rates[min(begin, last) : min(max(end, begin + 1), last + 1)].max())
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The larger of a forecast and what is seen, for the next hour: a forecast that is too low counts as it is off.
+
+    What is seen is the most of the last minutes, times how the forecast rises from these, times a margin: it would have
+    covered the share `cover` of the minutes of the last day, each from `lead` minutes before. `seen` has requests a
+    second from minute `first` of the forecast on; only those before `now` are used.
+    """
+
+    forecast: Forecast
+    seen: Times
+    first: int = 0
+    cover: float = 0.98
+    lead: int = 7
+
+    def most(self, now: int, begin: int, end: int) -> float:
+        said = self.forecast.most(now, begin, end)
+        known = self.seen[max(now - DAY - self.first, 0) : max(now - self.first, 0)]
+        if len(known) == 0 or begin - now > AHEAD:
+            return said
+        latest = known[-LATEST:]
+        then = self.forecast.most(now, now - len(latest), now)
+        return max(said, float(latest.max()) * max(said / max(then, QUIET), 1.0) * self._margin(known))
+
+    def _margin(self, known: Times) -> float:
+        """What the most of some minutes was off from the minute `lead` after them."""
+        if len(known) < AHEAD:
+            return UNKNOWN
+        high = np.maximum(np.lib.stride_tricks.sliding_window_view(known, LATEST).max(axis=1), QUIET)
+        return max(1.0, float(np.quantile(known[LATEST + self.lead :] / high[: -self.lead - 1], self.cover)))
 
 
 class Rhythm:

@@ -11,7 +11,7 @@ from typing import Any
 from kant.model.errors import InputError
 from kant.serving.capacity import CapacityCurve
 from kant.serving.columns import Times
-from kant.serving.forecast import Forecast, Rhythm, Written
+from kant.serving.forecast import Forecast, Rhythm, Seen, Written
 from kant.serving.rates import read_rates
 from kant.serving.scaling import Foresight, Scaler, Static, Utilisation
 from kant.serving.services_file import ServiceTable, read_tables, replicas_of
@@ -42,7 +42,8 @@ class LiveService:
     @property
     def counts_requests(self) -> bool:
         """Whether what it should have depends on the requests that come."""
-        return self.table.scale == "utilisation" or bool(self.table.history)
+        table = self.table
+        return table.scale == "utilisation" or bool(table.history or (table.forecast and table.operators))
 
     def wanted(self, now: float, count: int) -> int:
         """Replicas to have from `now` on, in seconds of the epoch: never fewer than the core, nor more than allowed."""
@@ -88,10 +89,11 @@ class LiveService:
     def _forecast(self, minute: int) -> tuple[Forecast, int]:
         """The forecast, and the present minute as it counts them."""
         table = self.table
-        if self.expected is not None:
-            return Written(self.expected, table.margin, again=True), minute - self.begins
         seen = self.traffic.rates(minute)
         lead = math.ceil((table.start_s + table.every_s) / 60)
+        if self.expected is not None:
+            written, now = Written(self.expected, table.margin, again=True), minute - self.begins
+            return (Seen(written, seen, now - len(seen), table.cover, lead) if len(seen) else written), now
         return Rhythm(seen, len(seen), table.cover, lead, table.margin), 0
 
 

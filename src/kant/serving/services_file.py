@@ -27,7 +27,7 @@ from kant.model.errors import InputError
 from kant.serving.capacity import CapacityCurve
 from kant.serving.columns import Times
 from kant.serving.engine import EngineSettings
-from kant.serving.forecast import Forecast, Rhythm, Written
+from kant.serving.forecast import Forecast, Rhythm, Seen, Written
 from kant.serving.kept import kept_curve, kept_shares
 from kant.serving.latency import kv_tokens, latency_model
 from kant.serving.rates import drawn_counts, read_rates
@@ -238,11 +238,11 @@ def _scaler(table: ServiceTable, curve: CapacityCurve, counts: Times, folder: Pa
     if table.scale == "utilisation":
         return Utilisation(curve.rates[-1] / curve.replicas[-1], seen, table.target)
     forecast: Forecast
+    lead = math.ceil((table.start_s + table.every_s) / 60)
     if table.forecast:
-        forecast = Written(read_rates(folder / table.forecast), table.margin)
+        forecast = Seen(Written(read_rates(folder / table.forecast), table.margin), seen, 0, table.cover, lead)
     else:
         before = drawn_counts(read_rates(folder / table.history), seed + 1_000_003) / 60.0
-        lead = math.ceil((table.start_s + table.every_s) / 60)
         try:
             forecast = Rhythm(np.concatenate([before, seen]), len(before), table.cover, lead, table.margin)
         except InputError as error:
