@@ -30,8 +30,11 @@ class ChangingSets:
             for workload in [one for one in self.transitions.by_job.values() if one.phase is Phase.PLACED]:
                 self.elastic.name_sets(workload)
         empty = {change.name for change in changes if change.is_empty}
-        meant = ((one, sets) for one, sets in self.nowhere.items() if not sets.isdisjoint(names))
-        again = {one.key: None for one, sets in meant if sets.isdisjoint(empty) or not self._is_told(one)}
+        again = {
+            one.key: None
+            for one, sets in self.nowhere.items()
+            if not sets.isdisjoint(names) and (sets.isdisjoint(empty) or not self._is_told(one))
+        }
         useless = empty | names & {EVERYWHERE}
         everybody = NEW_TAINT in names  # who waits may prefer other nodes from now on
         for workload in self.transitions.unplaced(Phase.WAITING, Phase.REJECTED):
