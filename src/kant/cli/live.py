@@ -143,7 +143,7 @@ class Live:
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
         """When the waiting jobs are expected to start."""
-        from kant.live.answers import expectations
+        from kant.live.answers import budgets_json, expectations
         from kant.live.sentences import public_id, public_sentence
 
         job = self.job(namespace, pod) if pod is not None else None
@@ -152,8 +152,13 @@ class Live:
         forecast = self.forecast(job or "")
         meant = [row for row in expectations(forecast, public_sentence) if job in (None, row["job"])]
         rows = [row | {"job": public_id(row["job"])} for row in meant if self.is_pending(row["job"])]
-        answer = {"time_us": self.now, "as_of_us": forecast.now, "jobs": rows}
-        return Reply(answer, lambda: _show().show_expectations(rows, self.now))
+        budgets = budgets_json(forecast, public_id) if job is None else []
+
+        def show() -> None:
+            _show().show_expectations(rows, self.now)
+            _show().show_dry(budgets, self.now)
+
+        return Reply({"time_us": self.now, "as_of_us": forecast.now, "jobs": rows, "budgets": budgets}, show)
 
     def forecast(self, job: str = "") -> StartForecast:
         """When the waiting jobs start, or `job` alone."""
