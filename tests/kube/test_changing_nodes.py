@@ -224,3 +224,24 @@ def test_who_could_never_fit_is_tried_again_when_his_set_has_other_nodes() -> No
     assert [workload.phase for workload in leader.workloads.by_job.values()] == [Phase.REJECTED]
     change(leader, view("large", ({"disk": "1"}, ()), 8))
     assert [slot.node for slot in leader.turn()] == ["large"]
+
+
+def test_a_pod_that_no_node_takes_says_why_as_nodes_are_now() -> None:
+    """It comes anew only where another reason holds, or none."""
+    mirror, only = Mirror(), Selection((k.Requirement("team", "In", ("a",)),), None, ())
+    for name in ("n0", "n1"):
+        mirror.nodes.change("added", view(name, ({"team": "b"}, ()), 8))
+    mirror.pod("added", waiting("p", only, 1))
+    leader = Leader(mirror)
+    (workload,) = leader.workloads.members.by_key.values()
+    lacks = "no node has the labels and devices that it asks for: none has team=a"
+    assert workload.reason == lacks
+    leader.workloads.messages.unsent.clear()
+    change(leader, view("n1", ({"team": "c"}, ()), 8))
+    assert workload.reason == lacks and not leader.workloads.messages.unsent
+    change(leader, view("n1", ({"team": "a"}, (k.Taint("busy", "yes", "NoSchedule"),)), 8))
+    assert "has a taint that it does not tolerate, such as busy=yes:NoSchedule" in workload.reason
+    change(leader, view("n1", ({"team": "b"}, ()), 8))
+    assert workload.reason == lacks
+    change(leader, view("n1", ({"team": "a"}, ()), 8))
+    assert [slot.node for slot in leader.turn()] == ["n1"]

@@ -29,8 +29,13 @@ class ChangingSets:
         if EVERYWHERE in names:  # pods that select nothing have sets from now on
             for workload in [one for one in self.transitions.by_job.values() if one.phase is Phase.PLACED]:
                 self.elastic.name_sets(workload)
-        again = {one.key: None for one, sets in self.nowhere.items() if not sets.isdisjoint(names)}
-        useless = {change.name for change in changes if change.is_empty} | names & {EVERYWHERE}
+        empty = {change.name for change in changes if change.is_empty}
+        again = {
+            one.key: None
+            for one, sets in self.nowhere.items()
+            if not sets.isdisjoint(names) and (sets.isdisjoint(empty) or not self._is_told(one))
+        }
+        useless = empty | names & {EVERYWHERE}
         everybody = NEW_TAINT in names  # who waits may prefer other nodes from now on
         for workload in self.transitions.unplaced(Phase.WAITING, Phase.REJECTED):
             waits = workload.phase is Phase.WAITING
@@ -39,6 +44,11 @@ class ChangingSets:
                 self.transitions.end(workload)
                 again[workload.key] = None
         return again
+
+    def _is_told(self, workload: Workload) -> bool:
+        """Whether a pod for which no node will do says why already. Gangs are asked about by telling them anew."""
+        pods = self.members.pods(workload.key)
+        return len(pods) == 1 and self.transitions.translation.why_no_node(pods) == workload.reason
 
     def take_left(self) -> set[str]:
         """The nodes where somebody has a place, is not bound, and may not stand any more."""

@@ -399,7 +399,7 @@ class Translation:
         """Say which nodes the sets of a job have. Raises NoMatchingNodeError where one of them has none."""
         self.tell_sets(core)
         if self.node_sets.is_nowhere(job):
-            raise NoMatchingNodeError(self._why_nowhere(pods), frozenset(names_in(job)))
+            raise NoMatchingNodeError(self.why_no_node(pods), frozenset(names_in(job)))
 
     def admits(self, pod: Pod, node: str) -> bool:
         """Whether a node has the GPU model, labels and taints that a pod accepts, as it is now."""
@@ -438,7 +438,8 @@ class Translation:
     def _storage(self) -> Storage:
         return self.mirror.storage._replace(devices=self.devices.requests.demands)
 
-    def _why_nowhere(self, pods: list[Pod]) -> str:
+    def why_no_node(self, pods: list[Pod]) -> str:
+        """Why no node will do for these pods, in one sentence."""
         nodes, storage, devices = self.mirror.nodes.values(), self._storage, self.mirror.devices.slices
         for pod in pods:
             if why := self.shares.why_nowhere(pod):
