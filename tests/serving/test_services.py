@@ -104,8 +104,10 @@ def test_what_is_seen_never_lowers_a_forecast_and_is_all_of_the_past(
 def test_three_times_what_was_forecast_is_expected_three_times_and_rises_as_forecast() -> None:
     wave = 10 + 5 * np.sin(np.arange(2 * DAY) * 2 * np.pi / DAY)
     seen = Seen(Written(wave), 3 * wave)
-    for now in (300, 700, 1500, 2000):
+    for now in (300, 700, 1300, 1500, 2000):
         assert seen.most(now, now, now + 20) == pytest.approx(3 * wave[now - 10 : now + 20].max(), rel=0.05)
+        assert seen.most(now, now, now + 20) >= 0.999 * 3 * wave[now - 10 : now + 20].max()  # it rises as forecast
+        assert Seen(Written(wave), 0.1 * wave).most(now, now, now + 20) == wave[now : now + 20].max()
     noisy = 3 * wave * (1 + 0.2 * np.random.default_rng(1).standard_normal(2 * DAY))
     asked = np.array([Seen(Written(wave), noisy).most(now, now, now + 8) for now in range(1000, 2600, 10)])
     came = np.array([noisy[now + 7] for now in range(1000, 2600, 10)])
