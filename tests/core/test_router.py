@@ -9,24 +9,49 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.cli.command import kant
 
+from kant.cluster.columns import J_ATTAINED, J_END, J_P50
 from kant.cluster.state import ClusterState
 from kant.metrics.result import RunResult
 from kant.model.errors import InputError
 from kant.model.event import JobStarted, JobSubmitted, PolicyRouted
 from kant.model.job import Demand, Job, PodGroup
 from kant.model.node import ClusterSpec, Node
-from kant.queueing.router import Router, Rule, features
+from kant.queueing.router import Router, Rule, features, predictions
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.profile import builtin_profile, builtin_texts, parse_profile
+from kant.scheduler.profile import builtin_profile, parse_profile
 from kant.sim.run import RunHooks, simulate
 from kant.workload.generate import generate
 from kant.workload.workload import Workload
 
-TEXT = builtin_texts()["kant-weather"]
+TEXT = """
+name = "weather"
+about = "Two policies of two disciplines"
+order = { policy = "stretch" }
+placement = { policy = "kant" }
+preemption = { reclaim = "nominal" }
+requeue = { base_s = 10 }
+estimates = { source = "learned" }
+
+[discipline]
+policy = "backfill"
+timeout_s = 600
+
+[router]
+floor = "patient"
+
+[router.policies.rotate]
+order = { policy = "las" }
+discipline = { policy = "preemptive" }
+
+[[router.rules]]
+policy = "rotate"
+says = "only small jobs wait"
+where = { largest = [0, 12], large_running = [0, 0] }
+"""
 SPEC = ClusterSpec("4x8", tuple(Node(f"n{at}", 8) for at in range(4)))
 FIXED = TEXT.partition("[router]")[0]
 ROTATE = FIXED.replace('"stretch"', '"las"').replace('"backfill"\ntimeout_s = 600', '"preemptive"')
@@ -120,6 +145,54 @@ def test_features_are_what_a_count_by_hand_says(found: list[tuple[int, bool]], m
     assert told["large_running"] == sum(gpus for gpus in held if gpus >= 4) * 100 // 32
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([0, 1, 9, 10, 11, 100]), st.sampled_from([-1, 0, 1, 10, 100, 999]),
+            st.sampled_from([-1, 500, 501, 502, 600]),
+        ), max_size=12,
+    ),
+    st.integers(1, 4),
+)  # fmt: skip
+@example([(10, 1, 600)], 1)
+def test_predictions_are_judged_by_the_jobs_that_ended_lately(found: list[tuple[int, int, int]], enough: int) -> None:
+    state = ClusterState(SPEC)
+    for at, (ran, predicted, ended) in enumerate(found):
+        state.apply(JobSubmitted(at, Job(f"j{at}", at, (PodGroup(1, Demand(1)),))))
+        state.jobs[at, [J_ATTAINED, J_P50, J_END]] = ran, predicted, ended
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kant.queueing.router.LATELY", 100)
+        patch.setattr("kant.queueing.router.ENOUGH", enough)
+        told = predictions(state, 601)
+    lately = [(ran, predicted) for ran, predicted, ended in found if predicted > 0 and ended >= 502]
+    if len(lately) < enough:
+        assert told == {"shorter": 100, "longer": 100}
+        return
+    shorter = sum(ran < predicted / 100 for ran, predicted in lately)
+    longer = sum(ran / predicted > 10 for ran, predicted in lately)
+    assert told == {"shorter": 100 * shorter // len(lately), "longer": 100 * longer // len(lately)}
+
+
+def test_kant_weather_goes_by_predictions_for_as_long_as_they_hold() -> None:
+    router, state = builtin_profile("kant-weather").router, ClusterState(SPEC)
+    assert router is not None
+    for at in range(60):
+        state.apply(JobSubmitted(at, Job(f"j{at}", at, (PodGroup(1, Demand(1)),))))
+    state.jobs[:59, [J_ATTAINED, J_P50, J_END]] = 500, 600, 10**6
+
+    def wants(*ran: int) -> tuple[str, str] | None:
+        state.jobs[:59, J_ATTAINED] = [*ran] * (59 // len(ran)) + [500] * (59 % len(ran))
+        found = router.look(state, 2 * 10**6)
+        if found is not None:
+            state.apply(PolicyRouted(2 * 10**6, found.policy, found.why))
+        return (found.policy, found.why) if found is not None else None
+
+    rest = "% of jobs ran for less than a hundredth of what was predicted, 0 % of jobs ran for more than ten times what"
+    assert wants(5, 500, 500, 500) is None, "23 % ran for less than a hundredth"
+    assert wants(500) == ("predicted", f"run times are as predicted: 0 {rest} was predicted")
+    assert wants(7000, 500) == ("attained", f"no longer so: 0 {rest.replace(' 0 %', ' 49 %')} was predicted")
+
+
 def test_the_rule_that_acts_is_wider_by_its_band(monkeypatch: pytest.MonkeyPatch) -> None:
     router = Router("floor", (Rule("other", "so", {"waiting": (5, 10)}),), hold_s=60, band=2)
     state = ClusterState(SPEC)
@@ -148,4 +221,8 @@ def test_the_rule_that_acts_is_wider_by_its_band(monkeypatch: pytest.MonkeyPatch
 def test_a_router_that_cannot_be_is_refused(change: Callable[[str], str], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         parse_profile(change(TEXT), "a profile")
-    assert builtin_profile("kant-weather").quotas is False, "quotas are honoured only where all of its policies do"
+    routed = parse_profile(TEXT, "a profile")
+    assert not routed.quotas and routed.without_quotas == "preemptive", (
+        "quotas hold where all of its policies keep them"
+    )
+    assert builtin_profile("kant-weather").quotas

@@ -31,16 +31,16 @@ def test_a_live_router_switches_and_is_pinned_by_hand(tmp_path: Path) -> None:
     with Up(tmp_path / "home", "1x2", prepare, profile=profile, files=Files(file, None, None)) as kant:
         block = kant.submit("sleep 600", gpus=2, priority=9, grace_s=0.1)
         kant.submit("true", gpus=1)
-        assert eventually(lambda: routed(kant) == ["rotate"])
+        assert eventually(lambda: routed(kant) == ["predicted"])
         (switch,) = (line for line in journals(kant)[0] if line.get("event") == "routed")
         assert switch["why"] == "somebody waits: 1 jobs wait"
-        assert verb("profiles", "pin", file, "patient").code == 0
+        assert verb("profiles", "pin", file, "attained").code == 0
         assert eventually(lambda: len(journals(kant)) == 2)
-        assert kant.over(kant.submit("true")) == ["finished"] and routed(kant) == ["rotate"]
-        assert 'pin = "patient"' in journals(kant)[1][0]["profile"]
+        assert kant.over(kant.submit("true")) == ["finished"] and routed(kant) == ["predicted"]
+        assert 'pin = "attained"' in journals(kant)[1][0]["profile"]
         kant.client.post(kant.client.job(block, "cancel"))
     first = min((tmp_path / "home" / "journal").glob("*.jsonl"))
     assert verb("replay", first).out.startswith("equal")
 
 
-RULE = '[[router.rules]]\npolicy = "rotate"\nsays = "somebody waits"\nwhere = { waiting = [1, 100] }\n'
+RULE = '[[router.rules]]\npolicy = "predicted"\nsays = "somebody waits"\nwhere = { waiting = [1, 100] }\n'

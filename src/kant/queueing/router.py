@@ -11,11 +11,11 @@ from typing import Annotated, ClassVar
 import numpy as np
 from msgspec import Meta, Struct
 
-from kant.cluster.columns import J_MILLI, J_SINCE, P_ALLOCATED, P_CAPACITY
+from kant.cluster.columns import J_ATTAINED, J_END, J_MILLI, J_P50, J_SINCE, P_ALLOCATED, P_CAPACITY
 from kant.cluster.state import ClusterState
 from kant.model.decision import Route
 from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
-from kant.model.units import MINUTE, SECOND
+from kant.model.units import DAY, MINUTE, SECOND
 
 LARGE = 8
 """A gang is large where it asks for this part of the cluster's GPUs, or more: an eighth."""
@@ -28,8 +28,13 @@ FEATURES = {
     "large_running": "% of all GPUs are held by large gangs",
     "oldest": "minutes have passed since the first of them came to wait",
     "free": "% of all GPUs are free",
+    "shorter": "% of jobs ran for less than a hundredth of what was predicted",
+    "longer": "% of jobs ran for more than ten times what was predicted",
 }
 """What the rules may ask about, as sentences say it. All are whole numbers."""
+
+LATELY, ENOUGH = 3 * DAY, 30
+"""Predictions are judged by the jobs that ended so lately, and by so many of them at least."""
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,13 +93,17 @@ class Router(Struct, frozen=True, forbid_unknown_fields=True):
         return None if early and wanted != self.floor else Route(wanted, why)
 
     def _wanted(self, state: ClusterState, now: int, acts: str) -> tuple[str, str]:
-        found = features(state, now)
+        found = features(state, now) | self._predictions(state, now)
         for rule in self.rules:
             slack = self.band if rule.policy == acts else 0
             if all(least - slack <= found[name] <= most + slack for name, (least, most) in rule.where.items()):
                 return rule.policy, f"{rule.says}: {self._facts(found, rule)}"
         rules = [rule for rule in self.rules if rule.policy == acts]
         return self.floor, f"no longer so: {self._facts(found, rules[0])}" if rules else "no rule holds"
+
+    def _predictions(self, state: ClusterState, now: int) -> dict[str, int]:
+        """How predictions have held; nothing where no rule asks, for all jobs are looked at."""
+        return predictions(state, now) if any({"shorter", "longer"} & rule.where.keys() for rule in self.rules) else {}
 
     def _facts(self, found: dict[str, int], rule: Rule) -> str:
         return ", ".join(f"{found[name]:,} {FEATURES[name]}" for name in rule.where)
@@ -118,3 +127,14 @@ def features(state: ClusterState, now: int) -> dict[str, int]:
         "oldest": (now - int(jobs[pending, J_SINCE].min())) // MINUTE,
         "free": 100 - percent(state.pools[:, P_ALLOCATED]),
     }
+
+
+def predictions(state: ClusterState, now: int) -> dict[str, int]:
+    """How the medians that were predicted for jobs that have ended lately have held; 100 where these are too few."""
+    jobs = state.jobs[: len(state.ids)]
+    ended = jobs[(jobs[:, J_END] > now - LATELY) & (jobs[:, J_P50] > 0)]
+    if len(ended) < ENOUGH:
+        return {"shorter": 100, "longer": 100}
+    ran, predicted = ended[:, J_ATTAINED], ended[:, J_P50]
+    shorter, longer = int((ran * 100 < predicted).sum()), int((ran > predicted * 10).sum())
+    return {"shorter": 100 * shorter // len(ended), "longer": 100 * longer // len(ended)}

@@ -75,7 +75,13 @@ class Profile:
     @property
     def quotas(self) -> bool:
         """Whether quotas, back-offs and burst replicas are honoured, whichever policy acts."""
-        return all(each.discipline.quotas for each in (self, *self.routes.values()))
+        return not self.without_quotas
+
+    @property
+    def without_quotas(self) -> str:
+        """The first discipline that honours none; empty where all do."""
+        every = (each.discipline for each in (self, *self.routes.values()))
+        return next((each.__struct_config__.tag for each in every if not each.quotas), "")  # type: ignore[return-value]
 
     @property
     def looks_at_running(self) -> bool:

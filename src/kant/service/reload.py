@@ -42,8 +42,8 @@ class Files:
 def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
     """Raise InputError where there are queues that the profile does not honour."""
     if queue_config.queues and not profile.quotas:
-        name = profile.discipline.__struct_config__.tag
-        raise InputError(f"profile {profile.name}: discipline", "one that honours the quotas of queues", name)
+        what = "one that honours the quotas of queues"
+        raise InputError(f"profile {profile.name}: discipline", what, profile.without_quotas)
 
 
 class Reloader:

@@ -23,7 +23,7 @@ def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_repl
     """Raise InputError for queues with quotas, or replicas, that the profile's discipline does not honour."""
     if profile.quotas:
         return
-    name = profile.discipline.__struct_config__.tag
+    name = profile.without_quotas
     if queue_config is not None and queue_config.queues:
         raise InputError(f"profile {profile.name}: discipline", "one that honours the quotas of queues", name)
     if burst_replicas:
