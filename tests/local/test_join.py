@@ -114,6 +114,33 @@ def test_a_run_outlives_kant_and_the_agent(tmp_path: Path) -> None:
                 each.kill(15)
 
 
+RANKS = """
+scontrol show hostnames "$SLURM_JOB_NODELIST" | tr '\\n' ' '; echo
+srun --label sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $SLURMD_NODENAME $WORD'
+srun --nodelist=127.0.0.2 -N 1 -n 1 sh -c 'pwd; exit 7'
+"""
+
+
+def test_tasks_of_a_gang_run_on_all_its_machines_and_meet_at_the_first(tmp_path: Path) -> None:
+    with joined(tmp_path, "127.0.0.2") as (kant, (machine,)):
+        job = kant.submit(RANKS, gpus=4, nodes=2, tasks=4, slurm=True, env={"PATH": os.environ["PATH"], "WORD": "w"})
+        assert kant.over(job) == ["failed"] and kant.job(job)["job"]["code"] == 7
+        lines = kant.log(job).splitlines()
+        assert lines[0].split() == ["127.0.0.1", "127.0.0.2"]
+        assert sorted(lines[1:5]) == [
+            f"{rank}: {rank} 4 {rank % 2} 127.0.0.1 127.0.0.{rank // 2 + 1} w" for rank in range(4)
+        ]
+        assert lines[5:] == [str(kant.home)]
+        gpus = kant.submit("srun sh -c 'echo $CUDA_VISIBLE_DEVICES'", gpus=6, slurm=True)
+        assert kant.over(gpus) == ["finished"]
+        assert sorted(kant.log(gpus).split()) == ["0,1", "0,1,2,3"]
+        wide = kant.submit("srun sleep 600", gpus=6, tasks=2, nodes=1, slurm=True)
+        assert eventually(lambda: kant.phase(wide) == "running")
+        ServiceClient(machine.home).post(kant.client.job(wide, "cancel"))
+        assert kant.over(wide) == ["cancelled"]
+        assert eventually(machine.runs_nothing)
+
+
 def submitted(kant: Up, seconds: float, **wish: object) -> str:
     """A job that finds out whether it is alone, and takes so long."""
     job = asked(kant.home, ONCE, **wish)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import gethostname
 
 import msgspec
 from msgspec import Struct
@@ -40,6 +41,7 @@ AFTER = 1.5
 QUIET = 0.5
 """Leases after which it takes nothing new."""
 DIAL_S = 5.0
+EVERYWHERE = ("0.0.0.0", "::")
 MOST = 48
 """Machines that may join; each may be a pool of its own. For more than 16 there is Kubernetes (docs/join.md)."""
 
@@ -124,6 +126,7 @@ class Machines:
         now = time.monotonic()  # a Kant before this one may have renewed a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # of the nodes that are here
+        self.host = gethostname()  # how others reach this machine
 
     def added_to(self, cluster: ClusterSpec) -> ClusterSpec:
         """The cluster of the nodes that are here with the machines that have joined."""
@@ -222,6 +225,8 @@ class Machines:
                 pass
             writer.close()
 
+        if host not in EVERYWHERE:
+            self.host = host
         try:
             return await asyncio.start_server(come, host, port, ssl=context(folder, is_leader=True))
         except OSError as error:
