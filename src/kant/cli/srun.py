@@ -6,7 +6,7 @@ another `srun` there, beside the part of the job that has its place. The variabl
 and what launchers read in its place: `RANK` and company of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed
 and accelerate read, too), `PMI_RANK` of MPICH, `MV2_COMM_WORLD_RANK` of MVAPICH.
 
-It loads the standard library alone.
+It loads the standard library alone, unless its tasks are in containers.
 """  # noqa: E501 - an address
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ VALUED = named(
     "ntasks -n --ntasks; nodes -N --nodes; per_node --ntasks-per-node; nodelist -w --nodelist; relative -r --relative;"
     "task_gpus --gpus-per-task; gpus -G --gpus; node_gpus --gpus-per-node --gres;"
     "chdir -D --chdir; output -o --output; error -e --error; export --export;"
-    "kill -K --kill-on-bad-exit; exclude -x --exclude"
+    "kill -K --kill-on-bad-exit; exclude -x --exclude; image --container-image; mounts --container-mounts"
 )
 OTHERS = named(
     "other -c --cpus-per-task --cpu-bind --gpu-bind --mem --mem-per-cpu --mem-per-gpu"
     " --mpi -m --distribution -t --time -J --job-name -p --partition -A --account --jobid --threads-per-core --hint"
     " --signal --het-group --mem-bind --cpu-freq -q --qos --reservation -C --constraint -i --input --wait -W"
-    " --container-image --container-mounts --comment --network --propagate --slurmd-debug --nice -d --dependency"
+    " --comment --network --propagate --slurmd-debug --nice -d --dependency"
     " --cpus-per-gpu -T --ntasks-per-gpu --ntasks-per-core --ntasks-per-socket"
 )
 """Options with a value of which a step here needs nothing: the job has what they ask for."""
@@ -305,7 +305,7 @@ def run(arguments: list[str]) -> int:
 def run_part() -> int:
     """Start the tasks of a line on this machine of several, as standard input says; the highest of their exit codes."""
     said = json.loads(sys.stdin.buffer.read())
-    own = {name: os.environ[name] for name in ("KANT_RUN", "KANT_HOME") if name in os.environ}
+    own = {name: os.environ[name] for name in ("KANT_RUN", "KANT_HOME", "KANT_CONTAINER") if name in os.environ}
     with contextlib.suppress(OSError):  # as a folder that is not shared
         os.chdir(said["folder"])
     for env in said["tasks"]:
@@ -338,7 +338,7 @@ def start(step: Step, here: list[dict[str, str]], elsewhere: dict[str, list[dict
             if step.label:
                 streams = [stream if stream is not None else subprocess.PIPE for stream in streams]
             one = subprocess.Popen(
-                step.command, env=env, cwd=step.said.get("chdir"), stdout=streams[0],
+                _line(step, env), env=env, cwd=step.said.get("chdir"), stdout=streams[0],
                 stderr=streams[1] if streams[1] is not None else streams[0] if streams[0] not in (None, -1) else None,
                 stdin=None if alone else subprocess.DEVNULL,
             )  # fmt: skip
@@ -362,6 +362,20 @@ def start(step: Step, here: list[dict[str, str]], elsewhere: dict[str, list[dict
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
             print(f"srun: task {rank}: {how}", file=sys.stderr)
     return worst
+
+
+def _line(step: Step, env: dict[str, str]) -> list[str]:
+    """The command of a task, in its container where it has one. Raises OSError where there is no runtime."""
+    image, of_job = step.said.get("image", ""), os.environ.get("KANT_CONTAINER", "")  # that of this machine
+    if not image and not of_job:
+        return step.command
+    from kant.local.containers import Container, step_container
+
+    if not image:
+        return Container.read(of_job).around(step.command, env)
+    folder = step.said.get("chdir") or str(Path.cwd())
+    mounts = tuple(part for part in step.said.get("mounts", "").split(",") if part)
+    return step_container(image.replace("#", "/", 1), mounts, folder, env).around(step.command, env)
 
 
 def _start_there(step: Step, host: str, envs: list[dict[str, str]]) -> subprocess.Popen[bytes]:

@@ -12,6 +12,7 @@ import msgspec
 
 from kant.local import cgroups
 from kant.local.accounts import account_of
+from kant.local.containers import contained
 from kant.local.cores import counted, share
 from kant.local.forks import ForkServer
 from kant.local.joined import wire
@@ -154,7 +155,10 @@ class Launcher:
             if machine is None:
                 return self._here(own, spec)
             name = str(own.relative_to(self.settings.runs))
-            part = RemotePart(own, name, machine, wire.Begin(name, spec, counted(place), record.submission.slurm))
+            wanted = record.submission
+            image = wanted.image if not at or wanted.slurm else ""
+            order = wire.Begin(name, spec, counted(place), wanted.slurm, image, wanted.mounts, wanted.gpus > 0)
+            part = RemotePart(own, name, machine, order)
             part.begin()
             return part
 
@@ -201,7 +205,10 @@ class Launcher:
             spec = msgspec.structs.replace(spec, memory_mib=most_memory(place))
         if self.settings.trace_key:
             spec.env[VARIABLE] = traceparent(self.settings.trace_key, record)
-        return spec
+        if machine is not None:  # which has its own
+            return spec
+        wanted = record.submission
+        return contained(spec, wanted.image, wanted.mounts, wanted.gpus > 0, wanted.slurm)
 
     def _host(self, node: int) -> Host:
         """The machine of a node of the cluster."""

@@ -24,6 +24,7 @@ import msgspec
 
 from kant.live.logs import log_event
 from kant.local import cgroups
+from kant.local.containers import contained, runtime
 from kant.local.cores import share
 from kant.local.forks import ForkServer
 from kant.local.joined import wire
@@ -215,7 +216,10 @@ class Agent:
         try:
             said = since_boot() / 1e6
             wire.say(
-                writer, wire.Hello(wire.VERSION, self._id(), self.options.node, tuple(self.runs), self.options.visible)
+                writer,
+                wire.Hello(
+                    wire.VERSION, self._id(), self.options.node, tuple(self.runs), self.options.visible, runtime()
+                ),
             )
             welcome = await asyncio.wait_for(wire.hear(reader), CONNECT_S)
             if isinstance(welcome, wire.Refused):
@@ -346,7 +350,8 @@ class Agent:
             env["PATH"] = f"{self.shims}:{env.get('PATH', os.defpath)}"
         base = self.cgroups
         own = str(cgroups.of_run(base, held.folder)) if base is not None and spec.memory_mib else ""
-        return msgspec.structs.replace(spec, env=env, cores=held.cores, cgroup=own, lease=str(self.lease.path))
+        spec = msgspec.structs.replace(spec, env=env, cores=held.cores, cgroup=own, lease=str(self.lease.path))
+        return contained(spec, order.image, order.mounts, order.gpus, order.slurm)
 
     def _watch(self, held: Held, run: SupervisedRun) -> None:
         def over(run: SupervisedRun) -> None:

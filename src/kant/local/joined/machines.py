@@ -52,6 +52,7 @@ class Known(Struct, frozen=True):
     id: str
     node: Node
     visible: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 class _Kept(Struct, frozen=True):
@@ -257,7 +258,7 @@ class Machines:
     def _machine(self, hello: wire.Hello) -> Machine:
         """The machine that says hello; it is kept before anything can run there. Raises OSError."""
         found = next((each for each in self.known if each.name == hello.node.name), None)
-        new = Known(hello.id, hello.node, hello.visible)
+        new = Known(hello.id, hello.node, hello.visible, hello.runtime)
         if found is None:
             found = Machine(new, time.monotonic())
             self._keep([*(each.known for each in self.known), new])
