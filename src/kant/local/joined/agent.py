@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -73,8 +74,8 @@ class Lease:
 
     def begin(self, until: float) -> None:
         """Hold on until then: by the same file where that has never run out, else by a new one. Raises OSError."""
-        if not self.holds:
-            self.number += 1
+        if not self.holds:  # another number also where the home is a new one
+            self.number = max(self.number + 1, int(time.time()))
             self.path.touch(0o600)
         self._write(until)
 
@@ -152,9 +153,12 @@ class Agent:
         return self.home / "slurm"
 
     def _id(self) -> str:
+        """What tells this home from others, also from a copy of it on another machine."""
         path = self.home / "id"
         if not path.exists():
             path.write_text(secrets.token_hex(16), encoding="ascii")
+        with suppress(OSError):
+            return path.read_text(encoding="ascii") + Path("/etc/machine-id").read_text(encoding="ascii").strip()
         return path.read_text(encoding="ascii")
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -363,6 +367,8 @@ class Agent:
 
     async def _drop(self, held: Held) -> None:
         """Let a run be as if it had never been here: Kant knows how it ended, or wants nothing of it."""
+        if held.run is not None:
+            held.run.stop()  # those that hide their mark
         while held.run is not None:
             kill_marked(mark(held.folder))
             await asyncio.sleep(LOOK)

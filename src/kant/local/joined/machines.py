@@ -67,10 +67,10 @@ class Machine:
 
     known: Known
     heard: float
-    host: str = ""
     line: asyncio.StreamWriter | None = None
     is_lost: bool = False
     is_shared: bool | None = None
+    nonce: Path = Path()  # by which that is found out
     runs: dict[str, RemotePart] = field(default_factory=dict)
     dials: dict[int, asyncio.Future[wire.Streams]] = field(default_factory=dict)
 
@@ -284,8 +284,7 @@ class Machines:
         if machine.line is not None:
             machine.line.close()  # a connection that is dead, and does not know it
         machine.line, machine.heard, machine.is_lost = writer, time.monotonic(), False
-        machine.host = writer.get_extra_info("peername")[0]
-        nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
+        machine.nonce = nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
         text = secrets.token_hex(16)
         with suppress(OSError):
             nonce.write_text(text, encoding="ascii")
@@ -294,13 +293,14 @@ class Machines:
             if name in hello.runs:
                 part.begun()
                 kept[name] = part.log.offset
-            elif part.has_begun:
-                part.ended(Exit(why="lease", lost=f"machine {machine.name} does not know its run any more"))
+            elif part.has_begun:  # another home: what runs in the old one ends with the lease that it has
+                lost = Exit(why="lease", lost=f"machine {machine.name} does not know its run any more")
+                asyncio.get_running_loop().call_later(AFTER * self.lease_s, part.ended, lost)
         wire.say(writer, wire.Welcome(self.lease_s, kept, str(nonce), text))
         for part in list(machine.runs.values()):
-            if part.name not in kept:
+            if not part.has_begun:
                 wire.say(writer, part.order)
-            else:
+            elif part.name in kept:
                 wire.say(writer, wire.Limit(part.name, part.order.spec.limit_s))
             if part.is_stopped:
                 wire.say(writer, wire.Stop(part.name))
@@ -328,6 +328,7 @@ class Machines:
                 machine.tell(wire.Pong(number))
             case wire.Shared(is_shared):
                 machine.is_shared = is_shared
+                machine.nonce.unlink(missing_ok=True)
                 if not is_shared:
                     log_event(log, self.complaint, logging.WARNING)
             case wire.Begun(run) if run in machine.runs:
