@@ -4,9 +4,10 @@ Answers of JSON, and streams of 16 tokens that come one by one. The engine behin
 time is that of the proxy's process, from /proc. Milliseconds are by the clock, through each proxy and past them all in
 turns, under a load that is open: requests leave when they are due.
 
-`python -m benchmarks.routing [--rate 1000] [--routers 2] [--pinned]` shows more: beside Envoy and nginx, where they are
-installed, and with several routers that share a port. With --pinned (as root) the proxies have one core and load and
-engine another, before all other processes; of routers that share a port the first has one, the others the other.
+`python -m benchmarks.routing [--rate 1000] [--routers 2] [--tokens 16] [--pinned]` shows more: beside Envoy and nginx,
+where they are installed, Envoy with `kant serve pick` beside it, and with several routers that share a port. With
+--pinned (as root) the proxies have one core and load and engine another, before all other processes; of routers that
+share a port the first has one, the others the other.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from benchmarks.routing_rivals import free_port, rivals
 
 CLIENTS, JSON_REQUESTS, STREAMS = 32, 3000, 600
 RATE, SECONDS, ROUNDS = 1000.0, 2.0, 4
+TOKENS = 16
 BARE = "bare aiohttp proxy"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def body(stream: bool) -> bytes:
-    text = b'{"model":"m","prompt":"%s","max_tokens":16,"stream":%s}' % (b"x" * 400, b"true" if stream else b"false")
+def body(tokens: int) -> bytes:
+    """A request for so many tokens one by one, or for JSON where that is 0."""
+    said = b"true" if tokens else b"false"
+    text = b'{"model":"m","prompt":"%s","max_tokens":%d,"stream":%s}' % (b"x" * 400, tokens or 16, said)
     head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
     return head.format(len(text)).encode() + text
 
@@ -65,10 +69,10 @@ async def answer(reader: asyncio.StreamReader) -> None:
         await reader.readexactly(int(length))
 
 
-async def closed(port: int, count: int, stream: bool) -> None:
+async def closed(port: int, count: int, tokens: int) -> None:
     """So many requests of some clients, each the next when it has its answer."""
     left = iter(range(count))
-    request = body(stream)
+    request = body(tokens)
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -88,6 +92,8 @@ class Proxied:
     process: subprocess.Popen[str] | None
     port: int
     cpu_s: float = 0.0
+    beside_s: float = 0.0
+    """Of these CPU-seconds, those of the processes beside it."""
     requests: int = 0
     failed: int = 0
     beside: list[subprocess.Popen[str]] = field(default_factory=list)
@@ -97,12 +103,13 @@ class Proxied:
     late: list[float] = field(default_factory=list)
 
     def reset(self) -> None:
-        self.cpu_s, self.requests, self.failed = 0.0, 0, 0
+        self.cpu_s, self.beside_s, self.requests, self.failed = 0.0, 0.0, 0, 0
         self.first, self.whole, self.late = [], [], []
 
-    def used_s(self) -> float:
-        """CPU-seconds of its processes so far."""
-        return sum(map(cpu_of, [*([self.process] if self.process else []), *self.beside]))
+    def used_s(self) -> tuple[float, float]:
+        """CPU-seconds of its processes so far, and of those beside it."""
+        beside = sum(map(cpu_of, self.beside))
+        return (cpu_of(self.process) if self.process else 0.0) + beside, beside
 
     def quantile(self, which: str, q: float) -> float:
         return float(np.quantile(getattr(self, which), q))
@@ -115,28 +122,29 @@ class OpenLoad:
         command = [sys.executable, "-m", "benchmarks.routing_load"]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def send(self, to: Proxied, rate: float, seconds: float, stream: bool, seed: int) -> None:
+    def send(self, to: Proxied, rate: float, seconds: float, tokens: int, seed: int) -> None:
         """Load one proxy for a while, and note what it took."""
         assert self.process.stdin is not None and self.process.stdout is not None
         before = to.used_s()
-        self.process.stdin.write(f"{to.port} {rate} {seconds} {'stream' if stream else 'json'} {seed}\n")
+        self.process.stdin.write(f"{to.port} {rate} {seconds} {tokens} {seed}\n")
         self.process.stdin.flush()
         found = json.loads(self.process.stdout.readline())
-        to.cpu_s += to.used_s() - before
+        for which, now, then in zip(("cpu_s", "beside_s"), to.used_s(), before, strict=True):
+            setattr(to, which, getattr(to, which) + now - then)
         to.requests += len(found["whole"])
         to.failed += found["failed"]
         for which in ("first", "whole", "late"):
             getattr(to, which).extend(found[which])
 
 
-def turns(proxies: list[Proxied], load: OpenLoad, rate: float, stream: bool) -> None:
+def turns(proxies: list[Proxied], load: OpenLoad, rate: float, tokens: int) -> None:
     """Load each in turns, `ROUNDS` times, after a while in which nothing is counted."""
     for proxy in proxies:
-        load.send(proxy, rate, 1.0, stream, 0)
+        load.send(proxy, rate, 1.0, tokens, 0)
         proxy.reset()
     for k in range(ROUNDS):
         for j in range(len(proxies)):
-            load.send(proxies[(j + k) % len(proxies)], rate, SECONDS, stream, 1 + k)
+            load.send(proxies[(j + k) % len(proxies)], rate, SECONDS, tokens, 1 + k)
 
 
 @contextmanager
@@ -163,9 +171,12 @@ def proxies(with_rivals: bool, routers: int = 1) -> Iterator[tuple[OpenLoad, lis
             port = int(listen.rpartition(":")[2])
             found.append(Proxied(f"kant serve route x {routers}", shared[0], port, beside=shared[1:]))
         if with_rivals:
-            for name, (process, port) in rivals(Path(folder), engine_port).items():
+            pick = ("kant", "serve", "pick", "--backends", url, "--listen", "127.0.0.1:0", "--router", "least-tokens")
+            picker, picker_port = started(*pick)
+            stack.callback(_end, picker)
+            for name, (process, port) in rivals(Path(folder), engine_port, picker_port).items():
                 stack.callback(_end, process)
-                found.append(Proxied(name, process, port))
+                found.append(Proxied(name, process, port, beside=[picker] if "pick" in name else []))
         load = OpenLoad()
         stack.callback(_end, load.process)
         yield load, found, engine
@@ -178,19 +189,19 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 def measure() -> Iterator[Figure]:
     with proxies(with_rivals=False) as (open_load, (direct, ours, bare), _):
-        for name, count, stream, bound in (
-            ("route-json", JSON_REQUESTS, False, "writing to sockets"),
-            ("route-stream", STREAMS, True, "one read and one write of a socket a token"),
+        for name, count, tokens, bound in (
+            ("route-json", JSON_REQUESTS, 0, "writing to sockets"),
+            ("route-stream", STREAMS, TOKENS, "one read and one write of a socket a token"),
         ):
             rates = []
             for proxy in (ours, bare):
                 assert proxy.process is not None
-                asyncio.run(closed(proxy.port, 200, stream))  # warm
+                asyncio.run(closed(proxy.port, 200, tokens))  # warm
                 before = cpu_of(proxy.process)
-                asyncio.run(closed(proxy.port, count, stream))
+                asyncio.run(closed(proxy.port, count, tokens))
                 rates.append(count / (cpu_of(proxy.process) - before))
             yield Figure(name, rates[0], "requests a CPU-s", rates[0] / rates[1], BARE, bound)
-        turns([direct, ours, bare], open_load, RATE, False)
+        turns([direct, ours, bare], open_load, RATE, 0)
         assert ours.failed == 0, f"{ours.failed} requests were not answered"
         for q, label in ((0.5, "p50"), (0.99, "p99")):
             base = direct.quantile("whole", q)
@@ -205,26 +216,27 @@ def pin(process: subprocess.Popen[str], core: int) -> None:
         os.sched_setscheduler(int(thread.name), os.SCHED_FIFO, os.sched_param(1))
 
 
-def table(rate: float, pinned: bool, routers: int) -> Iterator[str]:
+def table(rate: float, pinned: bool, routers: int, streamed: int) -> Iterator[str]:
     """Every proxy at a rate, in rows of a page."""
     with proxies(True, routers) as (open_load, found, engine):
         if pinned:
             apart = [(p.process, 1) for p in found if p.process] + [(p, 0) for row in found for p in row.beside]
             for process, core in ((engine, 0), (open_load.process, 0), *apart):
                 pin(process, core)
-        yield "| answers | through | CPU, µs a request | P50, ms | P99, ms | added P50 | added P99 | failed |"
-        yield "|---|---|---:|---:|---:|---:|---:|---:|"
-        for stream in (False, True):
-            turns(found, open_load, rate, stream)
+        yield "| answers | through | CPU, µs a request | beside | P50, ms | P99, ms | added P50 | added P99 | failed |"
+        yield "|---|---|---:|---:|---:|---:|---:|---:|---:|"
+        for tokens in (0, streamed):
+            turns(found, open_load, rate, tokens)
             direct = found[0]
             for proxy in found:
                 row = [proxy.quantile("first", q) for q in (0.5, 0.99)]
                 base = [direct.quantile("first", q) for q in (0.5, 0.99)]
                 cpu = f"{1e6 * proxy.cpu_s / proxy.requests:,.0f}" if proxy.process else "-"
+                beside = f"{1e6 * proxy.beside_s / proxy.requests:,.0f}" if proxy.beside else "-"
                 added = [f"{a - b:.2f}" if proxy.process else "-" for a, b in zip(row, base, strict=True)]
                 yield (
-                    f"| {'streams' if stream else 'JSON'} | {proxy.name} | {cpu} | {row[0]:.2f} | {row[1]:.2f}"
-                    f" | {added[0]} | {added[1]} | {proxy.failed} |"
+                    f"| {'streams' if tokens else 'JSON'} | {proxy.name} | {cpu} | {beside}"
+                    f" | {row[0]:.2f} | {row[1]:.2f} | {added[0]} | {added[1]} | {proxy.failed} |"
                 )
         late = max(proxy.quantile("late", 0.99) for proxy in found)
         yield f"\nThe load was late by {late:.1f} ms in P99; the machine's load was {os.getloadavg()[0]:.1f}."
@@ -234,9 +246,10 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--routers", type=int, default=1)
+    parser.add_argument("--tokens", type=int, default=TOKENS)
     parser.add_argument("--pinned", action="store_true")
     options = parser.parse_args()
-    for line in table(options.rate, options.pinned, options.routers):
+    for line in table(options.rate, options.pinned, options.routers, options.tokens):
         print(line, flush=True)
 
 

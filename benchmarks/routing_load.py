@@ -1,6 +1,6 @@
 """An open-loop load: requests leave when they are due, whether or not earlier ones have been answered.
 
-`python -m benchmarks.routing_load` reads a line of `PORT RATE SECONDS json|stream SEED` at a time and answers with a
+`python -m benchmarks.routing_load` reads a line of `PORT RATE SECONDS TOKENS SEED` at a time and answers with a
 line of JSON: milliseconds from each request to the first bytes of its answer and to its end, and how late the load
 itself was. A request takes a connection that is idle, which is kept from line to line, or opens one.
 """
@@ -64,11 +64,11 @@ class Call(asyncio.Protocol):
 class Load:
     """Requests to one port at a rate, for some seconds; arrivals are Poisson."""
 
-    def __init__(self, port: int, rate: float, seconds: float, stream: bool, seed: int, idle: list[Call]) -> None:
+    def __init__(self, port: int, rate: float, seconds: float, tokens: int, seed: int, idle: list[Call]) -> None:
         self.port, self.idle, self.done = port, idle, False
         draw = np.random.Generator(np.random.PCG64(seed))
         self.due = np.cumsum(draw.exponential(1 / rate, int(rate * seconds))).tolist()
-        self.request = body(stream)
+        self.request = body(tokens)
         self.first: list[float] = []
         self.whole: list[float] = []
         self.late: list[float] = []
@@ -115,8 +115,8 @@ async def main() -> None:
     lines = asyncio.get_running_loop()
     kept: dict[str, list[Call]] = {}
     while line := await lines.run_in_executor(None, sys.stdin.readline):
-        port, rate, seconds, kind, seed = line.split()
-        load = Load(int(port), float(rate), float(seconds), kind == "stream", int(seed), kept.setdefault(port, []))
+        port, rate, seconds, tokens, seed = line.split()
+        load = Load(int(port), float(rate), float(seconds), int(tokens), int(seed), kept.setdefault(port, []))
         print(json.dumps(await load.run()), flush=True)
 
 

@@ -12,7 +12,6 @@ import sys
 import aiohttp
 from aiohttp import web
 
-TOKENS = 16
 GAP_S = 0.005
 EVENT = b'data: {"id":"x","object":"text_completion","choices":[{"index":0,"text":" tok","finish_reason":null}]}\n\n'
 DONE = b"data: [DONE]\n\n"
@@ -27,7 +26,7 @@ def chunk(data: bytes) -> bytes:
 
 
 class FreeEngine(asyncio.Protocol):
-    """Answers each POST with JSON, or with `TOKENS` events, `GAP_S` apart, where the body asks for a stream."""
+    """Answers each POST with JSON, or with `max_tokens` events, `GAP_S` apart, where the body asks for a stream."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -46,12 +45,13 @@ class FreeEngine(asyncio.Protocol):
         if not head.startswith(b"POST"):
             self.transport.write(EMPTY)
         elif b'"stream":true' in body:
+            self.tokens = int(body.partition(b'"max_tokens":')[2].partition(b",")[0])
             self.say(0)
         else:
             self.transport.write(WHOLE)
 
     def say(self, k: int) -> None:
-        if k == TOKENS:
+        if k == self.tokens:
             self.transport.write(chunk(DONE) + b"0\r\n\r\n")
             return
         self.transport.write((HEAD if k == 0 else b"") + chunk(EVENT))

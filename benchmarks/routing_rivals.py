@@ -1,4 +1,7 @@
-"""Other proxies before the same engine: Envoy and nginx, one thread each, where they are installed."""
+"""Other proxies before the same engine, where they are installed: Envoy, alone and with our picker, and nginx.
+
+Each has one thread.
+"""
 
 from __future__ import annotations
 
@@ -66,16 +69,26 @@ def installed(program: str) -> str | None:
     return shutil.which(program, path=os.pathsep.join(places))
 
 
-def rivals(folder: Path, engine: int) -> dict[str, tuple[subprocess.Popen[str], int]]:
+def with_picker(port: int, engine: int, picker: int) -> str:
+    """The configuration of deploy/envoy.yaml, before one engine."""
+    text = (Path(__file__).parents[1] / "deploy" / "envoy.yaml").read_text(encoding="utf-8")
+    for said, ours in ((10000, port), (9002, picker), (8000, engine), (8001, engine)):
+        text = text.replace(f"port_value: {said} ", f"port_value: {ours} ")
+    return text
+
+
+def rivals(folder: Path, engine: int, picker: int) -> dict[str, tuple[subprocess.Popen[str], int]]:
     """Those that are installed, by name: the process, and its port."""
     found: dict[str, tuple[subprocess.Popen[str], int]] = {}
-    for name, text in (("envoy", ENVOY), ("nginx", NGINX)):
-        program = installed(name)
+    for name, text in (("envoy", ENVOY), ("envoy with kant serve pick", ""), ("nginx", NGINX)):
+        program = installed(name.split()[0])
         if program is None:
             continue
         port = free_port()
         file = folder / f"{name}.conf.yaml"
-        file.write_text(text.format(port=port, engine=engine, folder=folder, types=TYPES), encoding="utf-8")
-        flags = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "off"] if name == "envoy" else []
+        if text:
+            text = text.format(port=port, engine=engine, folder=folder, types=TYPES)
+        file.write_text(text or with_picker(port, engine, picker), encoding="utf-8")
+        flags = ["--concurrency", "1", "--disable-hot-restart", "--log-level", "off"] if name != "nginx" else []
         found[name] = (subprocess.Popen([program, "-c", str(file), *flags], text=True), port)
     return found

@@ -50,6 +50,7 @@ def test_where_nobody_waits_it_says_so(journal: Path) -> None:
         "time_us": 4_800_000_000,
         "as_of_us": 4_800_000_000,
         "jobs": [],
+        "budgets": [],
     }
 
 

@@ -27,9 +27,16 @@ NODES = tuple(Node(f"n{i}", 4, cpu=32_000, leaf=f"l{i // 2}", queues=("own",) if
 CLUSTER = ClusterSpec("four", NODES)
 SJF = 'about = ""\n[order]\npolicy = "sjf"\n[discipline]\npolicy = "strict"\n[placement]\npolicy = "worst-fit"'
 EVICTS = SJF.replace('"strict"', '"best-effort"').replace('"sjf"', '"srsf"') + "\n[preemption]\nmin_run_s = 0"
+BACKFILLS = EVICTS.replace('"srsf"', '"fifo"').replace(
+    '"best-effort"', '"backfill"\ntimeout_s = 20\nsmall_timeout_s = 45\nlarge_gpus = 4'
+)
+LATE = BACKFILLS.replace('"worst-fit"', '"kant"').replace("min_run_s = 0", "min_run_s = 15")
+UNGUARDED = LATE[: LATE.index("\n[preemption]")].replace("timeout_s = 20", "keeps_priority = false\ntimeout_s = 0")
 PROFILES = [
     builtin_profile("fifo"), builtin_profile("fifo-best-effort"), parse_profile(SJF, "sjf"),
     parse_profile(EVICTS, "evicts"), builtin_profile("kant-placement"),
+    builtin_profile("kant"), parse_profile(BACKFILLS, "backfills"), parse_profile(LATE, "late"),
+    parse_profile(UNGUARDED, "unguarded"),
 ]  # fmt: skip
 
 

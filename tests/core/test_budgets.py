@@ -11,17 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from kant.cluster.budgets import EVERYBODY, MONTH, Budgets
+from kant.cluster.budgets import EVERYBODY, MONTH, Budgets, ScopeUse
 from kant.cluster.columns import J_STARTED
 from kant.cluster.quota_limits import QuotaLimits
+from kant.insight.moment import moment_of
+from kant.insight.past_jobs import PastJobs
+from kant.live.answers import budgets_json
 from kant.live.core import Core
 from kant.live.queue_use import note_of, read_note, use_of
 from kant.model.decision import Hold, OutOfBudget, Start, sentence
 from kant.model.errors import StateError
 from kant.model.event import BudgetsUsed, GpusBooked, JobStarted, JobSubmitted, QueuesChanged
 from kant.model.tenant import Budget, Queue, QueueConfig, Quota
-from kant.model.units import HOUR, MINUTE
+from kant.model.units import HOUR, MINUTE, SECOND
 from kant.scheduler.profile import builtin_profile
+from kant.sim.forecast_starts import forecast_starts
 from kant.testing import Harness, make_cluster, make_job, make_profile
 
 TREE = QuotaLimits(QueueConfig((
@@ -196,3 +200,24 @@ def test_a_live_month_is_that_of_the_calendar_and_goes_on_after_a_restart() -> N
     assert new.state.quota_usage.budgets is not None and new.state.quota_usage.budgets.used(new.now) == {}
     plain = core_at(later, [Queue("a", quotas=(Quota(nominal=1),))])
     assert plain.state.quota_usage.budgets is None
+
+
+def test_the_day_on_which_a_budget_runs_dry_is_foreseen_from_the_queue() -> None:
+    """By hand: two jobs of four GPUs hold 80 and 44.4 GPU-hours; the last two run from 22:13:20 on, until 33:20."""
+    harness = Harness(make_cluster(8), builtin_profile("kant"))
+    harness.set_queues(Queue("vision", budget=Budget(150_000, 100_000, 500_000)), Queue("speech"))
+    lasts = {"v1": 72, "s1": 40, "v2": 40, "v3": 40, "v4": 40, "s2": 40, "v5": 40}
+    jobs = [make_job(name, queue="vision" if name[0] == "v" else "speech", user="ann", gpus=4, submit=0,
+                     estimate=1000 * SECOND * long) for name, long in lasts.items()]  # fmt: skip
+    harness.submit(*jobs)
+    harness.cycle()
+    assert harness.running() == ["v1", "s1"]
+    forecast = forecast_starts(moment_of(harness.scheduler, PastJobs(), 0))
+    hard, soft = sorted(forecast.budgets, key=lambda one: one.limit)
+    assert (hard.queue, hard.user, hard.limit, hard.until, hard.jobs) == ("vision", "", "hard", MONTH, ("v5",))
+    assert hard.p50 == hard.p10 == 91_500 * SECOND and soft.p50 == 65_000 * SECOND and soft.jobs == ()
+    assert forecast.jobs["v5"].start.p50 == MONTH
+    alone = forecast_starts(moment_of(harness.scheduler, PastJobs(), 0), "v5")
+    assert alone.jobs["v5"].start.p50 == MONTH and alone.budgets == ()
+    assert ScopeUse(0, 7, 1, -1).dry_at(5) == 5 - (-HOUR // 7), "the first instant at which nothing is left"
+    assert [row["jobs"] for row in budgets_json(forecast)] == [[], ["v5"]]

@@ -22,11 +22,12 @@ def answer(status: int, body: bytes = b'{"usage":{"completion_tokens":3}}', leng
 
 
 class FakeEngine:
-    """A server of HTTP/1.1 that keeps connections open; `asked` has the bodies of the POSTs that came."""
+    """A server of HTTP/1.1 that keeps connections open; `asked` and `heads` are of the POSTs that came."""
 
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave
         self.asked: list[bytes] = []
+        self.heads: list[bytes] = []
         self.closed = 0
         """Connections that the router has closed while a request was on them."""
         self.dead = False
@@ -52,6 +53,7 @@ class FakeEngine:
                 body = await reader.readexactly(int(size or 0))
                 if head.startswith(b"POST"):
                     self.asked.append(body)
+                    self.heads.append(head)
                     await self.behave(self, writer, body)
                 else:
                     writer.write(answer(200, b'{"data":[]}'))

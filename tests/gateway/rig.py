@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -20,6 +21,7 @@ from tests.patience import PATIENCE_S
 from kant.gateway.backends import Source
 from kant.gateway.dispatch import Dispatcher, Limits
 from kant.gateway.proxy import TIMEOUTS, ProxyOptions
+from kant.gateway.record import Record
 from kant.gateway.server import RouterServer, ServerOptions
 from kant.gateway.tenants import Tenants, everybody
 from kant.gateway.timeouts import Timeouts
@@ -90,11 +92,15 @@ async def routing(
     shares: int = 0,
     source: Source | None = None,
     timeouts: Timeouts = TIMEOUTS,
+    record: Record | None = None,
+    tls: tuple[Path, Path] | None = None,
+    again: Callable[[], Tenants] | None = None,
 ) -> AsyncIterator[tuple[RouterServer, str]]:
     """A router that never looks at its backends by itself, and its address; with `shares` it shares that port."""
     listen = f"127.0.0.1:{shares}"
-    options = ServerOptions(listen, "127.0.0.1:0", bool(shares), scrape_s=86400.0, drain_s=PATIENCE_S)
-    server = RouterServer(chosen, tenants or everybody(), ProxyOptions(retries, hold_s, timeouts), options, source)
+    options = ServerOptions(listen, "127.0.0.1:0", bool(shares), scrape_s=86400.0, drain_s=PATIENCE_S, tls=tls)
+    proxied = ProxyOptions(retries, hold_s, timeouts)
+    server = RouterServer(chosen, tenants or everybody(), proxied, options, source, record, again)
     async with server:
         yield server, f"http://127.0.0.1:{server.port}"
 

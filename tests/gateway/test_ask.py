@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kant.gateway.ask import Ask, EventCount, RefusedError, read_ask, usage_of
+from kant.gateway.ask import Ask, EventCount, RefusedError, count_for, read_ask, usage_of
 from kant.gateway.proxy import origin
 from kant.gateway.scrape import Scraped, read_metrics, read_models
 from kant.gateway.tenants import Tenant, Tenants, read_tenants
@@ -90,6 +90,45 @@ def test_tokens_are_counted_alike_in_whatever_pieces_they_come(
     assert seen[-1] == len(tokens) + (3 if usage else 0)
     assert count.finished
     assert not usage or count.usage == (5, len(tokens) + 3)
+
+
+@given(st.lists(st.text(max_size=12), max_size=20), st.lists(st.integers(0, 3000), max_size=8), st.booleans())
+def test_tokens_of_anthropics_messages_are_counted_in_whatever_pieces_they_come(
+    tokens: list[str], cuts: list[int], ended: bool
+) -> None:
+    """The events are those of Anthropic's documentation of streaming messages."""
+
+    def event(kind: str, **fields: object) -> str:
+        said = json.dumps({"type": kind, **fields}, separators=(",", ":"))
+        return f"event: {kind}\ndata: {said}\n\n"
+
+    usage = {"input_tokens": 25, "output_tokens": 0}
+    events = [event("message_start", message={"role": "assistant", "usage": usage}), event("ping")]
+    events.append(event("content_block_start", index=0, content_block={"type": "text", "text": ""}))
+    events += [event("content_block_delta", index=0, delta={"type": "text_delta", "text": token}) for token in tokens]
+    if ended:
+        events.append(event("content_block_stop", index=0))
+        events.append(event("message_delta", delta={}, usage={"input_tokens": 25, "output_tokens": len(tokens) + 2}))
+        events.append(event("message_stop"))
+    whole, count = "".join(events).encode(), count_for("/v1/messages")
+    places = sorted({min(cut, len(whole)) for cut in cuts})
+    for a, b in zip([0, *places], [*places, len(whole)], strict=True):
+        count.feed(whole[a:b])
+    assert (count.events, count.finished) == (len(tokens) + 2 * ended, ended)
+    assert count.usage == ((25, len(tokens) + 2) if ended else None)
+
+
+def test_a_message_has_its_system_prompt_and_errors_are_in_its_form() -> None:
+    parts = [{"type": "text", "text": "b" * 40}]
+    fields = {"system": "a" * 40, "messages": [{"role": "user", "content": parts}], "max_tokens": 9}
+    ask = read_ask("/v1/messages", json.dumps(fields).encode())
+    assert ask.prompt(4.0) == 20 and ask.most == 9
+    refused = RefusedError(429, "too many", "overloaded")
+    assert json.loads(refused.body("/v1/messages")) == {
+        "type": "error", "error": {"type": "overloaded", "message": "too many"},
+    }  # fmt: skip
+    assert count_for("/v1/messages").error(b"{}") == b"event: error\ndata: {}\n\n"
+    assert usage_of(b'{"usage":{"input_tokens":3,"output_tokens":4}}') == (3, 4)
 
 
 @given(st.lists(st.binary(max_size=60), max_size=10))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.gateway.rig import SETTINGS, dispatcher
 
 from kant.gateway.ask import RefusedError, read_ask
 from kant.gateway.backend import Placement
 from kant.gateway.dispatch import Dispatcher, Limits
+from kant.gateway.looks import looked
 from kant.gateway.scrape import Scraped
 from kant.serving.policies import POLICIES, policy_named
 from kant.serving.router import ROUTERS, router_named
@@ -157,6 +160,58 @@ def test_what_others_send_to_an_engine_counts_once_it_stays() -> None:
     assert all(chosen.offer(placed) and placed.backend is chosen.backends[1] for placed in [come(chosen, 5)])
     first.compare(Scraped(0, 0, 0.0, blocks=500, block_size=32), 0, 0)
     assert first.site.requests == 0 and first.site.settings.tokens == 499 * 32
+
+
+@given(st.lists(st.integers(1, 400), min_size=1, max_size=10), st.integers(0, 12), st.integers(0, 12), st.floats(0, 1))
+@settings(max_examples=examples(60))
+def test_of_answers_that_nobody_sees_the_metrics_say_what_is_over_what_waits_and_what_it_holds(
+    prompts: list[int], running: int, waiting: int, usage: float
+) -> None:
+    async def run() -> None:
+        chosen = dispatcher(["http://a"], router="prefix")
+        (backend,) = chosen.backends
+        came = [come(chosen, prompt) for prompt in prompts]
+        for placed in came:
+            placed.unseen = True
+            assert chosen.offer(placed)
+        assert backend.site.pending_prefill() == sum(prompts)
+        said = Scraped(running, waiting, usage)
+        looked(backend, chosen, said, list(backend.rows.values()), (len(came), sum(prompts)))
+        left = came[max(0, len(came) - running - waiting) :]  # the oldest are over
+        assert list(backend.rows.values()) == left and all(placed.over for placed in came if placed not in left)
+        begun = left[: max(0, len(left) - waiting)]
+        behind = [placed.prompt for placed in left[len(begun) :]]
+        assert backend.site.pending_prefill() == sum(behind)
+        held = sum(placed.prompt for placed in begun)
+        outputs = backend.site.tokens() - backend.site.other_tokens - sum(behind) - held
+        used = round(usage * backend.site.settings.tokens)
+        assert len(begun) <= outputs <= max(len(begun), used - held)
+        assert not begun or outputs > used - held - len(begun)
+        due = [when for when, placed in backend.expected if placed in left[len(begun) :]]
+        backend.expect(min(due, default=0.0) - 1e-9)
+        assert backend.site.pending_prefill() == sum(behind)  # not before the latency model says so
+        backend.expect(math.inf)
+        assert backend.site.pending_prefill() == 0
+        chosen.lost(backend)
+        assert not backend.rows and len(chosen.free) == chosen.limits.at_once
+
+    asyncio.run(run())
+
+
+def test_where_no_answers_are_seen_outputs_are_as_long_as_the_engines_say() -> None:
+    async def run() -> None:
+        chosen = dispatcher(["http://a"])
+        for unseen, said in ((False, 256.0), (True, 40.0)):
+            placed = come(chosen, 5)
+            placed.unseen = unseen
+            assert chosen.offer(placed)
+            chosen.end(placed, None)
+            for k in range(1, 300):
+                before = Scraped(generated=400 * k, ended=10 * k)
+                chosen.counted(before, Scraped(generated=400 * k + 400, ended=10 * k + 10))
+            assert chosen.output == pytest.approx(said)
+
+    asyncio.run(run())
 
 
 def test_what_cannot_be_placed_is_refused() -> None:

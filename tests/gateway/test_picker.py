@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.gateway.rig import RUNNER, dispatcher
+from tests.patience import PATIENCE_S
 
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
-from kant.gateway.picker import DESTINATION, PIECE, SERVED, SERVICE, SPACE, SUBSET, SUBSET_SPACE, PickerServer
+from kant.gateway.picker import DESTINATION, FAIRNESS, PIECE, SERVED, SERVICE, SPACE, SUBSET, SUBSET_SPACE, PickerServer
 
 ENDPOINTS = ("127.0.0.1:1", "127.0.0.2:1", "127.0.0.3:1")  # nobody answers a look
 URLS = [f"http://{endpoint}" for endpoint in ENDPOINTS]
@@ -36,10 +37,16 @@ class Envoy:
         return [await self.call.read() for _ in range(answers)]
 
     async def request(
-        self, body: bytes, subset: object = None, pieces: int = 2, path: str = "/v1/completions"
-    ) -> list[Any]:
-        """Send head and body, and take answers until the body has come back whole, or one is immediate."""
-        head = ProcessingRequest(request_headers={"headers": _map({":method": "POST", ":path": path})})
+        self, body: bytes, subset: object = None, pieces: int = 2, path: str = "/v1/completions", shown: bool = True,
+        tenant: str = "",
+    ) -> list[Any]:  # fmt: skip
+        """Send head and body, and take answers until the body has come back whole, or one is immediate.
+
+        `shown` says whether the body of the response will come.
+        """
+        headers = {":method": "POST", ":path": path, FAIRNESS: tenant}
+        head = ProcessingRequest(request_headers={"headers": _map(headers)})
+        head.protocol_config.request_body_mode, head.protocol_config.response_body_mode = 4, 4 * shown
         if subset is not None:
             entry = head.metadata_context.filter_metadata.add(key=SUBSET_SPACE)
             entry.value.update({SUBSET: subset})
@@ -197,13 +204,40 @@ def test_priorities_and_programs_are_written_into_long_bodies() -> None:
     picked(play, dispatcher(URLS, policy="priority"))
 
 
-def test_an_endpoint_whose_answers_fail_is_ejected() -> None:
+@pytest.mark.parametrize("measured", [True, False])
+def test_where_no_body_comes_back_a_request_lasts_until_the_metrics_say_that_it_is_over(measured: bool) -> None:
+    async def play(channel: grpc.aio.Channel, chosen: Dispatcher) -> None:
+        (backend,) = chosen.backends
+        backend.measured = measured
+        for status in ("200", "404", None):  # None: the client leaves before the head
+            envoy = Envoy(channel)
+            await envoy.request(body_of(9), shown=False, tenant=str(status))
+            async with asyncio.timeout(PATIENCE_S):
+                while len(backend.rows) < 1 + (measured and status != "200"):
+                    await asyncio.sleep(0.001)
+                if status is None:
+                    envoy.call.cancel()
+                else:
+                    head = {"headers": _map({":status": status})}
+                    await envoy.ask(ProcessingRequest(response_headers=head), answers=1)
+                    await envoy.call.done_writing()
+                    assert await envoy.call.read() is grpc.aio.EOF
+                while len(backend.rows) > measured:
+                    await asyncio.sleep(0.001)
+        assert chosen.shares.had["404"] == chosen.shares.had["None"] == 9.0
+        assert len(chosen.free) == chosen.limits.at_once - measured
+
+    picked(play, dispatcher(URLS[:1]))
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_an_endpoint_whose_answers_fail_is_ejected(shown: bool) -> None:
     async def play(channel: grpc.aio.Channel, chosen: Dispatcher) -> None:
         chosen.backends[1].draining = chosen.backends[2].draining = True
         for _ in range(3):
             envoy = Envoy(channel)
-            assert destination(await envoy.request(body_of(5))) == [ENDPOINTS[0]]
-            head = {"headers": _map({":status": "500"}), "end_of_stream": True}
+            assert destination(await envoy.request(body_of(5), shown=shown)) == [ENDPOINTS[0]]
+            head = {"headers": _map({":status": "500"}), "end_of_stream": shown}
             await envoy.ask(ProcessingRequest(response_headers=head), answers=1)
         chosen.backends[1].draining = False
         assert chosen.backends[0].health.ejected

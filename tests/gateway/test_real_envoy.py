@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.gateway.engines import FakeEngine, answer, engines, well
+from tests.gateway.engines import STREAM, TOKEN, FakeEngine, answer, chunk, engines, well
 from tests.gateway.rig import RUNNER, SETTINGS, Client, Conductor, Mock, dispatcher, start_mocks, stream
 from tests.gateway.test_proxy import drawn
 from tests.patience import PATIENCE_S
@@ -50,24 +50,30 @@ def mocks() -> Iterator[list[Mock]]:
 
 @asynccontextmanager
 async def before(
-    envoy: str, folder: Path, chosen: Dispatcher, hold_s: float = PATIENCE_S
+    envoy: str, folder: Path, chosen: Dispatcher, hold_s: float = PATIENCE_S, bodies: bool = False
 ) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
-    """A picker, and Envoy before it and two engines; gives Envoy's address, and a session of a client."""
+    """A picker, and Envoy before it and two engines; gives Envoy's address, and a session of a client.
+
+    With `bodies` answers go through the picker, as the protocol of gateways has it.
+    """
     async with (
         PickerServer(chosen, "127.0.0.1:0", hold_s, 86400.0) as picker,
-        envoy_before(envoy, folder, picker.port, [backend.url for backend in chosen.backends]) as found,
+        envoy_before(envoy, folder, picker.port, [backend.url for backend in chosen.backends], bodies) as found,
     ):
         yield found
 
 
 @asynccontextmanager
 async def envoy_before(
-    envoy: str, folder: Path, picker: int, urls: Sequence[str]
+    envoy: str, folder: Path, picker: int, urls: Sequence[str], bodies: bool = False
 ) -> AsyncIterator[tuple[str, aiohttp.ClientSession]]:
     """Envoy before two engines, and a picker on this port or nobody; gives its address, and a session of a client."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         ports = [url.rpartition(":")[2] for url in urls]
         text = CONFIGURATION.read_text(encoding="utf-8")
+        if bodies:
+            text = text.replace("response_body_mode: NONE", "response_body_mode: FULL_DUPLEX_STREAMED")
+            text = text.replace("response_trailer_mode: SKIP", "response_trailer_mode: SEND")
         for port, ours in (("10000", "0"), ("9002", str(picker)), ("8000", ports[0]), ("8001", ports[1])):
             text = text.replace(f"port_value: {port} ", f"port_value: {ours} ")
         text += "admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }\n"
@@ -112,7 +118,7 @@ def test_requests_through_envoy_go_where_the_simulator_sends_them(
     requests, urls = drawn(len(name)), urls_of(mocks)
 
     async def played() -> list[int]:
-        async with before(envoy, tmp_path, dispatcher(urls, router=name)) as (url, session):
+        async with before(envoy, tmp_path, dispatcher(urls, router=name), bodies=True) as (url, session):
             conductor = Conductor(session, url, urls)
             where = await conductor.play(requests)
             assert [client.tokens for client in conductor.clients] == requests.output.tolist()
@@ -123,6 +129,33 @@ def test_requests_through_envoy_go_where_the_simulator_sends_them(
     assert RUNNER.run(played()) == simulated.engine.tolist()
 
 
+def test_answers_that_have_begun_go_round_the_picker_and_outlive_it(envoy: str, tmp_path: Path) -> None:
+    async def run() -> None:
+        goes_on = asyncio.Event()
+
+        async def slow(engine: FakeEngine, writer: asyncio.StreamWriter, body: bytes) -> None:
+            writer.write(STREAM + chunk(TOKEN))
+            await goes_on.wait()
+            writer.write(chunk(TOKEN) + chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+        async with engines(slow, slow) as (_, urls):
+            chosen = dispatcher(urls)
+            picker = PickerServer(chosen, "127.0.0.1:0", PATIENCE_S, 86400.0)
+            async with picker, envoy_before(envoy, tmp_path, picker.port, urls) as (url, session):
+                clients = [Client(), Client()]
+                tasks = [asyncio.create_task(stream(session, url, 9, 5, client, model="")) for client in clients]
+                async with asyncio.timeout(PATIENCE_S):
+                    while [client.tokens for client in clients] != [1, 1]:
+                        await asyncio.sleep(0.001)
+                    assert chosen.sent == 2  # through the picker
+                    await picker.server.stop(0)
+                    goes_on.set()
+                    await asyncio.gather(*tasks)
+                assert all(client.finished and client.tokens == 2 for client in clients)
+
+    RUNNER.run(run())
+
+
 def test_envoy_retries_on_the_next_endpoint_and_the_picker_hears_of_it(
     envoy: str, mocks: list[Mock], tmp_path: Path
 ) -> None:
@@ -130,7 +163,7 @@ def test_envoy_retries_on_the_next_endpoint_and_the_picker_hears_of_it(
 
     async def run() -> None:
         chosen = dispatcher(urls)
-        async with before(envoy, tmp_path, chosen) as (url, session):
+        async with before(envoy, tmp_path, chosen, bodies=True) as (url, session):
             conductor = Conductor(session, url, urls[1:])
             await conductor.reset()
             await conductor.send(20, 10)
@@ -149,7 +182,7 @@ def test_priorities_reach_the_engine_in_bodies_of_any_length(envoy: str, mocks: 
     urls = urls_of(mocks)
 
     async def run() -> None:
-        async with before(envoy, tmp_path, dispatcher(urls, policy="plas")) as (url, session):
+        async with before(envoy, tmp_path, dispatcher(urls, policy="plas"), bodies=True) as (url, session):
             conductor = Conductor(session, url, urls)
             await conductor.reset()
             headers = {"x-kant-program": "p"}
@@ -173,7 +206,7 @@ def test_what_the_picker_refuses_the_client_hears_and_who_leaves_is_forgotten(
 
     async def run() -> None:
         chosen = dispatcher(urls, in_flight=1)
-        async with before(envoy, tmp_path, chosen, hold_s=0.05) as (url, session):
+        async with before(envoy, tmp_path, chosen, hold_s=0.05, bodies=True) as (url, session):
             conductor = Conductor(session, url, urls)
             await conductor.reset()
             await conductor.send(10, 50)

@@ -19,7 +19,7 @@ ROOM: dict[str, str | int | float] = {"cpu": 3, "memory": "8Gi", "pods": 99}
 def test_pods_of_one_second_start_as_they_came_whatever_they_are_called(names: list[str], seconds: list[int]) -> None:
     mirror = Mirror()
     status = k.NodeStatus(ROOM, ROOM, conditions=(k.Condition("Ready", "True"),))
-    mirror.node("added", k.Node(k.Meta("n0"), k.NodeSpec(), status))
+    mirror.nodes.change("added", k.Node(k.Meta("n0"), k.NodeSpec(), status))
     for name, second in zip(names, seconds, strict=True):
         meta = k.Meta("pod", name, name, creation_timestamp=f"2026-11-22T10:00:0{second}Z")
         mirror.pod("added", k.Pod(meta, k.PodSpec(scheduler_name="kant", containers=(ASKS,))))

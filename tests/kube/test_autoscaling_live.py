@@ -128,7 +128,9 @@ def said_of(pod: Object, reason: str, message: str) -> Object:
     }  # fmt: skip
 
 
-def test_a_queue_waits_no_longer_than_an_autoscaler_says_that_it_helps(plane: ControlPlane, tmp_path: Path) -> None:
+def test_a_queue_waits_no_longer_than_an_autoscaler_says_that_it_helps(
+    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def story(api: Api) -> None:
         await deputy_of_kant(api)
         await api.create(make_node("n0"))
@@ -151,6 +153,8 @@ def test_a_queue_waits_no_longer_than_an_autoscaler_says_that_it_helps(plane: Co
             words = "a node is being added for it (cluster-autoscaler: pod triggered scale-up: [{gpu 1->2 (max: 2)}])"
             pods = await until(api, lambda pods: says(pods, "high", words) and says(pods, "high", "waits for a node"))
             assert bound(pods) == ["low"]
+            why, _ = await answer(plane, capsys, "why", "high")
+            assert words in why["remarks"]  # type: ignore[operator]
             never = "pod didn't trigger scale-up: 1 max node group size reached"
             await api.create(said_of(high, "NotTriggerScaleUp", never))
             await until(api, lambda pods: bound(pods) == ["high"])

@@ -44,7 +44,7 @@ def waiting(name: str, asked: Selection, gpus: int = 8) -> k.Pod:
 
 
 def change(leader: Leader, view: k.Node) -> None:
-    leader.mirror.node("modified", view)
+    leader.mirror.nodes.change("modified", view)
     leader.fleet.follow([view.metadata.name])
     leader.workloads.settle_all(leader.workloads.follow_sets())
 
@@ -93,7 +93,7 @@ def test_a_state_that_followed_changes_is_open_to_pods_as_one_built_anew(
 ) -> None:
     mirror, now = Mirror(), dict(zip(NODES, first, strict=True))
     for name, how in now.items():
-        mirror.node("added", view(name, how))
+        mirror.nodes.change("added", view(name, how))
     for number, one in enumerate(asked[:3]):
         mirror.pod("added", waiting(f"p{number}", one))
     leader = Leader(mirror)
@@ -121,7 +121,7 @@ def test_a_state_that_followed_changes_is_open_to_pods_as_one_built_anew(
 def test_five_hundred_distinct_requests_start_in_one_cycle() -> None:
     mirror, many = Mirror(), 500
     for i in range(many):
-        mirror.node("added", view(f"n{i}", ({"of": f"v{i}"}, ()), 1))
+        mirror.nodes.change("added", view(f"n{i}", ({"of": f"v{i}"}, ()), 1))
     for i in range(many):
         only = Selection((k.Requirement("of", "In", (f"v{many - 1 - i}",)),), None, ())
         mirror.pod("added", waiting(f"p{i}", only, 1))
@@ -133,7 +133,7 @@ def test_five_hundred_distinct_requests_start_in_one_cycle() -> None:
 
 def test_sets_of_pods_that_have_gone_are_forgotten() -> None:
     mirror = Mirror()
-    mirror.node("added", view("n0", ({}, ())))
+    mirror.nodes.change("added", view("n0", ({}, ())))
     leader = Leader(mirror)
     kept = Selection((k.Requirement("of", "In", ("kept",)),), None, ())
     mirror.pod("added", waiting("kept", kept))
@@ -155,7 +155,7 @@ def test_sets_of_pods_that_have_gone_are_forgotten() -> None:
 def test_an_elastic_gang_does_not_grow_onto_the_first_node_with_a_taint() -> None:
     mirror = Mirror()
     for name, gpus in (("a", 2), ("b", 1), ("c", 1)):
-        mirror.node("added", view(name, ({}, ()), gpus))
+        mirror.nodes.change("added", view(name, ({}, ()), gpus))
     for name in ("b", "c"):
         mirror.pod("added", replace(waiting(f"other-{name}", PLAIN, 1), spec=gpu_pod(gpus=1, node_name=name).spec))
     for i in range(3):
@@ -184,16 +184,16 @@ def test_pods_ask_for_whole_gpus_once_a_node_that_they_select_has_some() -> None
 
     mirror = Mirror()
     for one in (node("shared", "A100-SHARED", "x", 4), node("whole", "", "y", 1)):
-        mirror.node("added", one)
+        mirror.nodes.change("added", one)
     only = Selection((k.Requirement("team", "In", ("x",)),), None, ())
     mirror.pod("added", waiting("p", only, 1))
     leader = Leader(mirror)
     leader.fleet.follow(mirror.nodes)
     assert leader.translation.demand(mirror.pods["p"]).milli == 250 and not leader.translation.stale
-    mirror.node("modified", node("whole", "", "z", 1))
+    mirror.nodes.change("modified", node("whole", "", "z", 1))
     leader.fleet.follow(["whole"])
     assert not leader.translation.stale, "the pod does not select it"
-    mirror.node("modified", node("whole", "", "x", 1))
+    mirror.nodes.change("modified", node("whole", "", "x", 1))
     leader.fleet.follow(["whole"])
     assert leader.translation.demand(mirror.pods["p"]).milli == 1000 and leader.translation.stale
 
@@ -201,7 +201,7 @@ def test_pods_ask_for_whole_gpus_once_a_node_that_they_select_has_some() -> None
 def test_a_place_that_is_not_bound_is_given_up_where_its_pod_may_not_stand_any_more() -> None:
     mirror = Mirror()
     for name in ("a", "b"):
-        mirror.node("added", view(name, ({"team": name}, ()), 1))
+        mirror.nodes.change("added", view(name, ({"team": name}, ()), 1))
     for name in ("a", "b"):
         only = Selection((k.Requirement("team", "In", (name,)),), None, ())
         mirror.pod("added", waiting(name, only, 1))
@@ -216,8 +216,8 @@ def test_a_place_that_is_not_bound_is_given_up_where_its_pod_may_not_stand_any_m
 
 def test_who_could_never_fit_is_tried_again_when_his_set_has_other_nodes() -> None:
     mirror, only = Mirror(), Selection((k.Requirement("disk", "In", ("1",)),), None, ())
-    mirror.node("added", view("large", ({}, ()), 8))
-    mirror.node("added", view("small", ({"disk": "1"}, ()), 4))
+    mirror.nodes.change("added", view("large", ({}, ()), 8))
+    mirror.nodes.change("added", view("small", ({"disk": "1"}, ()), 4))
     mirror.pod("added", waiting("p", only, 5))
     leader = Leader(mirror)
     assert not leader.turn()

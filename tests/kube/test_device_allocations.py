@@ -23,7 +23,7 @@ def mirror_of(devices: int) -> Mirror:
     mirror.devices.is_served = True
     mirror.devices.classes.change("added", d.DeviceClass(k.Meta("card")))
     for node in (f"n{at}" for at in range(NODES)):
-        mirror.node("added", k.Node(k.Meta(node)))
+        mirror.nodes.change("added", k.Node(k.Meta(node)))
         found = tuple(d.Device(f"d{at}") for at in range(devices))
         mirror.devices.slices.change(
             "added", d.ResourceSlice(k.Meta(node), d.SliceSpec("cards", d.Pool(node, 1, 1), node, devices=found))

@@ -155,7 +155,7 @@ def mirror_of(asks: list[str], *devices: d.Device, counters: tuple[d.CounterSet,
     mirror = Mirror()
     mirror.devices.is_served = True
     mirror.devices.classes.change("added", d.DeviceClass(k.Meta("gpu.nvidia.com")))
-    mirror.node("added", NODE)
+    mirror.nodes.change("added", NODE)
     pool = d.Pool("n0", 1, 2)
     for name, spec in (
         ("a", d.SliceSpec("gpu.nvidia.com", pool, "n0", devices=devices)),
@@ -193,7 +193,7 @@ def test_shares_are_promised_until_the_device_is_full_and_come_back() -> None:
     assert [take(0), take(1), take(2), take(3)] == [True, True, False, True]
     plan = allocations.plans["ml", "c1"]
     claim = mirror.devices.claims["ml", "c1"]
-    (result,) = results_of(claim, plan.grants, mirror.devices.classes)["devices"]["results"]
+    (result,) = results_of(claim, plan.grants, mirror.devices.classes, plan.node, "")["devices"]["results"]
     assert result["consumedCapacity"] == {"memory": "30Gi"} and len(result["shareID"]) == 36
     written = d.AllocatedDevice("r", "gpu.nvidia.com", "n0", "gpu-0", consumed_capacity=result["consumedCapacity"])
     status = d.ResourceClaimStatus(d.DeviceAllocation(d.AllocatedDevices((written,))))

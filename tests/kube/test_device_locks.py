@@ -54,7 +54,7 @@ def asked(server: Server, *others: k.Pod) -> tuple[bool, DeviceLocks]:
 
     async def ask() -> tuple[bool, DeviceLocks]:
         mirror = Mirror()
-        mirror.node("added", node("n0", [Card()]))
+        mirror.nodes.change("added", node("n0", [Card()]))
         for one in (pod("p", Ask(1, 1000)), *others):
             mirror.pod("added", one)
         locks = DeviceLocks(Effects(cast(ApiClient, server), lambda: None), mirror)
@@ -112,7 +112,7 @@ def test_without_the_right_to_change_nodes_it_is_said() -> None:
 def test_the_next_pod_waits_until_the_first_has_its_devices() -> None:
     async def story() -> None:
         mirror, server = Mirror(), Server()
-        mirror.node("added", node("n0", [Card()]))
+        mirror.nodes.change("added", node("n0", [Card()]))
         for name in "pq":
             mirror.pod("added", pod(name, Ask(1, 1000)))
         locks = DeviceLocks(Effects(cast(ApiClient, server), lambda: None), mirror)
@@ -141,7 +141,7 @@ def test_the_next_pod_waits_until_the_first_has_its_devices() -> None:
 
 def test_nodes_that_name_no_devices_need_no_lock() -> None:
     mirror = Mirror()
-    mirror.node("added", k.Node(k.Meta("n0")))
+    mirror.nodes.change("added", k.Node(k.Meta("n0")))
     mirror.pod("added", pod("p", Ask(1)))
     locks = DeviceLocks(Effects(cast(ApiClient, Server()), lambda: None), mirror)
     assert locks.is_held_for(Slot("n0", Demand(1), "p", devices=1), ()) and not locks.notes(Slot("n0", Demand(1), "p"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,10 @@ from tests.kube.device_objects import (
     gpus,
     request,
     template,
+    uses,
 )
 from tests.kube.live import bound, condition, deputy_of_kant, of_queue, perform, queue, says, until, where
-from tests.kube.objects import Object, make_node, make_pod
+from tests.kube.objects import Object, make_gang, make_node, make_pod
 from tests.kube.running import kant
 from tests.patience import PATIENCE_S
 
@@ -219,5 +221,50 @@ def test_devices_that_people_have_tainted_go_to_who_tolerates_it(new_plane: NewP
             await gone(api, "bears")
             await api.delete(f"{rules}/ill")
             await until(api, lambda pods: len(bound(pods)) == 2)
+
+    perform(plane, story, tmp_path)
+
+
+async def tells(api: Api, name: str, condition: str, message: str = "") -> None:
+    """What whoever attaches devices says, in the status of a claim, of the one that it has."""
+    one = (await api.get(f"{CLAIMS}/{name}"))["status"]["allocation"]["devices"]["results"][0]
+    now = "2026-01-01T00:00:00Z"
+    said = {"type": condition, "status": "True", "reason": "Test", "message": message, "lastTransitionTime": now}
+    device = {key: one[key] for key in ("driver", "pool", "device")} | {"conditions": [said]}
+    await api.patch(f"{CLAIMS}/{name}/status", {"status": {"devices": [device]}})
+
+
+def test_a_gang_is_bound_once_all_of_its_devices_are_attached_and_what_fails_is_given_back(
+    plane: ControlPlane, tmp_path: Path
+) -> None:
+    async def story(api: Api) -> None:
+        await api.create_all([bare_node(f"n{at}") for at in range(2)])
+        await api.create(device_class())
+        more = {"bindsToNode": True, "bindingConditions": ["attached"], "bindingFailureConditions": ["failed"]}
+        await api.create(device_slice("fabric", [device(f"f{at}", more=more) for at in range(2)], allNodes=True))
+        await deputy_of_kant(api)
+        async with kant(plane, journal=tmp_path, user="deputy"):
+            await api.create_all([claim("a"), claim("b")])
+            pods = make_gang("g", 2, 0)
+            for pod, name in zip(pods, "ab", strict=True):
+                pod["spec"] |= uses(name)
+            await api.create_all(pods)
+            await until(api, lambda pods: says(pods, "g-0", "of its claim a is not attached yet"))
+            allocation = (await api.get(f"{CLAIMS}/a"))["status"]["allocation"]
+            (field,) = allocation["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"]
+            assert field["values"][0] in ("n0", "n1") and allocation["allocationTimestamp"]
+            assert allocation["devices"]["results"][0]["bindingFailureConditions"] == ["failed"]
+            await tells(api, "a", "attached")
+            pods = await until(api, lambda pods: says(pods, "g-1", "of its claim b is not attached yet"))
+            assert bound(pods) == []
+            await tells(api, "b", "failed", "no such cable")
+            await until(api, lambda pods: says(pods, "g-1", "of its claim b cannot be attached: no such cable"))
+            async with asyncio.timeout(PATIENCE_S):
+                while bound(await api.list("pods")) != ["g-0", "g-1"]:
+                    for name in await allocated(api):
+                        with suppress(RefusedError, KeyError):  # it is given back at this moment
+                            await tells(api, name, "attached")
+                    await asyncio.sleep(0.2)
+            assert sorted((await allocated(api)).values()) == [[("fabric", "f0")], [("fabric", "f1")]]
 
     perform(plane, story, tmp_path)

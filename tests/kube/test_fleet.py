@@ -26,17 +26,17 @@ NAMES = ("n0", "n1", "n2", "n3", "n4")
 def leader_of(*nodes: k.Node) -> Leader:
     mirror = Mirror()
     for node in nodes:
-        mirror.node("added", node)
+        mirror.nodes.change("added", node)
     return Leader(mirror)
 
 
 def change(leader: Leader, node: k.Node | None, name: str = "") -> None:
     """As the driver does when a node has come, changed or gone."""
     if node is None:
-        leader.mirror.node("deleted", leader.mirror.nodes[name])
+        leader.mirror.nodes.change("deleted", leader.mirror.nodes[name])
     else:
         name = node.metadata.name
-        leader.mirror.node("modified", node)
+        leader.mirror.nodes.change("modified", node)
     leader.fleet.follow([name])
     keys = leader.workloads.affected.come_to(leader.fleet.take_others()) | leader.workloads.follow_sets()
     leader.workloads.settle_all(keys)
@@ -86,14 +86,14 @@ def test_a_node_grows_under_what_runs_there_and_one_that_becomes_too_small_asks_
     assert len(leader.turn()) == 1
     change(leader, view("n0", BARE, 8))
     assert not leader.fleet.stale and len(leader.turn()) == 1
-    leader.mirror.node("modified", view("n0", BARE, 4))
+    leader.mirror.nodes.change("modified", view("n0", BARE, 4))
     leader.fleet.follow(["n0"])
     assert leader.fleet.stale
 
 
 def test_another_level_of_the_fabric_asks_for_a_new_state() -> None:
     leader = leader_of(view("n0", BARE))
-    leader.mirror.node("added", view("n1", ({"topology.kubernetes.io/zone": "z"}, ())))
+    leader.mirror.nodes.change("added", view("n1", ({"topology.kubernetes.io/zone": "z"}, ())))
     leader.fleet.follow(["n1"])
     assert leader.fleet.stale
 

@@ -136,7 +136,9 @@ STEPS = st.tuples(
 def test_what_pods_are_told_is_what_a_new_leader_would_tell_them(steps: list[tuple[str, int]]) -> None:
     mirror = Mirror()
     room: dict[str, str | int | float] = {"cpu": 64, "memory": "64Gi", "nvidia.com/gpu": GPUS}
-    mirror.node("added", k.Node(k.Meta("n"), k.NodeSpec(), k.NodeStatus(room, room, (k.Condition("Ready", "True"),))))
+    mirror.nodes.change(
+        "added", k.Node(k.Meta("n"), k.NodeSpec(), k.NodeStatus(room, room, (k.Condition("Ready", "True"),)))
+    )
     story = Story(mirror, None)
     for step in steps:
         story.step(*step)
@@ -155,7 +157,9 @@ def own_pod(number: int, least: int) -> k.Pod:
 def test_a_gang_whose_pods_say_different_numbers_starts_by_the_largest(said: list[int]) -> None:
     mirror = Mirror()
     room: dict[str, str | int | float] = {"cpu": 64, "memory": "64Gi", "nvidia.com/gpu": GPUS}
-    mirror.node("added", k.Node(k.Meta("n"), k.NodeSpec(), k.NodeStatus(room, room, (k.Condition("Ready", "True"),))))
+    mirror.nodes.change(
+        "added", k.Node(k.Meta("n"), k.NodeSpec(), k.NodeStatus(room, room, (k.Condition("Ready", "True"),)))
+    )
     leader = Leader(mirror)
 
     def start() -> int:

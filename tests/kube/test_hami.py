@@ -110,7 +110,7 @@ def test_no_device_gives_out_more_than_it_has_also_after_a_restart(
 ) -> None:
     mirror = Mirror()
     for number, own in enumerate(nodes):
-        mirror.node("added", node(f"n{number}", own))
+        mirror.nodes.change("added", node(f"n{number}", own))
     for number, (ask, containers, before) in enumerate(wanted):
         mirror.pod("added", pod(f"p{number}", ask, containers, before))
     first = leader(mirror)
@@ -204,7 +204,7 @@ def test_a_node_has_the_devices_that_are_registered_and_lacks_the_sick_ones() ->
     seen = node_of(node("n0", [Card()] * 8, sick=(2, 5)), levels)
     assert isinstance(seen, Seen) and (seen.node.gpus, seen.lost) == (8, 2)
     mirror = Mirror()
-    mirror.node("added", node("n0", [Card()] * 2, sick=(0,)))
+    mirror.nodes.change("added", node("n0", [Card()] * 2, sick=(0,)))
     mirror.pod("added", pod("p", Ask(1, 1000)))
     sound = leader(mirror)
     (slot,) = sound.turn()
@@ -213,11 +213,11 @@ def test_a_node_has_the_devices_that_are_registered_and_lacks_the_sick_ones() ->
 
 def test_nothing_more_of_a_sick_card_is_given_out_while_a_part_of_it_is_held() -> None:
     mirror = Mirror()
-    mirror.node("added", node("n0", [Card()]))
+    mirror.nodes.change("added", node("n0", [Card()]))
     mirror.pod("added", pod("held", Ask(1, 12_288)))
     first = leader(mirror)
     assert len(first.turn()) == 1
-    mirror.node("modified", node("n0", [Card()], sick=(0,)))
+    mirror.nodes.change("modified", node("n0", [Card()], sick=(0,)))
     mirror.pod("added", pod("new", Ask(1, 1000)))
     for own in (first, leader(mirror)):  # who leads already, and who begins
         own.fleet.follow(["n0"])
@@ -226,7 +226,7 @@ def test_nothing_more_of_a_sick_card_is_given_out_while_a_part_of_it_is_held() -
     mirror.pod("deleted", mirror.pods["held"])
     gone = leader(mirror)
     assert not gone.turn() and gone.core.state.health.lost == {0: 1}
-    mirror.node("modified", node("n0", [Card()]))
+    mirror.nodes.change("modified", node("n0", [Card()]))
     assert len(leader(mirror).turn()) == 1
 
 
@@ -246,19 +246,19 @@ def test_what_hami_cannot_give_is_said(one: k.Pod, sentence: str) -> None:
 
 def test_why_no_node_has_such_parts() -> None:
     mirror = Mirror()
-    mirror.node("added", k.Node(k.Meta("plain"), k.NodeSpec(), k.NodeStatus({NVIDIA: 8}, {NVIDIA: 8}, READY)))
+    mirror.nodes.change("added", k.Node(k.Meta("plain"), k.NodeSpec(), k.NodeStatus({NVIDIA: 8}, {NVIDIA: 8}, READY)))
     mirror.pod("added", pod("p", Ask(1, 30_000)))
     (workload,) = leader(mirror).workloads.members.by_key.values()
     assert workload.reason.startswith("no node that it selects gives out parts of GPUs by HAMi")
-    mirror.node("added", node("n0", [Card()]))
+    mirror.nodes.change("added", node("n0", [Card()]))
     (workload,) = leader(mirror).workloads.members.by_key.values()
     assert workload.reason == "no node of HAMi's that it selects has GPUs of 30000 MiB each"
 
 
 def test_a_part_that_grows_by_another_card_is_counted_as_the_largest() -> None:
     mirror = Mirror()
-    mirror.node("added", node("small", [Card(10_000)]))
-    mirror.node("added", node("big", [Card(20_000)]))
+    mirror.nodes.change("added", node("small", [Card(10_000)]))
+    mirror.nodes.change("added", node("big", [Card(20_000)]))
     for number in range(6):
         mirror.pod("added", pod(f"p{number}", Ask(1, 5000)))
     first = leader(mirror)

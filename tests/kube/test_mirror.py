@@ -62,12 +62,12 @@ def test_what_the_watch_says_of_our_own_binding_counts_though_we_knew_it() -> No
 
 def test_a_heartbeat_of_a_node_is_no_change() -> None:
     mirror, ready = Mirror(), k.NodeStatus({"cpu": "1"}, {"cpu": "1"}, (READY,))
-    mirror.node("added", k.Node(k.Meta("n"), k.NodeSpec(), ready))
+    mirror.nodes.change("added", k.Node(k.Meta("n"), k.NodeSpec(), ready))
     version = mirror.version
     beat = k.NodeStatus({"cpu": "1"}, {"cpu": "1"}, (replace(READY, message="beat 2"),))
-    assert not mirror.node("modified", k.Node(k.Meta("n"), k.NodeSpec(), beat)) and mirror.version == version
+    assert not mirror.nodes.change("modified", k.Node(k.Meta("n"), k.NodeSpec(), beat)) and mirror.version == version
     gone = replace(beat, conditions=(replace(READY, status="False"),))
-    assert mirror.node("modified", k.Node(k.Meta("n"), k.NodeSpec(), gone)) and mirror.version > version
+    assert mirror.nodes.change("modified", k.Node(k.Meta("n"), k.NodeSpec(), gone)) and mirror.version > version
 
 
 def test_what_another_scheduler_tells_its_waiting_pods_is_no_news_and_what_changes_of_ours_is() -> None:

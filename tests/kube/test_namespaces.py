@@ -77,9 +77,9 @@ def test_a_rule_is_about_the_namespaces_that_have_the_labels_now(
             if own is not None:
                 known[space] = own
             if listed:
-                mirror.replace_namespaces([k.Namespace(k.Meta(name, labels=had)) for name, had in known.items()])
+                mirror.all_namespaces.replace([k.Namespace(k.Meta(name, labels=had)) for name, had in known.items()])
             else:
-                mirror.namespace("deleted" if own is None else "modified", view)
+                mirror.all_namespaces.change("deleted" if own is None else "modified", view)
 
     happen(before)
     mirror.pod("added", asking(term, near))
@@ -98,9 +98,9 @@ def test_pods_are_touched_where_they_select_other_namespaces_and_only_then() -> 
     mirror, team = Mirror(), k.LabelSelector({"team": "x"})
     mirror.pod("added", asking(k.PodTerm(k.LabelSelector({"app": "db"}), "zone", (), team), near=False))
     mirror.touched.clear()
-    assert not mirror.namespace("added", k.Namespace(k.Meta("b", labels={"team": "y"})))
+    assert mirror.all_namespaces.change("added", k.Namespace(k.Meta("b", labels={"team": "y"})))
     assert not mirror.namespaces.touched and not mirror.touched
-    assert mirror.namespace("modified", k.Namespace(k.Meta("b", labels={"team": "x"})))
+    assert mirror.all_namespaces.change("modified", k.Namespace(k.Meta("b", labels={"team": "x"})))
     assert mirror.namespaces.touched and list(mirror.touched) == ["p"]
     mirror.pod("deleted", mirror.pods["p"])
     assert not mirror.namespaces.selecting
@@ -112,6 +112,6 @@ def test_without_the_right_to_list_them_selectors_stand_as_they_are() -> None:
     pod = asking(k.PodTerm(k.LabelSelector({"app": "db"}), "zone", (), k.LabelSelector({"team": "x"})), near=True)
     mirror.pod("added", pod)
     assert mirror.pods["p"] == pod
-    mirror.replace_namespaces([k.Namespace(k.Meta("b", labels={"team": "x"}))])  # the right has been given
+    mirror.all_namespaces.replace([k.Namespace(k.Meta("b", labels={"team": "x"}))])  # the right has been given
     (rule,) = wanted_beside(mirror.pods["p"])
     assert rule.namespaces == ("b",)

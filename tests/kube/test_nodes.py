@@ -139,7 +139,7 @@ def test_a_label_that_is_missing_does_not_tear_apart_what_narrower_labels_join()
 def test_models_of_too_many_pools_leave_out_the_nodes_of_the_smallest() -> None:
     mirror = Mirror()
     views = [node(f"n{i:03}", **{"nvidia.com__gpu.product": f"M{i // 2}"}) for i in range(2 * MAX_POOLS + 3)]
-    mirror.replace_nodes(views)
+    mirror.nodes.replace(views)
     translation = Translation(mirror)
     translation.begin(0)
     spec = cluster_of(mirror, translation, 0)

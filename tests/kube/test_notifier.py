@@ -103,7 +103,7 @@ def test_the_fault_of_a_node_is_told_once_for_each_change_of_it() -> None:
     notifier = Notifier(Effects(None, lambda: None), Noted(), mirror)  # type: ignore[arg-type]
     steps = [("1", "odd"), ("1", "odd"), ("1", "odder"), ("1", ""), ("1", "odd"), ("2", "odd"), ("", ""), ("2", "odd")]
     for uid, fault in steps:
-        mirror.replace_nodes([Node(Meta(name="n", uid=uid))] if uid else [])
+        mirror.nodes.replace([Node(Meta(name="n", uid=uid))] if uid else [])
         notifier.nodes(["n"], {"node n": fault, "node m": "of somebody else"} if fault else {})
     notifier.nodes(["n"], {"node n": "in a shadow"}, post=False)
     assert told == [(uid, fault, "Node") for uid, fault in (steps[0], steps[2], steps[4], steps[5], steps[7])]

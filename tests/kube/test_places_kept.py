@@ -27,7 +27,7 @@ def member(number: int, run: int) -> k.Pod:
 def test_a_pod_that_is_made_anew_gets_its_place_back(gone: set[int], heard: bool, later: bool) -> None:
     mirror = Mirror()
     status = k.NodeStatus(ROOM, ROOM, conditions=(k.Condition("Ready", "True"),))
-    mirror.node("added", k.Node(k.Meta("n"), k.NodeSpec(), status))
+    mirror.nodes.change("added", k.Node(k.Meta("n"), k.NodeSpec(), status))
     for number in range(6):
         mirror.pod("added", member(number, 0))
     leader = Leader(mirror)

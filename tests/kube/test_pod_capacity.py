@@ -21,7 +21,9 @@ def mirror_of(limits: list[int], pods: int) -> Mirror:
     for i, limit in enumerate(limits):
         room: dict[str, str | int | float] = {"cpu": 8, "memory": "8Gi", "pods": limit}
         ready = k.Condition("Ready", "True")
-        mirror.node("added", k.Node(k.Meta(f"n{i}"), k.NodeSpec(), k.NodeStatus(room, room, conditions=(ready,))))
+        mirror.nodes.change(
+            "added", k.Node(k.Meta(f"n{i}"), k.NodeSpec(), k.NodeStatus(room, room, conditions=(ready,)))
+        )
     for i in range(pods):
         meta = k.Meta(f"p{i}", "ml", f"uid-{i}", creation_timestamp=WHEN)
         mirror.pod("added", k.Pod(meta, k.PodSpec(scheduler_name="kant", containers=(k.Container(),))))

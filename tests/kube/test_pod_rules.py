@@ -93,7 +93,7 @@ def mirror_with(*pods: k.Pod, cpu: int = 8) -> Mirror:
     for name, zone in ZONES.items():
         room: dict[str, str | int | float] = {HCA: 2, "cpu": cpu, "memory": "1Gi"}
         labels = {HOST: name, ZONE: zone} | ({ROW: ROWS[name]} if name in ROWS else {})
-        mirror.node("added", k.Node(k.Meta(name, labels=labels), k.NodeSpec(), k.NodeStatus(room, room)))
+        mirror.nodes.change("added", k.Node(k.Meta(name, labels=labels), k.NodeSpec(), k.NodeStatus(room, room)))
     for one in pods:
         mirror.pod("added", one)
     return mirror
@@ -223,7 +223,7 @@ def test_pods_are_spread_as_evenly_as_they_say(
     mirror = mirror_with()
     if tainted:
         view = mirror.nodes[TAINTED]
-        mirror.node(
+        mirror.nodes.change(
             "modified", k.Node(view.metadata, k.NodeSpec(taints=(k.Taint("kept", "", "NoSchedule"),)), view.status)
         )
     world = World(views_of(mirror), [new], existing)

@@ -67,7 +67,7 @@ def pod(name: str, ask: Ask, at: str = "") -> k.Pod:
 def cluster(kinds: list[Kind], pods: list[k.Pod]) -> Mirror:
     mirror = Mirror()
     for number, kind in enumerate(kinds):
-        mirror.node("added", node(f"n{number}", kind))
+        mirror.nodes.change("added", node(f"n{number}", kind))
     for one in pods:
         mirror.pod("added", one)
     return mirror

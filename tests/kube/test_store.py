@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kant.kube.follow.store import Store, own_name
+from kant.kube.follow.store import Store, own_name, version
 from kant.kube.objects.views import Budget, Meta
 
 OBJECTS = st.builds(
@@ -22,7 +22,7 @@ STEPS = st.one_of(
 def test_a_store_tells_of_what_is_new_and_keeps_all(steps: list[tuple[str, Budget | list[Budget]]], own: bool) -> None:
     told: list[tuple[str, Budget | None, Budget | None]] = []
     store = Store[str, Budget](
-        own_name, lambda *words: told.append(words), (lambda one: one.metadata.labels) if own else None
+        own_name, lambda *words: told.append(words), (lambda one: one.metadata.labels) if own else version
     )
     known: dict[str, Budget] = {}
 

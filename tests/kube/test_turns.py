@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from benchmarks.kubernetes_turns import KINDS, run
+import asyncio
 
-MOST = {"pod": 1524, "taint": 460, "label": 652, "join": 574, "leave": 1788, "report": 9}
+from benchmarks.kubernetes_turns import KINDS, Rig, run
+
+MOST = {"pod": 1519, "taint": 460, "label": 648, "join": 574, "leave": 1788, "report": 9}
 
 
 def test_what_a_change_costs_may_only_fall_and_does_not_grow_with_the_cluster() -> None:
@@ -15,3 +17,19 @@ def test_what_a_change_costs_may_only_fall_and_does_not_grow_with_the_cluster() 
     assert list(large) == list(KINDS)
     assert all(large[kind] <= most for kind, most in MOST.items()), large
     assert all(large[kind] <= 1.03 * small[kind] for kind in KINDS), (small, large)
+
+
+def test_pods_that_no_node_takes_cost_one_look_at_the_nodes_together_where_one_leaves() -> None:
+    """They wait for a label that no node has, as of a group of nodes that is empty until an autoscaler adds some."""
+
+    async def calls(nodes: int) -> int:
+        rig = Rig(nodes, nodes, counting=True)
+        carrying_out = asyncio.create_task(rig.driver.effects.run())
+        for turn in range(3):
+            await rig.happen("leave", turn)
+        carrying_out.cancel()
+        return rig.costs["leave"].calls_each
+
+    asyncio.run(calls(50))
+    few, many = asyncio.run(calls(50)), asyncio.run(calls(250))
+    assert 0 < many - few < 6 * 200, "it was 140 for each further node when each pod looked at all of them"

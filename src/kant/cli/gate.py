@@ -52,7 +52,7 @@ def gate(
     from kant.experiments.gate import verdict
     from kant.experiments.store import Store
 
-    allowed, level = _part(max_regret, "--max-regret", 0, 10), _part(confidence, "--confidence", 0.5, 0.9999)
+    allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)
     metrics = [check_figure(name, "--metric") for name in dict.fromkeys(metric or ["wait_s.p90"])]
     if not 1 <= slices <= 10_000 or not 1 <= seeds <= 10_000:
         raise InputError("--slices and --seeds", "numbers from 1 to 10000", f"{slices} and {seeds}")
@@ -103,7 +103,7 @@ def _experiment(
     )
 
 
-def _part(text: str, where: str, low: float, high: float) -> float:
+def part(text: str, where: str, low: float, high: float) -> float:
     """A part of one whole: `2%` or `0.02`."""
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", text.strip())
     value = float(found[1]) / (100 if found[2] else 1) if found else -1.0
@@ -112,7 +112,7 @@ def _part(text: str, where: str, low: float, high: float) -> float:
     return value
 
 
-def _heading(judged: Verdict, strict: bool) -> str:
+def heading(judged: Verdict, strict: bool) -> str:
     if judged.refuses(strict):
         unsure = not judged.objections and all(found.outcome != "regression" for found in judged.judgements)
         return "REFUSED: it is not shown to do no harm" if unsure else "REGRESSION"
@@ -121,7 +121,7 @@ def _heading(judged: Verdict, strict: bool) -> str:
 
 def _lines(judged: Verdict, strict: bool) -> list[str]:
     """The verdict for the terminal."""
-    lines = [_heading(judged, strict), *judged.objections]
+    lines = [heading(judged, strict), *judged.objections]
     for found in judged.judgements:
         lines.append(str(found))
         if found.outcome == "unsure":
@@ -139,7 +139,7 @@ def _markdown(
     from kant.experiments.gate import ends_text
     from kant.experiments.page import cell
 
-    parts = [f"## {_heading(judged, strict)}: {cell(names[1])} in place of {cell(names[0])}", ""]
+    parts = [f"## {heading(judged, strict)}: {cell(names[1])} in place of {cell(names[0])}", ""]
     parts += [f"- {cell(objection)}" for objection in judged.objections]
     if judged.judgements:
         header = "| metric | before | after | regret of the typical slice | in the mean | outcome |"
@@ -178,8 +178,8 @@ def _object(judged: Verdict, strict: bool) -> dict[str, object]:
                 "metric": found.metric,
                 "old": found.old,
                 "new": found.new,
-                "regret": _ends(found.regret),
-                "mean_regret": _ends(found.mean_regret),
+                "regret": ends(found.regret),
+                "mean_regret": ends(found.mean_regret),
                 "allowed": found.allowed,
                 "slices": found.slices,
                 "outcome": found.outcome,
@@ -189,6 +189,6 @@ def _object(judged: Verdict, strict: bool) -> dict[str, object]:
     }
 
 
-def _ends(regret: Interval) -> dict[str, float | None]:
+def ends(regret: Interval) -> dict[str, float | None]:
     finite = {"low": regret.low, "high": regret.high}
     return {"value": regret.mean} | {name: end if isfinite(end) else None for name, end in finite.items()}

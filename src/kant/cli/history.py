@@ -51,8 +51,8 @@ def history(
     that are still there, and those that `kant import` has brought."""
     now = datetime.now()
     asked: dict[str, Any] = {
-        "by": by, "since": _moment(since, now, "--since"), "user": user, "queue": queue,
-        "until": _moment(until, now, "--until") if until is not None else None,
+        "by": by, "since": moment(since, now, "--since"), "user": user, "queue": queue,
+        "until": moment(until, now, "--until") if until is not None else None,
     }  # fmt: skip
     if there and home is None:
         from kant.cli.kubernetes_past import usage
@@ -87,7 +87,7 @@ def _show(by: list[str], rows: list[dict[str, Any]]) -> None:
     table("Jobs that are over", shown, {name: name for name in by} | (JOB_HEADS if "job" in by else HEADS))
 
 
-def _moment(text: str, now: datetime, option: str) -> int:
+def moment(text: str, now: datetime, option: str) -> int:
     """A time in microseconds since the Unix epoch: so long ago, or a day. Raises InputError."""
     try:
         found = datetime.fromisoformat(text).timestamp()

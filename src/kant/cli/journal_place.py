@@ -38,7 +38,7 @@ class JournalPlace:
         return Reply(answer | as_json(found), lambda: _show().show_explanation(found, answer))
 
     def eta(self, job: str | None) -> Reply:
-        from kant.live.answers import expectations
+        from kant.live.answers import budgets_json, expectations
         from kant.sim.state_at import state_at
 
         rebuilt = state_at(self.journal, self.at, keep_answers=self.learn)
@@ -47,8 +47,14 @@ class JournalPlace:
             self._check(rebuilt, job)
             if state.rows[job] not in state.pending:
                 raise InputError("JOB", f"a job that waits at {clock(now)} (see `kant why`)", job)
-        rows = expectations(rebuilt.forecast(job or ""))
-        return Reply({"time_us": now, "as_of_us": now, "jobs": rows}, lambda: _show().show_expectations(rows, now))
+        forecast = rebuilt.forecast(job or "")
+        rows, budgets = expectations(forecast), budgets_json(forecast)
+
+        def show() -> None:
+            _show().show_expectations(rows, now)
+            _show().show_dry(budgets, now)
+
+        return Reply({"time_us": now, "as_of_us": now, "jobs": rows, "budgets": budgets}, show)
 
     def status(self, optimality: bool) -> Reply:
         from kant.cli.status import show

@@ -39,7 +39,8 @@ class Live:
     `complaints` has what is wrong with a pod in one sentence, where it could not be read; `calibration` is what the
     Kant that runs there has learned about expected starts. `remarks` are about nodes that take no more; `unread` says
     what of the cluster Kant cannot understand, or may not read. `namespace` is meant where none is named. `made` is a
-    forecast that there is already. `queues_gone` says that no Queue is left where there were some; else "".
+    forecast that there is already. `queues_gone` says that no Queue is left where there were some; else "". `scale_ups`
+    has what node autoscalers say of jobs that wait.
     """
 
     scheduler: Scheduler
@@ -52,6 +53,7 @@ class Live:
     namespace: str = "default"
     made: StartForecast | None = None
     queues_gone: str = ""
+    scale_ups: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> ClusterState:
@@ -136,11 +138,12 @@ class Live:
         """What the rules among pods and the nodes have to do with a job that finds no place."""
         from kant.kube.reconcile.rule_words import rule_words
 
-        return [*rule_words(self.state, self.state.rows[job]), *self.remarks]
+        said = [self.scale_ups[job]] if job in self.scale_ups else []
+        return [*said, *rule_words(self.state, self.state.rows[job]), *self.remarks]
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
         """When the waiting jobs are expected to start."""
-        from kant.live.answers import expectations
+        from kant.live.answers import budgets_json, expectations
         from kant.live.sentences import public_id, public_sentence
 
         job = self.job(namespace, pod) if pod is not None else None
@@ -149,8 +152,13 @@ class Live:
         forecast = self.forecast(job or "")
         meant = [row for row in expectations(forecast, public_sentence) if job in (None, row["job"])]
         rows = [row | {"job": public_id(row["job"])} for row in meant if self.is_pending(row["job"])]
-        answer = {"time_us": self.now, "as_of_us": forecast.now, "jobs": rows}
-        return Reply(answer, lambda: _show().show_expectations(rows, self.now))
+        budgets = budgets_json(forecast, public_id) if job is None else []
+
+        def show() -> None:
+            _show().show_expectations(rows, self.now)
+            _show().show_dry(budgets, self.now)
+
+        return Reply({"time_us": self.now, "as_of_us": forecast.now, "jobs": rows, "budgets": budgets}, show)
 
     def forecast(self, job: str = "") -> StartForecast:
         """When the waiting jobs start, or `job` alone."""
@@ -327,6 +335,7 @@ def live_of(found: RebuiltState, namespace: str, made: StartForecast | None = No
         remarks=found.remarks,
         unread=found.unread,
         queues_gone=found.queues_gone,
+        scale_ups=found.scale_ups,
         namespace=namespace,
         made=made,
     )

@@ -248,12 +248,13 @@ class MachinePlace:
         count_from(found["zero_us"])
 
         def show() -> None:
-            from kant.cli.show_answers import show_age, show_expectations, show_one
+            from kant.cli.show_answers import show_age, show_dry, show_expectations, show_one
 
             if job is not None and len(found["jobs"]) == 1:
                 show_one(found["jobs"][0], found["time_us"])
             else:
                 show_expectations(found["jobs"], found["time_us"])
+            show_dry(found["budgets"], found["time_us"])
             show_age(found)
 
         return Reply(found, show)

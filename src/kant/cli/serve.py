@@ -13,6 +13,7 @@ from kant.cli.output import print_json
 from kant.cli.serve_capacity import capacity, removal
 from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
 from kant.cli.serve_fit import fit
+from kant.cli.serve_replay import gate, whatif
 from kant.cli.serve_route import mock, pick, route
 from kant.cli.serve_run import run
 
@@ -33,6 +34,8 @@ serve_app.command(run)
 serve_app.command(route)
 serve_app.command(pick)
 serve_app.command(mock)
+serve_app.command(whatif)
+serve_app.command(gate)
 
 RequestsFile = Annotated[Path, Parameter(help="Requests: plain or gzip.")]
 RequestFormat = Annotated[

@@ -44,6 +44,8 @@ EventsPort = Annotated[
         converter=whole,
     ),
 ]  # fmt: skip
+Certificate = Annotated[Path | None, Parameter(help="Answer over TLS with this certificate, PEM.")]
+CertificateKey = Annotated[Path | None, Parameter(help="The key of the certificate, PEM.")]
 TieSeed = Annotated[
     int | None,
     Parameter(
@@ -98,6 +100,15 @@ def _events(port: int | None, router: str) -> int | None:
     return _count("--kv-events", port, 1, 65535)
 
 
+def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
+    """Both files, or none; raises InputError where there is one."""
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise InputError("--tls-cert and --tls-key", "both, or none")
+    return certificate, key
+
+
 def _log() -> logging.Logger:
     """Say on standard error what happens to backends."""
     from kant.live.logs import set_up
@@ -143,14 +154,22 @@ def route(
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
     kv_events: EventsPort = None,
     drain_s: Annotated[float, Parameter(help="Seconds that requests in flight have at the end.")] = 60.0,
+    record: Annotated[
+        Path | None, Parameter(help="Write a line for each request to this file: lengths, hashes, times, no text.")
+    ] = None,
+    tls_cert: Certificate = None,
+    tls_key: CertificateKey = None,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
     seed: TieSeed = None,
 ) -> None:
     """Route requests to OpenAI-compatible engines with the simulator's policies and routers, until told to stop."""
+    from functools import partial
+
     from kant.cli.show import console
     from kant.gateway.dispatch import Dispatcher
     from kant.gateway.proxy import ProxyOptions
+    from kant.gateway.record import Record
     from kant.gateway.server import RouterServer, ServerOptions, address, run
     from kant.gateway.tenants import everybody, read_tenants
     from kant.gateway.timeouts import Timeouts
@@ -174,16 +193,19 @@ def route(
         _seconds("--scrape-s", scrape_s, 0.05),
         _seconds("--drain-s", drain_s, 0.0),
         _events(kv_events, router),
+        _tls(tls_cert, tls_key),
     )
     address(listen, "--listen")
     chosen, choice = policy_named(policy), router_named(router)
     settings = engine_settings(engine)
-    allowed = everybody() if tenants is None else read_tenants(tenants)
+    read = everybody if tenants is None else partial(read_tenants, tenants)
+    allowed = read()
     model = None if ranker is None else LengthRanker.load(ranker)
 
     def make() -> RouterServer:
         dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, model, ejection)
-        return RouterServer(dispatcher, allowed, proxy_options, options, source)
+        kept = None if record is None else Record(record, router, policy)
+        return RouterServer(dispatcher, allowed, proxy_options, options, source, kept, read)
 
     def ready(server: RouterServer) -> None:
         host = address(listen, "--listen")[0]
@@ -212,6 +234,8 @@ def pick(
     eject_s: EjectSeconds = 10.0,
     scrape_s: Annotated[float, Parameter(help="Seconds between two looks at a backend.")] = 1.0,
     kv_events: EventsPort = None,
+    tls_cert: Certificate = None,
+    tls_key: CertificateKey = None,
     engine: EngineOptions = ENGINE,
     kube: Kube = HERE,
     seed: TieSeed = None,
@@ -233,13 +257,13 @@ def pick(
     limits = _limits(in_flight, held, saturated_s)
     _seconds("--hold-s", hold_s, 0.001)
     _seconds("--scrape-s", scrape_s, 0.05)
-    events = _events(kv_events, router)
+    events, tls = _events(kv_events, router), _tls(tls_cert, tls_key)
     host = address(listen, "--listen")[0]
     settings, chosen, choice = engine_settings(engine), policy_named(policy), router_named(router)
 
     def make() -> PickerServer:
         dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, ejection=_ejection(eject_after, eject_s))
-        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events)
+        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls)
 
     def ready(server: PickerServer) -> None:
         number = len(server.dispatcher.backends)

@@ -10,7 +10,8 @@ from rich.table import Table
 from kant.cli.show import console, percent, plain, value_at
 
 
-def _ms(value: float) -> str:
+def milliseconds(value: float) -> str:
+    """A time of seconds, in milliseconds where it is short."""
     return f"{1e3 * value:,.1f} ms" if value < 10 else f"{value:,.1f} s"
 
 
@@ -22,7 +23,7 @@ ROWS: tuple[tuple[str, tuple[str, ...], Callable[[float], str]], ...] = (
     ("requests", ("requests",), plain),
     ("finished", ("finished",), plain),
     *(
-        (f"{label} {word}", (key, word), _ms)
+        (f"{label} {word}", (key, word), milliseconds)
         for label, key in (
             ("first token", "ttft_s"),
             ("time per token", "tpot_s"),
@@ -31,7 +32,7 @@ ROWS: tuple[tuple[str, tuple[str, ...], Callable[[float], str]], ...] = (
         )
         for word in ("mean", "p50", "p99")
     ),
-    ("longest gap between tokens", ("max_gap_s",), _ms),
+    ("longest gap between tokens", ("max_gap_s",), milliseconds),
     ("preemptions", ("preemptions",), plain),
     ("evicted requests", ("evicted_share",), percent),
     ("requests served", ("throughput", "requests_per_s"), _rate),
@@ -88,7 +89,7 @@ def show_capacity(summary: dict[str, Any]) -> None:
         table.add_column(name, justify="right")
     for row in summary["capacity"]:
         rates = (_rate(row["requests_per_s"]), _rate(row["requests_per_s_each"]))
-        times = (_ms(row["ttft_p99_s"]), _ms(row["tpot_p99_s"]))
+        times = (milliseconds(row["ttft_p99_s"]), milliseconds(row["tpot_p99_s"]))
         table.add_row(str(row["replicas"]), *rates, *times, f"{row['kept']} of {row['minutes']}")
     console.print(table)
 

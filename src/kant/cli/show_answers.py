@@ -119,6 +119,31 @@ def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
     )
 
 
+def show_dry(budgets: list[dict[str, Any]], now: int) -> None:
+    """When budgets run dry, for the terminal: on which day, and whose waits that changes."""
+    lines = []
+    for row in budgets:
+        whose = f"user {row['user']} of {row['queue']}" if row["user"] else row["queue"]
+        what = "runs dry" if row["limit"] == "hard" else "is beyond its soft budget"
+        early, middle = row["expected_us"]["p10"], row["expected_us"]["p50"]
+        if early <= now:
+            when = "now"
+        elif middle is None:
+            when = f"perhaps this month: at {clock(early)} at the earliest (P10)"
+        else:
+            when = (
+                f"at {clock(middle)} (P50), not before {clock(early)} (P10)"
+                if early < middle
+                else f"at {clock(middle)}"
+            )
+        lines.append(f"{whose} {what} {when}")
+        if names := row["jobs"]:
+            more = f" and {len(names) - 5:,} more" if names[5:] else ""
+            jobs = f"job{'s' * bool(names[1:])} {', '.join(names[:5])}{more}"
+            lines[-1] += f"; {jobs} then wait{'s' * (not names[1:])} until {clock(row['until_us'])}"
+    section("budgets", lines)
+
+
 def _earlier(rows: list[dict[str, Any]]) -> list[str]:
     """A line for all jobs of which the same can be said, in their order."""
     jobs: dict[str, list[str]] = {}

@@ -25,6 +25,7 @@ VERBS = {
     "show": "details:show",
     "wait": "wait:wait",
     "history": "history:history",
+    "bill": "bill:bill",
     "logs": "jobs:logs",
     "cancel": "jobs:cancel",
     "hold": "jobs:hold",

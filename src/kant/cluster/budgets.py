@@ -79,6 +79,11 @@ class Budgets:
         self.end = next((end for end in self.ends if end > now), now + MONTH)
         self.version += 1
 
+    def ends_of(self, now: int) -> int:
+        """When the month of `now` ends."""
+        self._turn(now)
+        return self.end
+
     def used(self, now: int) -> dict[tuple[int, int], int]:
         """What each pair of queue and user has used of the month up to `now`, milli-GPU-microseconds."""
         self._turn(now)

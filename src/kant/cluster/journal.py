@@ -115,8 +115,9 @@ class Journal:
     def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: Iterator[NoFit]) -> None:
         """Record what cycles decided, of a run that writes no journal: of whom, and with how many pieces.
 
-        `when` has the time of each decision and the number of its cycle. A job without pieces waits on; `lacks` says
-        why, one after the other. Not too many at once: what is forgotten soon is no work for the garbage collector.
+        `when` has the time of each decision, the number of its cycle, and when that wants another one. A job without
+        pieces waits on; `lacks` says why, one after the other. Not too many at once: what is forgotten soon is no work
+        for the garbage collector.
         """
         assert self.sink is None
         ends, news = np.cumsum(counts), np.flatnonzero(np.diff(when[:, 1])) + 1
@@ -124,11 +125,11 @@ class Journal:
             own = pieces[ends[first] - counts[first] : ends[end - 1]]
             rows, groups = own[:, :GROUP].tolist(), own[:, GROUP].tolist()
             plans, at, last, which = list[Plan](), 0, -1, slice(first, end)
-            for now, cycle, job, count in zip(
-                when[which, 0].tolist(), when[which, 1].tolist(), jobs[which], counts[which].tolist(), strict=True
+            for (now, cycle, review), job, count in zip(
+                when[which].tolist(), jobs[which], counts[which].tolist(), strict=True
             ):
                 if cycle != last:
-                    plans.append(Plan(now, []))
+                    plans.append(Plan(now, [], review))
                     last = cycle
                 if count == 0:
                     plans[-1].decisions.append(Hold(job, next(lacks)))

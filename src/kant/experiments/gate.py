@@ -75,15 +75,22 @@ def floor_of(metric: str) -> float:
 
 
 def judge(
-    metric: str, old: ArrayLike, new: ArrayLike, *, allowed: float, confidence: float = 0.95, metrics: int = 1
+    metric: str,
+    old: ArrayLike,
+    new: ArrayLike,
+    *,
+    allowed: float,
+    confidence: float = 0.95,
+    metrics: int = 1,
+    floor: float | None = None,
 ) -> Judgement:
     """Judge pairs of a metric, one for each slice, as one of so many `metrics`.
 
     `allowed` is the regret that is let through, as a part of what is; `confidence` is 1 - the rate of false alarms
-    of all metrics together.
+    of all metrics together. `floor` is what of the metric is too little to be felt, by default as `floor_of` says.
     """
     a, b = np.asarray(old, dtype=float), np.asarray(new, dtype=float)
-    floor = floor_of(metric)
+    floor = floor_of(metric) if floor is None else floor
     felt = np.maximum(a, b) > floor
     a, b = a[felt] + floor, b[felt] + floor
     n = len(a)

@@ -13,7 +13,10 @@ import msgspec
 
 from kant.serving.prefix_index import BLOCK_TOKENS, BYTES, chain
 
-GENERATES = ("/v1/completions", "/v1/chat/completions")
+MESSAGES = "/v1/messages"
+"""Anthropic's form of a chat, which vLLM and SGLang speak too."""
+
+GENERATES = ("/v1/completions", "/v1/chat/completions", MESSAGES)
 """Paths whose answers are generated token by token."""
 
 FORWARDS = (*GENERATES, "/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/responses", "/tokenize", "/detokenize")
@@ -35,13 +38,15 @@ class RefusedError(Exception):
         super().__init__(message)
         self.status, self.message, self.kind, self.retry_after = status, message, kind, retry_after
 
-    def body(self) -> bytes:
-        """OpenAI's form of an error."""
-        return error_body(self.status, self.message, self.kind)
+    def body(self, path: str = "") -> bytes:
+        """The error in the form of the API that was asked at `path`: OpenAI's, or Anthropic's."""
+        return error_body(self.status, self.message, self.kind, path)
 
 
-def error_body(status: int, message: str, kind: str) -> bytes:
-    """`{"error": {"message": …, "type": …, "code": …}}`, as OpenAI and vLLM answer."""
+def error_body(status: int, message: str, kind: str, path: str = "") -> bytes:
+    """`{"error": {"message": …, "type": …, "code": …}}`, as OpenAI and vLLM answer; Anthropic's form for its path."""
+    if path == MESSAGES:
+        return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message}})
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": status}})
 
 
@@ -162,8 +167,9 @@ def _prompt(fields: dict[str, Any]) -> tuple[str, int]:
         return _listed(prompt)
     messages = fields.get("messages")
     parts: list[str] = []
-    for message in messages if isinstance(messages, list) else ():
-        content = message.get("content") if isinstance(message, dict) else None
+    listed = messages if isinstance(messages, list) else []
+    contents = [message.get("content") if isinstance(message, dict) else None for message in listed]
+    for content in (fields.get("system"), *contents):  # Anthropic's has the system's prompt beside the messages
         if isinstance(content, str):
             parts.append(content)
         elif isinstance(content, list):
@@ -205,6 +211,14 @@ class EventCount:
             return self.events
         self.tail = data[end:][-MOST_EVENT:]
         whole = data[:end]
+        self._count(whole)
+        if b'"usage":{' in whole:
+            self._read_usage(whole)
+        self.events = max(self.events, 0)
+        return self.events
+
+    def _count(self, whole: bytes) -> None:
+        """Count the tokens of whole events."""
         self.events += whole.count(b"\n\n")
         if b"[DONE]" in whole:
             self.finished = True
@@ -212,10 +226,10 @@ class EventCount:
         if b'"choices":[]' in whole:
             self.events -= whole.count(b'"choices":[]')
         self.events -= whole.count(b'"role":"assistant","content":""')
-        if b'"usage":{' in whole:
-            self._read_usage(whole)
-        self.events = max(self.events, 0)
-        return self.events
+
+    def error(self, body: bytes) -> bytes:
+        """An error as an event of the stream."""
+        return b"data: " + body + b"\n\n"
 
     def _read_usage(self, whole: bytes) -> None:
         for line in reversed(whole.split(b"\n")):
@@ -226,13 +240,35 @@ class EventCount:
                 return
 
 
+class MessageCount(EventCount):
+    """The same of a stream in Anthropic's form, whose events have names: each delta of a block is a token."""
+
+    __slots__ = ()
+
+    def _count(self, whole: bytes) -> None:
+        self.events += whole.count(b"event: content_block_delta\n")
+        self.finished |= b"event: message_stop\n" in whole
+
+    def error(self, body: bytes) -> bytes:
+        return b"event: error\n" + super().error(body)
+
+
+def count_for(path: str) -> EventCount:
+    """What counts a stream of this path."""
+    return MessageCount() if path == MESSAGES else EventCount()
+
+
 MOST_EVENT = 1 << 20
 """Bytes of an event that are kept; of a longer one the end."""
 
 
 class _Usage(msgspec.Struct):
+    """Tokens in the names of OpenAI's completions, or in those of its responses and of Anthropic's messages."""
+
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
 
 
 class _Answer(msgspec.Struct):
@@ -258,6 +294,7 @@ def usage_of(answer: bytes) -> tuple[int, int] | None:
         usage = _ANSWER.decode(answer).usage
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if usage is None or not (0 <= usage.prompt_tokens < PRIORITIES and 0 <= usage.completion_tokens < PRIORITIES):
+    if usage is None:
         return None
-    return usage.prompt_tokens, usage.completion_tokens
+    found = usage.prompt_tokens or usage.input_tokens, usage.completion_tokens or usage.output_tokens
+    return found if all(0 <= tokens < PRIORITIES for tokens in found) else None

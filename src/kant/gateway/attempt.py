@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from kant.gateway.ask import Ask, EventCount, RefusedError, error_body, is_json, usage_of
+from kant.gateway.ask import Ask, RefusedError, count_for, error_body, is_json, usage_of
 from kant.gateway.backend import Placement
 from kant.gateway.outliers import judged
 from kant.gateway.retries import Retries
@@ -25,6 +25,7 @@ from kant.gateway.upstream import Connection, Head, UnreachableError, UpstreamEr
 
 if TYPE_CHECKING:
     from kant.gateway.proxy import Proxy
+    from kant.gateway.record import Entry
 
 MOST_ANSWER = 64 << 20
 """Bytes of an answer that is not streamed."""
@@ -38,7 +39,8 @@ HOP_BY_HOP = frozenset(
 )  # fmt: skip
 """Headers that concern one connection (RFC 9110, 7.6.1)."""
 
-NOT_SENT = HOP_BY_HOP | {"host", "accept-encoding", "expect", "content-encoding", "content-type"}
+REQUEST_ID = "x-request-id"
+NOT_SENT = HOP_BY_HOP | {"host", "accept-encoding", "expect", "content-encoding", "content-type", REQUEST_ID}
 """And of requests those that the proxy sets itself."""
 
 BREAKS = frozenset("\r\n\0")
@@ -72,13 +74,14 @@ class Attempt:
     """One request on one backend."""
 
     def __init__(
-        self, proxy: Proxy, request: web.BaseRequest, placed: Placement, began: float, retries: Retries
+        self, proxy: Proxy, request: web.BaseRequest, placed: Placement, entry: Entry, retries: Retries
     ) -> None:
         assert placed.backend is not None
-        self.proxy, self.request, self.placed, self.began, self.retries = proxy, request, placed, began, retries
+        self.proxy, self.request, self.placed, self.entry, self.retries = proxy, request, placed, entry, retries
+        self.began = entry.began
         self.backend = placed.backend
         self.response: web.StreamResponse | None = None
-        self.count = EventCount()
+        self.count = count_for(placed.ask.path)
         self.connection: Connection | None = None
         self.stopwatch: Stopwatch | None = None
         self.client: asyncio.Transport | None = None
@@ -113,6 +116,7 @@ class Attempt:
             raise BackendLostError(str(error)) from None
         finally:
             self.placed.withdraw = None
+            self.entry.output = self.entry.output or self.count.events
             if self.stopwatch is not None:
                 self.stopwatch.stop()
             if self.connection is not None:
@@ -190,7 +194,7 @@ class Attempt:
         keyed = self.proxy.tenants.keyed
         lines = [
             f"POST {path} HTTP/1.1\r\nHost: {self.backend.host}\r\nContent-Type: application/json\r\n"
-            f"Accept-Encoding: identity\r\nContent-Length: {length}"
+            f"Accept-Encoding: identity\r\nContent-Length: {length}\r\n{REQUEST_ID}: {self.entry.id}"
         ]
         for name, value in self.request.headers.items():
             low = name.lower()
@@ -202,7 +206,7 @@ class Attempt:
 
     def _answer_headers(self, head: Head) -> dict[str, str]:
         kept = {name: value for name, value in head.headers.items() if name not in HOP_BY_HOP}
-        kept[BACKEND] = str(self.backend.number)
+        kept[BACKEND], kept[REQUEST_ID] = str(self.backend.number), self.entry.id
         return kept
 
     async def _stream(self, connection: Connection, head: Head) -> None:
@@ -215,7 +219,7 @@ class Attempt:
             await whole
             raise UpstreamError("its stream was empty")
         self.response = web.StreamResponse(status=head.status, headers=self._answer_headers(head))
-        self.proxy.meters.first_s.observe(time.monotonic() - self.began)
+        self._first()
         await _to_client(self.response.prepare(self.request))
         while self.early:
             pieces, self.early = b"".join(self.early), []
@@ -293,8 +297,13 @@ class Attempt:
         self.response = web.Response(body=body, status=head.status, headers=self._answer_headers(head))
         usage = usage_of(body) if head.status == 200 and ask.path.startswith("/v1/") else None
         self._over(head.status, usage[1] if usage else None, usage)
-        self.proxy.meters.first_s.observe(time.monotonic() - self.began)
+        self._first()
         await _to_client(self.response.prepare(self.request))
+
+    def _first(self) -> None:
+        """The first piece of the answer is here."""
+        self.entry.first_s = time.monotonic() - self.began
+        self.proxy.meters.first_s.observe(self.entry.first_s)
 
     def _over(self, status: int, output: int | None, usage: tuple[int, int] | None, said: bool = True) -> None:
         """The answer is whole, and says something: its place is free before the client knows."""
@@ -302,6 +311,7 @@ class Attempt:
         if good is not None:
             self.proxy.answered(self.placed, good and said)
         meters, placed, number = self.proxy.meters, self.placed, str(self.backend.number)
+        self.entry.status, self.entry.prompt, self.entry.output = status, usage[0] if usage else 0, output or 0
         meters.requests.labels(number, str(status)).inc()
         meters.whole_s.observe(time.monotonic() - self.began)
         meters.prompt.inc(usage[0] if usage else placed.prompt)
@@ -314,10 +324,11 @@ class Attempt:
     async def say_lost(self, error: BackendLostError) -> web.StreamResponse:
         """Tell the client that the stream has lost its backend: an error in the stream, and no `[DONE]`."""
         assert self.response is not None
-        tokens = self.count.events
+        tokens = self.entry.output = self.count.events
+        self.entry.status = error.status
         text = f"the backend was lost after {tokens} tokens ({error}); what has come is all there is"
         with contextlib.suppress(ConnectionError):
-            await self.response.write(b"data: " + error_body(error.status, text, error.kind) + b"\n\n")
+            await self.response.write(self.count.error(error_body(error.status, text, error.kind, self.entry.path)))
             await self.response.write_eof()
         return self.response
 

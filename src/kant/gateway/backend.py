@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -29,11 +30,16 @@ class Backend:
     gone: bool = False
     models: frozenset[str] | None = None
     scraped: Scraped = field(default_factory=Scraped)
+    measured: bool = False
+    """Whether its metrics were ever read."""
     rows: dict[int, Placement] = field(default_factory=dict)
     """Its requests, by their rows."""
     excess: list[tuple[int, int]] = field(default_factory=list)
     health: Health = field(default_factory=Health)
     """What its answers say of it."""
+
+    expected: deque[tuple[float, Placement]] = field(default_factory=deque)
+    """When those of its requests whose answers nobody sees should have their first token, in seconds."""
 
     host: str = ""
     """Its host and port, as a request names them."""
@@ -50,9 +56,28 @@ class Backend:
         """Whether it may have the model; where it has not said, it may."""
         return not model or self.models is None or model in self.models
 
+    def expect(self, now: float) -> None:
+        """Take requests whose answers nobody sees to run from when the latency model says so."""
+        while self.expected and self.expected[0][0] <= now:
+            placed = self.expected.popleft()[1]
+            if placed.backend is self:
+                self.site.said(placed.row, 1)
+
+    def _share_out(self, used: int, waiting: int) -> None:
+        """Take `used` tokens of its KV to be those of its requests whose answers nobody sees, but for the last ones.
+
+        So many are `waiting`, says the engine; the others have outputs of equal length beyond their prompts.
+        """
+        unseen = [placed for placed in self.rows.values() if placed.unseen]
+        running = unseen[: max(0, len(unseen) - waiting)]
+        if running:
+            rest = used - sum(placed.prompt for placed in running)
+            for placed in running:
+                self.site.said(placed.row, max(1, rest // len(running)))
+
     def compare(self, scraped: Scraped, own_requests: int, own_tokens: int) -> None:
         """Note what it says to have beyond our requests: the least of three looks, as some are always on the way."""
-        self.scraped = scraped
+        self.scraped, self.measured = scraped, True
         if scraped.blocks and scraped.block_size:
             settings = self.site.settings
             known = EngineSettings(
@@ -61,6 +86,7 @@ class Backend:
             )  # fmt: skip
             self.site.settings = known
         used = round(scraped.usage * self.site.settings.tokens)
+        self._share_out(used, scraped.waiting)
         self.excess = [*self.excess, (scraped.requests - own_requests, used - own_tokens)][-3:]
         if len(self.excess) == 3:
             self.site.other_requests = max(0, min(requests for requests, _ in self.excess))
@@ -91,6 +117,8 @@ class Placement:
     """Whether the first of these is its adapter."""
     without: frozenset[int] = frozenset()
     placed: asyncio.Future[None] | None = None
+    unseen: bool = False
+    """Whether its answer does not come here: what is known of its tokens is from the metrics of its engine."""
     over: bool = False
     withdraw: Callable[[], None] | None = None
     """Called where its backend is found to be lost."""

@@ -20,6 +20,7 @@ from kant.gateway.ask import PRIORITIES, Ask, RefusedError
 from kant.gateway.backend import Backend, Placement
 from kant.gateway.held import Held, held_for
 from kant.gateway.outliers import Ejection
+from kant.gateway.scrape import Scraped
 from kant.gateway.shares import Shares
 from kant.live.logs import log_event
 from kant.serving import columns as c
@@ -98,6 +99,8 @@ class Dispatcher:
         """Whether requests go to ejected backends, as no other is left."""
         self.now = self.began = 0.0
         self.output = FIRST_GUESS
+        self.unseen = False
+        """Whether there were requests whose answers do not come here."""
         self.bytes_per_token = 4.0
         self.programs: OrderedDict[str, int] = OrderedDict()
         self.named = 0
@@ -239,6 +242,9 @@ class Dispatcher:
     def _place(self, placed: Placement) -> bool:
         """Let the router choose; False where it holds, or there is nobody to choose from."""
         backends = list(self._open(placed))
+        for backend in backends:
+            if backend.expected:
+                backend.expect(self.now)
         if backends and self.limits.first_token_s < math.inf:
             backends = self._unsaturated(backends, placed)
         if not backends:
@@ -263,6 +269,10 @@ class Dispatcher:
 
     def _send(self, placed: Placement, backend: Backend) -> None:
         """A request goes to a backend."""
+        if placed.unseen:
+            self.unseen = True
+            ms = first_token_ms([backend.site], self.now, placed.prompt, float(placed.prompt))[0]
+            backend.expected.append((self.now + float(ms) / 1e3, placed))
         placed.backend = backend
         backend.rows[placed.row] = placed
         cached = self.router.sent(self._incoming(placed), backend.site)
@@ -307,6 +317,18 @@ class Dispatcher:
             placed.backend.site.said(placed.row, done)
             if placed.tests:
                 self._tested(placed, placed.backend)  # it answers: the next one may come
+
+    def counted(self, before: Scraped, now: Scraped) -> None:
+        """Two looks at an engine: where no answers are seen, what it has generated since says how long outputs are."""
+        ended, tokens = now.ended - before.ended, now.generated - before.generated
+        if self.unseen and before.ended and ended > 0 and tokens > 0:
+            self.output += min(FORGETS * ended, 1.0) * (tokens / ended - self.output)
+
+    def passed(self, placed: Placement) -> None:
+        """A request whose answer nobody sees is over: its output counts as it was predicted."""
+        if not placed.over:
+            self.said(placed, max(1, round(placed.predicted)))
+            self.end(placed, None)
 
     def answered(self, placed: Placement, good: bool) -> float:
         """The backend of a request has answered well, or has failed.
@@ -435,6 +457,8 @@ class Dispatcher:
         for placed in list(backend.rows.values()):
             if placed.withdraw is not None:
                 placed.withdraw()
+            elif placed.unseen:
+                self.passed(placed)
 
     def found(self, backend: Backend) -> None:
         """A backend answers again."""

@@ -25,6 +25,7 @@ EXT_PROC = {
     "HttpHeaders": (("headers", 1, "HeaderMap"), ("end_of_stream", 3, "bool")),
     "HttpBody": (("body", 1, "bytes"), ("end_of_stream", 2, "bool")),
     "HttpTrailers": (("trailers", 1, "HeaderMap"),),
+    "ProtocolConfiguration": (("request_body_mode", 1, "int32"), ("response_body_mode", 2, "int32")),
     "ProcessingRequest": (
         ("request_headers", 2, "?HttpHeaders"),
         ("response_headers", 3, "?HttpHeaders"),
@@ -33,6 +34,7 @@ EXT_PROC = {
         ("request_trailers", 6, "?HttpTrailers"),
         ("response_trailers", 7, "?HttpTrailers"),
         ("metadata_context", 8, "Metadata"),
+        ("protocol_config", 11, "ProtocolConfiguration"),
     ),
     "StreamedBodyResponse": (("body", 1, "bytes"), ("end_of_stream", 2, "bool")),
     "BodyMutation": (

@@ -6,9 +6,9 @@ import asyncio
 
 import aiohttp
 
-from kant.gateway.backend import Backend
+from kant.gateway.backend import Backend, Placement
 from kant.gateway.dispatch import Dispatcher
-from kant.gateway.scrape import read_metrics, read_models
+from kant.gateway.scrape import Scraped, read_metrics, read_models
 
 LOOK_S = 5.0
 """Seconds for which a backend may take to answer a look."""
@@ -40,7 +40,7 @@ async def _look(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Clien
             if found is not None:
                 backend.models = found[0]
                 dispatcher.adapters |= found[1]
-    before = _own(backend)
+    before, then = _own(backend), list(backend.rows.values())
     async with session.get(backend.url + "/metrics", timeout=timeout) as answer:
         text = (await answer.content.read(8 << 20)).decode("utf-8", "replace")
     scraped = read_metrics(text) if answer.status == 200 else None
@@ -49,7 +49,20 @@ async def _look(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Clien
             if answer.status >= 500:
                 raise aiohttp.ClientError(f"its health is {answer.status}")
         return
+    looked(backend, dispatcher, scraped, then, before)
+
+
+def looked(
+    backend: Backend, dispatcher: Dispatcher, scraped: Scraped, then: list[Placement], before: tuple[int, int]
+) -> None:
+    """The metrics of a backend have come; `then` and `before` are what it had when they were asked for."""
+    dispatcher.counted(backend.scraped, scraped)
+    over = [placed for placed in then if placed.unseen][: max(0, len(then) - scraped.requests)]
+    for placed in over:  # the engine has fewer than were sent: the oldest have ended
+        dispatcher.passed(placed)
     after = _own(backend)
+    if over:
+        before = after
     backend.compare(scraped, max(before[0], after[0]), max(before[1], after[1]))
 
 

@@ -229,13 +229,16 @@ class MockEngine:
 
     async def metrics(self, _: web.Request) -> web.Response:
         """vLLM's names (0.32)."""
-        state, settings = self.engine.state, self.engine.settings
+        engine, state, settings = self.engine, self.engine.state, self.engine.settings
+        ended = engine.count - int(state[c.RUNS] + state[c.WAITS])
         usable = settings.num_blocks - 1
         label = f'{{engine="0",model_name="{self.model}"}}'
         lines = [
             f"vllm:num_requests_running{label} {state[c.RUNS]}",
             f"vllm:num_requests_waiting{label} {state[c.WAITS]}",
             f"vllm:kv_cache_usage_perc{label} {1 - state[c.FREE] / usable}",
+            f"vllm:generation_tokens_total{label} {engine.requests[: engine.count, c.DONE].sum()}",
+            f'vllm:request_success_total{{engine="0",model_name="{self.model}",finished_reason="length"}} {ended}',
             f"vllm:num_preemptions_total{label} {state[c.PREEMPTIONS]}",
             f"vllm:prefix_cache_queries_total{label} {state[c.LOOKED_UP]}",
             f"vllm:prefix_cache_hits_total{label} {state[c.HITS]}",

@@ -2,8 +2,11 @@
 
 The protocol is version 1.0.0 of kubernetes-sigs/gateway-api-inference-extension, docs/proposals/004-endpoint-picker-
 protocol: Envoy's ext_proc with streamed bodies. The head of a request is answered once its body is whole, with the
-endpoint in a header and, equal, in the dynamic metadata; further endpoints follow for Envoy's own retries. What comes
-back is handed on as it is, and its tokens are counted.
+endpoint in a header and, equal, in the dynamic metadata; further endpoints follow for Envoy's own retries.
+
+Of the response Envoy need show no more than its head (`response_body_mode: NONE`): then the exchange is over, and what
+becomes of the request the engine's metrics say (`looks.py`). Where the gateway streams bodies of responses as the
+protocol has it, they are handed on as they are, and their tokens are counted.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,7 +22,7 @@ import aiohttp
 import grpc
 from google.protobuf import struct_pb2
 
-from kant.gateway.ask import FORWARDS, EventCount, RefusedError, read_ask, usage_of
+from kant.gateway.ask import FORWARDS, EventCount, RefusedError, count_for, read_ask, usage_of
 from kant.gateway.attempt import MOST_ANSWER
 from kant.gateway.backend import Backend, Placement
 from kant.gateway.backends import Backends, Source
@@ -26,6 +30,7 @@ from kant.gateway.dispatch import Dispatcher
 from kant.gateway.envoy import HealthCheckRequest, HealthCheckResponse, ProcessingRequest, ProcessingResponse
 from kant.gateway.outliers import judged
 from kant.gateway.proxy import MOST_BODY, PREDICTED, PROGRAM, predicted_tokens
+from kant.gateway.server import tls_context
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
 
@@ -49,6 +54,9 @@ FALLBACKS = 2
 
 PENDING = (("grpc.server.max_pending_requests", 100_000), ("grpc.server.max_pending_requests_hard_limit", 200_000))
 """gRPC refuses some of more than 1,000 requests that come at once, at random; `Limits` says here what is too many."""
+
+UNSHOWN = 0
+"""BodySendMode.NONE: the body of the response does not come here."""
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 
@@ -98,6 +106,8 @@ class _Exchange:
         self.count = EventCount()
         self.answer = bytearray()
         self.status, self.streams, self.over = 0, False, False
+        self.unseen = False
+        """Whether the response does not come here."""
 
     async def take(self, request: Any) -> list[Any]:
         """The answers to one message of Envoy."""
@@ -107,6 +117,8 @@ class _Exchange:
                 case "request_headers":
                     self.headers = _headers(request.request_headers.headers)
                     self.subset = _subset(request.metadata_context)
+                    if request.HasField("protocol_config"):
+                        self.unseen = request.protocol_config.response_body_mode == UNSHOWN
                     return await self._pick(True) if request.request_headers.end_of_stream else []
                 case "request_body":
                     self.body += request.request_body.body
@@ -138,11 +150,13 @@ class _Exchange:
             return self._destination(
                 [may[int(self.picker.draw.integers(len(may)))]], None if bodiless else bytes(self.body)
             )
+        self.count = count_for(path)
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
         ask.yield_to(0)  # the gateway knows of no tenant that may have more
         self.dispatcher.now = time.monotonic()
         predicted = predicted_tokens(self.headers.get(PREDICTED))
         self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""))
+        self.placed.unseen = self.unseen
         self.placed.without = frozenset(b.number for b in self.dispatcher.backends if not self._eligible(b, False))
         if not any(self._eligible(b) for b in self.dispatcher.backends):
             raise RefusedError(503, "no endpoint is ready", "overloaded")
@@ -203,8 +217,10 @@ class _Exchange:
         for entry in request.metadata_context.filter_metadata:
             if entry.key == SPACE and SERVED in entry.value:
                 self._moved(str(entry.value[SERVED]))
-        if request.response_headers.end_of_stream:
+        if request.response_headers.end_of_stream or (self.unseen and self.status != 200):
             self._end()
+        elif self.unseen:
+            self._judge()
         return [ProcessingResponse(response_headers={"response": {}})]
 
     def _moved(self, where: str) -> None:
@@ -233,18 +249,24 @@ class _Exchange:
         """The response is whole."""
         if self.placed is None or self.placed.over:
             return
-        good = judged(self.status)
-        if good is not None:
-            self.dispatcher.now = time.monotonic()
-            self.dispatcher.answered(self.placed, good)
+        self._judge()
         usage = self.count.usage if self.streams else usage_of(bytes(self.answer))
         output = self.count.events if self.streams else usage[1] if usage else None
         self.dispatcher.end(self.placed, output if self.status == 200 else None, usage[0] if usage else None)
 
+    def _judge(self) -> None:
+        """What the status says of the endpoint."""
+        good = judged(self.status)
+        if good is not None and self.placed is not None:
+            self.dispatcher.now = time.monotonic()
+            self.dispatcher.answered(self.placed, good)
+
     def close(self) -> None:
-        """Envoy has closed the stream; what is not whole has failed."""
-        if self.placed is not None:
-            self.dispatcher.end(self.placed, None)
+        """Envoy has closed the stream: what is not whole has failed, but for a response that goes on unseen."""
+        placed = self.placed
+        if placed is None or (self.unseen and self.status == 200 and placed.backend and placed.backend.measured):
+            return
+        self.dispatcher.end(placed, None)
 
 
 def _headers(headers: Any) -> dict[str, str]:
@@ -281,6 +303,13 @@ def _immediate(error: RefusedError) -> Any:
     )
 
 
+def _certificate(files: tuple[Path, Path]) -> Any:
+    """What gRPC answers with; raises InputError where the files are no certificate and its key."""
+    tls_context(files)
+    certificate, key = (file.read_bytes() for file in files)
+    return grpc.ssl_server_certificate_configuration([(key, certificate)])
+
+
 class PickerServer:
     """`async with PickerServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
 
@@ -292,7 +321,10 @@ class PickerServer:
         scrape_s: float,
         source: Source | None = None,
         events_port: int | None = None,
+        tls: tuple[Path, Path] | None = None,
     ) -> None:
+        self.tls = tls
+        self.certificate = None if tls is None else _certificate(tls)
         self.dispatcher, self.listen, self.scrape_s, self.source = dispatcher, listen, scrape_s, source
         self.events_port = events_port
         self.picker = Picker(dispatcher, hold_s)
@@ -313,7 +345,11 @@ class PickerServer:
             )
         )
         try:
-            self.port = self.server.add_insecure_port(self.listen)
+            if self.certificate is None:
+                self.port = self.server.add_insecure_port(self.listen)
+            else:
+                credentials = grpc.dynamic_ssl_server_credentials(self.certificate, lambda: self.certificate)
+                self.port = self.server.add_secure_port(self.listen, credentials)
         except RuntimeError:
             raise InputError("--listen", "an address that is free", self.listen) from None
         await self.server.start()
@@ -334,6 +370,11 @@ class PickerServer:
             if self.dispatcher.held:
                 self.dispatcher.now = time.monotonic()
                 self.dispatcher.ask_again()
+
+    def reload(self) -> None:
+        """Answer new connections with what the files of the certificate say now; raises InputError."""
+        if self.tls is not None:
+            self.certificate = _certificate(self.tls)
 
     async def drain(self) -> None:
         """Take no further requests, and let those in flight end."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import time
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -15,10 +16,11 @@ import msgspec
 from aiohttp import web
 
 from kant.gateway.ask import FORWARDS, RefusedError, read_ask
-from kant.gateway.attempt import CONNECT_S, Attempt, BackendLostError, ElsewhereError
+from kant.gateway.attempt import CONNECT_S, REQUEST_ID, Attempt, BackendLostError, ElsewhereError
 from kant.gateway.backend import Backend, Placement
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.meters import Meters
+from kant.gateway.record import LONGEST_NAME, Entry, Record
 from kant.gateway.retries import Retries, RetryBudget
 from kant.gateway.tenants import Tenant, Tenants
 from kant.gateway.timeouts import Timeouts
@@ -60,8 +62,16 @@ def origin(url: str) -> str:
 class Proxy:
     """The handler of all requests."""
 
-    def __init__(self, dispatcher: Dispatcher, tenants: Tenants, options: ProxyOptions, meters: Meters) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        tenants: Tenants,
+        options: ProxyOptions,
+        meters: Meters,
+        record: Record | None = None,
+    ) -> None:
         self.dispatcher, self.tenants, self.options, self.meters = dispatcher, tenants, options, meters
+        self.record = record
         self.draining = False
         self.in_flight = 0
         self.idle = asyncio.Event()
@@ -72,17 +82,27 @@ class Proxy:
         self.upstreams.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; whatever it is, the answer is one in OpenAI's form."""
+        """Answer one request; whatever it is, the answer is one in the form of its API."""
+        entry = Entry(request_id(request.headers.get(REQUEST_ID, "")), request.path, time.monotonic())
+        routed = request.method == "POST" and request.path in FORWARDS
         try:
-            if request.method == "POST" and request.path in FORWARDS:
-                return await self._forward(request)
-            return self._other(request)
+            return await self._forward(request, entry) if routed else self._other(request)
         except RefusedError as error:
-            self.meters.refused.labels(str(error.status)).inc()
-            return _refusal(error)
+            return self._refused(entry, error)
         except web.HTTPRequestEntityTooLarge:
-            self.meters.refused.labels("413").inc()
-            return _refusal(RefusedError(413, f"the body: expected at most {MOST_BODY} bytes", "invalid_request_error"))
+            said = f"the body: expected at most {MOST_BODY} bytes"
+            return self._refused(entry, RefusedError(413, said, "invalid_request_error"))
+        finally:
+            if routed and self.record is not None:
+                self.record.write(entry, self.dispatcher.bytes_per_token)
+
+    def _refused(self, entry: Entry, error: RefusedError) -> web.Response:
+        entry.status = error.status
+        self.meters.refused.labels(str(error.status)).inc()
+        headers = {**JSON, REQUEST_ID: entry.id}
+        if error.retry_after:
+            headers["Retry-After"] = str(error.retry_after)
+        return web.Response(body=error.body(entry.path), status=error.status, headers=headers)
 
     def _other(self, request: web.BaseRequest) -> web.Response:
         """What is not routed: health, metrics, the models of all backends."""
@@ -108,11 +128,12 @@ class Proxy:
         kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self.meters.text(self.dispatcher), headers=kind)
 
-    async def _forward(self, request: web.BaseRequest) -> web.StreamResponse:
-        began = time.monotonic()
+    async def _forward(self, request: web.BaseRequest, entry: Entry) -> web.StreamResponse:
+        began = entry.began
         if self.draining:
             raise RefusedError(503, "this router stops", "overloaded", 1)
         tenant = self._tenant(request, began)
+        entry.tenant = tenant.name
         self.in_flight += 1
         placed: Placement | None = None
         try:
@@ -123,7 +144,8 @@ class Proxy:
             self.dispatcher.now = began
             predicted = predicted_tokens(request.headers.get(PREDICTED)) if tenant.trusted else None
             placed = self.dispatcher.come(ask, predicted, tenant.name, tenant.priority)
-            return await self._serve(request, placed, began)
+            entry.placed = placed
+            return await self._serve(request, placed, entry)
         except RefusedError as error:
             if error.status == 429 and error.kind == "overloaded":
                 self.meters.shed.labels(tenant.name).inc()
@@ -148,15 +170,16 @@ class Proxy:
             raise
         return tenant
 
-    async def _serve(self, request: web.BaseRequest, placed: Placement, began: float) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest, placed: Placement, entry: Entry) -> web.StreamResponse:
         """Try backends until one takes the request."""
         retries = Retries(self.budget, self.options.retries)
         try:
             while True:
-                await self._place(placed, began)
+                await self._place(placed, entry)
                 backend = placed.backend
                 assert backend is not None
-                attempt = Attempt(self, request, placed, began, retries)
+                entry.backend, entry.attempts = backend.number, entry.attempts + 1
+                attempt = Attempt(self, request, placed, entry, retries)
                 try:
                     return await attempt.run()
                 except ElsewhereError as error:
@@ -215,13 +238,14 @@ class Proxy:
         self.dispatcher.now = time.monotonic()
         self.dispatcher.ask_again()
 
-    async def _place(self, placed: Placement, began: float) -> None:
+    async def _place(self, placed: Placement, entry: Entry) -> None:
         """Wait until the request has a backend, but no longer than it may be held, or may take in all."""
         if self.dispatcher.offer(placed):
             return
         assert placed.placed is not None
         total_s = self.options.timeouts.total_s or math.inf
-        gone = time.monotonic() - began
+        since = time.monotonic()
+        gone = since - entry.began
         try:
             async with asyncio.timeout(max(min(self.options.hold_s, total_s) - gone, 0)):
                 await placed.placed
@@ -231,14 +255,16 @@ class Proxy:
             raise RefusedError(
                 503, f"no backend has had room for {self.options.hold_s:g} seconds", "overloaded", 1
             ) from None
-        self.meters.held_s.observe(time.monotonic() - began)
+        finally:
+            entry.held_s += time.monotonic() - since
+        self.meters.held_s.observe(time.monotonic() - entry.began)
 
 
-def _refusal(error: RefusedError) -> web.Response:
-    headers = dict(JSON)
-    if error.retry_after:
-        headers["Retry-After"] = str(error.retry_after)
-    return web.Response(body=error.body(), status=error.status, headers=headers)
+def request_id(said: str) -> str:
+    """What a client calls its request, where that is a name of printable ASCII; else a new one."""
+    if 0 < len(said) <= LONGEST_NAME and said.isascii() and said.isprintable():
+        return said
+    return f"{random.getrandbits(128):032x}"
 
 
 def predicted_tokens(text: str | None) -> float | None:

@@ -15,6 +15,9 @@ RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
 USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
 """The share of the KV in use, 0 to 1; vLLM has renamed it."""
+GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
+ENDED = ("vllm:request_success_total", "sglang:num_requests_total")
+"""Requests that are over, whatever has ended them."""
 PREEMPTED = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total")
 CACHE = ("vllm:cache_config_info", "sglang:cache_config_info")
 """Say the KV in their labels; the latter as the Gateway API Inference Extension documents it."""
@@ -35,6 +38,9 @@ class Scraped:
     preemptions: int = 0
     blocks: int = 0
     block_size: int = 0
+    generated: int = 0
+    """Tokens of outputs, and requests that are over, since the engine began."""
+    ended: int = 0
 
     @property
     def requests(self) -> int:
@@ -72,8 +78,9 @@ def read_metrics(text: str) -> Scraped | None:
         size = size or int(max(series.get(PAGE, {}).values(), default=0))
         blocks = total(PAGES) or (total(TOKENS) // size if size else 0)
     return Scraped(
-        total(*RUNNING), total(*WAITING), min(sum(usages) / len(usages), 1.0), total(*PREEMPTED), blocks, size
-    )
+        total(*RUNNING), total(*WAITING), min(sum(usages) / len(usages), 1.0), total(*PREEMPTED), blocks, size,
+        total(*GENERATED), total(*ENDED),
+    )  # fmt: skip
 
 
 def _kv(said: list[dict[str, str]]) -> tuple[int, int]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import logging
 import signal
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 import aiohttp
@@ -21,9 +24,13 @@ from kant.gateway.backends import Backends, Source
 from kant.gateway.dispatch import Dispatcher
 from kant.gateway.meters import Meters
 from kant.gateway.proxy import MOST_BODY, Proxy, ProxyOptions
+from kant.gateway.record import Record
 from kant.gateway.tenants import Tenants
+from kant.live.logs import log_event
 from kant.model.errors import InputError
 from kant.serving.routing import TICK_S
+
+log = logging.getLogger("kant.gateway")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,8 @@ class ServerOptions:
     drain_s: float = 60.0
     events_port: int | None = None
     """Where each backend publishes its KV events, on its own host."""
+    tls: tuple[Path, Path] | None = None
+    """The certificate and the key with which clients are answered, PEM; none for plain text."""
 
 
 def address(text: str, option: str) -> tuple[str, int]:
@@ -48,6 +57,16 @@ def address(text: str, option: str) -> tuple[str, int]:
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InputError(option, "HOST:PORT, such as 127.0.0.1:8080", text)
     return host.strip("[]"), int(port)
+
+
+def tls_context(files: tuple[Path, Path]) -> ssl.SSLContext:
+    """What answers with a certificate; raises InputError where the files are none."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(*files)
+    except (OSError, ssl.SSLError) as error:
+        raise InputError(f"{files[0]} and {files[1]}", f"a certificate and its key, PEM ({error})") from None
+    return context
 
 
 class RouterServer:
@@ -60,23 +79,26 @@ class RouterServer:
         proxy_options: ProxyOptions,
         options: ServerOptions,
         source: Source | None = None,
+        record: Record | None = None,
+        again: Callable[[], Tenants] | None = None,
     ) -> None:
         self.dispatcher, self.tenants, self.proxy_options, self.options = dispatcher, tenants, proxy_options, options
-        self.source = source
+        self.source, self.record, self.again = source, record, again
+        self.context = None if options.tls is None else tls_context(options.tls)
         self.port = self.operators_port = 0
         self._open: list[web.ServerRunner] = []
         self._ticking: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> RouterServer:
         self.session = aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar())
-        self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters())
+        self.proxy = Proxy(self.dispatcher, self.tenants, self.proxy_options, Meters(), self.record)
         self.backends = Backends(
             self.dispatcher, self.session, self.options.scrape_s, self.source, self.options.events_port
         )
         try:
             await self.backends.open()
             shared = self.options.share_port
-            self.port = await self._listen(self.options.listen, "--listen", self.proxy.handle, shared)
+            self.port = await self._listen(self.options.listen, "--listen", self.proxy.handle, shared, self.context)
             if self.options.operators is not None:
                 self.operators_port = await self._listen(self.options.operators, "--operators", self._operate)
         except BaseException:
@@ -96,10 +118,32 @@ class RouterServer:
         for runner in self._open:
             await runner.cleanup()
         self.proxy.close()
+        if self.record is not None:
+            self.record.close()
         await self.session.close()
 
+    def reload(self) -> None:
+        """Read the tenants and the certificate again, and go on in a new file of the record. All or nothing is taken.
+
+        Raises InputError where one of them cannot be used; then everything stays as it was.
+        """
+        fresh = self.again() if self.again is not None else None
+        if self.options.tls is not None and self.context is not None:
+            tls_context(self.options.tls)  # what is wrong is found before anything changes
+        if self.record is not None:
+            self.record.reopen()
+        if self.options.tls is not None and self.context is not None:
+            self.context.load_cert_chain(*self.options.tls)
+        if fresh is not None:
+            self.tenants.become(fresh)
+
     async def _listen(
-        self, where: str, option: str, handler: Callable[[web.BaseRequest], Any], shared: bool = False
+        self,
+        where: str,
+        option: str,
+        handler: Callable[[web.BaseRequest], Any],
+        shared: bool = False,
+        context: ssl.SSLContext | None = None,
     ) -> int:
         host, port = address(where, option)
 
@@ -112,7 +156,8 @@ class RouterServer:
         self._open.append(runner)
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port, backlog=4096, reuse_port=shared or None).start()
+            site = web.TCPSite(runner, host, port, ssl_context=context, backlog=4096, reuse_port=shared or None)
+            await site.start()
         except OSError as error:
             raise InputError(option, f"an address that is free ({error.strerror or error})", where) from None
         return int(runner.addresses[0][1])
@@ -190,6 +235,10 @@ class Server(Protocol):
         """Take no further requests, and wait for those in flight."""
         ...
 
+    def reload(self) -> None:
+        """Read again what is in files; raises InputError, and stays as it was, where that cannot be used."""
+        ...
+
 
 S = TypeVar("S", bound=Server)
 
@@ -206,6 +255,15 @@ def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, told)
         async with make() as server:
+
+            def again() -> None:
+                try:
+                    server.reload()
+                    log_event(log, "reloaded")
+                except InputError as error:
+                    log_event(log, "not reloaded", logging.WARNING, error=str(error))
+
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, again)
             ready(server)
             await stop.wait()
             waits = [asyncio.create_task(server.drain()), asyncio.create_task(now.wait())]

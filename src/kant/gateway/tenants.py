@@ -81,6 +81,15 @@ class Tenant:
             self.level -= 1
         self.used += 1
 
+    def limit_as(self, fresh: Tenant) -> Tenant:
+        """Have the limits of `fresh` from now on. A limit that was not there before begins full."""
+        spent = self.tokens_per_minute - self.budget if self.tokens_per_minute < math.inf else 0.0
+        self.level = min(self.level, fresh.burst) if self.requests_per_s < math.inf else fresh.level
+        for name in ("in_flight", "requests_per_s", "burst", "priority", "trusted", "tokens_per_minute"):
+            setattr(self, name, getattr(fresh, name))
+        self.budget = self.tokens_per_minute - spent
+        return self
+
     def rank(self, ask: Ask) -> None:
         """Let a request be no more urgent than the tenant's are, and order it by nothing that is not believed."""
         if not self.trusted:
@@ -103,6 +112,20 @@ class Tenants:
     by_digest: dict[str, Tenant]
     default: Tenant | None
     metrics: str | None = None
+
+    def become(self, fresh: Tenants) -> None:
+        """Be as another file says. Tenants of the same name keep what they use now and what is left of their budget."""
+        known = {
+            tenant.name: tenant for tenant in (*self.by_digest.values(), *([self.default] if self.default else []))
+        }
+
+        def merged(tenant: Tenant) -> Tenant:
+            old = known.get(tenant.name)
+            return tenant if old is None else old.limit_as(tenant)
+
+        self.by_digest = {digest: merged(tenant) for digest, tenant in fresh.by_digest.items()}
+        self.default = None if fresh.default is None else merged(fresh.default)
+        self.metrics = fresh.metrics
 
     @property
     def keyed(self) -> bool:

@@ -82,6 +82,23 @@ class WaitingJob(Struct, frozen=True):
     choice: WaitOrPlace | None = None
 
 
+class BudgetForecast(Struct, frozen=True):
+    """When a budget of `queue`, or of `user` of it, is expected to be used up in the month that ends at `until`.
+
+    `p50` and `p10` are when with a probability of 50 % and of 10 % (microseconds; None: not in this month, as far as is
+    known who comes). `limit` says which, hard or soft. `jobs` wait now and start, in the middle of the futures, not
+    before the next month, because of a hard one.
+    """
+
+    queue: str
+    user: str
+    limit: Literal["hard", "soft"]
+    until: int
+    p50: int | None
+    p10: int | None
+    jobs: tuple[str, ...] = ()
+
+
 class StartForecast(Struct, frozen=True):
     """What is expected of the jobs that waited at `now`, first in order first, out of so many `futures`.
 
@@ -92,6 +109,7 @@ class StartForecast(Struct, frozen=True):
     futures: int
     of: int
     jobs: dict[str, WaitingJob]
+    budgets: tuple[BudgetForecast, ...] = ()
 
 
 def is_final(reason: Reason | None) -> bool:

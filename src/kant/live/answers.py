@@ -17,7 +17,7 @@ from kant.live.sentences import with_public_ids
 from kant.model.decision import Reason, sentence
 from kant.model.placement import NODE
 from kant.model.status import JobStatus, NodeStatus
-from kant.model.units import GPU, HOUR
+from kant.model.units import FOREVER, GPU, HOUR
 
 
 def either(choice: WaitOrPlace | None) -> dict[str, Any] | None:
@@ -66,6 +66,21 @@ def expectations(forecast: StartForecast, words: Callable[[Reason], str] = sente
         }
         | start_json(job.start, job.reason)
         for name, job in forecast.jobs.items()
+    ]
+
+
+def budgets_json(forecast: StartForecast, name: Callable[[str], str] = str) -> list[dict[str, Any]]:
+    """When budgets are expected to run dry, the first first. `name` says jobs."""
+    return [
+        {
+            "queue": one.queue,
+            "user": one.user,
+            "limit": one.limit,
+            "expected_us": {"p50": one.p50, "p10": one.p10},
+            "until_us": one.until,
+            "jobs": list(map(name, one.jobs)),
+        }
+        for one in sorted(forecast.budgets, key=lambda one: (one.p50 or FOREVER, one.queue, one.user, one.limit))
     ]
 
 

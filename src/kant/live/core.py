@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -23,10 +23,11 @@ from kant.model.event import Event, JobCancelled, JobSubmitted, PlanProposed, Qu
 from kant.model.node import ClusterSpec
 from kant.model.status import JobStatus
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.node_preemption import InTheWay, WillDo, preempt_by_node
 from kant.scheduler.partial_gangs import complete_partial_gangs
 from kant.scheduler.profile import Profile
-from kant.scheduler.proposals import carry_out_proposal
+
+if TYPE_CHECKING:
+    from kant.scheduler.node_preemption import InTheWay, WillDo
 
 Clock = Callable[[], float]
 """Seconds since the Unix epoch."""
@@ -174,6 +175,8 @@ class Core:
 
     def propose(self, proposal: PlanProposed) -> Plan:
         """Take in what a solver proposes, and decide about it now."""
+        from kant.scheduler.proposals import carry_out_proposal  # most profiles ask for none
+
         self.happen(msgspec.structs.replace(proposal, time=self.now))
         return self._decided(carry_out_proposal(self.scheduler, self.now))
 
@@ -182,6 +185,8 @@ class Core:
 
         What comes of it is recorded as events, since nobody else could decide it again.
         """
+        from kant.scheduler.node_preemption import preempt_by_node
+
         return preempt_by_node(self.scheduler, self.now, row, in_the_way, will_do)
 
     def _decided(self, plan: Plan) -> Plan:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kant.insight.expected_start import StartForecast, WaitingJob
-from kant.live.answers import budget_rows, expectations, job_rows, pool_rows, queue_rows
+from kant.live.answers import budget_rows, budgets_json, expectations, job_rows, pool_rows, queue_rows
 from kant.live.core import Core
 from kant.live.optimality import OptimalityLooks, optimality_json, status_json
 from kant.live.record import RunRecord
@@ -114,7 +114,8 @@ class Questions(ABC):
         forecast = await self.forecasts.latest(core, waiting)
         state, wanted = core.state, set(waiting) or forecast.jobs.keys()
         rows = [row for name, row in self._expecting(forecast) if name in wanted and state.rows[name] in state.pending]
-        return times(core) | {"as_of_us": forecast.now, "jobs": rows}
+        budgets = [] if job else budgets_json(forecast, public_id)
+        return times(core) | {"as_of_us": forecast.now, "jobs": rows, "budgets": budgets}
 
     def _expecting(self, forecast: StartForecast) -> list[tuple[str, dict[str, Any]]]:
         """The rows of a forecast, which are made once."""

@@ -72,7 +72,7 @@ class StartForecasts:
 
         Where nobody waits it is an empty one. Raises InputError where there is none, and none can be made.
         """
-        if not core.state.pending:
+        if not core.state.pending and core.state.quota_usage.budgets is None:
             return StartForecast(core.now, 0, 0, {})
         end = self.clock() + within
         kept = self._of(core)

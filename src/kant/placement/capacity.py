@@ -10,8 +10,9 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from kant.cluster.columns import Table
-from kant.placement.fits import mixed
+from kant.cluster.columns import Table, give_piece, take_piece
+from kant.compiled import compiled
+from kant.placement.fits import mixed, own_capacity
 from kant.placement.kernels import INDEX_WIDTH, MARKS_WIDTH, index_kernel
 from kant.placement.policy import NodePolicy
 
@@ -79,6 +80,28 @@ class NodeScores(Slots):
             index[:kept], marks[:kept] = self.index, self.marks
         self.index: Table = index
         self.marks: Table = marks
+
+
+@compiled
+def room_beside(table: Table, pieces: Table, count: int, demands: Table, d: int) -> int:
+    """For how many more pods of demand `d` there is room once the first `count` pieces are given back.
+
+    Rules for several nodes do not count. The table is as it was afterwards.
+    """
+    before, more = np.full(table.shape[0], -1, dtype=np.int64), 0
+    for i in range(count):
+        node = pieces[i, 0]
+        if before[node] < 0:
+            before[node] = own_capacity(table, node, demands, d)
+        give_piece(table, pieces[i], demands)
+    for i in range(count):
+        node = pieces[i, 0]
+        if before[node] >= 0:
+            more += own_capacity(table, node, demands, d) - before[node]
+            before[node] = -1
+    for i in range(count - 1, -1, -1):
+        take_piece(table, pieces[i], demands)
+    return int(more)
 
 
 def tie_order(policy: NodePolicy, nodes: int, seed: int) -> Table:

@@ -21,7 +21,6 @@ from kant.model.placement import NODE, Allocation
 from kant.model.rules import Limit, PodRules
 from kant.placement.capacity import NodeScores
 from kant.placement.pieces import PieceBuffer
-from kant.placement.rule_search import search_places
 from kant.placement.scored import ScoredPlacement
 from kant.placement.topology.index import COLUMNS
 
@@ -104,6 +103,8 @@ class RuledPlacement:
         result = self.greedy.place(job_row)
         if not isinstance(result, NoFit) or not self._searches:
             return result
+        from kant.placement.rule_search import search_places  # few gangs need it
+
         used = search_places(self.trial, self.shape, self.pieces.rows)
         if used < 0:
             return result

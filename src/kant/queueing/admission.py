@@ -98,7 +98,8 @@ class Admission:
         node, user = self._place_in_tree(row)
         if node < 0:
             return None
-        return self._over(self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape)), ever=False)
+        short = self.quota_tree.shortage(node, user, self.quota_usage.amounts(shape))
+        return None if short is None else self._over(short, ever=False)
 
     def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
         """Why nobody will ever let the job start: its queue took no new jobs when it came, or none that run for so
@@ -122,7 +123,8 @@ class Admission:
         node, _ = self._place_in_tree(row)
         if node < 0:
             return None
-        return self._over(self.quota_tree.shortage_ever(node, self.quota_usage.amounts(shape)), ever=True)
+        short = self.quota_tree.shortage_ever(node, self.quota_usage.amounts(shape))
+        return None if short is None else self._over(short, ever=True)
 
     def _place_in_tree(self, row: int) -> tuple[int, int]:
         """The node of the job's queue, -1 where nothing is limited, and its user."""
@@ -131,9 +133,7 @@ class Admission:
         jobs = self.state.jobs
         return self.quota_usage.node_of[int(jobs[row, J_QUEUE])], int(jobs[row, J_USER])
 
-    def _over(self, short: Shortage | None, ever: bool) -> OverQuota | None:
-        if short is None:
-            return None
+    def _over(self, short: Shortage, ever: bool) -> OverQuota:
         model, resource = short.key
         return OverQuota(
             self.quota_tree.queues[short.queue].name, model, resource, short.asked, short.available, short.kind, ever

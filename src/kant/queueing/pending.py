@@ -106,7 +106,7 @@ class PendingQueue:
         self.now = state.now
         self.entries, self.buckets = w.make_table(w.ENTRY_WIDTH), w.make_table(w.BUCKET_WIDTH)
         self.verdicts, self.places = w.make_table(w.VERDICT_WIDTH), w.make_table(w.PLACE_WIDTH)
-        self.ready, self.sorting, self._sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
+        self.ready, self.sorting, self.sorted = np.zeros(64, np.int64), np.zeros(64, np.int64), w.make_table(5)
         self._fits = np.zeros(64, np.bool_)
         self.keys: list[BucketKey] = [()]
         """The keys of the buckets, by their numbers."""
@@ -287,6 +287,13 @@ class PendingQueue:
         """Whether anything is known of any scheduling key."""
         return self.verdicts.item(0, w.V_ROW) > 0
 
+    def of_one_priority(self, priorities: Table) -> int:
+        """How many of the first of those who come are of the priority of all before them. It is known from now on."""
+        if not self._priorities and len(priorities):
+            self._priorities.add(int(priorities[0]))
+        others = np.flatnonzero(priorities != min(self._priorities, default=0))
+        return int(others[0]) if len(others) else len(priorities)
+
     def reserve(self, jobs: int, more: int) -> None:
         """Make room for so many jobs in all, and for so many more that wait."""
         if jobs > len(self.places):
@@ -380,7 +387,7 @@ class PendingQueue:
         self.keys.append(key)
         if bucket >= len(self.buckets):
             self.buckets = longer(self.buckets)
-            self.ready, self.sorting, self._sorted = longer(self.ready), longer(self.sorting), longer(self._sorted)
+            self.ready, self.sorting, self.sorted = longer(self.ready), longer(self.sorting), longer(self.sorted)
         found = self.state.shapes.shapes[shape]
         lane = self._lanes.setdefault(found.reach, len(self._lanes))
         self.buckets[bucket] = 0, key[0] if key else -1, lane, found.gpu_milli, 0
@@ -434,15 +441,15 @@ class PendingQueue:
         found = self._heads.get((by_lane, above))
         if found is None:
             count = w.best_first(
-                self.entries, self.buckets, self.verdicts, self.sorting, self._sorted, by_lane, large, -above
+                self.entries, self.buckets, self.verdicts, self.sorting, self.sorted, by_lane, large, -above
             )
-            found = self._heads[by_lane, above] = list(map(tuple, self._sorted[:count, 1:].tolist()))
+            found = self._heads[by_lane, above] = list(map(tuple, self.sorted[:count, 1:].tolist()))
         return found
 
     def _first_entries(self) -> Table:
         """The entries of the first jobs of all buckets, best first."""
-        count = w.best_first(self.entries, self.buckets, self.verdicts, self.sorting, self._sorted, False, 0, FOREVER)
-        return self._sorted[:count, 0]
+        count = w.best_first(self.entries, self.buckets, self.verdicts, self.sorting, self.sorted, False, 0, FOREVER)
+        return self.sorted[:count, 0]
 
     def first_jobs(self) -> list[Head]:
         """The first job of every bucket, best first; of buckets that only bookings tell apart, the best of all.
@@ -587,10 +594,10 @@ class PendingQueue:
 
         Buckets that a start may wake keep their turn.
         """
-        count = w.turns(self.entries, self.buckets, self.verdicts, ANY_START, self._sorted)
+        count = w.turns(self.entries, self.buckets, self.verdicts, ANY_START, self.sorted)
         shares: dict[int, tuple[float, ...]] = {}
         self._by_share = []
-        for queue, *entry in self._sorted[:count].tolist():
+        for queue, *entry in self.sorted[:count].tolist():
             if queue not in shares:
                 shares[queue] = share(queue)
             self._by_share.append((shares[queue], *entry))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from kant.model.decision import Plan
 from kant.queueing.node_replacement import complete_bound
 from kant.scheduler.cycle import Scheduler
-from kant.scheduler.proposals import carry_out_proposal
 
 
 def complete_partial_gangs(scheduler: Scheduler, now: int) -> Plan:
@@ -25,4 +24,8 @@ def decide_again(scheduler: Scheduler, plan: Plan) -> Plan:
     """Decide again what a recorded plan decided, given the state as it is now."""
     if plan.mending:
         return complete_partial_gangs(scheduler, plan.time)
-    return carry_out_proposal(scheduler, plan.time) if plan.proposed else scheduler.cycle(plan.time)
+    if not plan.proposed:
+        return scheduler.cycle(plan.time)
+    from kant.scheduler.proposals import carry_out_proposal  # who decides for the first time does without
+
+    return carry_out_proposal(scheduler, plan.time)

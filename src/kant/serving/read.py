@@ -25,12 +25,24 @@ SERVEGEN_REQUESTS = 10_000
 
 
 class MooncakeLine(msgspec.Struct):
-    """A line of Mooncake's trace (Qin et al., FAST'25): the hashes name blocks of 512 tokens of the prompt."""
+    """A line of Mooncake's trace (Qin et al., FAST'25): the hashes name blocks of 512 tokens of the prompt.
+
+    Lines of a router's record have smaller blocks and more fields (`kant.gateway.record`), `time` among them.
+    """
 
     timestamp: float
     input_length: int
     output_length: int
     hash_ids: list[int]
+    block_size: int = MOONCAKE_GRAIN
+    time: str = ""
+    status: int = 200
+    program: int = -1
+    model: str = ""
+    router: str = ""
+    policy: str = ""
+    backend: int | None = None
+    first_s: float | None = None
 
 
 def read_requests(path: Path, form: str | None = None, seed: int = 0, count: int | None = None) -> Requests:
@@ -135,10 +147,14 @@ def read_azure(path: Path, content: bytes, seed: int, count: int | None) -> Requ
     )
 
 
-def read_mooncake(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
-    """Mooncake's traces (Qin et al., FAST'25): lengths, and hashes of each 512 tokens of the prompt."""
-    found: list[MooncakeLine] = []
-    places: list[str] = []
+def mooncake_lines(path: Path, content: bytes) -> tuple[list[MooncakeLine], list[str], int]:
+    """The lines of Mooncake's trace, where each stands, and how many were left out: what no engine has served.
+
+    A router's record has a line for each request that is over: it is put in order of arrival. 499 is the status of a
+    client that has gone. Raises InputError.
+    """
+    found: list[tuple[MooncakeLine, str]] = []
+    left_out = 0
     decoder = msgspec.json.Decoder(MooncakeLine)
     for number, line in enumerate(content.split(b"\n"), 1):
         if not line.strip():
@@ -147,31 +163,45 @@ def read_mooncake(path: Path, content: bytes, seed: int, count: int | None) -> R
             row = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{path}:{number}", f"a request of Mooncake's trace ({error})") from None
-        if len(row.hash_ids) * MOONCAKE_GRAIN < row.input_length:
-            need = -(-row.input_length // MOONCAKE_GRAIN)
-            raise InputError(f"{path}:{number}: hash_ids", f"{need}, one for each 512 tokens", len(row.hash_ids))
+        if row.time and (row.status not in (200, 499) or row.backend is None or row.input_length < 1):
+            left_out += 1
+            continue
+        if row.block_size < 1 or (found and row.block_size != found[0][0].block_size):
+            raise InputError(f"{path}:{number}: block_size", "the same number of tokens on each line", row.block_size)
+        if len(row.hash_ids) * row.block_size < row.input_length:
+            need = -(-row.input_length // row.block_size)
+            said = f"{need}, one for each {row.block_size} tokens"
+            raise InputError(f"{path}:{number}: hash_ids", said, len(row.hash_ids))
         if any(not 0 <= number < 1 << 48 for number in row.hash_ids):
             raise InputError(f"{path}:{number}: hash_ids", "numbers from 0 to 2^48")
         if max(abs(row.input_length), abs(row.output_length)) > LONGEST:
             raise InputError(f"{path}:{number}", f"lengths of at most {LONGEST} tokens")
-        found.append(row)
-        places.append(f"{path}:{number}")
-        if count is not None and len(found) == count:
-            break
+        found.append((row, f"{path}:{number}"))
+    if any(row.time for row, _ in found):
+        found.sort(key=lambda pair: pair[0].timestamp)
+    return [row for row, _ in found], [place for _, place in found], left_out
+
+
+def mooncake_requests(path: Path, rows: list[MooncakeLine], places: list[str]) -> Requests:
+    """These lines as requests; one without output counts as one of one token."""
     return _checked(
         Requests(
             path.name,
-            np.array([row.timestamp / 1e3 for row in found]),
-            np.array([row.input_length for row in found], dtype=np.int64),
-            np.array(
-                [max(row.output_length, 1 if row.output_length == 0 else row.output_length) for row in found],
-                dtype=np.int64,
-            ),
-            hashes=tuple(np.array(row.hash_ids, dtype=np.int64) for row in found),
-            grain=MOONCAKE_GRAIN,
+            np.array([row.timestamp / 1e3 for row in rows]),
+            np.array([row.input_length for row in rows], dtype=np.int64),
+            np.array([row.output_length or 1 for row in rows], dtype=np.int64),
+            program=np.array([row.program for row in rows], dtype=np.int64),
+            hashes=tuple(np.array(row.hash_ids, dtype=np.int64) for row in rows),
+            grain=rows[0].block_size if rows else MOONCAKE_GRAIN,
             where=tuple(places),
         )
     )
+
+
+def read_mooncake(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
+    """Mooncake's traces (Qin et al., FAST'25): lengths, and hashes of the prompts' blocks; and records of routers."""
+    rows, places, _ = mooncake_lines(path, content)
+    return mooncake_requests(path, rows[:count], places[:count])
 
 
 def read_burstgpt(path: Path, content: bytes, seed: int, count: int | None) -> Requests:

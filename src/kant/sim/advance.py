@@ -30,6 +30,18 @@ from kant.placement.policy import NodePolicy
 from kant.queueing import waiting as w
 from kant.queueing.watch import ANY_START, NODES, freed
 from kant.sim.ends import first_end, push_end, take_end
+from kant.sim.serve_heads import (
+    PYTHON_DECIDES,
+    S_ALONE,
+    S_FIRST,
+    S_GROUPS,
+    S_MILLI,
+    S_PODS,
+    S_POOL_BITS,
+    Rules,
+    serve_kernel,
+    serve_nobody,
+)
 
 # Columns of the table of arrivals. Queue, user and kind are numbers of the workload's own.
 A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBLE, A_DUE = range(9)
@@ -37,26 +49,25 @@ A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBL
 A_BUCKET, A_KNOWN, A_KEY = range(9, 12)
 ARRIVAL_WIDTH = 12
 
-# Columns of a shape.
-S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOLS, S_ALONE = range(6)
-"""Its groups in the table of groups; what it asks for; its pools as bits; and 1 where Python decides whether one of its
-jobs waits: these start here only where nobody waits, and nothing is known of any key."""
-SHAPE_WIDTH = 6
 PYTHON = -1
 """In S_FIRST, and for a shape: Python decides about such jobs."""
 
 # Columns of what has happened, in order.
 H_TIME, H_WHAT, H_ROW, H_INSTANT, H_PIECE, H_COUNT = range(6)
 """The instants have numbers of their own. A job that starts has H_COUNT pieces from H_PIECE on; one that is told that
-it waits has none, and there H_PIECE says how many of its pods fit."""
-ENDED, CAME, STARTED, HELD = range(4)
+it waits has none, and there H_PIECE says how many of its pods fit. Where late heads are served each instant ends with
+CYCLED, and there H_PIECE says when to cycle again though nothing happens, µs; -1 for never."""
+ENDED, CAME, STARTED, HELD, CYCLED = range(5)
 
 # Where the call stands: it reads these numbers and writes them.
 (
     AT, SAID, TAKEN, SEEN, TRIED, SAMPLES, STAMP, QUEUES, USERS, NOW, INSTANTS, RANK, CODE, ROOM, WAITING, MILLI, PODS,
-    MAY_TRY, DOUBTS, WAKES_ON, LOG,
-) = range(21)  # fmt: skip
-STANDS = 21
+    MAY_TRY, DOUBTS, WAKES_ON, LOG, WAKE,
+) = range(22)  # fmt: skip
+STANDS = 22
+
+MOST_WAKES = 1024
+"""Instants of one call in which nothing happens, at most."""
 
 WAITS, FULL = 1, 2
 """Codes: Python decides the instant; there may be no room for ROOM pieces, or for as many jobs that wait."""
@@ -75,8 +86,21 @@ def note(happened: Table, said: int, now: int, what: int, row: int, instant: int
 
 
 @inlined
-def forget(entries: Table, places: Table, buckets: Table, verdicts: Table, begin: int, end: int) -> None:
-    """Those who have just come have not, and nothing is known of any key."""
+def forget(
+    happened: Table, known: int, said: int, entries: Table, places: Table, buckets: Table, verdicts: Table, begin: int,
+    end: int,
+) -> None:  # fmt: skip
+    """Those who have just come have not, who has started waits, and nothing is known of any key."""
+    for k in range(said - 1, known - 1, -1):
+        row, what = happened[k, H_ROW], happened[k, H_WHAT]
+        if what == STARTED:  # the row of the last that was removed is the first that is free again
+            was = entries[entries[0, w.E_LEFT]]
+            w.push(
+                entries, places, buckets, row, was[w.E_PRIORITY], was[w.E_KEY], was[w.E_SHAPE], was[w.E_KNOWN],
+                was[w.E_BUCKET],
+            )  # fmt: skip
+        elif what == HELD:
+            places[row, w.P_TOLD] = 0
     for row in range(begin, end):
         if places[row, w.P_ENTRY] > 0:
             w.remove(entries, places, buckets, places[row, w.P_ENTRY])
@@ -87,9 +111,13 @@ def forget(entries: Table, places: Table, buckets: Table, verdicts: Table, begin
 
 
 @cache
-def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool) -> Advance:
-    """The call for a profile whose jobs are placed by these node policies; `by_domain`: some in a domain."""
+def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool, backfills: bool) -> Advance:
+    """The call for a profile whose jobs are placed by these node policies; `by_domain`: some in a domain.
+
+    With `backfills` heads are served that have waited for too long.
+    """
     place = group_kernel(one, other, by_domain)
+    serve = serve_kernel(place) if backfills else serve_nobody
 
     def advance(
         until: int, checkpoint: int, alone: bool, outgrown: bool, by_priority: bool, stands: Table, happened: Table,
@@ -98,13 +126,15 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
         view_log: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, heap: Table,
         ends: Table, samples: Table, integrals: Table, sampled: Table, spans: SpanRows, seen: Table, entries: Table,
         places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table, watched: Table,
+        rules: Rules | None,
     ) -> None:  # fmt: skip
         """Run instants up to `until`. Row `begin` of `jobs` is that of the first of `arrivals`."""
-        at, said, passed, code = 0, 0, 0, 0
-        while code == 0:
+        at, said, passed, code, wakes = 0, 0, 0, 0, 0
+        while code == 0 and wakes < MOST_WAKES:
             due = first_end(heap, ends)
             comes = arrivals[at, A_TIME] if at < arrivals.shape[0] else FOREVER
-            now = min(due, comes)
+            now = min(due, comes, stands[WAKE])
+            wakes += now < min(due, comes)
             if now == FOREVER or now > until:
                 break
             if due == now:
@@ -126,7 +156,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
             ):  # fmt: skip
                 code = FULL
                 stands[ROOM] = max(pods, last - at)
-            known, top = said, stands[TAKEN]
+            known, top, review, first = said, stands[TAKEN], -1, at
             if code == 0 and (last > at or stands[WAITING] > 0):
                 copy_changed(table, log, stands[SEEN], view, view_log, stands[TRIED])
                 stands[SEEN], stands[TRIED] = log[0], view_log[0]
@@ -187,7 +217,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                             if verdicts[0, w.V_ROW] == 0:
                                 freed(pools, watched)
                                 stands[LOG], stands[WAKES_ON] = log[0], 0
-                            w.learn(entries, verdicts, entry, w.ASLEEP, shapes[s, S_POOLS], 0, -1, True, False, now)
+                            w.learn(entries, verdicts, entry, w.ASLEEP, shapes[s, S_POOL_BITS], 0, -1, True, False, now)
                             if places[row, w.P_TOLD] == 0:
                                 places[row, w.P_TOLD] = 1
                                 said = note(happened, said, now, HELD, row, passed, -1 - end, 0)
@@ -196,9 +226,16 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                     waits = places[begin + i, w.P_ENTRY] > 0
                     if waits and (alone or shapes[shape_of[arrivals[i, A_KIND]], S_ALONE] == 1):
                         code = WAITS
+            if code == 0 and stands[WAITING] + last - at > 0:
+                review = serve(
+                    now, log[0], rules, begin + at, stands[TAKEN], shapes, groups, jobs, heap, ends, held, top, view,
+                    view_log, demands, typical, scores, others, domains, entries, buckets, verdicts, stirred,
+                )  # fmt: skip
+                code = WAITS if review == PYTHON_DECIDES else 0
             if code != 0:
                 if said > known:
-                    forget(entries, places, buckets, verdicts, begin + at, begin + last)
+                    forget(happened, known, said, entries, places, buckets, verdicts, begin + at, begin + last)
+                    stands[MAY_TRY] = 1
                 said, last, ready[0] = known, at, 0
             for i in range(at, last):
                 come, row, s = arrivals[i], begin + i, shape_of[arrivals[i, A_KIND]]
@@ -231,13 +268,18 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                     stands[WAITING] -= 1
                     stands[MILLI] -= jobs[row, c.J_MILLI]
                     stands[PODS] -= jobs[row, c.J_PODS]
-            if code == 0 or due == now:
+            if due == now or last > first or said > known:
                 stands[SAMPLES] = sample(
                     pools, samples, stands[SAMPLES], integrals, sampled, now, stands[WAITING], stands[MILLI]
                 )  # fmt: skip
                 stands[NOW] = now
             if code == 0:
+                if backfills:
+                    said = note(happened, said, now, CYCLED, -1, passed, review, 0)
+                    stands[WAKE] = review if review > now else FOREVER
                 passed += 1
+            elif backfills or due == now:
+                stands[WAKE] = now  # for the rest of this instant
         stands[AT], stands[SAID], stands[INSTANTS], stands[CODE] = at, said, passed, code
 
-    return compiled(named(advance, one, other, place))
+    return compiled(named(advance, one, other, place, serve))

@@ -17,15 +17,17 @@ from kant.model.decision import Hold, NoFit, Plan, Start
 from kant.model.errors import StateError
 from kant.model.event import JobFinished, JobStarted, JobSubmitted
 from kant.model.placement import Allocation
-from kant.model.units import FOREVER
+from kant.model.units import FOREVER, GPU, SECOND
 from kant.placement.capacity import NodeScores
 from kant.placement.group_kernel import G_PODS, GROUP_WIDTH, Domains, Scores
 from kant.placement.policy import NodePolicy
 from kant.queueing.discipline import Discipline
+from kant.queueing.disciplines.backfill import Backfill
 from kant.queueing.waiting import AWAKE, P_ENTRY, V_SHAPE, V_STATE, as_integers
 from kant.scheduler.parts import is_idle
 from kant.sim import advance as a
 from kant.sim.jobs import Arrivals
+from kant.sim.serve_heads import KNOWN, S_ALONE, S_FIRST, S_MILLI, S_PODS, SHAPE_WIDTH, Rules
 from kant.sim.speed import Steady
 
 if TYPE_CHECKING:
@@ -48,7 +50,10 @@ class Advancer:
         self._table, self._simple = coming.columns()
         self._queues, self._users = _Names(coming.workload.queues), _Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
-        self._alone = run.profile.preemption is not None
+        self._backfills = isinstance(run.profile.discipline, Backfill)
+        self._late = np.full((KNOWN, 3), -1, dtype=np.int64)  # heads that could not be served
+        self._one_priority = run.profile.keeps_priority and self._backfills
+        self._alone = run.profile.preemption is not None and not self._one_priority
         self._work = np.zeros(0, dtype=np.int64)
         self._room = 0
         self._in_the_way = -1  # a waiting job of which Python decides
@@ -70,8 +75,9 @@ class Advancer:
             run.dependencies or run.services or run.rounds or run.curve or run.ledger or run.observe or run.faults.any
         )
         return (
-            type(profile.discipline).run is Discipline.run
-            and not (profile.looks_at_running or profile.keeps_priority or profile.order.shares or profile.strategies)
+            (type(profile.discipline).run is Discipline.run or type(profile.discipline) is Backfill)
+            and not (profile.looks_at_running or profile.order.shares or profile.strategies)
+            and not (profile.order.outgrown and type(profile.discipline) is Backfill)
             and not (followed or options.recheck_s or run.execution.placed or state.history or state.followers)
             and isinstance(run.execution.speed, Steady)
             and not profile.placement.spreads
@@ -82,8 +88,8 @@ class Advancer:
         """Whether nothing is there that has no columns."""
         run, state = self.run, self.state
         return (
-            run.wake == FOREVER
-            and not run.vain
+            (run.wake == FOREVER or self._backfills)
+            and not (run.vain or run.scheduler.pending.mixed)
             and self._in_the_way not in state.pending
             and is_idle(state)
             and state.quota_usage.tree is None
@@ -96,7 +102,7 @@ class Advancer:
         state, scheduler = self.state, self.run.scheduler
         scheduler.begin(state.now)
         pending, rows = scheduler.pending, list(state.pending)
-        if pending.arrived or pending.released or pending.back_offs.ends:
+        if pending.arrived or pending.released or pending.back_offs.ends or pending.retry_until > state.now:
             return False
         known = pending.verdicts[1 : 1 + pending.verdicts.item(0, V_STATE)]
         asked = [*set(known[known[:, V_STATE] != AWAKE, V_SHAPE].tolist())]
@@ -104,11 +110,11 @@ class Advancer:
         for shape in {*asked, *shapes.tolist()}:
             self._meet_shape(shape)
         apart = self._shapes[shapes]
-        stop = (apart[:, a.S_FIRST] == a.PYTHON) | (apart[:, a.S_ALONE] == 1) | (pending.places[rows, P_ENTRY] == 0)
+        stop = (apart[:, S_FIRST] == a.PYTHON) | (apart[:, S_ALONE] == 1) | (pending.places[rows, P_ENTRY] == 0)
         if rows and (self._alone or stop.any()):
             self._in_the_way = rows[0 if self._alone else int(stop.argmax())]
             return False
-        return not (self._shapes[asked, a.S_FIRST] == a.PYTHON).any()
+        return not (self._shapes[asked, S_FIRST] == a.PYTHON).any()
 
     def go(self, arrival: JobSubmitted | None, until: int) -> tuple[int, JobSubmitted | None]:
         """Advance up to `until` at most, and to the next instant that Python decides.
@@ -158,7 +164,7 @@ class Advancer:
             ):  # fmt: skip
                 jobs[:, to_column] = part[:, column]
             jobs[:, c.J_QUEUE], jobs[:, c.J_SHAPE] = numbers[part[:, a.A_QUEUE]], shapes
-            jobs[:, [c.J_MILLI, c.J_PODS]] = self._shapes[shapes][:, [a.S_MILLI, a.S_PODS]]
+            jobs[:, [c.J_MILLI, c.J_PODS]] = self._shapes[shapes][:, [S_MILLI, S_PODS]]
             keys = self.run.profile.order.keys(jobs, np.arange(len(part)), state.now)
             self._arrivals[:, a.A_KEY] = as_integers(keys)
             levels, level = np.unique(part[:, a.A_PRIORITY], return_inverse=True)
@@ -182,6 +188,8 @@ class Advancer:
         arrivals = self._prepare()
         if run.profile.placement.reads_typical_pods and state.given_pods is None:
             arrivals = arrivals[: state.typical.steady_for(begin)]
+        if self._one_priority:
+            arrivals = arrivals[: pending.of_one_priority(arrivals[:, a.A_PRIORITY])]
         if first + len(arrivals) < len(self._table):
             until = min(until, self._table.item(first + len(arrivals), a.A_TIME) - 1)
         most, waiting, runs = begin + len(arrivals), list(state.pending), len(state.running)
@@ -192,7 +200,7 @@ class Advancer:
             self._work = c.longer(self._work, most)
         if most > len(recorder.spans):
             recorder.spans = c.longer(recorder.spans, most)
-        samples = recorder.used + runs + 2 * more + 1
+        samples = recorder.used + runs + 4 * more + 1
         if samples > len(recorder.samples):
             recorder.samples = c.longer(recorder.samples, samples)
         speed.reserve(most, more)
@@ -207,26 +215,35 @@ class Advancer:
         stands[a.PODS] = state.jobs[waiting, c.J_PODS].sum()
         stands[[a.MAY_TRY, a.DOUBTS]] = pending.may_try, pending.doubts
         stands[[a.WAKES_ON, a.LOG]] = pending.wakes_on, pending.watch.log
-        events = runs + 4 * (MOST + len(waiting))
+        stands[a.WAKE] = run.wake
+        events = 2 * runs + 8 * (MOST + len(waiting)) + a.MOST_WAKES
         if events > len(self._happened):
             self._happened = np.empty((events, 6), dtype=np.int64)
         domains, capacity = None, self._capacity
         if capacity is not None:
             domains = Domains(capacity.fabric, capacity.rows, capacity.cursors, capacity.closed)
-        a.advance_kernel(type(one.policy), type(other.policy), capacity is not None)(
+        rules = None
+        if isinstance(run.profile.discipline, Backfill):
+            by, discipline = run.profile.preemption, run.profile.discipline
+            rules = Rules(
+                discipline.timeout_s * SECOND, discipline.small_timeout_s * SECOND, discipline.large_gpus * GPU,
+                by.min_run_s * SECOND if by is not None else 0, FOREVER, state.shapes.facts, pending.sorted,
+ self._late,
+            )  # fmt: skip
+        a.advance_kernel(type(one.policy), type(other.policy), capacity is not None, rules is not None)(
             until, coming.checkpoint, self._alone, run.profile.order.outgrown, run.profile.order.by_priority, stands,
             self._happened, arrivals, self._shape_of, self._shapes, self._groups, self._queues.numbers,
             self._users.numbers, begin, state.jobs, self._work, state.table, state.log, state.pools,
             state.shapes.demands, state.pieces, snapshot.table, snapshot.log, one.typical_pods, _kept(one),
             _kept(other), domains, speed.heap, speed.ends, recorder.samples, recorder.integrals, recorder.held,
             recorder.spans, recorder.model.seen, pending.entries, pending.places, pending.buckets, pending.verdicts,
-            pending.ready, pending.sorting, pending.watch.freed,
+            pending.ready, pending.sorting, pending.watch.freed, rules,
         )  # fmt: skip
         speed.moved()
         snapshot.seen, snapshot.tried = stands[[a.SEEN, a.TRIED]].tolist()
         recorder.used, recorder.model.stamp = stands[[a.SAMPLES, a.STAMP]].tolist()
         state.pieces_used, state.arrivals, state.now = stands[[a.TAKEN, a.RANK, a.NOW]].tolist()
-        state.waiting_milli = int(stands[a.MILLI])
+        state.waiting_milli, run.wake = stands[[a.MILLI, a.WAKE]].tolist()
         came, happened = int(stands[a.AT]), self._happened[: stands[a.SAID]]
         broken_off = len(happened) > 0 and happened.item(-1, a.H_INSTANT) == stands[a.INSTANTS]
         self._take_in(happened, begin, first, came, broken_off)
@@ -280,7 +297,7 @@ class Advancer:
             self._speed.follow(row, now)
         state.capacity_version += len(ended)
         state.preemptible = None
-        state.job_changes.frombytes(rows[what != a.HELD].astype(np.int32).tobytes())
+        state.job_changes.frombytes(rows[what <= a.STARTED].astype(np.int32).tobytes())
         if len(happened):
             run.last = state.now
 
@@ -294,18 +311,22 @@ class Advancer:
         state, run = self.state, self.run
         journal, recorder = run.journal, run.recorder
         what, rows = happened[:, a.H_WHAT], happened[:, a.H_ROW]
-        decided, ended = happened[what >= a.STARTED], rows[what == a.ENDED]
+        decided, ended = happened[(what == a.STARTED) | (what == a.HELD)], rows[what == a.ENDED]
         if journal.sink is None and len(decided):
             names, counts = [state.ids[row] for row in decided[:, a.H_ROW].tolist()], decided[:, a.H_COUNT]
             lacks = (self._lack(*one) for one in decided[counts == 0][:, [a.H_ROW, a.H_PIECE]].tolist())
             pieces = state.pieces[state.pieces_used - int(counts.sum()) : state.pieces_used]
-            journal.decided(decided[:, [a.H_TIME, a.H_INSTANT]], names, counts, pieces, lacks)
+            when = np.column_stack([decided[:, [a.H_TIME, a.H_INSTANT]], np.full(len(decided), -1)])
+            if self._backfills:
+                cycled = happened[what == a.CYCLED]
+                when[:, 2] = cycled[np.searchsorted(cycled[:, a.H_INSTANT], when[:, 1]), a.H_PIECE]
+            journal.decided(when, names, counts, pieces, lacks)
         elif journal.sink is not None:
             held = self._pieces(rows[what == a.STARTED])
             cut = np.flatnonzero(np.diff(happened[:, a.H_INSTANT])) + 1
             instants = [part.tolist() for part in np.split(happened, cut)] if len(happened) else []
             for at, instant in enumerate(instants):
-                decisions = list[Start | Hold]()
+                decisions, review = list[Start | Hold](), -1
                 for now, event, row, _, fits, _ in instant:
                     if event == a.ENDED:
                         journal.write(JobFinished(now, state.ids[row]))
@@ -313,11 +334,13 @@ class Advancer:
                         journal.write(self.coming.event(first + row - begin))
                     elif event == a.STARTED:
                         decisions.append(Start(state.ids[row], next(held)))
+                    elif event == a.CYCLED:
+                        review = fits
                     else:
                         decisions.append(Hold(state.ids[row], self._lack(row, fits)))
                 now = instant[0][a.H_TIME]
                 if decisions or at < len(instants) - 1 or not broken_off:
-                    journal.plan(Plan(now, [*decisions]))
+                    journal.plan(Plan(now, [*decisions], review))
                 for start in decisions:
                     if isinstance(start, Start):
                         journal.write(JobStarted(now, start.job, start.allocation))
@@ -327,7 +350,7 @@ class Advancer:
 
     def _lack(self, row: int, fits: int) -> NoFit:
         """Why a job waits of which so many pods fit."""
-        first = self._shapes.item(self.state.jobs.item(row, c.J_SHAPE), a.S_FIRST)
+        first = self._shapes.item(self.state.jobs.item(row, c.J_SHAPE), S_FIRST)
         return NoFit(0, self._groups.item(first, G_PODS), fits)
 
     # --- how jobs are placed ---------------------------------------------------------------------------------
@@ -341,7 +364,7 @@ class Advancer:
     def _forget_shapes(self) -> None:
         self._shape_of[:] = a.PYTHON
         self._met, self._met_shapes = 0, set[int]()
-        self._shapes = np.full((1, a.SHAPE_WIDTH), a.PYTHON, dtype=np.int64)
+        self._shapes = np.full((1, SHAPE_WIDTH), a.PYTHON, dtype=np.int64)
         self._groups = np.zeros((0, GROUP_WIDTH), dtype=np.int64)
         self._made_with = self._token()
         policies = _node_policies(self.run.profile.placement)[:2]
@@ -358,7 +381,7 @@ class Advancer:
             if self._simple[kind]:
                 shape = self.state.shapes.of(self.coming.event(at).job)
                 self._meet_shape(shape.index)
-                if self._shapes.item(shape.index, a.S_FIRST) != a.PYTHON:
+                if self._shapes.item(shape.index, S_FIRST) != a.PYTHON:
                     self._shape_of[kind] = shape.index
 
     def _meet_shape(self, index: int) -> None:
@@ -369,14 +392,15 @@ class Advancer:
         placer, shape = self.run.scheduler.placer, self.state.shapes.shapes[index]
         if index >= len(self._shapes):
             known, self._shapes = len(self._shapes), c.longer(self._shapes, index + 1)
-            self._shapes[known:, a.S_FIRST] = a.PYTHON
+            self._shapes[known:, S_FIRST] = a.PYTHON
         if shape.ceiling or placer.never_fits(shape) is not None:
             return
         rows = placer.kernel_groups(shape, self._scores)
         if rows is None:
             return
         self._shapes[index] = (
-            len(self._groups), len(rows), shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent
+            len(self._groups), len(rows), shape.gpu_milli, shape.pods, shape.pool_bits, shape.order_dependent,
+            shape.ask.preempts,
         )  # fmt: skip
         self._groups = np.concatenate([self._groups, np.array(rows, dtype=np.int64)])
 

@@ -13,17 +13,27 @@ they run long does not average that out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster import columns as c
+from kant.cluster.budgets import EVERYBODY, Scope, ScopeUse, first_of
 from kant.cluster.journal import Journal
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
 from kant.insight.domain_choice import domain_choices
-from kant.insight.expected_start import Basis, ExpectedStart, How, StartForecast, WaitingJob, WaitOrPlace
+from kant.insight.expected_start import (
+    Basis,
+    BudgetForecast,
+    ExpectedStart,
+    How,
+    StartForecast,
+    WaitingJob,
+    WaitOrPlace,
+)
 from kant.insight.moment import Moment
 from kant.metrics.recorder import Recorder
 from kant.model.decision import Closed, Plan, Preempt, Shrink, Start
@@ -49,6 +59,11 @@ MORE_COMING = 100
 
 Draws = NDArray[np.int64]
 
+Limit = Literal["hard", "soft"]
+
+BudgetScope = tuple[Scope, Limit]
+"""Whose budget, and which of its limits."""
+
 
 def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool = False) -> StartForecast:
     """When the waiting jobs start, or the job `only`, out of so many futures (0: as many as their number allows).
@@ -68,12 +83,14 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
     work, certain = _draw(state, moment, futures or _enough(len(ranked)), first.execution.speed.reports)
     comes = moment.past.days(moment.now) > 0
     count = 1 if certain and not comes else futures or _enough(len(ranked))
-    found = []
-    for number in range(count if wanted else 0):
+    spends = not (only or bare) and bool(first.left_of_budgets())
+    found, dry = [], list[dict[BudgetScope, int]]()
+    for number in range(count if wanted or spends else 0):
         future = first if number == 0 else _Future(moment)
         rows = {row: int(left[number]) for row, left in work.items()}
         future.begin(rows, _coming(moment, number, len(rows)) if comes else iter(()))
-        found.append(future.run(wanted))
+        found.append(future.run(wanted, spends))
+        dry.append(future.dry)
     jobs: dict[str, WaitingJob] = {}
     places = {row: place for place, row in enumerate(ranked, start=1)}
     for row, (queue, gpus, since) in zip(asked, told, strict=True):
@@ -81,7 +98,35 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
         start = _expected([future.get(row) for future in found]) if row in wanted else ExpectedStart()
         advice = None if choice is None else WaitOrPlace(choice.wait, str(choice))
         jobs[job] = WaitingJob(_queue(state, queue), gpus, since, places[row], reasons[row], start, advice)
-    return StartForecast(moment.now, len(found), len(ranked), jobs)
+    budgets = _budgets(first, dry, found, wanted) if spends else ()
+    return StartForecast(moment.now, len(found), len(ranked), jobs, budgets)
+
+
+def _budgets(
+    first: _Future, dry: list[dict[BudgetScope, int]], found: list[dict[int, Basis]], wanted: set[int]
+) -> tuple[BudgetForecast, ...]:
+    """When budgets run dry, over the futures, and which of the `wanted` jobs wait for the month to end."""
+    state, until, forecasts = first.state, first.month_ends, list[BudgetForecast]()
+    usage, users = state.quota_usage, list(state.users)
+    assert usage.tree is not None
+    for scope, limit in sorted(set().union(*dry)):
+        times = sorted(one.get((scope, limit), FOREVER) for one in dry)
+        p50, p10 = (None if at >= until else at for at in (quantile(times, 500), quantile(times, 100)))
+        late = list[str]()
+        for row in sorted(wanted) if limit == "hard" else ():
+            queue, user = state.jobs[row, [c.J_QUEUE, c.J_USER]].tolist()
+            kept = [
+                future.get((scope, limit), FOREVER) < until and (start is None or start.at >= until)
+                for future, start in zip(dry, (starts.get(row) for starts in found), strict=True)
+            ]
+            if 2 * sum(kept) > len(kept) and first_of(frozenset((scope,)), usage.tree, usage.node_of[queue], user):
+                late.append(state.ids[row])
+        user = "" if scope[1] == EVERYBODY else users[scope[1]]
+        if p10 is not None:
+            forecasts.append(
+                BudgetForecast(usage.tree.queues[scope[0]].name, user, limit, until, p50, p10, tuple(late))
+            )
+    return tuple(forecasts)
 
 
 def _enough(waiting: int) -> int:
@@ -181,6 +226,9 @@ class _Future:
         self.coming: Iterator[JobSubmitted] = iter(())
         self._first = len(self.state.ids)  # the row of the first job that is still to come
         self.starts: dict[int, Basis] = {}
+        budgets = self.state.quota_usage.budgets
+        self.month_ends = -1 if budgets is None else budgets.ends_of(self.now)
+        self.dry: dict[BudgetScope, int] = {}  # when budgets of this month are used up, as far as is known so far
         self._held: dict[int, Allocation] = {}  # of running jobs, since the state forgets it when they end
         self._gone: list[tuple[int, set[int]]] = []  # who has ended at this instant, and the nodes of it
         self._stopped: list[int] = []  # who was stopped at this instant
@@ -212,14 +260,30 @@ class _Future:
         said, since = self.state.jobs[row, [c.J_ESTIMATE, c.J_SINCE]].tolist()
         return progress.done(said, self.now - since if row in self.state.running else 0) % progress.ceiling
 
-    def run(self, wanted: set[int]) -> dict[int, Basis]:
-        """What lets each of these jobs start, as far as they do."""
+    def left_of_budgets(self) -> list[tuple[BudgetScope, int]]:
+        """The budgets of this month that what runs has not used up so far, and when it will have."""
+        usage, now = self.state.quota_usage, self.state.now
+        if usage.budgets is None or usage.tree is None or now >= self.month_ends:
+            return []
+        scopes = usage.budgets.scopes(usage.tree, usage.node_of, now)
+        return [
+            ((scope, limit), use.dry_at(now, limit == "soft"))
+            for scope, use in scopes.items()
+            for limit, amount in _limits(use)
+            if amount >= 0 and self.dry.get((scope, limit), FOREVER) > now
+        ]
+
+    def run(self, wanted: set[int], spends: bool = False) -> dict[int, Basis]:
+        """What lets each of these jobs start, as far as they do; where it `spends`, on to the end of the month."""
         execution, speed, state = self.execution, self.execution.speed, self.state
         missing = set(wanted)
         arrival = next(self.coming, None)
         now, wake, left = self.now, self.now, 200 + 40 * (len(state.live) + 10)
-        while missing and left:
+        while (missing or spends) and left:
             left -= 1
+            if spends:
+                self.dry.update(self.left_of_budgets())
+                spends = now < self.month_ends
             ends = speed.next_end
             ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # nobody knows when
             at = min(arrival.time if arrival is not None else FOREVER, ends, wake)
@@ -310,6 +374,10 @@ class _Future:
         known = [row for row in rows if row < self._first]
         names = tuple(state.ids[row] for row in known[:MOST_NAMED])
         return Basis(how, now, names, len(known) - len(names), queue, ran)
+
+
+def _limits(use: ScopeUse) -> tuple[tuple[Limit, int], ...]:
+    return ("hard", use.hard), ("soft", use.soft)
 
 
 _RIGHTS: tuple[How, ...] = ("reclaim", "priority", "backfill")

@@ -10,6 +10,9 @@ back what ended pods have left, too.
 
 from __future__ import annotations
 
+import time
+from collections import deque
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -26,6 +29,7 @@ from kant.kube.objects.views import Pod, RequestMapping
 from kant.kube.reconcile.device_allocations import ClaimPlan, DeviceAllocations
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Workload
+from kant.kube.translate.attached_devices import unattached
 from kant.kube.translate.device_claims import FINALIZER, consumer, identity, is_made, key_of, known_names
 from kant.kube.translate.device_results import results_of
 from kant.kube.translate.extended_claims import asks_alike, body_of
@@ -33,6 +37,7 @@ from kant.kube.translate.volumes import ClaimName
 
 PATIENCE = 60.0  # seconds for devices to be free that are on their way to be
 GRACE = 5.0  # seconds after which a pod that we have never seen is taken for gone
+REST = 10.0  # seconds after which a device is attached again that could not be
 LOOK = 0.5  # seconds between two looks for what is to be taken back
 
 
@@ -51,6 +56,8 @@ class ClaimBinder:
         self._since: dict[str, float] = {}  # by the uid of a pod: since when it waits for devices, or is not to be seen
         self._noted: dict[str, str] = {}  # by the uid of a pod: the claim (uid) that its status names
         self._looked = 0.0
+        self.unattached: deque[tuple[Workload, str]] = deque()  # what workloads wait for, to be told
+        self._failed: dict[ClaimName, tuple[float, str]] = {}  # until when no device is attached again, and why
 
     @property
     def is_busy(self) -> bool:
@@ -79,7 +86,11 @@ class ClaimBinder:
         slots = {slot.pod for slot in workload.slots}
         if not missing and not unneeded:
             self._since = {uid: at for uid, at in self._since.items() if uid not in slots}
-            return True
+            return self._are_attached(workload, users)
+        for key in missing:
+            if key in self._failed and self._failed[key][0] > self.clock():
+                self.unattached.append((workload, self._failed[key][1]))
+                return False
         first = next(iter(missing.values()))[0][0] if missing else next(iter(unneeded.values()))
         if not all(self._is_planned(key, there) for key, there in missing.items()):
             placed = {pod.metadata.uid: (slot.node, pod) for there in missing.values() for slot, pod in there}
@@ -97,6 +108,22 @@ class ClaimBinder:
                 plan = None if self.allocations.requests.is_settled(claim) else self.allocations.plans[key]
                 self._begin(key, partial(self._write, claim, plan, [pod for _, pod in there]))
         return False
+
+    def _are_attached(self, workload: Workload, users: dict[ClaimName, list[tuple[Slot, Pod]]]) -> bool:
+        """Whether all devices are attached that have to be before pods are bound. Raises RefusedError."""
+        waits = ""
+        for key, there in users.items():
+            claim = self.mirror.devices.claims[key]
+            found = unattached(claim, time.time())
+            if found is not None and found.lost and not self._is_unseen(key):
+                if not self.allocations.requests.is_settled(claim):
+                    self._begin(key, partial(self._release, claim))
+                self._failed[key] = self.clock() + REST, found.why
+                raise RefusedError(there[0][0], found.why, "claim")
+            waits = waits or (found.why if found is not None else "")
+        if waits:
+            self.unattached.append((workload, waits))
+        return not waits
 
     def _begin(self, key: ClaimName, work: Work) -> None:
         if self.step.begin(key, work, self.mirror.devices.claims[key].metadata.resource_version):
@@ -190,7 +217,8 @@ class ClaimBinder:
             if claim.status.allocation is not None:  # ours, of an earlier plan: it can be changed only by way of none
                 claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
             reserved = []
-            status["allocation"] = results_of(claim, plan.grants, self.mirror.devices.classes)
+            now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            status["allocation"] = results_of(claim, plan.grants, self.mirror.devices.classes, plan.node, now)
         known = {one.uid for one in reserved}
         reserved += [consumer(pod) for pod in pods if pod.metadata.uid not in known]
         status["reservedFor"] = [_plain(one) for one in reserved]
@@ -252,7 +280,7 @@ class ClaimBinder:
     def take_back(self) -> None:
         """Take back what we have allocated, and no pod has that is bound, or on its way."""
         now, devices = self.clock(), self.mirror.devices
-        if now - self._looked < LOOK or not (devices.ours or self._since or self._noted):
+        if now - self._looked < LOOK or not (devices.ours or self._since or self._noted or self._failed):
             return
         self._looked = now
         unseen: dict[str, float] = {}
@@ -262,6 +290,7 @@ class ClaimBinder:
                 continue
             if not self.allocations.requests.is_settled(claim) and not self._is_awaited(claim, unseen):
                 self._begin(key, partial(self._release, claim))
+        self._failed = {key: one for key, one in self._failed.items() if one[0] > now}
         waits = {uid: at for uid, at in self._since.items() if uid in self.mirror.pods}
         self._since = waits | unseen
         self._noted = {uid: claim for uid, claim in self._noted.items() if uid in self.mirror.pods}

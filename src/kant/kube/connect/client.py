@@ -23,7 +23,6 @@ import msgspec
 from kant.kube.connect.config import Config
 from kant.kube.connect.decoding import OnMalformed, decoder, page_of
 from kant.kube.connect.errors import ApiError, ExpiredError, FencedError
-from kant.kube.connect.protobuf import PROTOBUF, version_of, with_metadata
 from kant.kube.connect.renewal import Renewal
 from kant.kube.connect.wire import GuardRefusedError, Pool, UnreachableError
 from kant.kube.objects.views import Status, View
@@ -44,6 +43,8 @@ PATCHES = {
     "apply": "application/apply-patch+yaml",
 }
 
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 READY = "/readyz"
 STARTING = 30.0  # seconds after which a server that refuses even to say whether it is ready is not starting any more
@@ -162,6 +163,8 @@ class ApiClient:
         guard: Guard | None = None,
     ) -> str:
         """Change the metadata of an object of this version, and no byte besides (`with_metadata`). Its new version."""
+        from kant.kube.connect.protobuf import version_of, with_metadata  # few objects need it
+
         raw = await self.call("GET", path, b"", content_type=PROTOBUF)
         if version_of(raw) != version:
             raise ApiError(409, "Conflict", f"{path}: it has been changed")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -144,11 +144,6 @@ class DeviceMirror:
         served = tuple(one.resource for one in found.parts) if found is not None else ("extended resources",)
         claim = PodClaim(", ".join(served), resource_claim_name=name)
         return replace(pod, spec=replace(spec, resource_claims=(*own, claim), by_claim=served))
-
-    def forget_extended(self, pods: Collection[str]) -> None:
-        """Forget the claims that stand for extended resources of other pods than these (uids)."""
-        for key in [key for key, one in self.extended.items() if one.pod.metadata.uid not in pods]:
-            self._forget_extended(key)
 
     def _forget_extended(self, key: ClaimName) -> None:
         if self.extended.pop(key, None) is not None and not is_made(self.claims[key]):

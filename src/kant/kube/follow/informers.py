@@ -29,7 +29,6 @@ from kant.kube.objects.views import (
     StorageClass,
     Unstructured,
 )
-from kant.kube.translate.autoscaling import SOURCES, PodEvent
 from kant.kube.translate.crds import API
 from kant.kube.translate.device_taints import TAINT_RULES, TAINT_RULES_PATHS
 from kant.kube.translate.groups import GroupRef
@@ -103,12 +102,10 @@ class Informers:
         self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
-        self.nodes = self._reflector("nodes", "/api/v1/nodes", Node, mirror.node, mirror.replace_nodes)
+        self.nodes = self._stored("nodes", "/api/v1/nodes", Node, mirror.nodes)
         self.budgets = self._stored("budgets", BUDGETS, Budget, mirror.budgets)
         self.budgets.on_trouble = partial(self._without, self.budgets, NO_BUDGETS)
-        self.namespaces = self._reflector(
-            "namespaces", NAMESPACES, Namespace, mirror.namespace, mirror.replace_namespaces
-        )
+        self.namespaces = self._stored("namespaces", NAMESPACES, Namespace, mirror.all_namespaces)
         self.namespaces.on_trouble = partial(self._without, self.namespaces, NO_NAMESPACES)
         csi, devices = mirror.csi, mirror.devices
         self.storage: tuple[Reflector[Any], ...] = (
@@ -140,7 +137,7 @@ class Informers:
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
         self._tasks: asyncio.TaskGroup | None = None
-        self._listens = self.once
+        self._told: list[tuple[Reflector[Any], asyncio.Task[None]]] = []  # what autoscalers say
 
     def _stored(self, kind: str, path: str, view: type[T], store: Store[Any, T]) -> Reflector[T]:
         return self._reflector(kind, path, view, store.change, store.replace)
@@ -233,15 +230,17 @@ class Informers:
 
     def listen_to_autoscalers(self) -> None:
         """Read what autoscalers say of pods from now on: nobody asks them where no queue waits for nodes."""
-        if self._listens or self._tasks is None:
+        if self._told or self._tasks is None:
             return
-        self._listens = True
+        from kant.kube.translate.autoscaling import SOURCES, PodEvent
+
         for source in SOURCES:
             scale_ups = self.mirror.scale_ups
             events = self._reflector("events", "/api/v1/events", PodEvent, scale_ups.event, scale_ups.replace)
             events.fields = f"involvedObject.kind=Pod,source={source}"
             events.on_trouble = partial(self._without, events, NO_EVENTS)
-            self._tasks.create_task(events.run())
+            begin = asyncio.create_task if self.once else self._tasks.create_task  # once, others may have ended
+            self._told.append((events, begin(events.run())))
 
     def look_for_queues(self, pods: Iterable[Pod]) -> None:
         """Where the kind of Queues was not there, look whether it is by now: some may be for these pods."""
@@ -307,8 +306,8 @@ class Informers:
 
     @property
     def is_looking(self) -> bool:
-        """Whether the object of some group is being read."""
-        return bool(self._looking)
+        """Whether the object of some group is being read, or for the first time what autoscalers say."""
+        return bool(self._looking) or not all(events.synced.is_set() for events, _ in self._told)
 
     def look_up(self, ref: GroupRef) -> None:
         """Read the object of a group; `groups` and `read` say what came of it."""

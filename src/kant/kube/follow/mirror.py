@@ -51,7 +51,8 @@ class Mirror:
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: Store[str, Node] = field(init=False)
+    all_namespaces: Store[str, Namespace] = field(init=False)
     objects: dict[str, Store[tuple[str, str], Unstructured]] = field(default_factory=dict)
     budgets: Store[tuple[str, str], Budget] = field(init=False)
     claims: Store[ClaimName, Claim] = field(init=False)
@@ -79,6 +80,8 @@ class Mirror:
 
     def __post_init__(self) -> None:
         self.devices.on_served = self._served_otherwise
+        self.nodes = Store(own_name, self._node_changed, relevant_of_node)
+        self.all_namespaces = Store(own_name, self._namespace_changed, lambda one: one.metadata.labels)
         self.budgets = Store(space_name, lambda key, *_: self.budgets_touched.setdefault(key))
         self.claims = Store(space_name, self._claim_changed, relevant_of_claim)
         self.volumes = Store(own_name, self._volume_changed)
@@ -162,28 +165,13 @@ class Mirror:
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
         """All pods there are."""
-        self.version += 1
-        self.namespaces.selecting.clear()
-        fresh = {pod.metadata.uid: self.namespaces.resolved(self._with_node(as_counted(pod))) for pod in pods}
-        if self.devices.served:
-            fresh = {uid: self.devices.resolved(pod) for uid, pod in fresh.items()}
-            self.devices.forget_extended(fresh)
-        for uid, pod in self.pods.items():
-            now = fresh.get(uid)
-            if now is None or now.metadata.resource_version != pod.metadata.resource_version:
-                self.touched[uid] = now or pod
-                if now is not None and is_resized(pod.spec, now.spec):
-                    self.resized[uid] = None
+        fresh = {pod.metadata.uid: pod for pod in pods}
+        for uid in [uid for uid in self.pods if uid not in fresh]:
+            self.pod("deleted", self.pods[uid])
         for uid, pod in fresh.items():
-            if uid not in self.pods:
-                self.touched[uid] = pod
-        self.pods = fresh
-        self.on_node.clear()
-        self.users.clear()
-        self.devices.users.clear()
-        for pod in fresh.values():
-            self._count(pod, 1)
-            self._note_claims(pod)
+            before = self.pods.get(uid)
+            if before is None or before.metadata.resource_version != pod.metadata.resource_version:
+                self.pod("modified", pod)
 
     def _served_otherwise(self) -> None:
         """Say anew which pods need a claim for what they ask for."""
@@ -192,46 +180,19 @@ class Mirror:
             if now != pod:
                 self.pod("modified", now)
 
-    # --- nodes ---------------------------------------------------------------
+    # --- nodes and namespaces ---------------------------------------------------------------
 
-    def node(self, kind: str, node: Node) -> bool:
-        """A node was added, modified or deleted. False for a report of its kubelet that says nothing new."""
-        name = node.metadata.name
-        before = self.nodes.get(name)
-        if kind == "deleted":
-            self.nodes.pop(name, None)
-        else:
-            self.nodes[name] = node
-            if before is not None and relevant_of_node(before) == relevant_of_node(node):
-                return False
+    def _node_changed(self, name: str, *_: object) -> None:
         self.version += 1
         self.nodes_touched[name] = None
-        return True
 
-    def replace_nodes(self, nodes: Iterable[Node]) -> None:
-        """All nodes there are."""
-        self.version += 1
-        fresh = {node.metadata.name: node for node in nodes}
-        self.nodes_touched.update(dict.fromkeys((*self.nodes, *fresh)))
-        self.nodes = fresh
-
-    # --- namespaces ---------------------------------------------------------------
-
-    def namespace(self, kind: str, namespace: Namespace) -> bool:
-        """A namespace was added, modified or deleted. False where no pod selects it now, nor did before."""
-        return self._renamed(self.namespaces.note(kind, namespace))
-
-    def replace_namespaces(self, namespaces: Iterable[Namespace]) -> None:
-        """All namespaces there are."""
-        self._renamed(self.namespaces.replace(namespaces))
-
-    def _renamed(self, changed: bool) -> bool:
-        """Say anew of which namespaces pods speak, where these have changed."""
-        found = self.namespaces.again(self.pods.values()) if changed else []
+    def _namespace_changed(self, name: str, before: Namespace | None, now: Namespace | None) -> None:
+        """Say anew of which namespaces pods speak."""
+        self.namespaces.note(name, now)
+        found = self.namespaces.again(self.pods.values())
         for pod in found:
             self.pod("modified", pod)
         self.namespaces.touched |= bool(found)
-        return bool(found)
 
     # --- storage ---------------------------------------------------------------
 

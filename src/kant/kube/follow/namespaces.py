@@ -47,23 +47,13 @@ class Namespaces:
         """A pod is gone."""
         self.selecting.pop(uid, None)
 
-    def note(self, kind: str, namespace: Namespace) -> bool:
-        """A namespace was added, modified or deleted. Returns whether its labels are others, or it is new or gone."""
-        name, before = namespace.metadata.name, dict(self.labels or {})
-        after = dict(before)
-        if kind == "deleted":
-            after.pop(name, None)
-        else:
-            after[name] = namespace.metadata.labels
-        self.labels = after
-        self.relabelled |= before != after
-        return before != after
-
-    def replace(self, namespaces: Iterable[Namespace]) -> bool:
-        """All namespaces there are. Returns whether anything has changed."""
-        before, self.labels = self.labels, {one.metadata.name: one.metadata.labels for one in namespaces}
-        self.relabelled |= before != self.labels
-        return before != self.labels
+    def note(self, name: str, namespace: Namespace | None) -> None:
+        """A namespace has come, or has other labels; None: it is gone."""
+        self.labels = self.labels or {}
+        self.labels.pop(name, None)
+        if namespace is not None:
+            self.labels[name] = namespace.metadata.labels
+        self.relabelled = True
 
     def again(self, pods: Iterable[Pod]) -> list[Pod]:
         """Those of the pods that select other namespaces now than they show."""

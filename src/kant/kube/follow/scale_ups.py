@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from kant.kube.translate.autoscaling import PodEvent, ScaleUp, scale_up_of
+if TYPE_CHECKING:
+    from kant.kube.translate.autoscaling import PodEvent, ScaleUp
 
 
 @dataclass(slots=True)
@@ -17,6 +19,8 @@ class ScaleUps:
 
     def event(self, kind: str, event: PodEvent) -> bool:
         """An Event was added, modified or deleted. False where it says nothing new of a pod."""
+        from kant.kube.translate.autoscaling import scale_up_of  # loaded with the first that is read
+
         found, uid = scale_up_of(event), event.involved_object.uid
         if found is None or not uid:
             return False

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Any, TypeVar
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
-def own_name(one: Any) -> str:
-    """The name of an object that is in no namespace."""
-    return str(one.metadata.name)
+own_name: Callable[[Any], str] = attrgetter("metadata.name")
+"""The name of an object that is in no namespace."""
+
+space_name: Callable[[Any], tuple[str, str]] = attrgetter("metadata.namespace", "metadata.name")
+"""The namespace and name of an object."""
 
 
-def space_name(one: Any) -> tuple[str, str]:
-    """The namespace and name of an object."""
-    return one.metadata.namespace, one.metadata.name
+def version(one: Any) -> object:
+    """Equal for an object that is as it was."""
+    return one.metadata.resource_version or object()
 
 
 class Store(dict[K, T]):
@@ -29,7 +32,7 @@ class Store(dict[K, T]):
         self,
         key: Callable[[T], K],
         told: Callable[[K, T | None, T | None], object],
-        relevant: Callable[[T], object] | None = None,
+        relevant: Callable[[T], object] = version,
     ) -> None:
         super().__init__()
         self._key = key
@@ -44,15 +47,10 @@ class Store(dict[K, T]):
             self.pop(key, None)
         else:
             self[key] = now
-        if before is not None and now is not None and self._is_same(before, now):
+        if before is not None and now is not None and self._relevant(before) == self._relevant(now):
             return False
         self._told(key, before, now)
         return True
-
-    def _is_same(self, before: Any, now: Any) -> bool:
-        if self._relevant is not None:
-            return self._relevant(before) == self._relevant(now)
-        return bool(now.metadata.resource_version == before.metadata.resource_version != "")
 
     def replace(self, objects: Iterable[T]) -> None:
         """All objects there are."""

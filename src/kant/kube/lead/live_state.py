@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from kant.kube.act.evictor import Eviction
 from kant.kube.act.plan_executor import KubeExecutor, ShadowExecutor
@@ -18,10 +19,10 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.notifier import Notifier
 from kant.kube.notify.reasons import Reasons
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.awaited_nodes import AwaitedNodes
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.budgets import Budgets, Protection
 from kant.kube.reconcile.fleet import Fleet
+from kant.kube.reconcile.messages import QUEUED
 from kant.kube.reconcile.saved_work import SavedWork
 from kant.kube.reconcile.translation import Translation
 from kant.kube.reconcile.workloads import Workloads
@@ -30,6 +31,9 @@ from kant.kube.translate.provisioning import PROVISIONING
 from kant.live.core import Core
 from kant.live.logs import log_decisions, log_event
 from kant.model.decision import Plan
+
+if TYPE_CHECKING:
+    from kant.kube.reconcile.awaited_nodes import AwaitedNodes
 
 log = logging.getLogger("kant.kube")
 
@@ -62,12 +66,18 @@ class LiveState:
         steps.evictor.refuses = budgets.refuses
         self.protection = Protection(self.workloads, budgets)
         self.saved_work = SavedWork(self.workloads)
-        self.awaited_nodes = AwaitedNodes(self.workloads, self.informers.listen_to_autoscalers)
         translation.filters.promises.leaving = binder.leaving
         executor = ShadowExecutor if self.settings.shadow else KubeExecutor
         self.executor = executor(core, self.mirror, self.workloads, binder.leaving)
         self.answers = Answers(self.workloads, self.executor, steps, self.notifier, self.telemetry, self.counts)
         self.reasons = Reasons(core, self.workloads, self.notifier)
+
+    @cached_property
+    def awaited_nodes(self) -> AwaitedNodes:
+        """What autoscalers say; loaded where a queue or a job waits for their nodes."""
+        from kant.kube.reconcile.awaited_nodes import AwaitedNodes
+
+        return AwaitedNodes(self.workloads, self.informers.listen_to_autoscalers)
 
     def settle_everything(self) -> None:
         """All that the mirror has, as the first events of the state."""
@@ -252,6 +262,9 @@ class LiveState:
             self.telemetry.partial(seconds)
         self.steps.binder.pump(transitions.to_bind)
         self.steps.claims.take_back()
+        while self.steps.claims.unattached:
+            workload, why = self.steps.claims.unattached.popleft()
+            self.workloads.messages.say(workload, why, QUEUED)
         while self.executor.held:
             workload, decision = self.executor.held.popleft()
             told = "; ".join(self.reasons.remarks(workload, decision.reason))

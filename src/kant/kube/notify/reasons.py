@@ -12,7 +12,6 @@ from kant.insight.diagnosis import Diagnosis
 from kant.insight.facts import AwaitsNode, fact_sentence
 from kant.insight.protected_victims import awaits_node, protected_victims
 from kant.kube.notify.notifier import Notifier
-from kant.kube.reconcile.awaited_nodes import scale_up_remark
 from kant.kube.reconcile.node_remarks import node_remarks
 from kant.kube.reconcile.rule_words import rule_words
 from kant.kube.reconcile.workload import Phase, Workload
@@ -81,6 +80,8 @@ class Reasons:
             return []
         row, waits = state.rows[workload.job], list[str]()
         if workloads.translation.awaits_nodes:
+            from kant.kube.reconcile.awaited_nodes import scale_up_remark
+
             node = awaits_node(self.core.scheduler.profile, state, row, self.core.now)
             waits = [fact_sentence(node)] if node is not None else []
             waits += filter(None, [scale_up_remark(workloads, workload)])

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import field
 
-from kant.kube.objects.views import Meta, NodeSelector, PartialMetadata, Taint, Toleration, View
+from kant.kube.objects.views import Condition, Meta, NodeSelector, PartialMetadata, Taint, Toleration, View
 
 Amount = str | int | float
 
@@ -67,7 +67,9 @@ class Device(View, frozen=True):
     node_selector: NodeSelector | None = None
     all_nodes: bool = False
     taints: tuple[Taint, ...] = ()
+    binds_to_node: bool = False
     binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool = False
 
 
@@ -165,6 +167,8 @@ class AllocatedDevice(View, frozen=True):
     admin_access: bool = False
     share_id: str = field(default="", name="shareID")
     consumed_capacity: dict[str, Amount] = field(default_factory=dict)
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
 
 
 class AllocatedDevices(View, frozen=True):
@@ -174,6 +178,7 @@ class AllocatedDevices(View, frozen=True):
 class DeviceAllocation(View, frozen=True):
     devices: AllocatedDevices = AllocatedDevices()
     node_selector: NodeSelector | None = None
+    allocation_timestamp: str = ""
 
 
 class Consumer(View, frozen=True):
@@ -185,9 +190,20 @@ class Consumer(View, frozen=True):
     uid: str = ""
 
 
+class DeviceStatus(View, frozen=True):
+    """What the driver says of an allocated device."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    share_id: str = field(default="", name="shareID")
+    conditions: tuple[Condition, ...] = ()
+
+
 class ResourceClaimStatus(View, frozen=True):
     allocation: DeviceAllocation | None = None
     reserved_for: tuple[Consumer, ...] = ()
+    devices: tuple[DeviceStatus, ...] = ()
 
 
 class ClaimMeta(Meta, frozen=True):

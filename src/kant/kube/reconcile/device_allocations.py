@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.device_views import ResourceClaim
@@ -18,7 +18,6 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.device_requests import DeviceRequests
 from kant.kube.reconcile.promises import NOBODY, Placed
 from kant.kube.reconcile.workload import Phase, Workload
-from kant.kube.translate.device_allocator import Free, Grant, Task, TooHardError, allocate
 from kant.kube.translate.device_capacity import Limit, Taken
 from kant.kube.translate.device_claims import Asked, consumed_by, identity, is_ours, key_of, known_names, reach_terms
 from kant.kube.translate.device_selectors import SelectorError
@@ -27,9 +26,12 @@ from kant.kube.translate.node_facts import meets
 from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
 
+if TYPE_CHECKING:  # the allocator is loaded with the first claim
+    from kant.kube.translate.device_allocator import Free, Grant, Task
+
 
 class ClaimPlan(NamedTuple):
-    """What a claim is to get, and for which pods (uids). `uid` is its `identity`.
+    """What a claim is to get, and for which pods (uids), at which node or nodes. `uid` is its `identity`.
 
     `made` is the claim as it has to be, where it stands for `extended` resources of a pod.
     """
@@ -40,6 +42,7 @@ class ClaimPlan(NamedTuple):
     pods: tuple[str, ...]
     made: ResourceClaim | None = None
     extended: tuple[str, ...] = ()
+    node: str = ""
 
 
 class DeviceAllocations:
@@ -118,11 +121,14 @@ class DeviceAllocations:
         return self._never[key]
 
     def _decide(self, placed: Placed, going: Collection[str], empty: bool = False) -> tuple[str, list[ClaimPlan]]:
+        from kant.kube.translate.device_allocator import TooHardError, allocate
+
         users: dict[ClaimName, list[tuple[str, Pod]]] = {}
         for node, pod in placed:
             for name in known_names(pod):
                 users.setdefault((pod.metadata.namespace, name), []).append((node, pod))
-        todo, tasks, plans = list[ClaimPlan](), list[Task](), list[ClaimPlan]()
+        todo, plans = list[ClaimPlan](), list[ClaimPlan]()
+        tasks: list[Task] = []
         for key, there in users.items():
             claim = self.devices.claims.get(key)
             if claim is None:
@@ -147,7 +153,7 @@ class DeviceAllocations:
                 tasks.append(self._task(self.requests.asked(made or claim), dict.fromkeys(node for node, _ in there)))
             except InputError as error:
                 return str(error), []
-            todo.append(ClaimPlan(key, identity(claim), (), pods, made, needed or ()))
+            todo.append(ClaimPlan(key, identity(claim), (), pods, made, needed or (), there[0][0]))
         if not tasks:
             return "", plans
         try:
@@ -179,7 +185,8 @@ class DeviceAllocations:
 
     def _reaches(self, plan: ClaimPlan, node: str) -> bool:
         view = self.mirror.nodes.get(node)
-        return view is not None and all(one.device.reach.has(view) for one in plan.grants)
+        binds = node != plan.node and any(one.device.view.binds_to_node for one in plan.grants)
+        return view is not None and not binds and all(one.device.reach.has(view) for one in plan.grants)
 
     def _beyond(self, claim: ResourceClaim, nodes: Iterable[str]) -> str:
         """One of these nodes at which an allocated claim cannot be used; "" where there is none."""
@@ -193,16 +200,22 @@ class DeviceAllocations:
 
     def _task(self, asked: Asked, nodes: Iterable[str]) -> Task:
         """The devices that can be used at all of these nodes."""
+        from kant.kube.translate.device_allocator import Task
+
         inventory, views = self.devices.inventory, [self.mirror.nodes.get(node) for node in nodes]
         lists = [inventory.at(view) for view in views if view is not None]
         if not lists or len(lists) < len(views):
             return Task(asked, ())
         common = set(lists[0]).intersection(*lists[1:])
+        if len(lists) > 1:
+            common = {one for one in common if not one.view.binds_to_node}
         whole = tuple(one for one in lists[0] if one in common and not inventory.pools[one.pool].wrong)
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
         """What no claim has, or is about to get, but for those decided here and those of pods that will be gone."""
+        from kant.kube.translate.device_allocator import Free
+
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()
 
         def is_free(device: DeviceId) -> bool:

@@ -207,12 +207,6 @@ class DeviceRequests:
         """Devices that a request may take: none by the access of an administrator. Raises SelectorError."""
         return frozenset() if want.admin else self._matching(want, namespace)
 
-    def withheld(self, pod: Pod) -> str:
-        """Why devices that its claims are about are given to nobody, as the end of a sentence; "" where all may be."""
-        views = [one.view for claim in self.claims(pod) for one in self._candidates(claim)]
-        waits = any(one.binding_conditions for one in views)
-        return "; Kant does not give out devices with bindingConditions" if waits else ""
-
     def most_at_one_node(self, pod: Pod) -> int:
         """At most so many times the claims of this pod find devices at one node; 0: nobody can tell."""
         found: list[int] = []

@@ -121,8 +121,7 @@ class NodeFilters:
         if kind == "plugin":
             return "the nodes that would do give out their GPUs only for claims (dynamic resource allocation)"
         if kind == "devices":
-            withheld = self.devices.requests.withheld(pod)
-            return f"no node that would do has the devices that its claims ask for ({_claims(pod)}){withheld}"
+            return f"no node that would do has the devices that its claims ask for ({_claims(pod)})"
         if kind == "free-devices":
             return f"the devices that its claims ask for ({_claims(pod)}) are taken on the nodes that would do"
         if kind == "volumes":

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from kant.kube.follow.mirror import is_over
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.composites import chain_of, needed
 from kant.kube.reconcile.membership import Membership
 from kant.kube.reconcile.transitions import Transitions
 from kant.kube.reconcile.workload import Workload
@@ -33,6 +32,8 @@ class Regrouping:
 
     def _into_outer(self, workload: Workload, spec: GroupSpec) -> dict[str, None] | GroupRef:
         """Groups in groups start as one gang."""
+        from kant.kube.reconcile.composites import chain_of, needed  # few groups are in others
+
         assert workload.group is not None
         if workload.group.source == COMPOSITE:
             return {}

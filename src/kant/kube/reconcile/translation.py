@@ -97,6 +97,7 @@ class Translation:
         self.booked: list[BookedGpus] = []
         self.complaints: dict[str, str] = {}
         self.stale = False
+        self._nowhere = -1, dict[tuple[Selection, ...], str]()  # why no node will do, at a version of the mirror
         self.awaits_nodes = False  # whether a queue or a job waits for nodes that autoscalers add
         self.epoch = 0
         self.queue_config = QueueConfig()
@@ -438,10 +439,12 @@ class Translation:
         return self.mirror.storage._replace(devices=self.devices.requests.demands)
 
     def _why_nowhere(self, pods: list[Pod]) -> str:
-        nodes, storage = self.mirror.nodes.values(), self._storage
+        nodes, storage, devices = self.mirror.nodes.values(), self._storage, self.mirror.devices.slices
         for pod in pods:
             if why := self.shares.why_nowhere(pod):
                 return why
+            if not (pod.spec.volumes or pod.spec.resource_claims or devices):
+                continue
             own = selection(pod, storage)
             would = [view.metadata.name for view in nodes if self._admits(own, view)]
             why = self.filters.why_nowhere(pod, would)
@@ -451,7 +454,12 @@ class Translation:
             bare = replace(pod, spec=replace(pod.spec, volumes=(), resource_claims=()))
             if said and not would and any(self._admits(selection(bare), view) for view in nodes):
                 return f"no node that would do reaches its volumes: {said}"
-        return why_nowhere([selection(pod, storage) for pod in pods], list(map(self.node_sets.said, nodes)))
+        if self._nowhere[0] != self.mirror.version:
+            self._nowhere = self.mirror.version, {}
+        known, asked = self._nowhere[1], tuple(selection(pod, storage) for pod in pods)
+        if asked not in known:
+            known[asked] = why_nowhere(asked, list(map(self.node_sets.said, nodes)))
+        return known[asked]
 
     def _job(self, ref: GroupRef | None, pods: list[Pod], filters: Filters, rules: Rules) -> GangJob:
         meta = pods[0].metadata

@@ -6,19 +6,24 @@ Source: k8s.io/dynamic-resource-allocation, structured/internal (allocator_stabl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import msgspec
 
 from kant.kube.objects import device_views as d
-from kant.kube.translate.device_allocator import Grant
 from kant.kube.translate.device_capacity import text_of
 from kant.kube.translate.devices import reach_of
 
+if TYPE_CHECKING:
+    from kant.kube.translate.device_allocator import Grant
 
-def results_of(claim: d.ResourceClaim, grants: Sequence[Grant], classes: Mapping[str, d.DeviceClass]) -> dict[str, Any]:
-    """`status.allocation` of a claim with these devices: their configuration, and where they can be used."""
+
+def results_of(
+    claim: d.ResourceClaim, grants: Sequence[Grant], classes: Mapping[str, d.DeviceClass], node: str, now: str
+) -> dict[str, Any]:
+    """`status.allocation` of a claim with these devices, chosen for a node: their configuration, and where they can be
+    used; where some have to be attached first, since when they are to be."""
     results = []
     for grant in grants:
         want, device = grant
@@ -31,12 +36,18 @@ def results_of(claim: d.ResourceClaim, grants: Sequence[Grant], classes: Mapping
             result |= {"shareID": str(uuid4())} | ({"consumedCapacity": consumed} if consumed else {})
         if want.tolerations:
             result["tolerations"] = [msgspec.to_builtins(one) for one in want.tolerations]
+        view = device.view
+        if view.binding_conditions:
+            failures = {"bindingFailureConditions": view.binding_failure_conditions}
+            result |= {"bindingConditions": view.binding_conditions} | (failures if any(failures.values()) else {})
         results.append(result)
     config = [*_of_classes(grants, classes), *_of_claim(claim, grants)]
-    reach = reach_of([one.device for one in grants])
+    reach = reach_of([one.device for one in grants], node)
+    waits = any(one.device.view.binding_conditions for one in grants)
     return {
         "devices": {"results": results} | ({"config": config} if config else {}),
         **({"nodeSelector": msgspec.to_builtins(reach)} if reach is not None else {}),
+        **({"allocationTimestamp": now} if waits else {}),
     }
 
 

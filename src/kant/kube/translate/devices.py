@@ -59,8 +59,8 @@ class Candidate:
     """A device. `stamp` is the version of its slice, and `takes` what it needs of shared counters.
 
     `taints` are its own, and those of the rules about it. `usable` is False for one that Kant does not give out: it
-    waits for conditions. One that is `shared` is had by several claims, as far as its `limits` go. `worth` is how much
-    of a GPU a part of one is, in thousandths; None where nobody can tell.
+    cannot tell where it is. One that is `shared` is had by several claims, as far as its `limits` go. `worth` is how
+    much of a GPU a part of one is, in thousandths; None where nobody can tell.
     """
 
     id: DeviceId
@@ -166,12 +166,16 @@ class Inventory:
         return found
 
     def at(self, node: k.Node) -> tuple[Candidate, ...]:
-        """The devices that can be used at a node, in the order in which they are given out."""
+        """The devices that can be used at a node, in the order in which they are given out.
+
+        Last come those of pools of which some have to be attached.
+        """
         name = node.metadata.name
         known = self._at.get(name)
         if known is None or known[0] is not node:
             found = [*self._here.get(name, ()), *(one for one in self._wide if one.reach.has(node))]
-            known = self._at[name] = node, tuple(sorted(found, key=lambda one: one.pool))
+            late = {one.pool for one in found if one.view.binding_conditions}
+            known = self._at[name] = node, tuple(sorted(found, key=lambda one: (one.pool in late, one.pool)))
         return known[1]
 
     def gpus_of(self, node: str) -> int:
@@ -204,10 +208,9 @@ def _candidate(
         ((spec.driver, spec.pool.name, name, counter), value)
         for name, counter, value in _amounts(device.consumes_counters)
     )
-    usable = not device.binding_conditions
     reach = Reach(source.node_name, None if source.all_nodes else _term(source.node_selector))
-    if not source.node_name and not source.all_nodes and source.node_selector is None:
-        usable = False  # whatever says where it can be used is newer than we are
+    # whatever else says where it can be used is newer than we are
+    usable = bool(source.node_name) or source.all_nodes or source.node_selector is not None
     id_ = spec.driver, spec.pool.name, device.name
     taints = (*device.taints, *(rule.taint for rule in rules if rule.is_about(*id_)))
     worth = _worth(device, takes, counters)
@@ -243,15 +246,15 @@ def _amounts(sets: Iterable[d.CounterSet]) -> Iterable[tuple[str, str, int]]:
             yield name, counter, int(exact(amount.value, f"counter {counter} of {name}") * NANO)
 
 
-def reach_of(devices: Iterable[Candidate]) -> k.NodeSelector | None:
-    """Where all of these devices can be used, as an allocation says it; None for everywhere.
+def reach_of(devices: Iterable[Candidate], node: str) -> k.NodeSelector | None:
+    """Where all of these devices, chosen for a node, can be used, as an allocation says it; None for everywhere.
 
     Source: createNodeSelector of the same package.
     """
     requirements: dict[k.Requirement, None] = {}
     for one in devices:
-        if one.reach.node:
-            requirements = {k.Requirement(NAME, "In", (one.reach.node,)): None}
+        if one.reach.node or one.view.binds_to_node:
+            requirements = {k.Requirement(NAME, "In", (one.reach.node or node,)): None}
             break
         if one.reach.term is not None:
             requirements.update(dict.fromkeys(one.reach.term.requirements))

@@ -39,9 +39,11 @@ def meets(terms: tuple[Term, ...] | None, view: k.Node) -> bool:
 def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, str], tuple[Taint, ...]]]) -> str:
     """Why no node will do for pods with these requests, in one sentence; `seen` are facts and taints of all nodes."""
     for one in selections:
-        taints = [own for facts, own in seen if one.admits(facts, ())]
+        lacking = next((own for own in one.always if not any(matches(facts, own) for facts, _ in seen)), None)
+        taints = [own for facts, own in seen if one.admits(facts, ())] if lacking is None else []
         if not taints:
-            return f"no node has the labels and devices that it asks for: {_lacking(one, [own for own, _ in seen])}"
+            why = f"none has {_words(lacking)}" if lacking is not None else _lacking(one, [own for own, _ in seen])
+            return f"no node has the labels and devices that it asks for: {why}"
         hard = [[taint for taint in own if not any(tolerates(t, taint) for t in one.tolerations)] for own in taints]
         if all(hard):
             key, value, effect = hard[0][0]
@@ -51,10 +53,7 @@ def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, 
 
 
 def _lacking(selection: Selection, facts: list[dict[str, str]]) -> str:
-    """The first of what a pod demands that no node has; or all of it, where each is had by some."""
-    for one in selection.always:
-        if not any(matches(own, one) for own in facts):
-            return f"none has {_words(one)}"
+    """What a pod demands that no node has all of."""
     if selection.terms is not None and not any(selection._replace(always=()).admits(own, ()) for own in facts):
         return "none meets its nodeAffinity"
     every = [_words(one) for one in selection.always]

@@ -96,11 +96,12 @@ async def _read(config: Config, settings: DriverSettings, within: float) -> Asyn
 
 
 async def _read_groups(driver: KubeDriver) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LOOKING):
-            while driver.informers.is_looking:
-                await asyncio.sleep(0.01)
-    driver.take_changes()
+    for _ in range(2):  # the first time it is found out whether autoscalers are to be asked
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOKING):
+                while driver.informers.is_looking:
+                    await asyncio.sleep(0.01)
+        driver.take_changes()
     driver.workloads.messages.look_at_growing(at_once=True)  # nobody waits here for the rest of a gang to come
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kant.insight.calibration import Calibration
 from kant.kube.objects.views import Pod
+from kant.kube.reconcile.awaited_nodes import scale_up_remark
 from kant.kube.reconcile.node_remarks import node_remarks
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.groups import INDEX
@@ -27,7 +28,8 @@ class RebuiltState:
 
     `calibration` is what the leader has learned about expected starts. `remarks` are about
     nodes that take no more; `unread` says what of the cluster cannot be understood, or may not be read. `queues_gone`
-    says that no Queue is left where there were some, and what to do; "" where that is not so.
+    says that no Queue is left where there were some, and what to do; "" where that is not so. `scale_ups` has what node
+    autoscalers say of jobs that wait.
     """
 
     scheduler: Scheduler
@@ -39,6 +41,7 @@ class RebuiltState:
     remarks: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     queues_gone: str = ""
+    scale_ups: dict[str, str] = field(default_factory=dict)
 
 
 def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
@@ -51,7 +54,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         named = {members.key_of.get(uid, "") for uid, pod in driver.mirror.pods.items() if _may_be(pod, only)}
         workloads = [one for key, one in members.by_key.items() if key in named] if named else []
     jobs, complaints = _names(driver, workloads)
-    core = driver.state.core
+    core, workloads = driver.state.core, list(workloads)
     unread = [*driver.informers.forbidden, *(f"{name}: {said}" for name, said in driver.translation.complaints.items())]
     return RebuiltState(
         core.scheduler,
@@ -60,6 +63,7 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
         jobs,
         complaints,
         remarks=tuple(node_remarks(driver.state.fleet.closed, driver.mirror.nodes, core.state)),
+        scale_ups={one.job: said for one in workloads if (said := scale_up_remark(driver.workloads, one))},
         unread=tuple(unread),
         queues_gone=driver.translation.presence.advice(driver.settings.namespace),
     )

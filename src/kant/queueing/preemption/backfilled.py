@@ -201,7 +201,7 @@ def _still_missing(cycle: CyclePlan, entitlements: Entitlements, row: int, shape
     node, amounts = state.quota_usage.node_of[head[J_QUEUE]], state.quota_usage.amounts(shape)
     if node < 0 or not any(amounts) or entitlements.reach(node, amounts) != BORROWING:
         return False
-    pods, allowed = entitlements.room.pods(cycle.placer.trial.table, row, head, demand.gpus * GPU)
+    pods, allowed = entitlements.room.pods(cycle.placer.trial.table, row, demand.gpus * GPU)
     if pods < shape.pods:
         until, first = -1, -1
         if next_behind >= 0:

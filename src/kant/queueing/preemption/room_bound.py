@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.state import ClusterState
-from kant.compiled import compiled
+from kant.compiled import compiled, inlined
 from kant.model.placement import MASK, MILLI, NODE
-
-ROW, QUEUE, PRIORITY, SUBMIT, STARTED, BORROWS = range(6)
 
 
 class PreemptibleRoom:
@@ -25,9 +23,7 @@ class PreemptibleRoom:
     """
 
     def __init__(self, state: ClusterState, rows: Table, borrowing: Table) -> None:
-        jobs = state.jobs.take(rows, axis=0)
-        order = (jobs[:, c.J_QUEUE], jobs[:, c.J_PRIORITY], jobs[:, c.J_SUBMIT], jobs[:, c.J_STARTED])
-        self.jobs: Table = np.stack((rows, *order, borrowing), axis=1)
+        self.state, self.rows, self.borrowing = state, rows, borrowing
         self.pieces: Table = np.array(
             [
                 (place, piece[NODE], piece[MASK].bit_count() * piece[MILLI])
@@ -37,37 +33,33 @@ class PreemptibleRoom:
             dtype=np.int64,
         ).reshape(-1, 3)
 
-    def pods(self, table: Table, row: int, head: list[int], milli: int) -> tuple[int, frozenset[int]]:
+    def pods(self, table: Table, head: int, milli: int) -> tuple[int, frozenset[int]]:
         """For how many pods of `milli` milli-GPUs each there is room on the nodes of `table`, at most, once those have
         left that are behind the head and borrow or are of its queue; and which these are.
-
-        `head` is the head's row of the table of jobs.
         """
-        own = (head[c.J_QUEUE], head[c.J_PRIORITY], head[c.J_SUBMIT], head[c.J_SINCE])
-        leave = np.zeros(len(self.jobs), dtype=np.bool_)
-        pods = int(pods_beside(table, self.jobs, self.pieces, row, *own, milli, leave))
-        return pods, frozenset(self.jobs[leave, ROW].tolist())
+        leave = np.zeros(len(self.rows), dtype=np.bool_)
+        pods = int(pods_beside(table, self.state.jobs, head, self.rows, self.borrowing, self.pieces, milli, leave))
+        return pods, frozenset(self.rows[leave].tolist())
+
+
+@inlined
+def is_behind(jobs: Table, head: int, other: int) -> bool:
+    """Whether a job that runs started while a head waited, and is behind it by priority and submission."""
+    own, job = jobs[head], jobs[other]
+    later = job[c.J_SUBMIT] > own[c.J_SUBMIT] or (job[c.J_SUBMIT] == own[c.J_SUBMIT] and other > head)
+    behind = job[c.J_PRIORITY] < own[c.J_PRIORITY] or (job[c.J_PRIORITY] == own[c.J_PRIORITY] and later)
+    return bool(behind and job[c.J_STARTED] >= own[c.J_SINCE])
 
 
 @compiled
 def pods_beside(
-    table: Table,
-    jobs: Table,
-    pieces: Table,
-    row: int,
-    queue: int,
-    priority: int,
-    submit: int,
-    since: int,
-    milli: int,
+    table: Table, jobs: Table, head: int, rows: Table, borrowing: Table, pieces: Table, milli: int,
     leave: NDArray[np.bool_],
-) -> int:
+) -> int:  # fmt: skip
     """The bound of `PreemptibleRoom.pods`. Writes into `leave` which of the jobs have left."""
-    for i in range(jobs.shape[0]):
-        job = jobs[i]
-        later = job[SUBMIT] > submit or (job[SUBMIT] == submit and job[ROW] > row)
-        behind = job[PRIORITY] < priority or (job[PRIORITY] == priority and later)
-        leave[i] = behind and job[STARTED] >= since and (job[BORROWS] == 1 or job[QUEUE] == queue)
+    for i in range(rows.shape[0]):
+        own = borrowing[i] == 1 or jobs[rows[i], c.J_QUEUE] == jobs[head, c.J_QUEUE]
+        leave[i] = own and is_behind(jobs, head, rows[i])
     free = table[:, c.FREE].copy()
     for i in range(pieces.shape[0]):
         if leave[pieces[i, 0]]:

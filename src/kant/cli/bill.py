@@ -1,0 +1,79 @@
+"""`kant bill`: what users and queues cost, at the prices of GPU models."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.history import moment
+from kant.cli.inputs import Home, Json
+from kant.cli.output import Reply
+from kant.model.errors import InputError
+from kant.model.units import FOREVER
+
+BY = ("user", "queue", "model")
+HEADS = {
+    "gpu_hours": "GPU-hours", "cost": "cost", "waited_gpu_hours": "waited for", "waited_cost": "would cost",
+    "fragment_gpu_hours": "left idle", "fragment_cost": "costs",
+}  # fmt: skip
+
+
+def bill(
+    *journals: Annotated[
+        Path, Parameter(help="Journals that follow one another. Default: those of the Kant of this machine.")
+    ],
+    by: Annotated[str, Parameter(help="Added up by some of user, queue, model, divided by commas.")] = "user",
+    since: Annotated[str, Parameter(help="From then on: 30d (ago), or 2030-01-31. Default: all of it.")] = "",
+    until: Annotated[str, Parameter(help="And before then. Default: the end of the record.")] = "",
+    queues: Annotated[
+        Path | None, Parameter(help="The file of queues whose [prices] count. Default: those of the journals.")
+    ] = None,
+    csv: Annotated[bool, Parameter(help="Comma-separated values.", negative="")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Print what users held, waited for and left idle, in GPU-hours and at the prices of their GPU models.
+
+    It is added up from journals, so it has every run, also those that were stopped. Left idle is what stood idle on
+    nodes in use in part, divided among those who used them. A price is that of the file of queues, for an hour of a
+    GPU; what waited is priced at the cheapest model that would do."""
+    from kant.service.client import home_of
+    from kant.sim.bill import bill_of
+    from kant.workload.tenants_file import read_tenants
+
+    parts = [part for part in by.split(",") if part]
+    for part in parts:
+        if part not in BY or parts.count(part) > 1:
+            raise InputError("--by", f"some of {', '.join(BY)}, each once", part)
+    now = datetime.now()
+    start, end = (moment(text, now, option) if text else default for text, option, default in (
+        (since, "--since", 0), (until, "--until", FOREVER)
+    ))  # fmt: skip
+    prices = dict(read_tenants(queues).prices) if queues is not None else None
+    folder = home_of(home) / "journal"
+    paths = list(journals) or sorted(folder.glob("*.jsonl"))
+    if not paths:
+        raise InputError(str(folder), "the journals of a Kant, or JOURNAL...")
+    found = bill_of(paths, start, end, prices).rows(parts)
+    if csv and not json:
+        return _csv(parts, found)
+    return Reply({"by": parts, "rows": found}, lambda: _show(parts, found)).print(json)
+
+
+def _csv(parts: list[str], rows: list[dict[str, Any]]) -> int:
+    writer = csv.DictWriter(sys.stdout, [*parts, *HEADS], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
+    return 0
+
+
+def _show(parts: list[str], rows: list[dict[str, Any]]) -> None:
+    from kant.cli.show_answers import table
+
+    shown = [row | {name: None if row[name] is None else f"{row[name]:,.2f}" for name in HEADS} for row in rows]
+    table("Bill, in GPU-hours and what they cost", shown, {part: part for part in parts} | HEADS)

@@ -1,0 +1,172 @@
+"""`kant serve whatif` and `kant serve gate`: a day that a router has recorded, served otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from kant.cli.inputs import Json, Seed, whole
+from kant.cli.output import print_json
+from kant.cli.serve_engine import EngineOptions, engine_about, engine_settings
+from kant.cli.serve_show import milliseconds
+from kant.model.errors import InputError
+
+if TYPE_CHECKING:
+    from kant.experiments.gate import Verdict
+
+FEWEST = 20
+"""Requests of a slice, at least: of fewer a P99 says nothing."""
+
+DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record`, plain or gzip.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Change(EngineOptions):
+    """What is as it was, what would be, and what is promised."""
+
+    router: Annotated[str | None, Parameter(help="Which engine a request would go to. Default: as now.")] = None
+    replicas: Annotated[
+        int | None, Parameter(help="Engines that there would be. Default: as now.", converter=whole)
+    ] = None
+    policy: Annotated[str | None, Parameter(help="Who would go first on an engine. Default: as now.")] = None
+    now_router: Annotated[str | None, Parameter(help="The router as it is. Default: as recorded.")] = None
+    now_policy: Annotated[str | None, Parameter(help="The policy as it is. Default: as recorded.")] = None
+    now_replicas: Annotated[
+        int | None, Parameter(help="Engines that there are. Default: as recorded.", converter=whole)
+    ] = None
+    served: Annotated[str | None, Parameter(help="Which model, where the record has several.")] = None
+    ttft: Annotated[float, Parameter(help="Objective: seconds to the first token.")] = 2.0
+    tpot: Annotated[float, Parameter(help="Objective: seconds for each token after it.")] = 0.1
+    slices: Annotated[int, Parameter(help="Parts of the day that are compared one by one.", converter=whole)] = 12
+
+
+CHANGE = Change()
+
+
+def whatif(day: DayFile, /, *, change: Change = CHANGE, seed: Seed = 0, json: Json = False) -> None:
+    """Serve a recorded day with another router, policy or number of engines: what would be, with intervals."""
+    about, judged = _judged(day, change, 0.0, 0.95, seed)
+    if json:
+        print_json({**about, "figures": _rows(judged)})
+    else:
+        _show(about, judged)
+
+
+def gate(
+    day: DayFile,
+    /,
+    *,
+    change: Change = CHANGE,
+    max_regret: Annotated[str, Parameter(help="By how much it may be worse, as a part of what is.")] = "2%",
+    confidence: Annotated[str, Parameter(help="1 - the rate of false alarms, all figures together.")] = "95%",
+    strict: Annotated[bool, Parameter(help="Also refuse what is not shown to do no harm.", negative="")] = False,
+    seed: Seed = 0,
+    json: Json = False,
+) -> int:
+    """Say whether a change does harm on a recorded day: exit code 0 it passes, 1 it does, 2 bad input."""
+    from kant.cli.gate import heading, part
+    from kant.cli.show import console
+
+    allowed, level = part(max_regret, "--max-regret", 0, 10), part(confidence, "--confidence", 0.5, 0.9999)
+    about, judged = _judged(day, change, allowed, level, seed)
+    if json:
+        print_json({**about, "passes": not judged.refuses(strict), "figures": _rows(judged)})
+    else:
+        console.print(heading(judged, strict), soft_wrap=True)
+        _show(about, judged, verdicts=True)
+    return 1 if judged.refuses(strict) else 0
+
+
+def _judged(path: Path, change: Change, allowed: float, confidence: float, seed: int) -> tuple[dict[str, Any], Verdict]:
+    """What both are, and each figure before and after."""
+    import numpy as np
+
+    from kant.experiments.gate import Verdict, judge
+    from kant.serving.replay import FIGURES, FLOOR, Setup, by_slice, read_day, replay, whole
+    from kant.serving.summary import Objectives
+
+    for name, value in (("--ttft", change.ttft), ("--tpot", change.tpot)):
+        if not value > 0:
+            raise InputError(name, "a number of seconds above 0", value)
+    settings, day = engine_settings(change), read_day(path, change.served)
+    count = len(day.requests)
+    if not 1 <= change.slices <= max(count // FEWEST, 1):
+        raise InputError("--slices", f"1 to {max(count // FEWEST, 1)}, for {FEWEST} requests in each", change.slices)
+    now = Setup(change.now_router or day.router, change.now_replicas or day.engines, change.now_policy or day.policy)
+    then = Setup(change.router or now.router, change.replicas or now.engines, change.policy or now.policy)
+    promise = Objectives(change.ttft, change.tpot)
+    old, new = (replay(day, setup, settings, seed) for setup in (now, then))
+    found = []
+    for name in FIGURES:
+        a, b = (by_slice(served, name, change.slices, promise) for served in (old, new))
+        one = judge(
+            name, a, b, allowed=allowed, confidence=confidence, metrics=len(FIGURES), floor=FLOOR
+        )  # the slices say how sure it is; the whole day, what it is
+        found.append(replace(one, old=whole(old, name, promise), new=whole(new, name, promise)))
+    seen = day.first[np.isfinite(day.first)]
+    about: dict[str, Any] = {
+        "day": str(path),
+        "requests": count,
+        "left_out": day.left_out,
+        "slices": change.slices,
+        "objectives": {"ttft_s": change.ttft, "tpot_s": change.tpot},
+        "now": str(now),
+        "then": str(then),
+        "recorded_ttft_s": {
+            "mean": float(seen.mean()) if len(seen) else None,
+            "p99": float(np.quantile(seen, 0.99)) if len(seen) else None,
+        },
+    } | engine_about(change)
+    return about, Verdict(tuple(found), change.slices, (), bool((old.engine == new.engine).all()))
+
+
+def _rows(judged: Verdict) -> list[dict[str, Any]]:
+    from kant.cli.gate import ends
+
+    return [
+        {
+            "figure": one.metric,
+            "now": one.old,
+            "then": one.new,
+            "change": ends(one.mean_regret),
+            "typical_change": ends(one.regret),
+            "outcome": one.outcome,
+        }
+        for one in judged.judgements
+    ]
+
+
+def _show(about: dict[str, Any], judged: Verdict, verdicts: bool = False) -> None:
+    from rich.table import Table
+
+    from kant.cli.show import console
+    from kant.experiments.gate import ends_text
+
+    table = Table(title=f"{about['requests']:,} requests of {about['day']}", title_justify="left")
+    names = ("", f"now: {about['now']}", f"then: {about['then']}", "change, in the mean of the slices")
+    for name in (*names, "verdict") if verdicts else names:
+        table.add_column(name, justify="left" if name in ("", "verdict") else "right", overflow="fold")
+    labels = {
+        "ttft_s.mean": "first token, mean",
+        "ttft_s.p99": "first token, P99",
+        "tpot_s.p99": "time per token, P99",
+        "late": "outside the objectives",
+    }
+    for one in judged.judgements:
+        show = "{:.2%}".format if one.metric == "late" else milliseconds
+        change = ends_text(one.mean_regret) if one.slices else "nothing that is felt"
+        words = {"pass": "within what is allowed", "unsure": "no regression found, none excluded"}
+        verdict = [words.get(one.outcome, one.outcome)] if verdicts else []
+        table.add_row(labels[one.metric], show(one.old), show(one.new), change, *verdict)
+    console.print(table)
+    if about["left_out"]:
+        console.print(f"{about['left_out']:,} requests that no engine has served are left out")
+    seen = about["recorded_ttft_s"]
+    if seen["mean"] is not None:
+        said = f"recorded first token: mean {milliseconds(seen['mean'])}, P99 {milliseconds(seen['p99'])};"
+        console.print(f"{said} the simulated ones beside it say how far the engine's model is off", soft_wrap=True)
+    console.print(f"latency: {about['latency']}", soft_wrap=True, markup=False, style="dim")

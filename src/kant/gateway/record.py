@@ -1,0 +1,174 @@
+"""The record of a router: a line for each request that is over: what came, where it went, how long it took.
+
+It is an access log and a day to replay at once: the form is that of Mooncake's traces (Qin et al., FAST'25), lengths
+and hashes of blocks of the prompt, with more fields. It holds no text. Blocks are numbered as they come, so that a
+number tells nothing but that two prompts begin alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kant.gateway.backend import Placement
+from kant.live.logs import log_event
+from kant.model.errors import InputError
+from kant.serving.prefix_index import BLOCK_TOKENS
+
+log = logging.getLogger("kant.gateway")
+
+FLUSH_S = 1.0
+"""A line is in the file so many seconds after its request is over."""
+
+KNOWN = 1 << 20
+"""Blocks whose numbers are remembered; one that comes again later counts as new."""
+
+LONGEST_NAME = 128
+
+
+@dataclass(slots=True)
+class Entry:
+    """A request and what has become of it. `began` is by the monotonic clock; 499 says that its client has gone."""
+
+    id: str
+    path: str
+    began: float
+    tenant: str = ""
+    placed: Placement | None = None
+    status: int = 499
+    prompt: int = 0
+    """Tokens of its prompt as the engine says; 0 where it does not."""
+    output: int = 0
+    held_s: float = 0.0
+    first_s: float | None = None
+    backend: int | None = None
+    """The last that it was sent to."""
+    attempts: int = 0
+
+
+class Record:
+    """The file, open for appending. Raises InputError where it cannot be written or is another file."""
+
+    def __init__(self, path: Path, router: str, policy: str) -> None:
+        self.path, self.router, self.policy = path, router, policy
+        self.lines: list[bytes] = []
+        self.flushing: asyncio.TimerHandle | None = None
+        self.numbers: OrderedDict[int, int] = OrderedDict()
+        self.next = random.getrandbits(47)
+        """Drawn, so that the numbers of two runs are apart."""
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            file = self.path.open("ab")
+        except OSError as error:
+            raise InputError(f"--record {self.path}", "a file that can be written", error.strerror) from None
+        began = _began(self.path) if file.tell() else None
+        self.file = file
+        self.offset_s = time.time() - time.monotonic()
+        self.zero_s = time.time() if began is None else began
+
+    def reopen(self) -> None:
+        """Go on in a new file of that name: the old one has been moved away."""
+        self.flush()
+        old = self.file
+        self._open()
+        old.close()
+
+    def close(self) -> None:
+        """Write what there is."""
+        self.flush()
+        self.file.close()
+
+    def write(self, entry: Entry, bytes_per_token: float) -> None:
+        """A request is over."""
+        self.lines.append(self._line(entry, bytes_per_token))
+        if self.flushing is None:
+            self.flushing = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+
+    def flush(self) -> None:
+        """Write the lines that wait. What the disk does not take is lost, and the log says so: requests go on."""
+        if self.flushing is not None:
+            self.flushing.cancel()
+            self.flushing = None
+        lines, self.lines = self.lines, []
+        try:
+            self.file.write(b"".join(lines))
+            self.file.flush()
+        except OSError as error:
+            log_event(log, "lines of the record are lost", logging.WARNING, lines=len(lines), error=error.strerror)
+
+    def _line(self, entry: Entry, bytes_per_token: float) -> bytes:
+        placed, came_s = entry.placed, entry.began + self.offset_s
+        line: dict[str, Any] = {"timestamp": max(0.0, round(1e3 * (came_s - self.zero_s), 3))}
+        if placed is None:
+            line |= {"input_length": 0, "output_length": 0, "hash_ids": []}
+        else:
+            prompt = entry.prompt or placed.prompt
+            blocks = list(placed.blocks[placed.adapter :]) or placed.ask.blocks("", bytes_per_token)[0]
+            line |= {"input_length": prompt, "output_length": entry.output, "hash_ids": self._named(blocks, prompt)}
+        line |= {
+            "block_size": BLOCK_TOKENS,
+            "time": datetime.fromtimestamp(came_s, UTC).isoformat(timespec="milliseconds"),
+            "id": entry.id,
+            "path": entry.path,
+            "status": entry.status,
+            "tenant": entry.tenant,
+            "whole_s": round(time.monotonic() - entry.began, 6),
+            "first_s": None if entry.first_s is None else round(entry.first_s, 6),
+            "held_s": round(entry.held_s, 6),
+            "backend": entry.backend,
+            "attempts": entry.attempts,
+            "router": self.router,
+            "policy": self.policy,
+        }
+        if placed is not None:
+            line |= {
+                "model": placed.ask.model[:LONGEST_NAME],
+                "stream": placed.ask.stream,
+                "program": placed.program,
+                "level": placed.level,
+            }
+        return msgspec.json.encode(line) + b"\n"
+
+    def _named(self, blocks: list[int], prompt: int) -> list[int]:
+        """A number for each block of a prompt of so many tokens; of the rest, which is no full block, a new one."""
+        numbers, found = self.numbers, []
+        for block in blocks[: prompt // BLOCK_TOKENS]:
+            number = numbers.get(block)
+            if number is None:
+                number = numbers[block] = self._new()
+                if len(numbers) > KNOWN:
+                    numbers.popitem(last=False)
+            else:
+                numbers.move_to_end(block)
+            found.append(number)
+        return found + [self._new() for _ in range(-(-prompt // BLOCK_TOKENS) - len(found))]
+
+    def _new(self) -> int:
+        self.next += 1
+        return self.next
+
+
+class _First(msgspec.Struct):
+    timestamp: float
+    time: str
+
+
+def _began(path: Path) -> float:
+    """The instant 0 of a record, in seconds since 1970; raises InputError where the file is something else."""
+    try:
+        with path.open("rb") as file:
+            first = msgspec.json.decode(file.readline(1 << 20), type=_First)
+        return datetime.fromisoformat(first.time).timestamp() - first.timestamp / 1e3
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+        raise InputError(f"--record {path}", "a new file, or the record of a router", "another file") from None

@@ -1,0 +1,135 @@
+"""A day that a router has recorded, served again by simulated engines: as it was, and as it would have been.
+
+Both see the same requests at the same instants. The day is cut into slices of as many requests each; of each slice the
+figures of both are compared, so that what the hours have in common does not blur the difference. The router sees what
+it sees before real engines: what was sent, the tokens that have come, and of outputs no more than those before were.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from kant.model.errors import InputError
+from kant.serving.columns import Times
+from kant.serving.engine import EngineSettings
+from kant.serving.fleet import simulate
+from kant.serving.policies import policy_named
+from kant.serving.read import MooncakeLine, mooncake_lines, mooncake_requests
+from kant.serving.requests import Requests
+from kant.serving.router import router_named
+from kant.serving.source import read_bytes
+from kant.serving.summary import Objectives, Served
+
+FIRST_GUESS, FORGETS = 256.0, 0.02
+"""Tokens of an output before any was seen, and the weight of the latest one, as in the router itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """The requests of a record, the router, the policy and the number of engines that served them, and what was seen.
+
+    `first` has seconds to the first piece of each answer. `left_out` counts requests that no engine has served.
+    """
+
+    requests: Requests
+    first: Times
+    router: str
+    policy: str
+    engines: int
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What serves a day: a router, some engines, and who goes first on each."""
+
+    router: str
+    engines: int
+    policy: str = "fcfs"
+
+    def __str__(self) -> str:
+        first = "" if self.policy == "fcfs" else f", {self.policy}"
+        return f"{self.router}, {self.engines} engine{'s' * (self.engines != 1)}{first}"
+
+
+def read_day(path: Path, served: str | None = None) -> Day:
+    """A record of `kant serve route --record`; of several models the one that is `served`. Raises InputError."""
+    rows, places, left_out = mooncake_lines(path, read_bytes(path))
+    if not rows or not all(row.time for row in rows):
+        raise InputError(
+            str(path), "the record of a router (`kant serve route --record`), with requests that were served"
+        )
+    models = Counter(row.model for row in rows)
+    if served is not None and served not in models:
+        raise InputError("--served", f"a model of the record: {', '.join(sorted(models))[:200]}", served)
+    if served is None and len(models) > 1:
+        raise InputError("--served", f"which of the record's models: {', '.join(sorted(models))[:200]}")
+    kept = [i for i, row in enumerate(rows) if served is None or row.model == served]
+    rows, places = [rows[i] for i in kept], [places[i] for i in kept]
+    requests = mooncake_requests(path, rows, places)
+    first = np.array([np.nan if row.first_s is None else row.first_s for row in rows])
+    router, policy = (Counter(getattr(row, name) for row in rows).most_common(1)[0][0] for name in ("router", "policy"))
+    requests = replace(requests, predicted=_predicted(rows))
+    return Day(requests, first, router, policy, len({row.backend for row in rows}), left_out)
+
+
+def _predicted(rows: list[MooncakeLine]) -> Times:
+    """What the router predicts of each output: the mean of those before, the latest weighing most."""
+    found, mean = np.zeros(len(rows)), FIRST_GUESS
+    for i, row in enumerate(rows):
+        found[i] = mean
+        mean += FORGETS * (max(row.output_length, 1) - mean)
+    return found
+
+
+def replay(day: Day, setup: Setup, settings: EngineSettings, seed: int) -> Served:
+    """The day served so; raises InputError where it cannot be."""
+    policy, router = policy_named(setup.policy), router_named(setup.router)
+    return simulate(day.requests, settings, setup.engines, policy, router, seed, observed=True)
+
+
+Figure = Callable[[Served, Objectives], Times]
+"""A value for each request, NaN where it has none."""
+
+
+def _first(served: Served, _: Objectives) -> Times:
+    return served.first - served.requests.arrival
+
+
+def _each(served: Served, _: Objectives) -> Times:
+    rest = served.requests.output - 1
+    return np.where(rest > 0, (served.finish - served.first) / np.maximum(rest, 1), np.nan)
+
+
+def _late(served: Served, promise: Objectives) -> Times:
+    each = np.nan_to_num(_each(served, promise))
+    return ((_first(served, promise) > promise.ttft_s) | (each > promise.tpot_s)).astype(np.float64)
+
+
+FIGURES: dict[str, tuple[Figure, Callable[[Times], float]]] = {
+    "ttft_s.mean": (_first, lambda values: float(np.nanmean(values))),
+    "ttft_s.p99": (_first, lambda values: float(np.nanquantile(values, 0.99))),
+    "tpot_s.p99": (_each, lambda values: float(np.nanquantile(values, 0.99))),
+    "late": (_late, lambda values: float(values.mean())),
+}
+"""What is compared, of requests and then of slices; less is better. `late`: the share outside the objectives."""
+
+FLOOR = 0.001
+"""Seconds, and a share, that nobody feels: added to both before they are divided."""
+
+
+def by_slice(served: Served, figure: str, slices: int, promise: Objectives) -> Times:
+    """A figure of each slice of the day, in order."""
+    of, value = FIGURES[figure]
+    parts = np.array_split(of(served, promise), slices)
+    return np.array([value(part) if np.isfinite(part).any() else 0.0 for part in parts])
+
+
+def whole(served: Served, figure: str, promise: Objectives) -> float:
+    """A figure of the whole day."""
+    return float(by_slice(served, figure, 1, promise)[0])
