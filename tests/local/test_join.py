@@ -7,14 +7,14 @@ a machine in a network namespace of its own, where it may make one.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import random
 import ssl
 import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -82,6 +82,15 @@ def test_a_job_runs_on_a_machine_that_has_joined(tmp_path: Path) -> None:
         there = ServiceClient(machine.home)  # Kant's API is there, too
         there.post(there.job(ends, "cancel"))
         assert kant.over(ends) == ["cancelled"]
+        line = [sys.executable, "-m", "kant", "run", "--gpus", "4", "--", "sh", "-c", "tr a-z A-Z; exit 7"]
+        spoken = subprocess.run(
+            line, input=b"attached\n", capture_output=True, env=os.environ | {"KANT_HOME": str(kant.home)}, check=False
+        )
+        assert (spoken.stdout, spoken.returncode) == (b"ATTACHED\n", 7), spoken.stderr
+        hears = kant.submit("trap 'echo heard; exit 3' USR1; echo waits; while :; do sleep 0.05; done", gpus=4)
+        assert eventually(lambda: "waits" in kant.log(hears))
+        kant.client.post(kant.client.job(hears, "signal"), {"signal": "USR1"})
+        assert kant.over(hears) == ["failed"] and kant.log(hears) == "waits\nheard\n"
         code = kant.submit("exit 7", gpus=4)
         assert kant.over(code) == ["failed"] and kant.job(code)["job"]["code"] == 7
         assert eventually(machine.runs_nothing)
@@ -148,26 +157,40 @@ def submitted(kant: Up, seconds: float, **wish: object) -> str:
     return str(kant.client.post("/v1/jobs", job)["jobs"][0])
 
 
+def moved(kant: Up, node: str, fault: Callable[[], object]) -> str:
+    """A job that runs on a machine when that fails, and then here, where there is room from that moment on."""
+    here = kant.submit("exec sleep 600", gpus=2)
+    assert eventually(lambda: kant.phase(here) == "running")
+    job = submitted(kant, 600, gpus=2)
+    assert eventually(lambda: kant.job(job)["job"]["nodes"] == {node: "0,1"})
+    assert eventually(lambda: (kant.home / "trail").exists())
+    fault()
+    kant.client.post(kant.client.job(here, "cancel"))
+    assert eventually(lambda: kant.job(job)["job"]["nodes"] == {"node-00000": "0,1"}), kant.job(job)
+    assert f"{node} fell silent" in kant.client.get("/v1/health")["complaint"]
+    assert eventually(lambda: len((kant.home / "trail").read_text().splitlines()) == 2)
+    assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"], "never twice at once"
+    return job
+
+
+def back(kant: Up, machine: Joined, job: str) -> None:
+    """The machine is there again, has nothing of the job, and leaves it alone."""
+    assert eventually(lambda: not kant.client.get("/v1/health")["complaint"])
+    assert eventually(machine.runs_nothing)
+    assert kant.phase(job) == "running"
+    kant.client.post(kant.client.job(job, "cancel"))
+    assert kant.over(job) == ["cancelled"]
+
+
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
-def test_the_jobs_of_a_machine_that_falls_silent_wait_again(tmp_path: Path, fault: str) -> None:
+def test_the_jobs_of_a_machine_that_falls_silent_run_elsewhere(tmp_path: Path, fault: str) -> None:
     with joined(tmp_path, "gpu2", lease_s=LEASE_S) as (kant, machines):
-        job = submitted(kant, 600, gpus=4)
-        assert eventually(lambda: (kant.home / "trail").exists())
-        getattr(machines[0], fault)()
-        assert eventually(lambda: kant.phase(job) == "waiting"), kant.job(job)
-        assert kant.job(job)["job"]["reason"] == "machine gpu2 fell silent"
-        assert "gpu2 fell silent" in kant.client.get("/v1/health")["complaint"]
-        with (kant.home / f"lock.{job}").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody of the run lives
+        job = moved(kant, "gpu2", getattr(machines[0], fault))
         if fault == "freeze":
             machines[0].thaw()
         else:
             machines.append(Joined(machines[0].home, kant.home, machines[0].port, "gpu2"))
-        assert eventually(lambda: kant.job(job)["job"]["attempt"] == 2 and kant.phase(job) == "running")
-        assert eventually(lambda: "2" in (kant.home / "trail").read_text().splitlines()[-1])
-        kant.client.post(kant.client.job(job, "cancel"))
-        assert kant.over(job) == ["cancelled"]
-        assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"]
+        back(kant, machines[-1], job)
 
 
 class Lab:
@@ -274,20 +297,9 @@ def test_a_machine_whose_cable_is_pulled_kills_its_runs_before_others_have_them(
         machine = Joined(tmp_path / "gpu2", home, port, "10.213.77.2", 2, "10.213.77.1", enter)
         try:
             assert eventually(lambda: len(nodes(kant)) == 2), (tmp_path / "gpu2" / "log").read_text()
-            kant.over(submitted(kant, 0.0, gpus=4))  # a gang over both
-            first, moved = submitted(kant, 3.0, gpus=2), submitted(kant, 600.0, gpus=2)
-            assert eventually(lambda: kant.job(moved)["job"]["nodes"] == {"10.213.77.2": "0,1"})
-            ip(f"link set {cable} down")
-            assert eventually(lambda: kant.job(moved)["job"]["nodes"] == {"node-00000": "0,1"})
-            assert kant.phase(first) == "finished"
-            assert eventually(lambda: f"begin {moved} 2" in (home / "trail").read_text())
+            job = moved(kant, "10.213.77.2", lambda: ip(f"link set {cable} down"))
             ip(f"link set {cable} up")
-            assert eventually(lambda: not kant.client.get("/v1/health")["complaint"])
-            assert eventually(machine.runs_nothing)
-            assert kant.phase(moved) == "running"
-            kant.client.post(kant.client.job(moved, "cancel"))
-            assert kant.over(moved) == ["cancelled"]
-            assert not [line for line in (home / "trail").read_text().splitlines() if line[0] in "ct"]
+            back(kant, machine, job)
         finally:
             machine.kill(15)
 
