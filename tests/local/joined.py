@@ -39,7 +39,7 @@ class Process:
                 os.dup2(out, 2)
                 code = act()
             except BaseException:
-                traceback.print_exc()
+                os.write(2, traceback.format_exc().encode())
             finally:
                 os._exit(code)
 
@@ -48,6 +48,10 @@ class Process:
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+
+    def is_dead(self) -> bool:
+        """Whether it has ended by itself."""
+        return os.waitpid(self.pid, os.WNOHANG)[0] != 0
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):

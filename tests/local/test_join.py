@@ -59,9 +59,10 @@ def joined(tmp_path: Path, *names: str, lease_s: float = 60.0) -> Iterator[tuple
     machines: list[Joined] = []
     with Up(tmp_path / "home", "1x2", join_listen=f"127.0.0.1:{port}", lease_s=lease_s) as kant:
         try:
+            kant.port = port  # type: ignore[attr-defined]
             for name in names:
                 machines.append(Joined(tmp_path / name, kant.home, port, name))
-            assert eventually(lambda: len(nodes(kant)) == 1 + len(names)), (tmp_path / names[0] / "log").read_text()
+            assert eventually(lambda: len(nodes(kant)) == 1 + len(names))
             yield kant, machines
         finally:
             for each in machines:
@@ -348,6 +349,15 @@ def test_each_side_takes_the_certificate_of_the_other_and_no_other(tmp_path: Pat
     nobody.check_hostname = False
     with pytest.raises(ssl.SSLError):
         shake(servers["a"], nobody)
+
+
+def test_a_machine_with_the_token_of_another_kant_gives_up_and_says_why(tmp_path: Path) -> None:
+    with joined(tmp_path) as (kant, _):
+        make_keys(tmp_path / "other" / "join")
+        stranger = Joined(tmp_path / "gpu2", tmp_path / "other", kant.port, "gpu2")
+        assert eventually(stranger.is_dead)
+        assert "--token-file: expected the token of this Kant" in (stranger.home / "log").read_text()
+        assert len(nodes(kant)) == 1
 
 
 @pytest.mark.parametrize("text", ["", "kant_0123456789abcdef", "kant_join_a.b"])

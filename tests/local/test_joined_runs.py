@@ -7,16 +7,21 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from kant.local.joined import agent
+from kant.local.joined import agent, wire
 from kant.local.joined.agent import Lease
+from kant.local.joined.machines import Known, Machine, Machines
 from kant.local.joined.runs import JoinedRun, Mirror, RemotePart
 from kant.local.output import read_output
 from kant.local.runs import Exit
 from kant.local.supervisor import held_until
+from kant.model.errors import InputError
+from kant.model.node import ClusterSpec, Node
 
 STEPS = st.lists(
     st.one_of(
@@ -176,3 +181,40 @@ def test_a_run_alone_that_ends_before_it_begins(why: str) -> None:
     part.happen("lost")
     assert ends == [Exit(why="lease", lost="machine x fell silent")]
     loop.close()
+
+
+@given(st.integers(0, 60), st.integers(1, 4))
+def test_at_sixteen_machines_it_names_kubernetes_and_more_than_48_are_refused(count: int, here: int) -> None:
+    kept = {"first": here, "machines": [{"id": str(at), "node": {"name": f"m{at}", "gpus": 1}} for at in range(count)]}
+    machines = Machines(here, msgspec.json.encode(kept), lambda text: None)
+    assert ("take Kubernetes" in machines.complaint) is (count >= 16)
+    fault = machines._fault(wire.Hello(wire.VERSION, "new", Node("new", 1), ()))
+    assert ("take Kubernetes" in fault) is (count >= 48)
+    assert [machines.at(row) for row in range(here)] == [None] * here
+    place = [[row, 1, 1, 0, 0, 0, 0] for row in range(here + count)]
+    parts = machines.parts(place)
+    assert [piece for _, part in parts for piece in part] == place and len(parts) == 1 + count
+    assert machines.here(place) == parts[0][1] == place[:here]
+    with pytest.raises(InputError, match="--cluster: expected"):
+        Machines(here + 1, msgspec.json.encode(kept), lambda text: None)
+
+
+HELLO = wire.Hello(wire.VERSION, "id", Node("gpu2", 4), ())
+
+
+@pytest.mark.parametrize(
+    ("hello", "said"),
+    [
+        (replace(HELLO, version=2), "the version of this machine: expected 1"),
+        (replace(HELLO, node=Node("here", 4)), "--name: expected a name that no machine of Kant has"),
+        (replace(HELLO, node=Node("gpu2", 63)), "this machine: expected one that the core takes"),
+        (replace(HELLO, id="another"), "--name: expected a name that no other machine has"),
+        (replace(HELLO, node=Node("gpu2", 2)), "this machine: expected what it had when it joined"),
+        (HELLO, ""),
+    ],
+)
+def test_who_may_not_join_hears_why(hello: wire.Hello, said: str) -> None:
+    machines = Machines(1, None, lambda text: None)
+    machines.added_to(ClusterSpec("c", (Node("here", 1),)))
+    machines.known.append(Machine(Known("id", Node("gpu2", 4)), 0.0, runs={"1/1": Part("1/1")}))
+    assert machines._fault(hello).startswith(said) and bool(said) == bool(machines._fault(hello))

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import ssl
 import sys
 import time
 from collections.abc import Callable, Coroutine
@@ -205,6 +206,8 @@ class Agent:
             try:
                 await self._session()
                 wait = AGAIN_S[0]
+            except ssl.SSLError as error:
+                raise InputError("--token-file", f"the token of this Kant ({error.reason})") from None
             except (OSError, TimeoutError) as error:
                 log_event(log, "no connection to Kant", address=self.options.host, error=str(error) or "no answer")
             await asyncio.sleep(wait)

@@ -42,8 +42,8 @@ QUIET = 0.5
 """Leases after which it takes nothing new."""
 DIAL_S = 5.0
 EVERYWHERE = ("0.0.0.0", "::")
-MOST = 48
-"""Machines that may join; each may be a pool of its own. For more than 16 there is Kubernetes (docs/join.md)."""
+MANY, MOST = 16, 48
+"""Machines from which on there is Kubernetes, and that may join at all: each may be a pool of its own."""
 
 
 class Known(Struct, frozen=True):
@@ -160,6 +160,8 @@ class Machines:
                 found.append(f"machine {each.name} fell silent: nothing starts there until it is back")
             elif each.is_shared is False:
                 found.append(f"machine {each.name} does not have the files of {self.shared} as they are here")
+        if len(self.known) >= MANY:
+            found.append(f"{len(self.known)} machines have joined: for so many take Kubernetes (docs/kubernetes.md)")
         return "; ".join(found)
 
     def look(self) -> None:
@@ -245,7 +247,7 @@ class Machines:
         except StateError as error:
             return f"this machine: expected one that the core takes ({error})"
         known = next((each for each in self.known if each.name == name), None)
-        if known is None and len(self.known) == MOST:
+        if known is None and len(self.known) >= MOST:
             return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"
         if known is None:
             return ""
