@@ -65,15 +65,16 @@ class Joined(Process):
 
     def __init__(
         self, home: Path, first: Path, port: int, name: str, gpus: int = 4, host: str = "127.0.0.1",
-        prepare: Callable[[], None] = nothing,
+        prepare: Callable[[], None] = nothing, cores: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         home.mkdir(exist_ok=True)
+        node = Node(name, gpus, cpu=1000 * len(cores)) if cores else Node(name, gpus)
         self.home, self.port = home, port
 
         def act() -> int:
             prepare()
             set_up("logfmt", "info")
-            return serve(Agent(AgentOptions(home, first / "join", host, port, Node(name, gpus))))
+            return serve(Agent(AgentOptions(home, first / "join", host, port, node, cores=cores)))
 
         super().__init__(act, home / "log")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import shutil
 import ssl
 import subprocess
 import sys
@@ -53,15 +54,15 @@ def nodes(kant: Up) -> list[dict[str, object]]:
 
 
 @contextmanager
-def joined(tmp_path: Path, *names: str, lease_s: float = 60.0) -> Iterator[tuple[Up, list[Joined]]]:
-    """A Kant with a node of two GPUs, and machines of four that have joined."""
+def joined(tmp_path: Path, *names: str, lease_s: float = 60.0, gpus: int = 4) -> Iterator[tuple[Up, list[Joined]]]:
+    """A Kant with a node of two GPUs, and machines that have joined, of four if nobody says otherwise."""
     port = free_port()
     machines: list[Joined] = []
     with Up(tmp_path / "home", "1x2", join_listen=f"127.0.0.1:{port}", lease_s=lease_s) as kant:
         try:
             kant.port = port  # type: ignore[attr-defined]
             for name in names:
-                machines.append(Joined(tmp_path / name, kant.home, port, name))
+                machines.append(Joined(tmp_path / name, kant.home, port, name, gpus))
             assert eventually(lambda: len(nodes(kant)) == 1 + len(names))
             yield kant, machines
         finally:
@@ -97,6 +98,55 @@ def test_a_job_runs_on_a_machine_that_has_joined(tmp_path: Path) -> None:
         assert eventually(machine.runs_nothing)
 
 
+def test_a_machine_gives_its_own_cores_and_each_once(tmp_path: Path) -> None:
+    port, cores = free_port(), tuple(sorted(os.sched_getaffinity(0)))[:2]
+    with Up(tmp_path / "home", "1x1", join_listen=f"127.0.0.1:{port}") as kant:
+        machine = Joined(tmp_path / "gpu2", kant.home, port, "gpu2", 2, cores=cores)
+        try:
+            assert eventually(lambda: len(nodes(kant)) == 2)
+            script = 'grep Cpus_allowed_list /proc/self/status | tr -dc 0-9,-; echo " $OMP_NUM_THREADS"; sleep 0.5'
+            here = kant.submit("sleep 600", gpus=1)
+            assert eventually(lambda: kant.phase(here) == "running")
+            jobs = [kant.submit(script, gpus=1, cpus=1) for _ in cores]
+            assert set(kant.over(*jobs)) == {"finished"}
+            assert sorted(kant.log(job) for job in jobs) == [f"{core} 1\n" for core in cores]
+            kant.client.post(kant.client.job(here, "cancel"))
+        finally:
+            machine.kill(15)
+
+
+def test_a_machine_that_shares_no_files_joins_and_says_so(tmp_path: Path) -> None:
+    """That machine finds no file with Kant's word, as if its home were another."""
+    port, shared = free_port(), tmp_path / "user"
+    shared.mkdir()
+
+    def here() -> None:
+        os.environ["HOME"] = str(shared)
+
+    def elsewhere() -> None:
+        read = Path.read_text
+
+        def other_files(path: Path, encoding: str | None = None) -> str:
+            return read(path.with_name("none") if path.parent == shared else path, encoding)
+
+        Path.read_text = other_files  # type: ignore[method-assign, assignment]
+
+    with Up(tmp_path / "home", "1x1", prepare=here, join_listen=f"127.0.0.1:{port}") as kant:
+        same = Joined(tmp_path / "same", kant.home, port, "same")
+        other = None
+        try:
+            assert eventually(lambda: len(nodes(kant)) == 2 and not list(shared.iterdir())), "nothing is left of it"
+            assert kant.client.get("/v1/health")["complaint"] == ""
+            other = Joined(tmp_path / "other", kant.home, port, "other", prepare=elsewhere)
+            said = f"machine other does not have the files of {shared} as they are here"
+            assert eventually(lambda: kant.client.get("/v1/health")["complaint"] == said)
+            assert f"{shared} is not the same folder there and here" in (other.home / "log").read_text()
+        finally:
+            for each in (same, other):
+                if each is not None:
+                    each.kill(15)
+
+
 def test_a_run_outlives_kant_and_the_agent(tmp_path: Path) -> None:
     """Both are killed within the lease: the run goes on, and its end and its output are found."""
     port = free_port()
@@ -126,25 +176,26 @@ def test_a_run_outlives_kant_and_the_agent(tmp_path: Path) -> None:
 
 RANKS = """
 scontrol show hostnames "$SLURM_JOB_NODELIST" | tr '\\n' ' '; echo
-srun --label sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $SLURMD_NODENAME $WORD'
-srun --nodelist=127.0.0.2 -N 1 -n 1 sh -c 'pwd; exit 7'
+srun --label sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $SLURMD_NODENAME $WORD ${KANT_RUN%%/runs*}'
+srun --nodelist=127.0.0.9 -N 1 -n 1 sh -c 'pwd; exit 7'
 """
 
 
 def test_tasks_of_a_gang_run_on_all_its_machines_and_meet_at_the_first(tmp_path: Path) -> None:
-    with joined(tmp_path, "127.0.0.2") as (kant, (machine,)):
+    with joined(tmp_path, "127.0.0.9", gpus=2) as (kant, (machine,)):
         job = kant.submit(RANKS, gpus=4, nodes=2, tasks=4, slurm=True, env={"PATH": os.environ["PATH"], "WORD": "w"})
-        assert kant.over(job) == ["failed"] and kant.job(job)["job"]["code"] == 7
+        assert kant.over(job) == ["failed"] and kant.job(job)["job"]["code"] == 7, kant.log(job)
         lines = kant.log(job).splitlines()
-        assert lines[0].split() == ["127.0.0.1", "127.0.0.2"]
+        assert lines[0].split() == ["127.0.0.1", "127.0.0.9"]
+        where = [("127.0.0.1", kant.home), ("127.0.0.9", machine.home)]
         assert sorted(lines[1:5]) == [
-            f"{rank}: {rank} 4 {rank % 2} 127.0.0.1 127.0.0.{rank // 2 + 1} w" for rank in range(4)
+            f"{rank}: {rank} 4 {rank % 2} 127.0.0.1 {where[rank // 2][0]} w {where[rank // 2][1]}" for rank in range(4)
         ]
         assert lines[5:] == [str(kant.home)]
-        gpus = kant.submit("srun sh -c 'echo $CUDA_VISIBLE_DEVICES'", gpus=6, slurm=True)
+        gpus = kant.submit("srun sh -c 'echo $CUDA_VISIBLE_DEVICES'", gpus=4, slurm=True)
         assert kant.over(gpus) == ["finished"]
-        assert sorted(kant.log(gpus).split()) == ["0,1", "0,1,2,3"]
-        wide = kant.submit("srun sleep 600", gpus=6, tasks=2, nodes=1, slurm=True)
+        assert kant.log(gpus).split() == ["0,1", "0,1"]
+        wide = kant.submit("srun sleep 600", gpus=4, tasks=2, nodes=1, slurm=True)
         assert eventually(lambda: kant.phase(wide) == "running")
         ServiceClient(machine.home).post(kant.client.job(wide, "cancel"))
         assert kant.over(wide) == ["cancelled"]
@@ -192,6 +243,22 @@ def test_the_jobs_of_a_machine_that_falls_silent_run_elsewhere(tmp_path: Path, f
         else:
             machines.append(Joined(machines[0].home, kant.home, machines[0].port, "gpu2"))
         back(kant, machines[-1], job)
+
+
+def test_a_machine_that_has_lost_its_folder_has_its_jobs_again_when_they_are_dead(tmp_path: Path) -> None:
+    """Nobody there knows of the run that lives on: until its lease is over it is not begun anew."""
+    with joined(tmp_path, "gpu2", lease_s=LEASE_S) as (kant, machines):
+        job = submitted(kant, 600, gpus=4)
+        assert eventually(lambda: (kant.home / "trail").exists())
+        machines[0].kill()
+        shutil.rmtree(machines[0].home / "runs")
+        for path in machines[0].home.glob("lease.*"):
+            path.unlink()
+        machines.append(Joined(machines[0].home, kant.home, machines[0].port, "gpu2"))
+        assert eventually(lambda: len((kant.home / "trail").read_text().splitlines()) > 1)
+        assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"]
+        kant.client.post(kant.client.job(job, "cancel"))
+        assert kant.over(job) == ["cancelled"]
 
 
 class Lab:

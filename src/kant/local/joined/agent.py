@@ -76,7 +76,7 @@ class Lease:
     def begin(self, until: float) -> None:
         """Hold on until then: by the same file where that has never run out, else by a new one. Raises OSError."""
         if not self.holds:  # another number also where the home is a new one
-            self.number = max(self.number + 1, int(time.time()))
+            self.number = max(self.number + 1, time.time_ns())
             self.path.touch(0o600)
         self._write(until)
 
