@@ -27,6 +27,8 @@ TRACES: dict[str, Callable[[], Trace]] = {
     "idle-fifo": traces.idle,
     "saturated-kant": traces.saturated,
     "saturated-kant-queues": traces.saturated_queues,
+    "saturated-easy": lambda: traces.saturated(5, "easy"),
+    "saturated-conservative": lambda: traces.saturated(5, "conservative"),
 }
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 HOME = Path(kant.__file__).parent

@@ -41,6 +41,7 @@ def test_it_agrees_with_why_and_answers_for_one_job(journal: Path) -> None:
     (one,) = kant("eta", journal, "next", "--at", "10m", "--json").json()["jobs"]
     assert one["expected_us"] == kant("why", "next", journal, "--at", "10m", "--json").json()["expected_us"]
     shown = kant("eta", journal, "next", "--at", "10m").out
+    assert "not calibrated: too few earlier answers" in shown
     assert "head │" not in shown and "next: job head ends, expected at 0d 01:10:00" in shown
 
 

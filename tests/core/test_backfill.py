@@ -242,7 +242,7 @@ def test_reconsidered_promises_are_those_that_a_full_search_would_give(
     """The oracle lifts every promise from the timeline, searches without a limit and puts it back."""
     quick = _plans(spec, coming, policy)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kant.queueing.reservation_backfill.ReservationBackfill._reconsider", lambda *_: False)
+        patch.setattr("kant.queueing.reservation_backfill.ReservationBackfill._reconsider", lambda _, rows, at: at)
         full = _plans(spec, coming, policy)
     assert str(quick) == str(full)
 

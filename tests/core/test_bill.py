@@ -130,4 +130,4 @@ def test_a_bill_for_people(tmp_path: Path) -> None:
     assert (row["queue"], row["gpu_hours"], row["cost"]) == ("a", 16.0, None)
     assert "│ 16.00 │" in kant("bill", out / "journal.jsonl").out
     assert "--by: expected some of user, queue, model" in kant("bill", "--by", "day").refusal()
-    assert "the journals of a Kant" in kant("bill", "--home", tmp_path).refusal()
+    assert "journals of a Kant that you may read" in kant("bill", "--home", tmp_path).refusal()

@@ -133,6 +133,7 @@ class Both:
         self.spec = spec
         self.calendar = self.fresh()
         self.plain = Plain(spec, self.state)
+        self.opened = 0
 
     def fresh(self) -> Calendar:
         return Calendar(self.state.empty, self.state.table, self.state.shapes)
@@ -433,8 +434,22 @@ def test_what_starts_sooner_is_what_a_timeline_without_the_promise_would_say(dat
                 start, end = data.draw(spans(now))
                 both.calendar.move(key, start, end)
                 both.plain.held[key] = (both.plain.held[key][0], start, end)
+                asked[key] = asked[key][0], FOREVER if end == FOREVER else end - start
             else:
                 check_sooner(both, key, *asked[key], now)
+
+
+def sooner(both: Both, key: int, shape: Shape, duration: int, now: int) -> tuple[int, Allocation] | None:
+    """When a job of this shape, promised as `key`, could start sooner, and where, if nobody makes way for it."""
+    jobs: Table = np.zeros((key + 1, c.JOB_WIDTH), dtype=np.int64)
+    jobs[key, c.J_SHAPE] = shape.index
+    told, none = np.ones((key + 1, 1), dtype=np.int64), np.zeros(1, dtype=np.int64)
+    both.opened += 1  # what was asked in vain is asked again
+    _, kept, found, moved = both.calendar.first_sooner(
+        np.array([key]), 0, told, 0, jobs, -1, duration, None, none, now, both.opened
+    )
+    assert not (kept or moved)
+    return found
 
 
 def check_sooner(both: Both, key: int, job: Job, duration: int, now: int) -> None:
@@ -442,7 +457,9 @@ def check_sooner(both: Both, key: int, job: Job, duration: int, now: int) -> Non
     shape, promise = both.state.shapes.of(job), both.plain.held.pop(key)
     full = both.replayed().earliest(shape, duration, now)
     both.plain.held[key] = promise
-    found = both.calendar.sooner(key, shape, duration, now)
+    found = sooner(both, key, shape, duration, now)
+    if promise[1] <= now:
+        full = None
     assert str(found) == str(full if full is not None and full[0] < promise[1] else None)
     assert both.calendar.holds(key) == both.plain.holds(key)
     if found is not None:
@@ -466,7 +483,7 @@ def test_a_search_looks_only_at_nodes_where_something_may_start() -> None:
 
     def looks(key: int, shape: Shape, duration: int, start: int | None) -> int:
         before = both.calendar.looks
-        found = both.calendar.sooner(key, shape, duration, 0)
+        found = sooner(both, key, shape, duration, 0)
         assert (None if found is None else found[0]) == start
         return both.calendar.looks - before
 
@@ -516,18 +533,58 @@ def test_a_gang_is_placed_at_a_moment_if_it_could_start_then(
 ) -> None:
     job = make_job("j", groups=data.draw(one_group()))
     start, group = now + later, job.groups[0]
-    allocation = both.calendar.place_at(both.state.shapes.of(job), duration, start, now)
-    assert (allocation is not None) == both.plain.fits_at(job, group, start, duration)
-    if allocation is not None:
+    found = both.calendar.make_way(
+        np.zeros((0, 2), dtype=np.int64), 99, both.state.shapes.of(job), duration, start, now
+    )
+    assert (found is not None) == both.plain.fits_at(job, group, start, duration)
+    if found is not None:
+        allocation, moved = found
+        assert not moved
         free = np.maximum(both.plain.throughout(start, start + duration), 0)
         assert not wrong_with(both.spec, free, job, allocation)
+
+
+@settings(max_examples=examples(40))
+@given(st.data(), st.integers(1, 4))
+def test_others_make_way_and_start_when_they_did(data: st.DataObject, gpus: int) -> None:
+    """Promises of one or two groups on a small cluster; then a job asks for a place, and those that begin later move.
+
+    All that is promised holds beside it, or nothing has changed; and the timeline answers as a fresh one.
+    """
+    both = Both(make_cluster(*[gpus] * data.draw(st.integers(1, 4))))
+    promised: dict[int, int] = {}
+    for key in range(data.draw(st.integers(2, 9))):
+        sizes = data.draw(st.lists(st.tuples(st.integers(1, gpus), st.integers(1, 2)), min_size=1, max_size=2))
+        job = make_job(str(key), groups=[make_group(size, pods) for size, pods in sizes])
+        shape, duration = both.state.shapes.of(job), data.draw(st.sampled_from(DURATIONS))
+        start = data.draw(st.integers(1, 20))
+        before = dict(both.plain.held)
+        rows = data.draw(st.sets(st.sampled_from(sorted(promised)))) if promised else set()
+        reserved = np.array([(row, promised[row]) for row in rows], dtype=np.int64).reshape(-1, 2)
+        found = both.calendar.make_way(reserved, key, shape, duration, start, 0)
+        moved = set() if found is None else set(found[1])
+        for other, (allocation, began, ended) in before.items():
+            assert (both.calendar.start_of(other), both.calendar.expected_end(other)) == (began, ended)
+            if other in moved:
+                assert other in rows and began >= start
+                both.plain.held[other] = both.calendar.held[other]
+            else:
+                assert both.calendar.allocation_of(other) is allocation
+        if found is not None:
+            both.add(key, found[0], start, min(start + duration, FOREVER))
+            promised[key] = shape.index
+        assert all(map(both.plain.holds, both.plain.held))
+        other = make_job("other", gpus)
+        assert str(both.calendar.earliest(both.state.shapes.of(other), 3, 0)) == str(
+            both.replayed().earliest(both.state.shapes.of(other), 3, 0)
+        )
 
 
 @given(st.data(), st.integers(1, 5), st.sampled_from(DURATIONS), st.integers(0, 6))
 def test_the_count_of_free_gpus_says_when_a_gang_may_start(
     data: st.DataObject, nodes: int, duration: int, now: int
 ) -> None:
-    """On nodes of one GPU, some of them out of service, with and without one of the commitments."""
+    """On nodes of one GPU, some of them out of service."""
     both = Both(make_cluster(*[1] * nodes))
     for node in range(nodes):
         both.state.table[node, c.STATUS] = data.draw(st.sampled_from((0, 0, 0, 1)))
@@ -548,15 +605,11 @@ def test_the_count_of_free_gpus_says_when_a_gang_may_start(
             start, end = data.draw(spans(0))
             both.calendar.move(key, start, end)
             held[key] = node, start, end
-    without = data.draw(st.sampled_from((-1, *held)))
     pods = shape.pods
     up = {node for node in range(nodes) if both.state.table[node, c.STATUS] == 0}
-    free = {
-        time: len(up) - sum(s <= time < e and n in up for k, (n, s, e) in held.items() if k != without)
-        for time in range(70)
-    }
+    free = {time: len(up) - sum(s <= time < e and n in up for n, s, e in held.values()) for time in range(70)}
     wanted = next((t for t in range(now, 35) if all(free[u] >= pods for u in range(t, min(t + duration, 70)))), FOREVER)
-    assert both.calendar.least_start(shape, duration, now, without) == wanted
+    assert both.calendar.least_start(shape, duration, now) == wanted
 
 
 def test_behind_a_commitment_without_end_nothing_ever_starts() -> None:

@@ -23,7 +23,7 @@ def mirror_of(local: int) -> Mirror:
     mirror.devices.is_served = True
     mirror.devices.classes.change("added", d.DeviceClass(k.Meta("card")))
     for node in ("n0", "n1"):
-        mirror.node("added", k.Node(k.Meta(node)))
+        mirror.nodes.change("added", k.Node(k.Meta(node)))
     near = tuple(d.Device(f"near-{at}") for at in range(local))
     for spec in (
         d.SliceSpec("cards", d.Pool("z", 1, 1), "n0", devices=near),

@@ -58,7 +58,8 @@ def bill(
     folder = home_of(home) / "journal"
     paths = list(journals) or sorted(folder.glob("*.jsonl"))
     if not paths:
-        raise InputError(str(folder), "the journals of a Kant, or JOURNAL...")
+        expected = "journals of a Kant that you may read (of a Kant for a team, as root), or JOURNAL..."
+        raise InputError(str(folder), expected)
     found = bill_of(paths, start, end, prices).rows(parts)
     if csv and not json:
         return _csv(parts, found)

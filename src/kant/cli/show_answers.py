@@ -148,8 +148,8 @@ def _earlier(rows: list[dict[str, Any]]) -> list[str]:
     """A line for all jobs of which the same can be said, in their order."""
     jobs: dict[str, list[str]] = {}
     for row in rows:
-        if said := earlier_said(row["earlier"]):
-            jobs.setdefault(said, []).append(row["job"])
+        if row["expected_us"]["p50"] is not None:
+            jobs.setdefault(earlier_said(row["earlier"]), []).append(row["job"])
     return [f"{named[0]}{f' and {len(named) - 1:,} more' if named[1:] else ''}: {said}" for said, named in jobs.items()]
 
 
@@ -201,7 +201,7 @@ def _start(found: Explanation, now: int) -> list[str]:
     early, late = (expected(at, now, found.reason) for at in (start.p50, start.p90))
     times = f"P50 {early}, P90 {late}" if early != late else f"P50 and P90 {early}"
     basis = [basis_sentence(start.basis)] if start.basis is not None else []
-    return [times, *basis, *([str(start.earlier)] if start.earlier is not None else [])]
+    return [times, *basis, *([earlier_said(start.earlier)] if start.p50 is not None else [])]
 
 
 def show_history(answer: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def show_why(found: dict[str, Any]) -> None:
     )
     section("position", [ranks])
     early, late = (_in(answer["expected_us"], name, now) for name in ("p50", "p90"))
-    earlier = earlier_said(answer["earlier"])
+    earlier = earlier_said(answer["earlier"]) if answer["expected_us"]["p50"] is not None else ""
     if answer["as_of_us"] < 0:
         early, late = "not forecast yet", "not forecast yet: ask again"
     section("expected start", [f"P50 {early}, P90 {late}", *rests_on(answer), *([earlier] if earlier else [])])
@@ -70,12 +70,11 @@ def waits(waited: dict[str, int]) -> list[str]:
 
 
 def earlier_said(earlier: Any) -> str:
-    """What became of earlier answers, as one that was asked for here or came as JSON; "" where nothing is known."""
-    if not isinstance(earlier, dict):
-        return str(earlier or "")
-    from kant.insight.track_record import track_record
+    """What became of earlier answers, asked for here or come as JSON; or that nothing is known of any."""
+    from kant.insight.track_record import UNCALIBRATED, track_record
 
-    return track_record(earlier["answers"], earlier["kept"])
+    said = track_record(earlier["answers"], earlier["kept"]) if isinstance(earlier, dict) else str(earlier or "")
+    return said or UNCALIBRATED
 
 
 def _in(expected: dict[str, Any], name: str, now: int) -> str:

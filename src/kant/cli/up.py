@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.extras import needs
 from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
     from kant.service.door import Certificate
+    from kant.service.oidc import Oidc
 
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
 MOST_FRONT_ENDS = 64
@@ -35,6 +37,9 @@ def up(
     ] = None,
     token_file: Annotated[
         Path | None, Parameter(help="A file with tokens (see `kant token`), beside those of the home.")
+    ] = None,
+    oidc: Annotated[
+        Path | None, Parameter(help="A file that says which identity provider's tokens are believed, and its groups.")
     ] = None,
     proxy_name: Annotated[
         tuple[str, ...], Parameter(help="A name by which a proxy before Kant is called. Can be repeated.")
@@ -127,6 +132,7 @@ def up(
             traces=traces_url(otlp, "--otlp") if otlp is not None else "",
             token_file=token_file,
             join_listen=join_listen or "",
+            oidc=_oidc(oidc) if oidc is not None else None,
             idle_s=parse_duration(idle_gpus, "--idle-gpus") / SECOND if idle_gpus is not None else 0.0,
             log_bytes=parse_size(log_size),
             keep_days=_days(keep_days),
@@ -134,6 +140,12 @@ def up(
             log_level=log_level,
         )
     )
+
+
+def _oidc(path: Path) -> Oidc:
+    with needs("oidc"):
+        from kant.service.oidc import Oidc, read_oidc
+    return Oidc(read_oidc(path))
 
 
 def _file(given: str | None) -> Path | None:

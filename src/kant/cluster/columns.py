@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.compiled import compiled, inlined
+from kant.model.units import FOREVER, MINUTE
 
 Table = NDArray[np.int64]
 Row = TypeVar("Row", bound=np.generic)
@@ -165,6 +166,14 @@ def bits_in(mask: int) -> int:
     halves = bytes_ + (bytes_ >> 8)
     halves += halves >> 16
     return int((halves + (halves >> 32)) & 0x7F)
+
+
+@inlined
+def planned_run(job: Table, promised: int) -> int:
+    """How much longer a job runs once it starts, µs; FOREVER where nobody knows. For `promised` see `Estimates`."""
+    if promised >= 0 and job[promised] >= 0:
+        return int(max(job[promised] - job[J_ATTAINED], MINUTE))
+    return int(max(job[J_REMAINING], 1)) if job[J_REMAINING] >= 0 else FOREVER
 
 
 @inlined

@@ -60,7 +60,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
             return None
         types = tuple(getattr(signature, "args", signature))
         digest = hashlib.blake2b(self._depends_on, digest_size=16)
-        digest.update(repr([str(arg) for arg in types]).encode())
+        digest.update(repr([str(arg) + str(getattr(arg, "fields", "")) for arg in types]).encode())
         digest.update(repr(context.codegen().magic_tuple()).encode())
         return f"{self._stem}-{digest.hexdigest()}.code"
 

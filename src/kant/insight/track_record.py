@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+UNCALIBRATED = "not calibrated: too few earlier answers about such jobs are known, so this is what the futures say"
+"""In place of it, where nothing is known of such answers."""
+
 
 def track_record(answers: int, kept: int) -> str:
     """Of `answers` earlier answers `kept` held; "" where there were none."""

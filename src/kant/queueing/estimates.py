@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from kant.cluster.columns import J_ATTAINED, J_P50, J_P90, J_REMAINING, J_SINCE
+from kant.cluster.columns import J_P50, J_P90, J_SINCE, planned_run
 from kant.cluster.state import ClusterState
 from kant.model.units import FOREVER, MINUTE
 
@@ -33,13 +33,7 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
         """
         if state.elastic and row in state.elastic:
             return self._of_elastic(state, row, pods)
-        jobs = state.jobs
-        if self.learns:
-            promised = jobs.item(row, self.promised)
-            if promised >= 0:
-                return int(max(promised - jobs.item(row, J_ATTAINED), MINUTE))
-        remaining = jobs.item(row, J_REMAINING)
-        return int(max(remaining, 1)) if remaining >= 0 else FOREVER
+        return planned_run(state.jobs[row], self.promised)
 
     @property
     def promised(self) -> int:

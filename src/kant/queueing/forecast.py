@@ -8,13 +8,21 @@ from typing import Protocol
 
 import numpy as np
 
-from kant.cluster.columns import J_STARTED
+from kant.cluster.columns import J_STARTED, Table
 from kant.cluster.shapes import Shape
 from kant.cluster.state import ClusterState
 from kant.model.placement import Allocation
 from kant.model.units import FOREVER
 from kant.queueing.estimates import Estimates
-from kant.queueing.no_room import NoRoom
+
+
+class NoRoom(Protocol):
+    """For how long a run there was no room (`placement/calendar/no_room.py`)."""
+
+    now: int
+
+    def add(self, shape: int, duration: int, stamp: int) -> None: ...
+    def knows(self, shape: int, duration: int, stamp: int) -> bool: ...
 
 
 class Calendar(Protocol):
@@ -22,9 +30,9 @@ class Calendar(Protocol):
 
     held: dict[int, tuple[Allocation, int, int]]
 
+    @property
+    def no_room(self) -> NoRoom: ...
     def __contains__(self, key: object) -> bool: ...
-    def lift(self, commitments: dict[int, tuple[Allocation, int, int]]) -> None: ...
-    def settle(self, back: bool = False) -> None: ...
     def add(self, key: int, allocation: Allocation, start: int, end: int) -> None: ...
     def remove(self, key: int) -> None: ...
     def move(self, key: int, start: int, end: int) -> None: ...
@@ -35,9 +43,19 @@ class Calendar(Protocol):
     def lack(self, lost: dict[int, int], now: int) -> None: ...
     def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None: ...
     def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None: ...
-    def sooner(self, key: int, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None: ...
-    def place_at(self, shape: Shape, duration: int, start: int, now: int) -> Allocation | None: ...
-    def least_start(self, shape: Shape, duration: int, not_before: int, key: int = -1) -> int: ...
+    def least_start(self, shape: Shape, duration: int, not_before: int) -> int: ...
+    def make_way(
+        self, reserved: Table, row: int, shape: Shape, duration: int, start: int, now: int
+    ) -> tuple[Allocation, list[int]] | None: ...
+    def first_sooner(
+        self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, given: int,
+        reserved: Table | None, attempts: Table, now: int, opened: int,
+    ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]: ...  # fmt: skip
+    def first_candidate(
+        self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
+        reserved: Table | None, now: int,
+    ) -> tuple[int, Allocation | None, list[int]]: ...  # fmt: skip
+    def ask_again(self, rows: list[int]) -> None: ...
     def holds(self, key: int) -> bool: ...
     def blocked(self, now: int, until: int) -> Allocation: ...
 
@@ -47,19 +65,15 @@ class Forecast:
 
     What the plan wrote is brought back to what the state says at the next `refresh`. `opened` counts how often
     something came free sooner than was planned, in the state or by a plan: then what was asked in vain may be asked
-    again. `tightened`: something stays longer or came in between, so that promises may be broken. `settled` and
-    `failed` are what was asked in vain; to forget them costs time only.
+    again. `tightened`: something stays longer or came in between, so that promises may be broken.
     """
 
     def __init__(self, state: ClusterState, calendar: Calendar, estimates: Estimates) -> None:
         self.state = state
         self.calendar = calendar
         self.estimates = estimates
-        self.opened = 0
+        self.opened = 1
         self.tightened = True
-        self.settled: dict[int, tuple[int, bool]] = {}
-        """Promises that could not be bettered: what `opened` was then, and whether others might have moved for them."""
-        self.no_room = NoRoom(state.shapes)
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
         self._written: set[int] = set()  # rows that a plan has written on
         self._reserved: set[int] = set()  # rows that held a reservation at the last `refresh`
@@ -81,14 +95,14 @@ class Forecast:
             moved = [*state.running, *state.pending]
         for row in dict.fromkeys([*self._written, *moved]):
             self._reconcile(row, now)
-        for row in moved:
-            self.settled.pop(row, None)
+        self.calendar.ask_again(moved)
         self._written.clear()
         # Reservations may also change by what another scheduler has decided, as in a journal that is followed.
         for row in sorted(self._reserved.difference(state.reserved)):
             self._reconcile(row, now)
+        held = self.calendar.held
         for row, reservation in state.reserved.items():
-            if row not in self.calendar or self.calendar.start_of(row) != reservation.start:
+            if row not in held or held[row][1] != reservation.start:
                 self._reconcile(row, now)
         self._reserved = set(state.reserved)
         while self._ends and self._ends[0][0] <= now:

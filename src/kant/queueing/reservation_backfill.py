@@ -8,22 +8,23 @@ are those of the sources (`kant.testing.textbook`).
 
 from __future__ import annotations
 
-from itertools import chain
+from collections.abc import Iterator
 
 import numpy as np
 
-from kant.cluster.columns import J_PRIORITY, J_SINCE
+from kant.cluster.columns import J_PRIORITY, J_SINCE, Table
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit, OutOfBudget, Reason, Reserved
 from kant.model.placement import Allocation, Reservation
 from kant.model.units import FOREVER, HOUR
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
-from kant.queueing.no_room import first_hopeful, knows_none
 from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.backfilled import preempt_backfilled
 from kant.queueing.reservation_moves import ReservationMoves
 from kant.queueing.waiting import P_TOLD
+
+NOBODY: Table = np.zeros(0, dtype=np.int64)
 
 
 class ReservationBackfill:
@@ -71,9 +72,8 @@ class ReservationBackfill:
         self.moves = ReservationMoves(cycle, moves)
         self.backfill_order = backfill_order
         self.suspended: dict[int, Reservation] = {}  # reservations that are off while another job is looked at
-        self.no_room = cycle.forecast.no_room
+        self.no_room = self.calendar.no_room
         self.no_room.now += 1
-        self.no_room.meet()
         self.asked: set[tuple[int, tuple[str, ...]]] = set()  # `Shape.reach` of heads that can have no reservation
         held = list(self.state.reserved) if sticky else []
         priorities = self.state.jobs[held, J_PRIORITY].tolist()
@@ -89,19 +89,15 @@ class ReservationBackfill:
             self._suspend(row)
             self.behind.pop(row, None)
             self.forecast.opened += 1
-        ranked, passed, turns = list[int](), list[int](), cycle.ranked()
-        first = next(turns, -1)
+        ranked, passed, turns = list[int](), list[int](), self._turns()
+        rows = next(turns, NOBODY)
         if not self.sticky:
-            for row in state.reserved.keys() - {first}:  # before the first there is nobody
+            for row in state.reserved.keys() - rows[:1].tolist():  # before the first there is nobody
                 self._suspend(row)
-        for row in chain([first] if first >= 0 else (), turns):
-            ranked.append(row)
-            if not self.sticky and row not in self.calendar and self._is_full():
-                passed = [row, *turns]
-                ranked += passed[1:]
-                break
-            if not self._serve_in_turn(row):
-                passed.append(row)
+        while len(rows):
+            ranked += rows.tolist()
+            passed += self._serve_in_turn(rows)
+            rows = next(turns, NOBODY)
         self._resume()
         while passed and not self._is_full():  # one that held a reservation has started
             self._serve(passed.pop(0))
@@ -114,26 +110,40 @@ class ReservationBackfill:
             for row in self._candidates(released, released):
                 self._serve(row)
         self.moves.tell()
-        later = (start for _, start in self._reserved_starts() if start > cycle.now)  # who starts now needs no cycle
+        later = [start for start, _ in self._reserved_starts() if start > cycle.now]  # who starts now needs no cycle
         cycle.wake_at(min(later, default=-1))
-        for row in state.reserved:
-            if row not in self.calendar and row not in cycle.pending.leaving and row not in cycle.unreserved:
+        held = self.calendar.held
+        for row in [row for row in state.reserved if row not in held]:
+            if row not in cycle.pending.leaving and row not in cycle.unreserved:
                 cycle.release(row)
 
-    def _serve_in_turn(self, row: int) -> bool:
-        """Serve a job that holds a reservation or may have one; False for another, which is a candidate."""
-        reservation = self.state.reserved.get(row)
-        if reservation is None:
-            self._suspend_lower(self.state.jobs.item(row, J_PRIORITY))
-            if self._is_full():
-                return False
+    def _turns(self) -> Iterator[Table]:
+        """The jobs in order: all at once where nothing that is decided on the way changes it."""
+        turns = self.cycle.ranked()
+        if self.plain:
+            yield np.fromiter(turns, dtype=np.int64)
+        else:
+            for row in turns:
+                yield np.array([row], dtype=np.int64)
+
+    def _serve_in_turn(self, rows: Table) -> list[int]:
+        """Serve the jobs that hold a reservation or may have one. Returns the others, which are candidates."""
+        state, passed, at = self.state, list[int](), 0
+        while True:
+            at = self._reconsider(rows, at)
+            if at == len(rows):
+                return passed
+            row = rows.item(at)
+            if not self.sticky and row not in self.calendar and self._is_full():
+                return [*passed, *rows[at:].tolist()]
+            if row not in state.reserved:
+                self._suspend_lower(state.jobs.item(row, J_PRIORITY))
+                if self._is_full():
+                    passed.append(row)
+                    at += 1
+                    continue
             self._serve(row)
-            return True
-        self.behind.pop(row, None)
-        self._resume()
-        if not self._reconsider(row, reservation):
-            self._serve(row)
-        return True
+            at += 1
 
     def _candidates(self, ranked: list[int], passed: list[int]) -> list[int]:
         """The jobs that get no reservation, in the order in which they may backfill."""
@@ -155,10 +165,12 @@ class ReservationBackfill:
 
     def _broken(self) -> list[int]:
         """Reservations that can no longer be kept: a job outlived its estimate, or a node left."""
-        reserved, tightened = self.state.reserved, self.forecast.tightened
+        reserved, tightened, now = self.state.reserved, self.forecast.tightened, self.cycle.now
         self.forecast.tightened = False
-        late = {row for row, reservation in reserved.items() if reservation.start < self.cycle.now}
-        return sorted(row for row in reserved if row in late or (tightened and not self.calendar.holds(row)))
+        late = [row for row, reservation in reserved.items() if reservation.start < now]
+        if not tightened:
+            return sorted(late)
+        return sorted({*late, *(row for row in reserved if row not in late and not self.calendar.holds(row))})
 
     def _suspend_lower(self, priority: int) -> None:
         """Suspend the reservations of lower priority that come later in the order; resume the others."""
@@ -188,50 +200,59 @@ class ReservationBackfill:
 
     # --- one job -----------------------------------------------------------------------------------------------
 
-    def _reconsider(self, row: int, reservation: Reservation) -> bool:
-        """Keep a reservation or better it, without lifting it first; False where the job must be served like others.
+    def _reconsider(self, rows: Table, at: int) -> int:
+        """Keep reservations or better them, without lifting them first; returns the place of the first job from `at` on
+        that must be served like others.
 
-        What it decides is what `_serve` decides. Most reservations are kept, which costs one question.
+        What it decides is what `_serve` decides. Most reservations are kept, which costs one question for all of them.
         """
-        cycle, shape = self.cycle, self.state.shape_of(row)
-        if (
-            len(shape.parts) > 1
-            or shape.required
-            or cycle.evictor is not None
-            or reservation.start <= cycle.now
-            or row not in self.calendar
-        ):
-            return False
-        duration = self.forecast.estimates.duration(self.state, row)
-        if reservation.end != min(reservation.start + duration, FOREVER) or cycle.admission.closed(row) is not None:
-            return False
-        options = cycle.admission.options(row, shape)
-        if len(options) > 1 or cycle.admission.shortage(row, options[0]) is not None:
-            return False
-        crowded = self.moves.crowded
-        opened, moved = self.forecast.settled.get(row, (-1, False))
-        if opened == self.forecast.opened and (moved or crowded):  # nothing has opened since it was asked in vain
+        cycle, state = self.cycle, self.state
+        while at < len(rows):
+            row, end, given = rows.item(at), len(rows), -1
+            if row in state.reserved:
+                self.behind.pop(row, None)
+                self._resume()
+            if row not in state.reserved or row not in self.calendar or not self._may_keep(row):
+                return at
+            if row in state.elastic or not self.plain or self.suspended or not self.sticky:
+                end, given = at + 1, self.forecast.estimates.duration(state, row)
+            stands, kept, found = self.moves.first_sooner(rows[:end], at, given)
+            for row in rows[at:stands].tolist():
+                self.behind.pop(row, None)
+            at = stands
+            if at == end:
+                continue
+            row = rows.item(at)
+            self.behind.pop(row, None)
+            if found is None and not kept:
+                if given < 0 and row in state.elastic:
+                    continue
+                return at
+            shape = state.shape_of(row)
+            if found is not None:
+                until = min(found[0] + self.forecast.estimates.duration(state, row), FOREVER)
+                if found[0] <= cycle.now:
+                    self._suspend(row)
+                    placed = self._placed(row, shape, found[1], until)
+                    if placed is None:
+                        return at
+                    self._start(row, placed)
+                    at += 1
+                    continue
+                cycle.reserve(row, found[1], found[0], until)
+            self._tried(row, shape, None)
+            at += 1
+        return at
+
+    def _may_keep(self, row: int) -> bool:
+        """Whether only time keeps a job that holds a reservation."""
+        admission = self.cycle.admission
+        if self.plain:
             return True
-        found = self.calendar.sooner(row, options[0], duration, cycle.now)
-        if found is None or found[0] > cycle.now:
-            before = reservation.start if found is None else found[0]
-            found = self.moves.sooner(row, options[0], duration, before) or found
-        if found is None:
-            if not self.calendar.holds(row):
-                return False
-            if not self.moves.undecided:
-                self.forecast.settled[row] = self.forecast.opened, not crowded
-        elif found[0] > cycle.now:
-            cycle.reserve(row, found[1], found[0], min(found[0] + duration, FOREVER))
-        else:
-            self._suspend(row)
-            placed = self._placed(row, options[0], found[1], min(cycle.now + duration, FOREVER))
-            if placed is None:
-                return False
-            self._start(row, placed)
-            return True
-        self._tried(row, shape, None)
-        return True
+        if self.cycle.evictor is not None or admission.closed(row) is not None:
+            return False
+        options = admission.options(row, self.state.shape_of(row))
+        return len(options) == 1 and admission.shortage(row, options[0]) is None
 
     def _serve(self, row: int) -> None:
         cycle = self.cycle
@@ -379,9 +400,7 @@ class ReservationBackfill:
         """Whether there was no room for so long a run, and nothing came free since. Booked GPUs ask for limits too."""
         if self.state.books:
             return False
-        self.no_room.meet()
-        stamp = -1 if self.suspended else self._stamp()
-        return knows_none(self.no_room.table, shape.index, duration, stamp, self.no_room.now)
+        return self.no_room.knows(shape.index, duration, -1 if self.suspended else self._stamp())
 
     def _stamp(self) -> int:
         """Counts what may let a job start that holds no reservation."""
@@ -390,17 +409,21 @@ class ReservationBackfill:
     def _serve_candidates(self, candidates: list[int]) -> None:
         """Serve those of the candidates that get no reservation for whom that may change something."""
         state, at, rows = self.state, 0, np.array(candidates, dtype=np.int64)
-        places, promised = self.cycle.pending.places, self.forecast.estimates.promised
+        places = self.cycle.pending.places
         while at < len(rows):
-            told = self.plain and places.item(candidates[at], P_TOLD)
+            told, place = self.plain and places.item(candidates[at], P_TOLD), None
             if told and not (state.books or self.suspended) and self._is_full():
-                at = first_hopeful(
-                    rows, at, state.jobs, places, self.no_room.table, promised, self._stamp(), self.no_room.now,
-                    self.lowest,
-                )  # fmt: skip
+                at, place = self.moves.first_candidate(rows, at, self._stamp(), self.lowest)
                 if at == len(rows):
                     return
-            self._serve(candidates[at])
+            row = candidates[at]
+            if place is None:
+                self._serve(row)
+            else:
+                until = min(self.cycle.now + self.forecast.estimates.duration(state, row), FOREVER)
+                placed = self._placed(row, state.shape_of(row), place, until)
+                assert placed is not None, "only bookings keep a job from a place that is proven"
+                self._start(row, placed)
             at += 1
 
     def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | NotNow:
@@ -429,11 +452,9 @@ class ReservationBackfill:
         if shape.ask.reservation:
             return NoFit(0, shape.groups[0].count, 0)
         names = self.state.ids
-        first = min(
-            ((start, other) for other, start in self._reserved_starts() if other != row), default=(self.cycle.now, row)
-        )
+        first = min([one for one in self._reserved_starts() if one[1] != row], default=(self.cycle.now, row))
         return Reserved(names[first[1]], first[0])
 
     def _reserved_starts(self) -> list[tuple[int, int]]:
-        rows = self.state.reserved.keys() | self.cycle.reserved
-        return [(row, self.calendar.start_of(row)) for row in sorted(rows) if row in self.calendar]
+        held = self.calendar.held
+        return [(held[row][1], row) for row in self.state.reserved.keys() | self.cycle.reserved if row in held]

@@ -1,17 +1,17 @@
 """Other devices for reservations, at the same starts, so that there is a place for one job more.
 
-What is reserved is a time; which devices serve it may change as long as no reservation starts later. On nodes with one
-GPU each a gang has a place wherever the count of free GPUs says so, once the reservations that begin later choose
-again in the order of their starts. On other nodes this is an attempt: it may miss a place that another choice leaves.
+Which of them may move, and what the plan says of those that have. How they move is in `placement/calendar/moves.py`.
 """
 
 from __future__ import annotations
 
-from kant.cluster.columns import POOL
+import numpy as np
+
+from kant.cluster.columns import J_SHAPE, POOL, Table
 from kant.cluster.shapes import Shape
 from kant.model.placement import NODE, Allocation
-from kant.model.units import FOREVER
 from kant.queueing.cycle_plan import CyclePlan
+from kant.queueing.waiting import P_TOLD
 
 FAILURES = 4
 """Attempts at an earlier reservation that may fail in one cycle before no more are made."""
@@ -26,50 +26,40 @@ class ReservationMoves:
         self.forecast = cycle.forecast
         self.calendar = cycle.forecast.calendar
         self.most = most
-        self.failures = 0
+        self.attempts: Table = np.full(1, FAILURES, dtype=np.int64)  # that may yet fail
         self.moved: dict[int, None] = {}
-        self.undecided = False
-        """Whether the job that `sooner` was last asked for may start earlier than was found."""
 
-    @property
-    def crowded(self) -> bool:
-        """Whether there are more reservations than may move."""
-        cycle = self.cycle
-        return len(cycle.state.reserved) + cycle.newly_reserved - len(cycle.unreserved) > self.most
+    def reserved(self) -> Table | None:
+        """The jobs with a reservation on the calendar, as the plan leaves them, and the index of what each may be
+        placed as: its shape, on the model that it has; -1 where it has several. None where there are more than `most`.
+        """
+        cycle, state, held = self.cycle, self.cycle.state, self.calendar.held
+        if len(state.reserved) + cycle.newly_reserved - len(cycle.unreserved) > self.most:
+            return None
+        rows = [row for row in (state.reserved.keys() | cycle.reserved) - cycle.unreserved if row in held]
+        jobs = state.jobs
+        if not cycle.limited:
+            return np.array([(row, jobs.item(row, J_SHAPE)) for row in rows], dtype=np.int64)
+        return np.array([(row, self._as_it_is(row, held[row][0])) for row in rows], dtype=np.int64)
 
-    def reserved(self) -> list[int]:
-        """The jobs with a reservation on the calendar, as the plan leaves them."""
-        cycle, calendar = self.cycle, self.calendar
-        rows = (cycle.state.reserved.keys() | cycle.reserved) - cycle.unreserved
-        return sorted([row for row in rows if row in calendar.held])
-
-    def _alone(self, row: int) -> bool:
-        """Whether no other job has a reservation on the calendar."""
-        cycle, held = self.cycle, self.calendar.held
-        for rows in (cycle.state.reserved, cycle.reserved):
-            for other in rows:
-                if other != row and other in held and other not in cycle.unreserved:
-                    return False
-        return True
+    def _as_it_is(self, row: int, held: Allocation) -> int:
+        state, pools = self.cycle.state, 0
+        for pool in set(state.table[held[:, NODE], POOL].tolist()):
+            pools |= 1 << pool
+        options = self.cycle.admission.options(row, state.shape_of(row))
+        return next((option.index for option in options if pools & ~option.pool_bits == 0), -1)
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
         """The first start that the count of free GPUs allows, if it is earlier than `before` and others can move."""
-        self.undecided = False
-        if shape.gpu_milli == 0 or not shape.reservable or self.crowded:
+        reserved = self.reserved() if shape.gpu_milli and shape.reservable else None
+        if reserved is None or len(reserved) == 0 or self.attempts.item(0) <= 0:
             return None
-        if self._alone(row):
-            return None
-        if self.failures >= FAILURES:
-            self.undecided = True
-            return None
-        own = row if row in self.calendar else -1
-        start = self.calendar.least_start(shape, duration, self.cycle.now, own)
+        start = self.calendar.least_start(shape, duration, self.cycle.now)
         if start >= before:
             return None
         pieces = self.place(row, shape, duration, start)
         if pieces is None:
-            self.failures += 1
-            self.undecided = True
+            self.attempts[0] -= 1
             return None
         return start, pieces
 
@@ -78,53 +68,50 @@ class ReservationMoves:
 
         None where there is none, and then nothing has moved. Otherwise the job's own reservation is off the calendar.
         """
-        if self.crowded:
+        reserved = self.reserved()
+        if reserved is None:
             return None
-        calendar, known = self.calendar, self.calendar.held
-        rows = [other for other in self.reserved() if other == row or known[other][1] >= start]
-        held = {other: known[other] for other in rows}
-        calendar.lift(held)
-        pieces = calendar.place_at(shape, duration, start, self.cycle.now)
-        if pieces is not None:
-            calendar.add(row, pieces, start, min(start + duration, FOREVER))
-            others = sorted((other for other in rows if other != row), key=lambda other: (held[other][1], other))
-            placed: list[int] = []
-            for other in others:
-                if not self._place_again(other, *held[other]):
-                    break
-                placed.append(other)
-            calendar.remove(row)
-            if len(placed) == len(others):
-                calendar.settle()
-                for other in others:
-                    if calendar.allocation_of(other) is not held[other][0]:
-                        self.moved[other] = None
-                        self.forecast.moves(other)
-                if row in held:
-                    self.forecast.withdraws(row)
-                return pieces
-            for other in placed:
-                calendar.remove(other)
-        calendar.settle(back=True)
-        return None
+        found = self.calendar.make_way(reserved, row, shape, duration, start, self.cycle.now)
+        if found is None:
+            return None
+        self._follow(row, found[1])
+        return found[0]
 
-    def _place_again(self, row: int, old: Allocation, start: int, end: int) -> bool:
-        """Commit a reservation again at its own start: where it was, or else on other devices of the same pools."""
-        calendar, state = self.calendar, self.cycle.state
-        calendar.add(row, old, start, end)
-        if calendar.holds(row):
-            return True
-        calendar.remove(row)
-        pools = 0
-        for pool in set(state.table[old[:, NODE], POOL].tolist()):
-            pools |= 1 << pool
-        for option in self.cycle.admission.options(row, state.shape_of(row)):
-            if option.pool_bits & pools:
-                pieces = calendar.place_at(option, end - start, start, self.cycle.now)
-                if pieces is not None:
-                    calendar.add(row, pieces, start, end)
-                    return True
-        return False
+    def first_sooner(self, rows: Table, at: int, given: int) -> tuple[int, bool, tuple[int, Allocation] | None]:
+        """The first of `rows` from `at` on of which there is something to say, where each has a reservation.
+
+        Returns where it stands; whether it keeps its reservation, and is to be told that it waits; and from when it
+        could have an earlier one, and which. Nothing of both: it must be served like others. `given` is for how long
+        the jobs run, µs; -1: as their columns say.
+        """
+        cycle, state = self.cycle, self.cycle.state
+        told, promised = cycle.pending.places, self.forecast.estimates.promised
+        at, kept, found, moved = self.calendar.first_sooner(
+            rows, at, told, P_TOLD, state.jobs, promised, given, self.reserved(), self.attempts, cycle.now,
+            self.forecast.opened,
+        )  # fmt: skip
+        if moved:
+            self._follow(rows.item(at), moved)
+        return at, kept, found
+
+    def first_candidate(self, rows: Table, at: int, stamp: int, lowest: int) -> tuple[int, Allocation | None]:
+        """The first of `rows` from `at` on that may start now without a reservation, or of which that is not known:
+        where it stands, and its place if others have made way. `stamp` counts what may let one start.
+        """
+        cycle = self.cycle
+        at, place, moved = self.calendar.first_candidate(
+            rows, at, cycle.pending.places, P_TOLD, cycle.state.jobs, self.forecast.estimates.promised, stamp, lowest,
+            self.reserved(), cycle.now,
+        )  # fmt: skip
+        if place is not None:
+            self._follow(rows.item(at), moved)
+        return at, place
+
+    def _follow(self, row: int, moved: list[int]) -> None:
+        for other in moved:
+            self.moved[other] = None
+            self.forecast.moves(other)
+        self.forecast.withdraws(row)
 
     def tell(self) -> None:
         """Write the moves into the plan."""

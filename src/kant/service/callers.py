@@ -8,6 +8,7 @@ import os
 import pwd
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -16,6 +17,9 @@ from kant.model.errors import InputError
 from kant.service.door import peer
 from kant.service.roles import RANK, Caller, Role
 from kant.service.tokens import TOKENS, Key, digest, fresh_token, read_keys, write_private
+
+if TYPE_CHECKING:
+    from kant.service.oidc import Oidc
 
 log = logging.getLogger("kant.service")
 PAGE_TOKEN = "page.token"
@@ -67,9 +71,10 @@ class Keys:
 
 
 class Callers:
-    """All who may come by an address: by the page's token, the home's tokens, and those of `--token-file`."""
+    """All who may come by an address: by the page's token, the home's tokens, those of `--token-file`, and of OIDC."""
 
-    def __init__(self, home: Path, token_file: Path | None = None) -> None:
+    def __init__(self, home: Path, token_file: Path | None = None, oidc: Oidc | None = None) -> None:
+        self.oidc = oidc
         self.owner = name_of(os.getuid())
         self.files = [Keys(home / name, self.owner) for name in (PAGE_TOKEN, TOKENS)]
         self.pages: dict[int, str] = {}  # tokens of the pages of users of this machine, until Kant stops
@@ -91,6 +96,8 @@ class Callers:
         there = request.transport.get_extra_info("peername")
         origin = f"from {there[0] if there else 'nowhere'}"
         key, uid = self.key(token.strip()), self._uid(token.strip())
+        if key is None and uid is None and self.oidc is not None:
+            return self.oidc.caller(token.strip(), origin)
         if key is None:
             return self._of_user(uid, origin) if uid is not None else None
         return Caller(key.user, key.role, key.queues, origin)
@@ -139,4 +146,4 @@ class Callers:
     @property
     def is_shared(self) -> bool:
         """Whether anybody was given a token, beside the page's."""
-        return any(file.now() for file in self.files[1:])
+        return self.oidc is not None or any(file.now() for file in self.files[1:])

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -64,6 +65,9 @@ from kant.service.store import Store
 from kant.service.traces import Traces
 from kant.service.waits_store import WaitsWriter, read_learned, read_waits
 
+if TYPE_CHECKING:
+    from kant.service.oidc import Oidc
+
 log = logging.getLogger("kant.service")
 NO_FILES = Files()
 JOIN = "join"
@@ -81,8 +85,9 @@ class DaemonOptions:
     An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. What is over for longer than `keep_days` is
     pruned; 0: nothing is. So many `front_ends` take short jobs. `users` is the group whose members may open the
     socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
-    address speaks HTTPS where `files` have a certificate. `traces` is the URL to which traces of jobs are posted. Other
-    machines join at `join_listen`, and hold what they run for `lease_s` seconds after Kant has answered them last.
+    address speaks HTTPS where `files` have a certificate. `oidc` knows further callers. `traces` is the URL to which
+    traces of jobs are posted. Other machines join at `join_listen`, and hold what they run for `lease_s` seconds after
+    Kant has answered them last.
     """
 
     home: Path
@@ -92,6 +97,7 @@ class DaemonOptions:
     listen: str = ""
     any_port: bool = False
     token_file: Path | None = None
+    oidc: Oidc | None = None
     proxy_names: tuple[str, ...] = ()
     on_listen: Callable[[str, str], None] = lambda address, token: None
     log_bytes: int = 1 << 30
@@ -114,7 +120,7 @@ def serve(options: DaemonOptions) -> int:
         raise InputError("this machine", "Linux: Kant looks after processes by its /proc and pidfds", sys.platform)
     set_up(options.log_format, options.log_level)
     check_quotas(options.profile, options.queue_config)
-    callers = Callers(options.home, options.token_file)
+    callers = Callers(options.home, options.token_file, options.oidc)
     if options.listen:
         address(options.listen, callers.is_shared)
     tls = options.files.certificate.context() if options.files.certificate is not None else None
@@ -174,6 +180,8 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         notifier.know(record)
     followers: list[Callable[[JobRecord], None]] = [events.changed, telemetry.changed, notifier.changed]
     tasks.append(asyncio.create_task(notifier.run()))
+    if options.oidc is not None:
+        tasks.append(asyncio.create_task(options.oidc.keep_up()))
     if options.traces:
         traces = Traces(options.traces, settings.trace_key, clock.micros)
         for record in driver.jobs.records.values():

@@ -92,14 +92,11 @@ class DeviceMirror:
 
     def replace_claims(self, claims: Iterable[ResourceClaim]) -> None:
         """All claims there are."""
-        self.claims = {key_of(claim): claim for claim in claims}
-        self.holders.clear()
-        self.ours.clear()
-        for claim in self.claims.values():
-            self._hold(claim, True)
-        for key, one in self.extended.items():
-            self.claims.setdefault(key, one.claim())
-        self.touched.update(dict.fromkeys((*self.claims, *self.users)))
+        fresh = {key_of(claim): claim for claim in claims}
+        for claim in [one for key, one in self.claims.items() if key not in fresh and is_made(one)]:
+            self.claim("deleted", claim)
+        for claim in fresh.values():
+            self.claim("modified", claim)
 
     def _hold(self, claim: ResourceClaim | None, there: bool) -> None:
         if claim is None:

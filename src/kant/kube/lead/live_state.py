@@ -91,7 +91,7 @@ class LiveState:
         workloads.settle_all({key: None for key in notes if key is not None})
         self.fleet.follow(mirror.nodes)
         workloads.rule_changes.count_beside(mirror.nodes)
-        workloads.out_of_service = workloads.transitions.closed = self.fleet.closed
+        workloads.transitions.closed = self.fleet.closed
         self.protection.follow((), mirror.budgets)
         self.saved_work.follow(mirror.pods)
 

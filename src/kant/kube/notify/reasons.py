@@ -85,7 +85,7 @@ class Reasons:
             node = awaits_node(self.core.scheduler.profile, state, row, self.core.now)
             waits = [fact_sentence(node)] if node is not None else []
             waits += filter(None, [scale_up_remark(workloads, workload)])
-        out = node_remarks(workloads.out_of_service, workloads.mirror.nodes, state)
+        out = node_remarks(workloads.transitions.closed, workloads.mirror.nodes, state)
         return [*waits, *rule_words(state, row, self._example), *out]
 
     def _example(self, name: str, rows: list[int]) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from kant.cluster.columns import J_QUEUE
 from kant.kube.act.effects import Effects
 from kant.kube.connect.client import ApiError, FencedError
+from kant.kube.objects.quantity import text_of
 from kant.kube.objects.views import Unstructured
 from kant.kube.reconcile.bookings import Bookings
 from kant.kube.reconcile.translation import Translation, matches
@@ -77,12 +78,8 @@ class Statuses:
 
     def wanted(self, state: Sources) -> Iterable[tuple[str, Unstructured, Status]]:
         """The path of each of our objects, the object, and its status without the times of conditions."""
-        translation, objects, core, bookings = (
-            self.translation,
-            self.translation.mirror.objects,
-            state.core,
-            state.bookings,
-        )
+        translation, core, bookings = self.translation, state.core, state.bookings
+        objects = translation.mirror.objects
         queues = queue_statuses(core) if objects.get("queues") else {}
         labels = [view.metadata.labels or {} for view in self.translation.mirror.nodes.values()]
         reserved = {one.name: one for one in translation.reserved}
@@ -147,7 +144,7 @@ def queue_statuses(core: Core) -> dict[str, Status]:
             "waiting": waiting[queue.name],
             "running": running[queue.name],
             "used": [
-                {"resource": resource, "model": model, "amount": _amount(resource, amount)}
+                {"resource": resource, "model": model, "amount": text_of(resource, amount)}
                 for (resource, model), amount in sorted(own[node].items())
             ],
         }
@@ -161,12 +158,6 @@ def _count(core: Core, rows: Iterable[int]) -> Counter[str]:
     names = list(core.state.queues)
     numbers, counts = np.unique(table, return_counts=True)
     return Counter({names[number]: count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)})
-
-
-def _amount(resource: str, amount: int) -> str:
-    if resource == "memory":
-        return f"{amount}Mi"
-    return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
 
 
 def reservation_status(reserved: ReservedNodes | None, labels: Iterable[dict[str, str]], now: int) -> Status:

@@ -65,6 +65,11 @@ def count(value: Quantity | Fraction, where: str) -> int:
     return _whole(number, value, where, True)
 
 
+def text_of(resource: str, amount: int) -> str:
+    """So much of a resource of a queue as a quantity: MiB of memory, thousandths of anything else."""
+    return f"{amount}Mi" if resource == "memory" else f"{amount}m" if amount % 1000 else f"{amount // 1000}"
+
+
 def _whole(number: Fraction, value: Quantity | Fraction, where: str, up: bool) -> int:
     amount = ceil(number) if up else floor(number)
     if amount >= MAX_AMOUNT:

@@ -233,13 +233,8 @@ class Transitions:
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
         """Why its pods may not have these places, which the core does not know; "" where they may."""
-        filters, placed = (
-            self.translation.filters,
-            [
-                *self._to_bind(slots),
-                *((slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod),
-            ],
-        )
+        filters, placed = self.translation.filters, self._to_bind(slots)
+        placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
         if why:
             self.translation.stale = True

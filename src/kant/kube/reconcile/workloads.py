@@ -54,7 +54,7 @@ PROTECTED = 30.0  # seconds for which nobody tries again to stop what a budget o
 class Workloads:
     """All workloads of one state.
 
-    `out_of_service` are nodes that take no pod now. `awaited` are objects of groups that somebody has to read.
+    `awaited` are objects of groups that somebody has to read.
     """
 
     core: Core
@@ -77,7 +77,6 @@ class Workloads:
         self.rule_changes = RuleChanges(self.transitions, self.members)
         self.affected = Affected(self.transitions, self.members)
         self.regrouping = Regrouping(self.transitions, self.members)
-        self.out_of_service: set[str] = set()
         self.awaited: dict[GroupRef, None] = {}
         self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
         self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # what these nodes have
@@ -426,7 +425,7 @@ class Workloads:
             slot.bound, slot.was, slot.since, slot.expects = True, identity(pod), -1.0, None
             return pod.spec.node_name != slot.node
         elif not slot.bound:
-            return slot.node in self.out_of_service
+            return slot.node in self.transitions.closed
         return False
 
     def _is_to_be_planned(self, workload: Workload, newcomers: list[Pod]) -> bool:
@@ -448,7 +447,7 @@ class Workloads:
             slot = next((s for s in vacant if s.was == identity(pod)), vacant[0] if vacant else None)
             if slot is not None:
                 slot.pod, slot.was = pod.metadata.uid, identity(pod)
-                lost = lost or slot.node in self.out_of_service
+                lost = lost or slot.node in self.transitions.closed
                 lost = lost or not self.translation.admits(pod, slot.node)
                 lost = lost or bool(self.translation.filters.check([(slot.node, pod)]))
                 self.transitions.unbound[workload] = None

@@ -19,8 +19,6 @@ from kant.kube.connect.config import Config
 from kant.kube.connect.credentials import Bearer
 from kant.kube.connect.errors import advice
 from kant.kube.serve.page import Handler, StrangerError
-from kant.kube.user.operations import latest
-from kant.kube.user.reviews import may, own_name
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,6 +106,8 @@ class PageOrders:
 
     async def operations(self) -> list[Any]:
         """The latest of what was planned and done, as Kant itself may read it. Raises InputError."""
+        from kant.kube.user.operations import latest
+
         return await latest(self.own)
 
     def client(self, request: web.Request) -> ApiClient:
@@ -131,6 +131,8 @@ class PageOrders:
             raise StrangerError(*refusal(error)) from None
 
     async def _known(self, request: web.Request) -> tuple[str, list[str]]:
+        from kant.kube.user.reviews import may, own_name  # for the first who signs in
+
         async with self.client(request) as client:
             user = await own_name(client)
             return user, [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kant.kube.objects.names import OWN
+from kant.kube.objects.quantity import text_of
 from kant.model.tenant import Budget, Queue, QueueConfig, Quota
 
 API = f"{OWN}/v1alpha1"
@@ -39,9 +40,6 @@ def _budget(budget: Budget) -> dict[str, str]:
 
 
 def _quota(quota: Quota) -> dict[str, Any]:
-    def amount(value: int) -> str:
-        return f"{value}Mi" if quota.resource == "memory" else f"{value}m" if value % 1000 else f"{value // 1000}"
-
     made: dict[str, Any] = {"resource": quota.resource} | ({"model": quota.model} if quota.model else {})
     limits = {
         "nominal": quota.nominal,
@@ -49,7 +47,7 @@ def _quota(quota: Quota) -> dict[str, Any]:
         "lendingLimit": quota.lending_limit,
         "userLimit": quota.user_limit,
     }
-    return made | {name: amount(value) for name, value in limits.items() if value >= 0}
+    return made | {name: text_of(quota.resource, value) for name, value in limits.items() if value >= 0}
 
 
 def class_of(priority: int) -> str:

@@ -16,35 +16,55 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kant.cluster.columns import GPUS, MIG, POOL, STATUS, Table
+from kant.cluster.columns import GPUS, J_SHAPE, MIG, POOL, Table, longer
 from kant.cluster.shapes import Shape, Shapes
 from kant.model.errors import StateError
-from kant.model.placement import CPU, GROUP, MASK, MEMORY, MILLI, NODE, WIDTH, Allocation
+from kant.model.placement import CPU, GROUP, MASK, MEMORY, WIDTH, Allocation
 from kant.model.units import FOREVER, GPU
-from kant.placement.calendar.commitments import (
-    COMMITMENT_WIDTH,
-    L_CHANGE,
-    L_COUNT,
-    L_GPUS,
-    L_POOL,
-    LEDGER_WIDTH,
-    NEVER,
-    most_pods,
+from kant.placement.calendar.book import (
+    ANYWHERE,
+    FULL,
+    G_COLUMN,
+    G_FIRST,
+    G_PODS,
+    G_POOLS,
+    GANG_WIDTH,
+    H_FIRST,
+    H_OPENED,
+    H_START,
+    ONE_NODE,
+    PART_WIDTH,
+    SPAN_WIDTH,
+    Book,
+    gang_of,
 )
+from kant.placement.calendar.commitments import COMMITMENT_WIDTH, L_CHANGE, L_GPUS, L_POOL, LEDGER_WIDTH, NEVER
 from kant.placement.calendar.counted import count_again, count_steps, first_count
 from kant.placement.calendar.earliest_start import ENTRY_WIDTH, find_earliest
-from kant.placement.calendar.lower_bounds import BLOCK, FREED, LOOKS, SLOT_WIDTH
+from kant.placement.calendar.gangs import place_gang
+from kant.placement.calendar.lower_bounds import BLOCK, LOOKS, SIZES, SLOT_WIDTH
+from kant.placement.calendar.moves import (
+    ELSEWHERE,
+    KEPT,
+    M_CHANGED,
+    M_GANG,
+    MADE_WAY,
+    MOVE_WIDTH,
+    SOONER,
+    first_candidate,
+    first_sooner,
+    make_way,
+)
+from kant.placement.calendar.no_room import NoRoom
 from kant.placement.calendar.reserved import all_hold, promised
-from kant.placement.calendar.store import commit, make_ring, release, resettle
-from kant.placement.group_order import PLACED, place_groups
-from kant.placement.topology.index import one_domain_each
+from kant.placement.calendar.store import enter, make_ring, strike
+from kant.placement.topology.index import COLUMNS
 
 BOUND_CELLS = 1 << 23
 """Most bounds kept over all slots: 670 pairs of a demand and a class of durations at 12,500 nodes, 67 MB."""
 
 _NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
-_TRIED = -1  # key of what `earliest` enters to try the groups of a gang one after the other
-
+_TIGHT = np.zeros(0, dtype=np.bool_)  # no nodes of which bounds say nothing
 
 Commitment = tuple[Allocation, int, int]
 """What is committed, from when to when (µs)."""
@@ -66,22 +86,27 @@ class Calendar:
         self._shapes = shapes
         self.held: dict[int, Commitment] = {}
         """What is committed, from when to when, by key."""
-        self._lifted: dict[int, Commitment] | None = None
-        self._ledgers: Table = np.zeros((nodes, LEDGER_WIDTH), dtype=np.int64)
-        self._ledgers[:, [L_GPUS, L_POOL]] = empty[:, [GPUS, POOL]]
         self._store: Table = np.zeros((16 * nodes, COMMITMENT_WIDTH), dtype=np.int64)
-        self._used = np.zeros(1, dtype=np.int64)  # rows of the store
-        self._freed = make_ring(nodes)
-        self._taken = make_ring(nodes)
-        self._most: dict[int, int] = {}
-        self._slot_of: dict[tuple[int, int], int] = {}
-        self._allot(4)
-        self._entries: Table = np.zeros((nodes, ENTRY_WIDTH), dtype=np.int64)
-        self._heap: Table = np.zeros((nodes + 1, 2), dtype=np.int64)
-        self._rows: Table = np.zeros((4, empty.shape[1]), dtype=np.int64)
+        self.no_room = NoRoom(shapes)
+        self._met = 0  # shapes of jobs whose gangs are in the book
+        self._parts = 0  # rows of the book's parts
         self._pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)
         self._asked = 0  # the time of the last call of `blocked`
         self._steps: dict[int, Table] = {}  # counts of free GPUs over time, by pools, once somebody has asked
+        self._pools = 0  # of whom they were counted last for those who ask when they may start sooner
+        ledgers: Table = np.zeros((nodes, LEDGER_WIDTH), dtype=np.int64)
+        ledgers[:, [L_GPUS, L_POOL]] = empty[:, [GPUS, POOL]]
+        demands = shapes.demands
+        self._book = Book(
+            empty, table, ledgers,
+            used=_zeros(1), freed=make_ring(nodes), taken=make_ring(nodes), demands=demands,
+            most=_zeros(len(demands)) - 1, slots=_zeros(len(demands) + 1, SIZES) - 1,
+            bounds=_zeros(4, nodes), floors=_zeros(4, -(-nodes // BLOCK)), marks=_zeros(4, SLOT_WIDTH),
+            entries=_zeros(nodes, ENTRY_WIDTH), heap=_zeros(nodes + 1, 2), rows=_zeros(4, empty.shape[1]),
+            gangs=_zeros(16, GANG_WIDTH), parts=_zeros(16, PART_WIDTH), spans=_zeros(64, SPAN_WIDTH),
+            arena=_zeros(1024, WIDTH), pieces=_zeros(1),
+        )  # fmt: skip
+        self._give_up_slots()
 
     # --- what is committed ---------------------------------------------------------------------------------
 
@@ -105,53 +130,30 @@ class Calendar:
         if key in self.held or key < 0 or not start < end <= FOREVER:
             raise StateError(f"job row {key} is committed already, or over no time: [{start}, {end})")
         self._enter(key, allocation, start, end)
-        self.held[key] = (allocation, start, end)
         self._count(allocation, start, end, -1)
 
     def remove(self, key: int) -> None:
         """Take a commitment back: the job has ended, or has lost its reservation."""
         allocation, start, end = self.held.pop(key)
         self._count(allocation, start, end, 1)
-        release(self._store, self._ledgers, self._freed, allocation, key, True)
-
-    def lift(self, commitments: dict[int, Commitment]) -> None:
-        """Take these off, to try others in their place. Free GPUs are not counted again until `settle`."""
-        self._lifted = commitments
-        for key, (allocation, _, _) in commitments.items():
-            del self.held[key]
-            release(self._store, self._ledgers, self._freed, allocation, key, True)
-
-    def settle(self, back: bool = False) -> None:
-        """What was lifted is gone, or entered anew by now; or goes `back` where it was, where nothing else is new."""
-        lifted, self._lifted = self._lifted or {}, None
-        for key, (allocation, start, end) in lifted.items():
-            if back:
-                self._enter(key, allocation, start, end)
-                self.held[key] = (allocation, start, end)
-                continue
-            now = self.held.get(key)
-            if now is None or now[0] is not allocation:
-                self._count(allocation, start, end, 1)
-                if now is not None:
-                    self._count(*now, -1)
+        self._strike(key, allocation)
 
     def move(self, key: int, start: int, end: int) -> None:
         """Change when a commitment holds: a job is overdue, a reservation slides."""
         allocation, began, ended = self.held[key]
         if not start < end <= FOREVER:
             raise StateError(f"job row {key} is committed over no time: [{start}, {end})")
-        release(self._store, self._ledgers, self._freed, allocation, key, not start <= began < ended <= end)
+        self._strike(key, allocation, not start <= began < ended <= end)
         self._enter(key, allocation, start, end)
-        self.held[key] = (allocation, start, end)
         self._count(allocation, began, ended, 1)
         self._count(allocation, start, end, -1)
 
     def forget(self) -> None:
         """Forget what was learned of demands: other nodes admit them now, or nodes are others than they were."""
-        self._ledgers[:, [L_GPUS, L_POOL]] = self._empty[:, [GPUS, POOL]]
+        self._book.ledgers[:, [L_GPUS, L_POOL]] = self._empty[:, [GPUS, POOL]]
         self._steps.clear()
-        self._most.clear()
-        self._slot_of.clear()
+        self._book.most[:] = -1
+        self._give_up_slots()
 
     def lack(self, lost: dict[int, int], now: int) -> None:
         """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
@@ -166,7 +168,6 @@ class Calendar:
                 slices = (1 << GPU // milli) - 1 if milli else 0
                 pieces: Allocation = np.array([[-2 - key, 1, devices, GPU, 0, 0, -1 - slices, 0, 0]], dtype=np.int64)
                 self._enter(key, pieces, now, FOREVER)
-                self.held[key] = (pieces, now, FOREVER)
 
     def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None:
         """Commit the GPUs of these bookings over [start, end) to nobody's job, and those of no others."""
@@ -179,32 +180,49 @@ class Calendar:
             pieces[:, :GROUP] = allocation[:, :GROUP]
             pieces[:, [CPU, MEMORY]] = 0  # of these its jobs say themselves what they take
             self._enter(first - place, pieces, start, end)
-            self.held[first - place] = (pieces, start, end)
 
     def _count(self, allocation: Allocation, start: int, end: int, sign: int) -> None:
         """Follow in the counts what is committed (-1) or no longer is (1)."""
-        for pools, steps in list(self._steps.items()) if self._lifted is None else ():
+        for pools, steps in list(self._steps.items()):
             if len(steps) > 4 * len(self.held) + 64:  # most of them are over
                 del self._steps[pools]
             else:
-                self._steps[pools] = count_again(self._table, self._ledgers, pools, steps, allocation, start, end, sign)
+                ledgers = self._book.ledgers
+                self._steps[pools] = count_again(self._table, ledgers, pools, steps, allocation, start, end, sign)
 
     def _enter(self, key: int, allocation: Allocation, start: int, end: int) -> None:
-        entered = 0
-        while True:
-            entered = commit(self._store, self._used, self._ledgers, self._taken, allocation, entered, key, start, end)
-            if entered == len(allocation):
-                return
-            # What ledgers left behind as they moved is given up; every ledger gets room to double.
-            rows = int(np.maximum(2 * self._ledgers[:, L_COUNT], 4).sum())
-            store: Table = np.zeros((2 * rows + 64, COMMITMENT_WIDTH), dtype=np.int64)
-            self._used[0] = resettle(self._store, self._ledgers, store)
-            self._store = store
+        book = self._room_for(key, len(allocation))
+        self._store = enter(
+            self._store, book.used, book.ledgers, book.taken, book.spans, book.arena, book.pieces, allocation, key,
+            start, end,
+        )  # fmt: skip
+        self.held[key] = (allocation, start, end)
+
+    def _strike(self, key: int, allocation: Allocation, loosens: bool = True) -> None:
+        strike(self._store, self._book.ledgers, self._book.freed, self._book.spans, allocation, key, loosens)
+
+    def _room_for(self, key: int, pieces: int) -> Book:
+        """The book with room for so many more pieces, and with a row for this job."""
+        book = self._book
+        if key >= len(book.spans):
+            self._book = book = book._replace(spans=longer(book.spans, key + 1))
+        used = book.pieces.item(0)
+        if used + pieces > len(book.arena):  # pieces of those who have gone are given up
+            held = [(key, allocation) for key, (allocation, _, _) in self.held.items() if key >= 0]
+            lengths = [len(allocation) for _, allocation in held]
+            ends = np.cumsum([0, *lengths])
+            arena = _zeros(2 * (int(ends[-1]) + pieces) + 1024, WIDTH)
+            if held:
+                np.concatenate([allocation for _, allocation in held], out=arena[: ends[-1]])
+            book.spans[[key for key, _ in held], H_FIRST] = ends[:-1]
+            book.pieces[0] = ends[-1]
+            self._book = book = book._replace(arena=arena)
+        return book
 
     @property
     def looks(self) -> int:
         """How often searches have looked at a node, for the demands that have bounds now: what they cost."""
-        return int(self._marks[: len(self._slot_of), LOOKS].sum())
+        return int(self._book.marks[: self._book.slots[0, 0], LOOKS].sum())
 
     # --- when something can start --------------------------------------------------------------------------
 
@@ -217,110 +235,61 @@ class Calendar:
         """
         if not shape.reservable:
             return None
-        duration = min(max(duration, 1), FOREVER)
-        table, best = self._table, None
-        try:
-            for domain in self._tables(shape):
-                self._table = domain
-                found = self._earliest(shape, duration, not_before)
-                if found is not None and (best is None or found[0] < best[0]):
-                    best = found
-                if best is not None and best[0] == not_before:
-                    break
-        finally:
-            self._table = table
+        duration, best = min(max(duration, 1), FOREVER), None
+        book = self._met_by(shape)
+        column, domains = book.gangs.item(gang_of(shape.index), G_COLUMN), 1
+        if column != ANYWHERE:
+            domains = len(self._empty) if column == ONE_NODE else int(self._table[:, column].max(initial=-1)) + 1
+        for domain in range(domains):
+            search = self._earliest_of_groups if len(shape.parts) > 1 else self._earliest_of_group
+            found = search(shape, duration, not_before, column, domain)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+            if best is not None and best[0] == not_before:
+                break
         return best
 
-    def place_at(self, shape: Shape, duration: int, start: int, now: int) -> Allocation | None:
-        """Where the gang can be placed at `start`, which is not before `now`, for `duration`; None where it cannot."""
-        if not shape.reservable:
-            return None
-        duration, table = min(max(duration, 1), FOREVER), self._table
-        try:
-            for domain in self._tables(shape):
-                self._table = domain
-                pieces: Allocation | None
-                if len(shape.parts) > 1:
-                    pieces = self._at(shape, duration, now, start)[1]
-                else:
-                    possible, pieces = self._earliest_of_group(*shape.parts[0], duration, now, start)
-                    if shape.numbers[0]:
-                        pieces[:, GROUP] = shape.numbers[0]
-                    pieces = pieces if possible == start else None
-                if pieces is not None:
-                    return pieces
-        finally:
-            self._table = table
-        return None
-
-    def _tables(self, shape: Shape) -> Iterable[Table]:
-        """The node table; for a gang that requires one domain, once for each domain, with only its nodes in service."""
-        # Bounds do not depend on which nodes are in service, so they stay true.
-        return one_domain_each(self._table, shape.level) if shape.required else (self._table,)
-
-    def least_start(self, shape: Shape, duration: int, not_before: int, key: int = -1) -> int:
+    def least_start(self, shape: Shape, duration: int, not_before: int) -> int:
         """The first time from `not_before` on at which as many GPUs as the gang asks for are free for `duration`.
 
         They are counted in its pools, wherever they are: a place for the gang need not exist then. NEVER where there
-        are never so many. With `key` as if that reservation were not there.
+        are never so many.
         """
-        steps = self._steps.get(shape.pool_bits)
+        duration = min(max(duration, 1), FOREVER)
+        return int(first_count(self._counted(shape.pool_bits), shape.gpu_milli, duration, not_before, 0, NEVER, NEVER))
+
+    def _counted(self, pools: int) -> Table:
+        steps = self._steps.get(pools)
         if steps is None:
-            steps = self._steps[shape.pool_bits] = count_steps(self._table, self._store, self._ledgers, shape.pool_bits)
-        own, began, ended = 0, NEVER, NEVER
-        if key >= 0:
-            pieces, began, ended = self.held[key]
-            serving = self._table[pieces[:, NODE], STATUS] == 0
-            own = sum(piece[MILLI] * piece[MASK].bit_count() for piece in pieces[serving].tolist())
-        duration = min(max(duration, 1), FOREVER)
-        return int(first_count(steps, shape.gpu_milli, duration, not_before, own, began, ended))
-
-    def _earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
-        if len(shape.parts) > 1:
-            return self._earliest_of_groups(shape, duration, not_before)
-        start, pieces = self._earliest_of_group(*shape.parts[0], duration, not_before, not_before)
-        if shape.numbers[0]:
-            pieces[:, GROUP] = shape.numbers[0]
-        return (start, pieces) if start < NEVER else None
-
-    def sooner(self, key: int, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
-        """What `earliest` would find before the start of reservation `key`, were it not there.
-
-        For gangs of one group that require no level of the fabric.
-        """
-        duration = min(max(duration, 1), FOREVER)
-        (group,) = shape.parts
-        start, pieces = self._earliest_of_group(*group, duration, not_before, not_before, key)
-        return (start, pieces) if start < NEVER else None
+            steps = self._steps[pools] = count_steps(self._table, self._store, self._book.ledgers, pools)
+        return steps
 
     def _earliest_of_group(
-        self, pods: int, demand: int, duration: int, now: int, not_before: int, key: int = -1
-    ) -> tuple[int, Allocation]:
-        demands = self._shapes.demands
-        most = self._most.get(demand, -1)
-        if most < 0:
-            most = self._most[demand] = int(most_pods(self._empty, demands, demand))
-        if most * len(self._empty) < pods:
-            return NEVER, _NOTHING
-        least = 1 << (duration.bit_length() - 1)  # classes by powers of two: finer ones would have to learn more
-        slot = self._slot(demand, least)
-        own, began, ended = self.held[key] if key >= 0 else (_NOTHING, NEVER, NEVER)
-        start, pieces = find_earliest(
-            self._empty, self._table, self._store, self._ledgers, self._freed, self._taken, demands, demand, pods,
-            min(most, pods), duration, least, now, not_before, self._bounds, self._floors, self._marks, slot,
-            self._entries, self._heap, self._rows, own, key, began, ended,
-        )  # fmt: skip
-        return int(start), pieces
+        self, shape: Shape, duration: int, now: int, column: int, domain: int
+    ) -> tuple[int, Allocation] | None:
+        pods, demand = shape.parts[0]
+        while True:
+            start, pieces = find_earliest(
+                self._book, self._store, demand, pods, duration, now, now, column, domain, NEVER, _NOTHING, -1, 0, 0
+            )
+            if start != FULL:
+                break
+            self._make_slots()
+        if shape.numbers[0]:
+            pieces[:, GROUP] = shape.numbers[0]
+        return (int(start), pieces) if start < NEVER else None
 
-    def _earliest_of_groups(self, shape: Shape, duration: int, now: int) -> tuple[int, Allocation] | None:
+    def _earliest_of_groups(
+        self, shape: Shape, duration: int, now: int, column: int, domain: int
+    ) -> tuple[int, Allocation] | None:
         """Where the gang cannot be placed at some moment, the next that is tried is when the group that failed would
         fit beside the others, did they stay where they were placed. Where it never would, the gang must wait for the
         end of more commitments: halving finds of how many.
         """
         start = now
         while start < NEVER:
-            later, pieces = self._at(shape, duration, now, start)
-            if pieces is not None:
+            later, pieces = self._at(shape, duration, now, start, column, domain)
+            if len(pieces):
                 return start, pieces
             if later == NEVER:
                 break
@@ -329,8 +298,8 @@ class Calendar:
         found, low, high = None, 0, len(ends) - 1
         trial = high  # the last first: if it does not fit then, it never does
         while low <= high:
-            _, pieces = self._at(shape, duration, now, ends[trial])
-            if pieces is not None:
+            _, pieces = self._at(shape, duration, now, ends[trial], column, domain)
+            if len(pieces):
                 found = ends[trial], pieces
                 high = trial - 1
             elif found is None:
@@ -340,91 +309,182 @@ class Calendar:
             trial = (low + high) // 2
         return found
 
-    def _at(self, shape: Shape, duration: int, now: int, start: int) -> tuple[int, Allocation | None]:
+    def _at(
+        self, shape: Shape, duration: int, now: int, start: int, column: int, domain: int
+    ) -> tuple[int, Allocation]:
         """The gang placed at `start`; or nothing, and when to try next (NEVER: nobody knows)."""
-        later: list[int] = []
-        placed: list[Allocation] = []
+        gang = gang_of(shape.index)
+        while True:
+            later, pieces, self._store = place_gang(
+                self._book, self._store, gang, duration, now, start, column, domain, _TIGHT
+            )
+            if later != FULL:
+                return int(later), pieces
+            self._make_slots()
 
-        def attempt(order: list[int]) -> int:
-            failed, possible, pieces = self._in_order(shape, order, duration, now, start)
-            if pieces is None:
-                if failed == order[0]:  # it does not fit alone either
-                    later.clear()
-                later.append(possible)
-                return failed
-            placed.append(pieces)
-            return PLACED
+    # --- reservations that move ----------------------------------------------------------------------------
 
-        if place_groups(len(shape.parts), attempt):
-            return start, placed[0]
-        return min(later), None
+    def make_way(
+        self, reserved: Table, row: int, shape: Shape, duration: int, start: int, now: int
+    ) -> tuple[Allocation, list[int]] | None:
+        """A place for a job at `start`, which is not before `now`, and whose reservations have moved for it.
 
-    def _in_order(
-        self, shape: Shape, order: list[int], duration: int, now: int, start: int
-    ) -> tuple[int, int, Allocation | None]:
-        """The groups placed at `start` in the order given, or which of them fails, and when it would fit instead."""
-        placed: list[Allocation] = []
-        try:
-            for group in order:
-                possible, pieces = self._earliest_of_group(*shape.parts[group], duration, now, start)
-                if possible > start:
-                    return group, possible, None
-                pieces[:, GROUP] = shape.numbers[group]
-                self._enter(_TRIED, pieces, start, FOREVER)  # else the next could always wait for its end
-                placed.append(pieces)
-        finally:
-            for pieces in placed:
-                release(self._store, self._ledgers, self._freed, pieces, _TRIED, True)
-        return -1, start, np.concatenate(placed)
+        `reserved` has those that may, if they begin no earlier: job rows, and the indices of their shapes (-1: it stays
+        where it is). They still start when they did. None where there is no such place: then nothing has moved. Else
+        what the job held is off the calendar.
+        """
+        duration, moves = min(max(duration, 1), FOREVER), self._moves(reserved)
+        self._meet()
+        while True:
+            book = self._room_to_move(moves, row)
+            made, pieces, self._store = make_way(
+                book, self._store, moves, row, gang_of(shape.index), duration, start, now
+            )
+            if made != FULL:
+                return None if made == NEVER else (pieces, self._take_in(moves, row))
+            self._make_slots()
 
-    def _slot(self, demand: int, least: int) -> int:
-        """The slot of bounds of a demand and a class of durations. When there are too many, all are given up."""
-        slot = self._slot_of.get((demand, least))
-        if slot is not None:
-            return slot
-        slot = len(self._slot_of)
-        if slot == len(self._bounds):
-            if 2 * slot * len(self._empty) <= BOUND_CELLS:
-                bounds, floors, marks = self._bounds, self._floors, self._marks
-                self._allot(2 * slot)
-                self._bounds[:slot], self._floors[:slot], self._marks[:slot] = bounds, floors, marks
+    def first_sooner(
+        self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, given: int,
+        reserved: Table | None, attempts: Table, now: int, opened: int,
+    ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]:  # fmt: skip
+        """As the kernel says (moves.py): where the job stands; whether it keeps what it holds, and is to be told that
+        it waits; from when it could have another place, and which; and who has moved for that."""
+        self._meet()
+        moves = self._moves(reserved)
+        while True:
+            book = self._room_to_move(moves, len(jobs) - 1)
+            steps = self._counted(self._pools) if self._pools and len(moves) else _NOTHING
+            at, what, start, pieces, self._store = first_sooner(
+                book, self._store, rows, at, told, by, jobs, promised, given, steps, self._pools, moves, attempts,
+                now, opened,
+            )  # fmt: skip
+            if what == ELSEWHERE:
+                self._pools = book.gangs.item(gang_of(jobs.item(rows.item(at), J_SHAPE)), G_POOLS)
+            elif what == FULL:
+                self._make_slots()
             else:
-                self._slot_of.clear()
-                slot = 0
-        # What does not start earlier for a shorter duration does not for a longer one.
-        shorter = max((other for kind, other in self._slot_of if kind == demand and other < least), default=-1)
-        if shorter < 0:
-            self._marks[slot, FREED] = -1
-        else:
-            known = self._slot_of[demand, shorter]
-            self._bounds[slot], self._floors[slot] = self._bounds[known], self._floors[known]
-            self._marks[slot] = self._marks[known]
-        self._marks[slot, LOOKS] = 0
-        self._slot_of[demand, least] = slot
-        return slot
+                break
+        found = (int(start), pieces) if what in (SOONER, MADE_WAY) else None
+        return at, what == KEPT, found, self._take_in(moves, rows.item(at)) if what == MADE_WAY else []
 
-    def _allot(self, slots: int) -> None:
-        self._bounds: Table = np.zeros((slots, len(self._empty)), dtype=np.int64)
-        self._floors: Table = np.zeros((slots, -(-len(self._empty) // BLOCK)), dtype=np.int64)
-        self._marks: Table = np.full((slots, SLOT_WIDTH), -1, dtype=np.int64)
+    def first_candidate(
+        self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
+        reserved: Table | None, now: int,
+    ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
+        """As the kernel says (moves.py): where the job stands; its place and who has moved, if others have made way."""
+        self._meet()
+        self.no_room.meet()
+        moves = self._moves(reserved)
+        while True:
+            book = self._room_to_move(moves, len(jobs) - 1)
+            at, what, pieces, self._store = first_candidate(
+                book, self._store, rows, at, told, by, jobs, promised, self.no_room.table, stamp, self.no_room.now,
+                lowest, moves, reserved is not None, now,
+            )  # fmt: skip
+            if what != FULL:
+                break
+            self._make_slots()
+        return (at, pieces, self._take_in(moves, rows.item(at))) if what == MADE_WAY else (at, None, [])
+
+    def ask_again(self, rows: list[int]) -> None:
+        """Forget what was asked in vain of these jobs."""
+        spans = self._book.spans
+        if rows and max(rows) < len(spans):
+            spans[rows, H_OPENED] = 0
+        elif rows:
+            spans[:, H_OPENED] = 0
+
+    def _moves(self, reserved: Table | None) -> Table:
+        """The reservations that may move, in the order of their starts (columns M_*)."""
+        rows = _zeros(0, 2) if reserved is None else reserved
+        if len(rows) > 1:
+            rows = rows[np.lexsort((rows[:, 0], self._book.spans[rows[:, 0], H_START]))]
+        moves = _zeros(len(rows), MOVE_WIDTH)
+        if len(rows):
+            moves[:, :2] = rows
+            moves[:, M_GANG] *= 2  # `gang_of` of jobs' shapes
+        return moves
+
+    def _room_to_move(self, moves: Table, row: int) -> Book:
+        pods = int(self._book.gangs[moves[:, M_GANG], G_PODS].sum()) if len(moves) else 0
+        return self._room_for(row, pods)
+
+    def _take_in(self, moves: Table, row: int) -> list[int]:
+        """Reservations have other devices, and the job has lost its own."""
+        book, moved = self._book, moves[moves[:, M_CHANGED] == 1].tolist()
+        if row in self.held:
+            self._count(*self.held.pop(row), 1)
+        for other, _, _, first, count in moved:
+            old, start, end = self.held[other]
+            self.held[other] = book.arena[first : first + count].copy(), start, end
+            self._count(old, start, end, 1)
+            self._count(*self.held[other], -1)
+        return [other for other, *_ in moved]
+
+    # --- what the book knows of shapes ---------------------------------------------------------------------
+
+    def _meet(self) -> None:
+        """The book has the gangs of all jobs."""
+        shapes = self._shapes.shapes
+        for shape in shapes[self._met :]:
+            self._met_by(shape)
+        self._met = len(shapes)
+        if self._book.demands is not self._shapes.demands:
+            self._follow_demands()
+
+    def _met_by(self, shape: Shape) -> Book:
+        """The book once it has this gang."""
+        gang, count = gang_of(shape.index), len(shape.parts)
+        if self._book.demands is not self._shapes.demands:
+            self._follow_demands()
+        if gang >= len(self._book.gangs):
+            self._book = self._book._replace(gangs=longer(self._book.gangs, gang + 1))
+        if self._book.gangs[gang, G_FIRST] or not shape.reservable:
+            return self._book
+        first = self._parts = self._parts + 1
+        self._parts += count
+        if self._parts + 1 > len(self._book.parts):
+            self._book = self._book._replace(parts=longer(self._book.parts, self._parts + 1))
+        column = ANYWHERE
+        if shape.required:
+            column = COLUMNS[shape.level - 1] if shape.level else ONE_NODE
+        self._book.gangs[gang] = (
+            first, count, column, shape.gpu_milli, shape.pool_bits, shape.pods, bool(shape.ceiling)
+        )  # fmt: skip
+        self._book.parts[first : first + count] = [
+            (*part, number) for part, number in zip(shape.parts, shape.numbers, strict=True)
+        ]
+        return self._book
+
+    def _follow_demands(self) -> None:
+        """The table of demands is another one, with more of them."""
+        book, demands = self._book, self._shapes.demands
+        most, slots = np.full(len(demands), -1, dtype=np.int64), np.full((len(demands) + 1, SIZES), -1, dtype=np.int64)
+        most[: len(book.most)], slots[: len(book.slots)] = book.most, book.slots
+        self._book = book._replace(demands=demands, most=most, slots=slots)
+
+    def _give_up_slots(self) -> None:
+        slots, bounds = self._book.slots, self._book.bounds
+        slots[:] = -1
+        slots[0, :2] = 0, 2 * bounds.size <= BOUND_CELLS
+
+    def _make_slots(self) -> None:
+        """There is room for twice as many slots."""
+        book = self._book
+        bounds, floors, marks = longer(book.bounds), longer(book.floors), longer(book.marks)
+        book.slots[0, 1] = 2 * bounds.size <= BOUND_CELLS
+        self._book = book._replace(bounds=bounds, floors=floors, marks=marks)
 
     # --- what is promised ----------------------------------------------------------------------------------
 
     def holds(self, key: int) -> bool:
         """Whether reservation `key` still fits beside all other commitments, on nodes that are in service."""
         allocation, start, end = self.held[key]
+        book = self._book
+        demands = self._shapes.demands
         return bool(
-            all_hold(
-                self._empty,
-                self._table,
-                self._store,
-                self._ledgers,
-                allocation,
-                start,
-                end,
-                self._shapes.demands,
-                self._rows,
-            )
+            all_hold(self._empty, self._table, self._store, book.ledgers, allocation, start, end, demands, book.rows)
         )
 
     def blocked(self, now: int, until: int) -> Allocation:
@@ -434,13 +494,17 @@ class Calendar:
         all together, from a node table on which exactly the commitments of now are taken.
         """
         if now < self._asked:
-            self._ledgers[:, L_CHANGE] = -1
+            self._book.ledgers[:, L_CHANGE] = -1
         self._asked = now
         while True:
             used = promised(
-                self._empty, self._table, self._store, self._ledgers, now, until, self._shapes.demands, self._rows,
-                self._pieces,
+                self._empty, self._table, self._store, self._book.ledgers, now, until, self._shapes.demands,
+                self._book.rows, self._pieces,
             )  # fmt: skip
             if used >= 0:
                 return self._pieces[:used].copy()
             self._pieces = np.zeros((2 * len(self._pieces), WIDTH), dtype=np.int64)
+
+
+def _zeros(*shape: int) -> Table:
+    return np.zeros(shape, dtype=np.int64)

@@ -155,8 +155,9 @@ def freed_by(store: Table, ledgers: Table, node: int, start: int) -> tuple[int, 
     for row in range(first, first + ledgers[node, L_COUNT]):
         if store[row, C_END] > start:
             break
-        last = store[row, C_END]
-        mask |= store[row, C_MASK]
+        if store[row, C_START] < start:  # else it is hidden
+            last = store[row, C_END]
+            mask |= store[row, C_MASK]
     return int(last), int(mask)
 
 

@@ -9,6 +9,7 @@ So it looks at few nodes, and the moment that it ends with is the earliest there
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kant.cluster.columns import (
     D_GPUS,
@@ -23,6 +24,7 @@ from kant.cluster.columns import (
 )
 from kant.compiled import compiled, inlined
 from kant.model.placement import WIDTH
+from kant.placement.calendar.book import ANYWHERE, FULL, ONE_NODE, Book
 from kant.placement.calendar.commitments import (
     L_GPUS,
     L_POOL,
@@ -31,6 +33,7 @@ from kant.placement.calendar.commitments import (
     free_throughout,
     freed_by,
     mask_throughout,
+    most_pods,
     next_end,
     pods_throughout,
 )
@@ -43,6 +46,7 @@ from kant.placement.calendar.lower_bounds import (
     offer,
     reach_of,
     set_bound,
+    slot_for,
 )
 from kant.placement.calendar.store import HIDDEN, set_start
 from kant.placement.devices import closest, span
@@ -72,9 +76,15 @@ def moment_of(entries: Table, count: int, most: int, missing: int, heap: Table) 
 
 
 @inlined
+def is_outside(table: Table, node: int, column: int, domain: int) -> bool:
+    """Whether a node is not in the domain of a gang that requires one: of a level by its column of the node table."""
+    return column != ANYWHERE and (node if column == ONE_NODE else table[node, column]) != domain
+
+
+@inlined
 def look(
-    empty: Table, store: Table, ledgers: Table, demands: Table, d: int, duration: int, least: int,
-    now: int, not_before: int, bounds: Table, floors: Table, slot: int, node: int, rows: Table,
+    empty: Table, store: Table, ledgers: Table, demands: Table, d: int, duration: int, least: int, now: int,
+    not_before: int, bounds: Table, floors: Table, slot: int, node: int, rows: Table,
 ) -> int:  # fmt: skip
     """When the node takes a pod for `duration` if it is in service then; its bound is made what it is by now."""
     bound = NEVER
@@ -85,44 +95,98 @@ def look(
     return first_start(empty, store, ledgers, node, demands, d, 1, max(bound, not_before), duration, rows)
 
 
+@inlined
+def followed_slot(book: Book, d: int, duration: int, now: int) -> tuple[int, int]:
+    """The slot of a demand and a duration, whose bounds are up to date, and the least duration of its class.
+
+    -1 where there must be room for more slots first.
+    """
+    size = 0
+    while duration >> (size + 1) > 0:
+        size += 1
+    least = 1 << size  # classes by powers of two: finer ones would have to learn more
+    slot = slot_for(book.slots, book.bounds, book.floors, book.marks, d, size)
+    if slot >= 0:
+        gpus = book.demands[d, D_GPUS]
+        follow(book.bounds, book.floors, book.marks, slot, book.freed, book.taken, gpus, least, now)
+    return slot, least
+
+
+@inlined
+def place_at(
+    book: Book, store: Table, d: int, count: int, duration: int, now: int, start: int, column: int, domain: int,
+    loose: NDArray[np.bool_],
+) -> tuple[int, Table]:  # fmt: skip
+    """`start` and the pieces of `count` pods of demand `d` that start then; NEVER and no pieces where they do not fit.
+
+    FULL as in `find_earliest`. Of `loose` nodes the bounds say nothing.
+    """
+    empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
+    bounds, entries = book.bounds, book.entries
+    slot, _ = followed_slot(book, d, duration, now)
+    if slot < 0:
+        return FULL, np.zeros((0, WIDTH), dtype=np.int64)
+    known = placed = 0
+    for node in range(empty.shape[0]):
+        if bounds[slot, node] > start and not loose[node]:
+            continue
+        if table[node, STATUS] != 0 or is_outside(table, node, column, domain):
+            continue
+        if admits(demands, d, ledgers[node, L_POOL], node):
+            pods = pods_throughout(empty, store, ledgers, node, demands, d, count, start, start + duration, rows)
+            if pods > 0:
+                entries[known, E_NODE], entries[known, E_PODS] = node, pods
+                known += 1
+                placed += pods
+    if placed < count:
+        return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
+    return start, settle(empty, store, ledgers, demands, d, count, now, start, duration, entries, known, rows)
+
+
 @compiled
 def find_earliest(
-    empty: Table, table: Table, store: Table, ledgers: Table, freed: Table, taken: Table, demands: Table, d: int,
-    count: int, most: int, duration: int, least: int, now: int, not_before: int, bounds: Table, floors: Table,
-    marks: Table, slot: int, entries: Table, heap: Table, rows: Table, own: Table, key: int, began: int, ended: int,
+    book: Book, store: Table, d: int, count: int, duration: int, now: int, not_before: int, column: int, domain: int,
+    limit: int, own: Table, key: int, began: int, ended: int,
 ) -> tuple[int, Table]:  # fmt: skip
-    """The earliest start from `not_before` on of `count` pods of demand `d` for `duration`, and their pieces.
+    """The earliest start from `not_before` on, before `limit`, of `count` pods of demand `d` for `duration`, and where.
 
-    `most` pods fit on the roomiest node; `least` is the shortest duration of the slot's class; bounds speak of
-    starts from `now` on, which is not after `not_before`. NEVER and no pieces where they never fit. Where `key` has
-    `own` pieces in [began, ended) they do not count, and only a start before `began` is looked for.
+    Bounds speak of starts from `now` on, which is not after `not_before`. NEVER and no pieces where they never fit;
+    FULL where there must be room for more slots first. Where `key` has `own` pieces in [began, ended) they do not
+    count. For `column` and `domain` see `is_outside`.
     """
-    gpus = demands[d, D_GPUS]
-    follow(bounds, floors, marks, slot, freed, taken, gpus, least, now)
-    if own.shape[0] == 0:
-        return search(
-            empty, table, store, ledgers, demands, d, count, most, duration, least, now, not_before, NEVER, bounds,
-            floors, marks, slot, entries, heap, rows,
-        )  # fmt: skip
-    set_start(store, ledgers, own, key, HIDDEN)
-    before = loosen_own(store, ledgers, bounds, floors, slot, own, gpus, least, began, ended)
+    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    if book.most[d] < 0:
+        book.most[d] = most_pods(book.empty, book.demands, d)
+    most = min(book.most[d], count)
+    if book.most[d] * book.empty.shape[0] < count:
+        return NEVER, nothing
+    slot, least = followed_slot(book, d, duration, now)
+    if slot < 0:
+        return FULL, nothing
+    gpus, bounds, floors = book.demands[d, D_GPUS], book.bounds, book.floors
+    hides = own.shape[0] > 0
+    before = own[:, 0]
+    if hides:
+        set_start(store, book.ledgers, own, key, HIDDEN)
+        before = loosen_own(store, book.ledgers, bounds, floors, slot, own, gpus, least, began, ended)
     found = search(
-        empty, table, store, ledgers, demands, d, count, most, duration, least, now, not_before, began, bounds, floors,
-        marks, slot, entries, heap, rows,
+        book, store, slot, d, count, most, duration, least, now, not_before, limit, column, domain
     )  # fmt: skip
-    set_start(store, ledgers, own, key, began)
-    for i in range(own.shape[0] - 1, -1, -1):
-        set_bound(bounds, floors, slot, own[i, 0], before[i])
+    if hides:
+        set_start(store, book.ledgers, own, key, began)
+        for i in range(own.shape[0] - 1, -1, -1):
+            set_bound(bounds, floors, slot, own[i, 0], before[i])
     return found
 
 
 @inlined
 def search(
-    empty: Table, table: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, most: int,
-    duration: int, least: int, now: int, not_before: int, limit: int, bounds: Table, floors: Table,
-    marks: Table, slot: int, entries: Table, heap: Table, rows: Table,
+    book: Book, store: Table, slot: int, d: int, count: int, most: int, duration: int, least: int, now: int,
+    not_before: int, limit: int, column: int, domain: int,
 ) -> tuple[int, Table]:  # fmt: skip
     """What `find_earliest` finds before `limit`, by bounds that are up to date."""
+    empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
+    bounds, floors, marks, entries, heap = book.bounds, book.floors, book.marks, book.entries, book.heap
     if limit < NEVER and not are_before(bounds, floors, slot, (count + most - 1) // most, limit):
         return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
     met = np.zeros(empty.shape[0], dtype=np.bool_)
@@ -147,8 +211,8 @@ def search(
                     met[node] = True
                     marks[slot, LOOKS] += 1
                     next_start = look(
-                        empty, store, ledgers, demands, d, duration, least, now, not_before, bounds, floors,
-                        slot, node, rows,
+                        empty, store, ledgers, demands, d, duration, least, now, not_before, bounds, floors, slot,
+                        node, rows,
                     )  # fmt: skip
                     if next_start < NEVER:
                         entries[known, E_NODE] = node
@@ -163,7 +227,7 @@ def search(
             if entries[i, E_NEXT] > start and entries[i, E_PODS] == 0:
                 continue
             node = entries[i, E_NODE]
-            if table[node, STATUS] != 0:
+            if table[node, STATUS] != 0 or is_outside(table, node, column, domain):
                 entries[i, E_NEXT] = NEVER
                 continue
             pods = pods_throughout(empty, store, ledgers, node, demands, d, most, start, start + duration, rows)

@@ -22,6 +22,9 @@ SINCE = 2  # the bounds speak of starts from this time on
 LOOKS = 3  # how often a search looked at a node for the sake of this slot
 SLOT_WIDTH = 4
 
+SIZES = 64
+"""Classes of durations, by the power of two that they begin with; columns of the numbers of slots, by demand."""
+
 BLOCK = 16
 """Nodes side by side whose least bound is kept: a search passes over those that have nothing to offer."""
 
@@ -70,6 +73,33 @@ def set_bound(bounds: Table, floors: Table, slot: int, node: int, bound: int) ->
         for other in range(block * BLOCK, min((block + 1) * BLOCK, bounds.shape[1])):
             floor = min(floor, bounds[slot, other])
         floors[slot, block] = floor
+
+
+@inlined
+def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, size: int) -> int:
+    """The slot of bounds of a demand and a class of durations; -1 where there is none left and there may be more.
+
+    Row 0 of `slots` has how many are used, and 1 where there may be more; the others the slots of one demand each.
+    Where there may not be more all are given up.
+    """
+    slot = slots[d + 1, size]
+    if slot >= 0:
+        return int(slot)
+    if slots[0, 0] == bounds.shape[0]:
+        if slots[0, 1] == 1:
+            return -1
+        slots[1:, :] = -1
+        slots[0, 0] = 0
+    slot = slots[0, 0]
+    marks[slot, FREED] = -1
+    for shorter in range(size):  # what does not start earlier for a shorter duration does not for a longer one
+        known = slots[d + 1, shorter]
+        if known >= 0:
+            bounds[slot, :], floors[slot, :], marks[slot, :] = bounds[known, :], floors[known, :], marks[known, :]
+    marks[slot, LOOKS] = 0
+    slots[0, 0] += 1
+    slots[d + 1, size] = slot
+    return int(slot)
 
 
 @inlined

@@ -12,6 +12,7 @@ import numpy as np
 
 from kant.cluster.columns import Table, bits_in, copy_row, slices_of
 from kant.compiled import compiled, inlined
+from kant.placement.calendar.book import H_COUNT, H_END, H_FIRST, H_START
 from kant.placement.calendar.commitments import (
     C_COUNTED,
     C_CPU,
@@ -58,27 +59,44 @@ def note_span(ring: Table, node: int, start: int, end: int, left: int, right: in
     ring[0, 0] += 1
 
 
+@inlined
+def resettled(store: Table, used: Table, ledgers: Table) -> Table:
+    """A store with all ledgers, each with room to double. What they left behind as they moved is given up."""
+    rows = 0
+    for node in range(ledgers.shape[0]):
+        rows += max(2 * ledgers[node, L_COUNT], 4)
+    target = np.zeros((2 * rows + 64, store.shape[1]), dtype=np.int64)
+    used[0] = 0
+    for node in range(ledgers.shape[0]):
+        ledger = ledgers[node]
+        for k in range(ledger[L_COUNT]):
+            copy_row(store, ledger[L_FIRST] + k, target, used[0] + k)
+        ledger[L_FIRST], ledger[L_ROOM] = used[0], max(2 * ledger[L_COUNT], 4)
+        used[0] += ledger[L_ROOM]
+    return target
+
+
 @compiled
 def commit(
-    store: Table, used: Table, ledgers: Table, taken: Table, pieces: Table, begin: int, key: int, start: int, end: int
-) -> int:
-    """Enter `pieces` from row `begin` on. Returns how many are entered in all: fewer where the store is full.
+    store: Table, used: Table, ledgers: Table, taken: Table, pieces: Table, key: int, start: int, end: int
+) -> Table:
+    """Enter `pieces`. Returns the store, which is another one where it had no room left.
 
     What takes all GPUs of a node is noted in the ring `taken`.
     """
-    for i in range(begin, pieces.shape[0]):
+    for i in range(pieces.shape[0]):
         ledger = ledgers[pieces[i, 0]]
-        first, count = ledger[L_FIRST], ledger[L_COUNT]
-        if count == ledger[L_ROOM]:
-            room = max(2 * count, 4)
+        if ledger[L_COUNT] == ledger[L_ROOM]:
+            room = max(2 * ledger[L_COUNT], 4)
             if used[0] + room > store.shape[0]:
-                return i
-            for k in range(count):
-                copy_row(store, first + k, store, used[0] + k)
-            first = ledger[L_FIRST] = used[0]
-            ledger[L_ROOM] = room
-            used[0] += room
-        row = first + count
+                store = resettled(store, used, ledgers)
+            if ledger[L_COUNT] == ledger[L_ROOM]:
+                for k in range(ledger[L_COUNT]):
+                    copy_row(store, ledger[L_FIRST] + k, store, used[0] + k)
+                ledger[L_FIRST], ledger[L_ROOM] = used[0], room
+                used[0] += room
+        first = ledger[L_FIRST]
+        row = first + ledger[L_COUNT]
         while row > first and store[row - 1, C_END] > end:
             copy_row(store, row - 1, store, row)
             row -= 1
@@ -96,7 +114,7 @@ def commit(
         ledger[L_CHANGE] = -1
         if takes_all(store, row, ledger[L_GPUS]):
             note_span(taken, pieces[i, 0], start, end, start, end)
-    return len(pieces)
+    return store
 
 
 @inlined
@@ -142,6 +160,38 @@ def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int,
 
 
 @inlined
+def set_key(store: Table, ledgers: Table, pieces: Table, key: int, to_key: int) -> None:
+    """Let another key have what `key` holds on the nodes of `pieces`."""
+    for i in range(pieces.shape[0]):
+        first = ledgers[pieces[i, 0], L_FIRST]
+        for row in range(first, first + ledgers[pieces[i, 0], L_COUNT]):
+            if store[row, C_KEY] == key:
+                store[row, C_KEY] = to_key
+
+
+@compiled
+def enter(
+    store: Table, used: Table, ledgers: Table, taken: Table, spans: Table, arena: Table, pieces: Table, held: Table,
+    key: int, start: int, end: int,
+) -> Table:  # fmt: skip
+    """`commit` what a job holds, and note it in its span and the arena, of which so many `pieces` are used."""
+    if key >= 0:
+        first, count = pieces[0], held.shape[0]
+        arena[first : first + count] = held
+        spans[key, H_FIRST], spans[key, H_COUNT], spans[key, H_START], spans[key, H_END] = first, count, start, end
+        pieces[0] += count
+    return commit(store, used, ledgers, taken, held, key, start, end)
+
+
+@compiled
+def strike(store: Table, ledgers: Table, freed: Table, spans: Table, pieces: Table, key: int, loosens: bool) -> None:
+    """`release` what a job holds, and its span."""
+    if key >= 0:
+        spans[key, H_COUNT] = 0
+    release(store, ledgers, freed, pieces, key, loosens)
+
+
+@inlined
 def set_start(store: Table, ledgers: Table, pieces: Table, key: int, start: int) -> None:
     """Let all that `key` holds on the nodes of `pieces` start then; HIDDEN to do as if it were not there."""
     for i in range(pieces.shape[0]):
@@ -149,17 +199,3 @@ def set_start(store: Table, ledgers: Table, pieces: Table, key: int, start: int)
         for row in range(first, first + ledgers[pieces[i, 0], L_COUNT]):
             if store[row, C_KEY] == key:
                 store[row, C_START] = start
-
-
-@compiled
-def resettle(store: Table, ledgers: Table, target: Table) -> int:
-    """Copy every ledger to `target`, each with room to double; returns the rows of `target` used up."""
-    used = 0
-    for node in range(ledgers.shape[0]):
-        ledger = ledgers[node]
-        for k in range(ledger[L_COUNT]):
-            copy_row(store, ledger[L_FIRST] + k, target, used + k)
-        ledger[L_FIRST] = used
-        ledger[L_ROOM] = max(2 * ledger[L_COUNT], 4)
-        used += ledger[L_ROOM]
-    return used

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import J_ATTAINED, J_PRIORITY, J_REMAINING, J_SHAPE, Table, longer
+from kant.cluster.columns import Table, longer
 from kant.cluster.shapes import Shapes
 from kant.compiled import compiled
-from kant.model.units import FOREVER, MINUTE
-from kant.queueing.waiting import P_TOLD
 
 # Of each shape: the shortest run time (µs) that had no room, and what had come free by then; the same as long as the
 # reservations stand as they do; and 1 where its jobs are served all the same: they can be promised nothing, so they may
@@ -28,23 +26,12 @@ def knows_none(table: Table, shape: int, duration: int, stamp: int, now: int) ->
 
 
 @compiled
-def first_hopeful(
-    rows: Table, at: int, jobs: Table, places: Table, table: Table, promised: int, stamp: int, now: int, lowest: int
-) -> int:
-    """The place in `rows` from `at` on of the first job that may start, or is of a priority above `lowest`, or was not
-    told that it waits; their number where there is none. For `promised` see `Estimates`, whose run times these are.
-    """
-    for i in range(at, rows.shape[0]):
-        job = jobs[rows[i]]
-        shape = job[J_SHAPE]
-        if places[rows[i], P_TOLD] == 0 or job[J_PRIORITY] > lowest or table[shape, N_INSISTS] == 1:
-            return i
-        duration = job[J_REMAINING] if job[J_REMAINING] < 0 else max(job[J_REMAINING], 1)
-        if promised >= 0 and job[promised] >= 0:
-            duration = max(job[promised] - job[J_ATTAINED], MINUTE)
-        if not knows_none(table, shape, FOREVER if duration < 0 else duration, stamp, now):
-            return i
-    return int(rows.shape[0])
+def note(table: Table, shape: int, duration: int, stamp: int, now: int) -> None:
+    """There is no room for so long a run; with `stamp` -1 only as the reservations stand now."""
+    row = table[shape]
+    row[N_RUN_NOW], row[N_NOW] = duration, now
+    if stamp >= 0:
+        row[N_RUN], row[N_STAMP] = duration, stamp
 
 
 class NoRoom:
@@ -67,7 +54,10 @@ class NoRoom:
 
     def add(self, shape: int, duration: int, stamp: int) -> None:
         """There is no room for so long a run; with `stamp` -1 only as the reservations stand now."""
-        row = self.table[shape]
-        row[N_RUN_NOW], row[N_NOW] = duration, self.now
-        if stamp >= 0:
-            row[N_RUN], row[N_STAMP] = duration, stamp
+        self.meet()
+        note(self.table, shape, duration, stamp, self.now)
+
+    def knows(self, shape: int, duration: int, stamp: int) -> bool:
+        """Whether there was no room for so long a run, and nothing came free since."""
+        self.meet()
+        return knows_none(self.table, shape, duration, stamp, self.now)

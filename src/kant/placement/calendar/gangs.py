@@ -1,0 +1,100 @@
+"""Whole gangs at one moment: their groups one after the other, in one domain of the fabric if they require one."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.compiled import compiled
+from kant.model.placement import GROUP, WIDTH
+from kant.model.units import FOREVER
+from kant.placement.calendar.book import (
+    ANYWHERE,
+    FULL,
+    G_COLUMN,
+    G_FIRST,
+    G_PARTS,
+    G_PODS,
+    ONE_NODE,
+    Q_DEMAND,
+    Q_NUMBER,
+    Q_PODS,
+    Book,
+)
+from kant.placement.calendar.commitments import NEVER
+from kant.placement.calendar.earliest_start import find_earliest, place_at
+from kant.placement.calendar.store import commit, release
+
+TRIED = -1
+"""The key of groups that have their place while the next one is looked for."""
+
+
+@compiled
+def place_gang(
+    book: Book, store: Table, gang: int, duration: int, now: int, start: int, column: int, domain: int,
+    loose: NDArray[np.bool_],
+) -> tuple[int, Table, Table]:  # fmt: skip
+    """The gang placed at `start` (its pieces), or nothing, and when to try next (NEVER: nobody knows; FULL: as
+    `find_earliest` says); and the store. With nodes that are `loose` (`place_at`) nobody learns when to try next.
+
+    A group that finds no place chooses first in the next attempt, as in `group_order.py`.
+    """
+    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    first, count = book.gangs[gang, G_FIRST], book.gangs[gang, G_PARTS]
+    pieces = np.zeros((book.gangs[gang, G_PODS], WIDTH), dtype=np.int64)
+    order = np.arange(count)
+    later = NEVER
+    for _ in range(2 * count):
+        written = 0
+        failed = -1
+        possible = start
+        for k in range(count):
+            part = book.parts[first + order[k]]
+            d, pods = part[Q_DEMAND], part[Q_PODS]
+            if loose.shape[0] > 0:
+                possible, found = place_at(book, store, d, pods, duration, now, start, column, domain, loose)
+            else:
+                possible, found = find_earliest(
+                    book, store, d, pods, duration, now, start, column, domain, NEVER, nothing, TRIED, 0, 0
+                )
+            if possible != start:
+                failed = k
+                break
+            found[:, GROUP] = part[Q_NUMBER]
+            pieces[written : written + found.shape[0]] = found
+            written += found.shape[0]
+            if count > 1:  # without an end, or the next could always wait for it
+                store = commit(store, book.used, book.ledgers, book.taken, found, TRIED, start, FOREVER)
+        if count > 1:
+            release(store, book.ledgers, book.freed, pieces[:written], TRIED, True)
+        if possible == FULL:
+            return FULL, nothing, store
+        if failed < 0:
+            return start, pieces[:written], store
+        if failed == 0:  # it does not fit alone either
+            return possible, nothing, store
+        later = min(later, possible)
+        ahead = order[failed]
+        order[1 : failed + 1] = order[:failed].copy()
+        order[0] = ahead
+    return later, nothing, store
+
+
+@compiled
+def place_somewhere(
+    book: Book, store: Table, gang: int, duration: int, now: int, start: int, loose: NDArray[np.bool_]
+) -> tuple[int, Table, Table]:
+    """`place_gang` in the first domain where it succeeds, if the gang requires one."""
+    column = book.gangs[gang, G_COLUMN]
+    domains = 1
+    if column == ONE_NODE:
+        domains = book.empty.shape[0]
+    elif column != ANYWHERE:
+        domains = book.table[:, column].max() + 1
+    found = NEVER, np.zeros((0, WIDTH), dtype=np.int64), store
+    for domain in range(domains):
+        found = place_gang(book, found[2], gang, duration, now, start, column, domain, loose)
+        if found[0] == start or found[0] == FULL:
+            break
+    return found

@@ -1,0 +1,263 @@
+"""Other devices for reservations, at the same starts, so that there is a place for one job more; and the look at all
+reservations in the order of the queue, each of which moves to an earlier start where it finds one.
+
+What is reserved is a time; which devices serve it may change as long as no reservation starts later. On nodes with one
+GPU each a gang has a place wherever the count of free GPUs says so, once the reservations that begin later choose
+again in the order of their starts. On other nodes this is an attempt: it may miss a place that another choice leaves.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kant.cluster.columns import D_ENTRIES, J_PRIORITY, J_SHAPE, POOL, STATUS, Table, bits_in, planned_run
+from kant.compiled import compiled, inlined
+from kant.model.placement import NODE, WIDTH
+from kant.model.units import FOREVER
+from kant.placement.calendar.book import (
+    ANYWHERE,
+    FULL,
+    G_COLUMN,
+    G_ELASTIC,
+    G_FIRST,
+    G_MILLI,
+    G_PARTS,
+    G_POOLS,
+    H_COUNT,
+    H_END,
+    H_FIRST,
+    H_MOVED,
+    H_OPENED,
+    H_START,
+    Q_DEMAND,
+    Q_PODS,
+    Book,
+)
+from kant.placement.calendar.commitments import NEVER
+from kant.placement.calendar.counted import first_count
+from kant.placement.calendar.earliest_start import find_earliest
+from kant.placement.calendar.gangs import place_somewhere
+from kant.placement.calendar.no_room import N_INSISTS, knows_none, note
+from kant.placement.calendar.reserved import all_hold
+from kant.placement.calendar.store import HIDDEN, commit, release, set_key, set_start
+
+# --- reservations that may move, in the order of their starts ---------------------------------------------------------
+M_ROW = 0
+M_GANG = 1  # what it may be placed as; below zero: only where it is
+M_CHANGED = 2  # 1: it has moved
+M_FIRST = 3  # row of `arena` with its new pieces
+M_COUNT = 4
+MOVE_WIDTH = 5
+
+NEW = -(1 << 40)
+"""Less the row of a job: the key of a place that it has on trial beside the one that it holds."""
+
+# --- what `first_sooner` says ----------------------------------------------------------------------------------------
+ASKED = 0  # nothing of this job: its reservation must be looked at in another way; or all have been asked
+SOONER = 1  # it may start earlier
+MADE_WAY = 2  # it may, and others have moved for that
+KEPT = 3  # it keeps its reservation, and does not know yet that it waits
+ELSEWHERE = 4  # free GPUs of its pools have not been counted
+
+
+@inlined
+def held_by(book: Book, row: int) -> Table:
+    first = book.spans[row, H_FIRST]
+    return book.arena[first : first + book.spans[row, H_COUNT]]
+
+
+@inlined
+def pools_of(book: Book, pieces: Table) -> int:
+    pools = 0
+    for i in range(pieces.shape[0]):
+        pools |= 1 << book.table[pieces[i, 0], POOL]
+    return pools
+
+
+@compiled
+def make_way(
+    book: Book, store: Table, moves: Table, row: int, gang: int, duration: int, start: int, now: int
+) -> tuple[int, Table, Table]:
+    """A place for a job at `start`; of the reservations in `moves` those that begin no earlier may move for that.
+
+    Returns `start` and its pieces; NEVER where there is none, or FULL, and then nothing has moved; and the store. What
+    has moved is marked in `moves`, with its new pieces in the arena. Nothing is left of what the job held.
+    """
+    spans, arena, ledgers = book.spans, book.arena, book.ledgers
+    at, placed = book.pieces[0], 0
+    loose = np.zeros(book.empty.shape[0], dtype=np.bool_)
+    for k in range(moves.shape[0]):
+        moves[k, M_CHANGED] = 0
+        other = moves[k, M_ROW]
+        if other == row or spans[other, H_START] >= start:
+            old = held_by(book, other)
+            set_start(store, ledgers, old, other, HIDDEN)
+            loose[old[:, NODE]] = True
+    made, pieces, store = place_somewhere(book, store, gang, duration, now, start, loose)
+    if made == start:
+        end = min(start + duration, FOREVER)
+        store = commit(store, book.used, ledgers, book.taken, pieces, NEW - row, start, end)
+        while placed < moves.shape[0]:
+            move = moves[placed]
+            other = move[M_ROW]
+            began, ended = spans[other, H_START], spans[other, H_END]
+            if other != row and began >= start:
+                old = held_by(book, other)
+                set_start(store, ledgers, old, other, began)
+                if not all_hold(book.empty, book.table, store, ledgers, old, began, ended, book.demands, book.rows):
+                    set_start(store, ledgers, old, other, HIDDEN)
+                    made = NEVER
+                    if move[M_GANG] >= 0 and book.gangs[move[M_GANG], G_POOLS] & pools_of(book, old):
+                        length = ended - began
+                        made, new, store = place_somewhere(book, store, move[M_GANG], length, now, began, loose)
+                    if made != began:
+                        break
+                    move[M_CHANGED], move[M_FIRST], move[M_COUNT] = 1, at, new.shape[0]
+                    arena[at : at + new.shape[0]] = new
+                    at += new.shape[0]
+                    store = commit(store, book.used, ledgers, book.taken, new, NEW - other, began, ended)
+            placed += 1
+        if placed == moves.shape[0]:
+            made = start
+        release(store, ledgers, book.freed, pieces, NEW - row, True)
+    for k in range(moves.shape[0]):
+        other, first, count = moves[k, M_ROW], moves[k, M_FIRST], moves[k, M_COUNT]
+        if other == row or spans[other, H_START] >= start:
+            old, new = held_by(book, other), arena[first : first + count]
+            set_start(store, ledgers, old, other, spans[other, H_START])
+            if made == start and (other == row or moves[k, M_CHANGED] == 1):
+                release(store, ledgers, book.freed, old, other, True)
+                spans[other, H_COUNT] = 0
+            if moves[k, M_CHANGED] == 1 and made == start:
+                set_key(store, ledgers, new, NEW - other, other)
+                spans[other, H_FIRST], spans[other, H_COUNT] = first, count
+            elif moves[k, M_CHANGED] == 1:
+                release(store, ledgers, book.freed, new, NEW - other, True)
+    if made == start:
+        book.pieces[0] = at
+        return made, pieces, store
+    return made if made == FULL else NEVER, np.zeros((0, WIDTH), dtype=np.int64), store
+
+
+@compiled
+def first_sooner(
+    book: Book, store: Table, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, given: int,
+    steps: Table, pools: int, moves: Table, attempts: Table, now: int, opened: int,
+) -> tuple[int, int, int, Table, Table]:  # fmt: skip
+    """The first of `rows` from `at` on of which there is something to say: where it stands, what, from when, and its
+    pieces; and the store. Those before it keep their reservations.
+
+    Jobs of one group that are reserved a place anywhere are asked, for as long as their columns say (`planned_run`), or
+    for `given`. Column `by` of `told` says who knows that it waits. `steps` counts the free GPUs of `pools`. Others
+    make way as long as there are `attempts` that may yet fail.
+    """
+    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    gangs, spans = book.gangs, book.spans
+    crowded = moves.shape[0] == 0
+    for i in range(at, rows.shape[0]):
+        row = rows[i]
+        span, gang = spans[row], 2 * jobs[row, J_SHAPE]
+        own, began, ended = held_by(book, row), span[H_START], span[H_END]
+        duration = given if given >= 0 else planned_run(jobs[row], promised)
+        simple = gangs[gang, G_PARTS] == 1 and gangs[gang, G_COLUMN] == ANYWHERE
+        if own.shape[0] == 0 or not simple or began <= now or ended != min(began + duration, FOREVER):
+            return i, ASKED, NEVER, nothing, store
+        if given < 0 and gangs[gang, G_ELASTIC] == 1:
+            return i, ASKED, NEVER, nothing, store
+        searched = span[H_OPENED] == opened
+        if searched and (span[H_MOVED] == 1 or crowded):
+            continue  # nothing has opened since it was asked in vain
+        alone = moves.shape[0] == 0 or (moves.shape[0] == 1 and moves[0, M_ROW] == row)
+        may_move = gangs[gang, G_MILLI] > 0 and not crowded and not alone
+        if may_move and attempts[0] > 0 and gangs[gang, G_POOLS] != pools:
+            return i, ELSEWHERE, NEVER, nothing, store
+        duration = min(max(duration, 1), FOREVER)
+        part = book.parts[gangs[gang, G_FIRST]]
+        start, pieces = NEVER, nothing
+        if not searched:
+            start, pieces = find_earliest(
+                book,
+                store,
+                part[Q_DEMAND],
+                part[Q_PODS],
+                duration,
+                now,
+                now,
+                ANYWHERE,
+                0,
+                began,
+                own,
+                row,
+                began,
+                ended,
+            )
+        if start == FULL:
+            return i, FULL, NEVER, nothing, store
+        undecided = False
+        if start > now and may_move:
+            undecided = attempts[0] <= 0
+            first = NEVER
+            if not undecided:
+                first = first_count(steps, gangs[gang, G_MILLI], duration, now, in_service(book, own), began, ended)
+            if first < min(start, began):
+                made, found, store = make_way(book, store, moves, row, gang, duration, first, now)
+                if made != NEVER:
+                    return i, FULL if made == FULL else MADE_WAY, made, found, store
+                attempts[0] -= 1
+                undecided = True
+        if start < NEVER:
+            return i, SOONER, start, pieces, store
+        if not all_hold(book.empty, book.table, store, book.ledgers, own, began, ended, book.demands, book.rows):
+            return i, ASKED, NEVER, nothing, store
+        span[H_OPENED], span[H_MOVED] = opened, not (crowded or undecided)
+        if told[row, by] == 0:
+            return i, KEPT, NEVER, nothing, store
+    return rows.shape[0], ASKED, NEVER, nothing, store
+
+
+@compiled
+def first_candidate(
+    book: Book, store: Table, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, none: Table,
+    stamp: int, standing: int, lowest: int, moves: Table, may_move: bool, now: int,
+) -> tuple[int, int, Table, Table]:  # fmt: skip
+    """The first of `rows` from `at` on that may start now though it holds no reservation, or of which that is not
+    known: where it stands, what, and its pieces if others have made way; and the store.
+
+    Nobody looks again at those that have no room, by the columns of `no_room.py`, until something comes free. Who does
+    not know that it waits, or is of a priority above `lowest`, is looked at in another way. Others make way if they
+    `may_move`.
+    """
+    nothing = np.zeros((0, WIDTH), dtype=np.int64)
+    for i in range(at, rows.shape[0]):
+        row = rows[i]
+        shape, gang = jobs[row, J_SHAPE], book.gangs[2 * jobs[row, J_SHAPE]]
+        if told[row, by] == 0 or jobs[row, J_PRIORITY] > lowest or none[shape, N_INSISTS] == 1:
+            return i, ASKED, nothing, store
+        duration = planned_run(jobs[row], promised)
+        if knows_none(none, shape, duration, stamp, standing):
+            continue
+        part = book.parts[gang[G_FIRST]]
+        d, pods = part[Q_DEMAND], part[Q_PODS]
+        if gang[G_PARTS] != 1 or gang[G_COLUMN] != ANYWHERE or book.demands[d, D_ENTRIES] > 0:
+            return i, ASKED, nothing, store
+        start, pieces = find_earliest(
+            book, store, d, pods, duration, now, now, ANYWHERE, 0, now + 1, nothing, row, 0, 0
+        )  # fmt: skip
+        if start == NEVER and may_move and moves.shape[0] > 0:
+            start, pieces, store = make_way(book, store, moves, row, 2 * shape, duration, now, now)
+            if start == now:
+                return i, MADE_WAY, pieces, store
+        if start != NEVER:
+            return i, FULL if start == FULL else ASKED, nothing, store
+        note(none, shape, duration, stamp, standing)
+    return rows.shape[0], ASKED, nothing, store
+
+
+@inlined
+def in_service(book: Book, pieces: Table) -> int:
+    """Milli-GPUs of `pieces` on nodes in service."""
+    milli = 0
+    for i in range(pieces.shape[0]):
+        if book.table[pieces[i, 0], STATUS] == 0:
+            milli += pieces[i, 3] * bits_in(pieces[i, 2])
+    return milli
