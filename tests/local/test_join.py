@@ -254,6 +254,10 @@ def test_a_machine_that_has_lost_its_folder_has_its_jobs_again_when_they_are_dea
         shutil.rmtree(machines[0].home / "runs")
         for path in machines[0].home.glob("lease.*"):
             path.unlink()
+        early = Joined(machines[0].home, kant.home, machines[0].port, "gpu2")
+        assert eventually(early.is_dead), "it is another machine, as long as the run may live"
+        assert "--name: expected a name that no other machine has" in (early.home / "log").read_text()
+        assert eventually(lambda: kant.phase(job) == "waiting")
         machines.append(Joined(machines[0].home, kant.home, machines[0].port, "gpu2"))
         assert eventually(lambda: len((kant.home / "trail").read_text().splitlines()) > 1)
         assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"]

@@ -154,8 +154,9 @@ class Agent:
         return self.home / "slurm"
 
     def _id(self) -> str:
-        """What tells this home from others, also from a copy of it on another machine."""
-        path = self.home / "id"
+        """What tells these runs from others, also from a copy of the home on another machine: it goes with them."""
+        path = self.home / "runs" / "id"
+        path.parent.mkdir(exist_ok=True)
         if not path.exists():
             path.write_text(secrets.token_hex(16), encoding="ascii")
         with suppress(OSError):
