@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from kant.model.decision import NeverFits, Reject, Start
 from kant.model.event import NodeSetChanged
 from kant.model.job import Role
+from kant.model.node import ClusterSpec, Node
 from kant.model.placement import GROUP, NODE
+from kant.model.tenant import Queue, Quota
 from kant.scheduler.profile import builtin_profile
 from kant.testing import Harness, make_cluster, make_group, make_job
 
@@ -50,6 +52,18 @@ def test_a_node_that_enters_a_set_is_offered_at_once(profile: str) -> None:
     harness.happen(NodeSetChanged(harness.now, "far", ("n33",)))
     harness.cycle()
     assert nodes_of(harness, "j1") == {"n33"}
+
+
+def test_what_runs_counts_for_the_model_of_its_node_though_its_set_has_another_by_now() -> None:
+    harness = Harness(ClusterSpec("c", (Node("a", 2, "A100"), Node("h", 2, "H800"))), builtin_profile("kant"))
+    harness.set_queues(Queue("q", quotas=tuple(Quota("gpu", model, 2000) for model in ("A100", "H800"))))
+    harness.happen(NodeSetChanged(0, "far", ("h",)))
+    harness.submit(make_job("j0", 2, queue="q", node_set="far"))
+    harness.cycle()
+    harness.happen(NodeSetChanged(harness.now, "far", ("a",), ("h",)))
+    harness.submit(make_job("j1", 2, queue="q", node_set="far"))
+    harness.cycle()
+    assert (nodes_of(harness, "j0"), nodes_of(harness, "j1")) == ({"h"}, {"a"}), "nobody else has a quota of A100"
 
 
 def test_what_runs_on_a_node_that_leaves_a_set_runs_on() -> None:

@@ -82,10 +82,11 @@ class QuotaUsage:
         """What a gang counts for against quotas: on its one GPU model, or where `allocation` puts it.
 
         Without either, as on a model that no quota names. Of an elastic gang `allocation` also says how much it holds.
+        A gang in a node set may run on another model than the set has by now, so its nodes count.
         """
         if self.tree is None:
             return ()
-        if allocation is not None and (shape.model is None or shape.ceiling):
+        if allocation is not None and (shape.model is None or shape.ceiling or shape.ask.node_sets):
             return self.tree.amounts_of(self._by_model(shape, allocation))
         known = self._amounts.get(shape.index)
         if known is None:

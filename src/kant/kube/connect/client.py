@@ -362,7 +362,7 @@ class ApiClient:
         if isinstance(error, TimeoutError):
             return ApiError(0, "Timeout", f"{method} {path}: no answer in time")
         if isinstance(error, UnreachableError):
-            return ApiError(0, "UnreachableError", f"{server}: no connection: {_words(error.__cause__)}")
+            return ApiError(0, "Unreachable", f"{server}: no connection: {_words(error.__cause__)}")
         return ApiError(0, "Lost", f"{method} {path}: the connection broke: {error or type(error).__name__}")
 
 
