@@ -1,1 +1,1 @@
-"""Kant against a real Kubernetes cluster: what the API server says comes in as events, and plans go out as bindings."""
+"""Kant on a real Kubernetes cluster: changes of API objects come in as events, and plans go out as bindings."""

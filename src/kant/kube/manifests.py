@@ -43,12 +43,12 @@ OPTIONAL = {
     "prometheus-rule": "prometheusRule",
     "dashboard": "dashboard",
 }
-"""The parts that are left out unless asked for, with the value of the chart that asks."""
+"""The parts that are left out by default, with the chart value that includes each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestSettings:
-    """What a cluster may want otherwise. `profile` is the text of a profile."""
+    """What may differ between clusters. `profile` is the text of a profile."""
 
     namespace: str = NAMESPACE
     image: str = IMAGE
@@ -62,7 +62,7 @@ class ManifestSettings:
     dashboard: bool = False
 
     def check(self) -> None:
-        """Raise InputError for what the API server, or Kant when it starts, would refuse."""
+        """Raise InputError for what the API server, or Kant at its start, would reject."""
         if not _NAME.fullmatch(self.namespace):
             raise InputError("--namespace", "the name of a namespace, such as kant-system", self.namespace)
         if not _IMAGE.fullmatch(self.image):
@@ -73,12 +73,12 @@ class ManifestSettings:
 
 
 def part(name: str) -> str:
-    """The text of one file of the package, with its places still open."""
+    """Return the text of one file of the package, with its placeholders."""
     return (files("kant.kube") / "manifests" / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def definitions() -> list[str]:
-    """The names of the files that define Kant's own kinds."""
+    """Return the names of the files that define Kant's own kinds."""
     entries = (entry.name for entry in (files("kant.kube") / "manifests").iterdir())
     return sorted(name.removesuffix(".yaml") for name in entries if name.startswith("crd-"))
 
@@ -91,21 +91,21 @@ DEPLOYMENT = {
     "journal_size": "4Gi",
     "resources": " " * 12 + RESOURCES.strip().replace("\n", "\n" + " " * 12),
 }
-"""What the chart lets people choose of the Deployment. The journal's limit lies below that of its volume."""
+"""The options of the chart for the Deployment. The journal's limit is below that of its volume."""
 
 
 def fill(text: str, values: dict[str, str]) -> str:
-    """`text` with its places filled. A place without a value is an error of ours (KeyError)."""
+    """Return `text` with its placeholders filled. A placeholder without a value is a bug (KeyError)."""
     return _PLACE.sub(lambda match: values[match[1]], text)
 
 
 def indented(text: str, by: int = 4) -> str:
-    """`text` as the body of a YAML block scalar."""
+    """Return `text` as the body of a YAML block scalar."""
     return "\n".join(" " * by + line if line else "" for line in text.strip("\n").split("\n"))
 
 
 def render(settings: ManifestSettings) -> str:
-    """All objects as one stream of YAML documents, for `kubectl apply -f -`. Raises InputError."""
+    """Return all objects as one stream of YAML documents, for `kubectl apply -f -`. Raises InputError."""
     settings.check()
     values = {
         "namespace": settings.namespace,

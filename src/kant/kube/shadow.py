@@ -1,7 +1,7 @@
-"""What Kant would have done differently: a journal that was kept in the shadow of another scheduler, read once.
+"""What Kant would have done differently: one pass over a journal that was written in the shadow of another scheduler.
 
-For each job it has when Kant first decided to start it, as things stood then, and when it was really started. Nothing
-of what Kant decided came true, so each decision stands alone: `kant replay JOURNAL --profile kant` follows them all.
+For each job it has when Kant first decided to start it, in the state of that time, and when it really started. No
+decision of Kant took effect, so each stands alone: `kant replay JOURNAL --profile kant` follows them all.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Compared:
 
 
 def compared(path: Path) -> tuple[list[Compared], int]:
-    """The jobs that waited while a journal was kept, and for how long it was (microseconds). Raises InputError."""
+    """Return the jobs that waited during a journal, and its duration in microseconds. Raises InputError."""
     walk = read_journal(path)
     header = walk.header
     jobs: dict[str, Compared] = {}
@@ -69,7 +69,7 @@ def _spans(allocation: Allocation, cluster: ClusterSpec) -> tuple[int, int]:
 
 
 def summary(jobs: list[Compared], end: int) -> dict[str, object]:
-    """Counts, and waits in seconds, of the jobs that asked for GPUs; `end` is for how long there was a record."""
+    """Return counts, and waits in seconds, of jobs that asked for GPUs; `end` is the duration in microseconds."""
     came = [job for job in jobs if job.gpus]
     both = [job for job in came if job.decided >= 0 and job.started >= 0]
     gangs = [job for job in both if job.started_nodes > 1 or job.decided_nodes > 1]

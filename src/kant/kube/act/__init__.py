@@ -1,1 +1,1 @@
-"""Plans of the core carried out: bindings and evictions."""
+"""Execution of plans of the core: bindings and evictions."""

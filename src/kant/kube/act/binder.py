@@ -1,7 +1,7 @@
-"""The binder: placed workloads become bindings, a gang's all at once, and what became of each is reported.
+"""The binder: sends the bindings of placed workloads, those of a gang together, and reports the result of each.
 
-A gang is sent when every node of it is clear of pods that are still being evicted. Whatever may heal is tried again;
-an answer that was lost is no answer, so the pod is read before it is judged (409 is as often an echo of our own).
+A gang is sent once no pod is being evicted on any of its nodes. Transient failures are retried. A lost answer proves
+nothing, so the pod is read before a result is decided (a 409 is as often an echo of our own request).
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from kant.kube.objects.views import Pod
 from kant.kube.reconcile.slots import Slot
 from kant.kube.reconcile.workload import Phase, Workload
 
-WORKERS = 48  # bindings at a time
-PATIENCE = 30.0  # seconds for which a binding that may heal is tried again
+WORKERS = 48  # concurrent bindings
+PATIENCE = 30.0  # seconds for which a transient failure of a binding is retried
 FIRST_WAIT, LONGEST_WAIT = 0.05, 2.0
 WITHDRAWN = "its node has lost what it was placed for"
 
 
 class Outcome(Enum):
     BOUND = "bound"
-    GONE = "gone"  # the pod is not there any more
+    GONE = "gone"  # the pod does not exist any more
     ASTRAY = "astray"  # it is bound, to another node
-    REFUSED = "refused"  # for good, or for longer than our patience
-    WITHDRAWN = "withdrawn"  # it was not sent: its node has not what it was placed for any more
-    NOT_LEADING = "not leading"  # somebody else leads
+    REFUSED = "refused"  # for good, or for longer than PATIENCE
+    WITHDRAWN = "withdrawn"  # not sent: its node no longer has what it was placed for
+    NOT_LEADING = "not leading"  # another replica leads
 
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """What became of the pod `uid` of a workload; `pod` as it was read, where it was.
+    """The result for the pod `uid` of a workload; `pod` as it was read, if it was.
 
-    `code` is that of the last refusal, or a word. `notes` are annotations that came with the binding.
+    `code` is that of the last refusal, or a word. `notes` are annotations that were sent with the binding.
     """
 
     workload: Workload
@@ -59,7 +59,7 @@ class BindResult:
 
 
 class Binder:
-    """`results` collects what became of the bindings; the loop is woken when one more is there.
+    """`results` collects the results of bindings; each one wakes the loop.
 
     `leaving` has, by node, the uids of pods whose eviction must be over before anything is bound there. `closed` are
     nodes to which nothing may be sent, and `short` those that have lost more GPUs than were free.
@@ -86,12 +86,12 @@ class Binder:
         for _ in range(0 if self.step.closed else len(placed)):
             workload = placed.popleft()
             if workload.phase is not Phase.PLACED or workload.refused:
-                continue  # who is refused goes back when the last answer has come, and nothing more of it is sent
+                continue  # a refused workload waits again after its last answer; nothing more of it is sent
             if not self._send(workload):
                 placed.append(workload)
 
     def _send(self, workload: Workload) -> bool:
-        """Send what is clear of a workload. False: some of it is to be sent later."""
+        """Send those bindings of a workload that may be sent. Returns False if some are to be sent later."""
         slots = [slot for slot in workload.slots if slot.pod and not slot.bound]
         if any(slot.node in self.leaving for slot in slots) or any(self._is_there(uid) for uid in workload.after):
             return False
@@ -114,7 +114,7 @@ class Binder:
             return True
 
     def _is_prepared(self, workload: Workload) -> bool:
-        """Whether its pods have their volumes and devices. Raises RefusedError where they cannot."""
+        """Whether its pods have their volumes and devices. Raises RefusedError where they cannot have them."""
         try:
             has_volumes = self.volumes.prepare(workload)
             return self.claims.prepare(workload) and has_volumes
@@ -132,7 +132,7 @@ class Binder:
         self.effects.wake()
 
     def recall(self, nodes: Collection[str]) -> None:
-        """What has been handed over for these nodes and not been sent is not to be."""
+        """Withdraw the bindings to these nodes that have not been sent."""
         for uid in self.step.recall([uid for uid, (_, slot) in self._places.items() if slot.node in nodes]):
             workload, slot = self._places[uid]
             self._note(BindResult(workload, slot, uid, Outcome.WITHDRAWN, 0.0, why=WITHDRAWN, code=0))
@@ -141,7 +141,7 @@ class Binder:
         return slot.node not in self.closed and not (slot.demand.gpus and slot.node in self.short)
 
     def left(self, uid: str) -> None:
-        """A pod is gone. Nothing waits for it any more, also where it was evicted before it was bound to its node."""
+        """Note that a pod is gone: nothing waits for it, even if it was evicted before it was bound."""
         for node in [node for node, pods in self.leaving.items() if uid in pods]:
             del self.leaving[node][uid]
             if not self.leaving[node]:
@@ -156,7 +156,7 @@ class Binder:
     async def _judged(
         self, workload: Workload, slot: Slot, uid: str, notes: dict[str, str]
     ) -> tuple[Outcome, Pod | None, str, int]:
-        """Bind until it is known what became of it."""
+        """Send a binding until its result is known."""
         effects, began = self.effects, self.effects.clock()
         wait, last, pod, is_known = FIRST_WAIT, "", self.mirror.pods.get(uid), True
         if pod is None or slot.pod != uid or workload.phase is not Phase.PLACED:
@@ -168,7 +168,7 @@ class Binder:
 
         while True:
             if slot.pod != uid or workload.phase is not Phase.PLACED:
-                return Outcome.GONE, None, "", 404  # its place was taken from it while it waited here
+                return Outcome.GONE, None, "", 404  # it lost its place while the request waited
             code, asked = 0, None
             try:
                 if our_gate(pod) >= 0 and may_be_sent():
@@ -199,7 +199,7 @@ class Binder:
                     same = read.spec.node_name == slot.node
                     return (Outcome.BOUND if same else Outcome.ASTRAY), read, "" if same else last, code
                 pod = read
-            is_known = read is not None or 0 < code < 500  # else the pod may be bound for all we know
+            is_known = read is not None or 0 < code < 500  # else the pod may have been bound
             if is_known and (
                 effects.clock() - began > PATIENCE or slot.pod != uid or workload.phase is not Phase.PLACED
             ):
@@ -208,7 +208,7 @@ class Binder:
             wait = min(wait * 2, LONGEST_WAIT)
 
     async def _read(self, namespace: str, name: str) -> Pod | None:
-        """The pod as it is; None where that cannot be told now. One that is not there has no uid."""
+        """Return the pod as it is; None where it cannot be read now. A pod that does not exist has no uid."""
         try:
             return await self.effects.client.get(f"/api/v1/namespaces/{namespace}/pods/{name}", Pod)
         except ApiError as error:

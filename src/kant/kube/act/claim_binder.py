@@ -1,11 +1,11 @@
-"""The claim binder: the devices that were chosen for the claims of a workload are written before its pods are bound.
+"""The claim binder: writes the devices chosen for the claims of a workload before its pods are bound.
 
 All claims of a workload are decided before the first is written, and all are written before the first pod is bound.
-Nothing is remembered elsewhere: an allocation of ours that no bound pod uses, and no pod on its way, is taken back. So
-it makes no difference whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
+Nothing is stored elsewhere: an allocation of ours that is used by no bound pod, and no placed one, is taken back. So it
+makes no difference whether a write was refused, a binding failed, a pod ended, or the leader was killed in between.
 
-Source: kube-scheduler's plugin DynamicResources (bindClaim, Unreserve), and the resource claim controller, which takes
-back what ended pods have left, too.
+Source: kube-scheduler's plugin DynamicResources (bindClaim, Unreserve), and the resource claim controller, which also
+takes back what ended pods have left.
 """
 
 from __future__ import annotations
@@ -35,16 +35,14 @@ from kant.kube.translate.device_results import results_of
 from kant.kube.translate.extended_claims import asks_alike, body_of
 from kant.kube.translate.volumes import ClaimName
 
-PATIENCE = 60.0  # seconds for devices to be free that are on their way to be
-GRACE = 5.0  # seconds after which a pod that we have never seen is taken for gone
-REST = 10.0  # seconds after which a device is attached again that could not be
-LOOK = 0.5  # seconds between two looks for what is to be taken back
+PATIENCE = 60.0  # seconds to wait for devices that are being freed
+GRACE = 5.0  # seconds after which a pod that was never seen counts as gone
+REST = 10.0  # seconds until another attempt to attach a device
+LOOK = 0.5  # seconds between two searches for claims to take back
 
 
 class ClaimBinder:
-    """Writes claims as effects. Each claim that is written bears the token of the leader: the API server refuses any
-    other.
-    """
+    """Writes claims as effects. Each written claim bears the token of the leader: the API server rejects any other."""
 
     def __init__(self, effects: Effects, mirror: Mirror, allocations: DeviceAllocations) -> None:
         self.effects = effects
@@ -53,25 +51,25 @@ class ClaimBinder:
         self.allocations = allocations
         self.clock = effects.clock
         self._written_at = -GRACE  # when the last effect began
-        self._since: dict[str, float] = {}  # by the uid of a pod: since when it waits for devices, or is not to be seen
-        self._noted: dict[str, str] = {}  # by the uid of a pod: the claim (uid) that its status names
+        self._since: dict[str, float] = {}  # by pod uid: since when it waits for devices, or is not seen
+        self._noted: dict[str, str] = {}  # by pod uid: the claim (uid) that its status names
         self._looked = 0.0
-        self.unattached: deque[tuple[Workload, str]] = deque()  # what workloads wait for, to be told
-        self._failed: dict[ClaimName, tuple[float, str]] = {}  # until when no device is attached again, and why
+        self.unattached: deque[tuple[Workload, str]] = deque()  # what workloads wait for, to be reported
+        self._failed: dict[ClaimName, tuple[float, str]] = {}  # until when no device is attached, and why
 
     @property
     def is_busy(self) -> bool:
-        """Whether a request has not been answered, or the watch has not said yet what came of it."""
+        """Whether a request is unanswered, or its outcome has not yet been seen by the watch."""
         unheard = self.clock() - self._written_at < GRACE and any(map(self._is_unseen, self.mirror.devices.claims))
         return bool(self.step.in_flight) or unheard
 
     def _is_unseen(self, key: ClaimName) -> bool:
         return self.step.is_unseen(key, self.mirror.devices.claims[key].metadata.resource_version)
 
-    # --- pods that are about to be bound --------------------------------------------------------------------------
+    # --- pods to be bound -----------------------------------------------------------------------------------------
 
     def prepare(self, workload: Workload) -> bool:
-        """Whether all claims of its pods are theirs; those that are not are written. Raises RefusedError."""
+        """Whether its pods have all of their claims; those that they lack are written. Raises RefusedError."""
         users = self._users(workload)
         unneeded = self._unneeded(workload) if self.mirror.devices.extended else {}
         if not users and not unneeded:
@@ -136,7 +134,7 @@ class ClaimBinder:
         return plan is not None and {pod.metadata.uid for _, pod in users} <= set(plan.pods)
 
     def _users(self, workload: Workload) -> dict[ClaimName, list[tuple[Slot, Pod]]]:
-        """The claims of its pods that are not bound."""
+        """Return the claims of its unbound pods, each with these pods."""
         found: dict[ClaimName, list[tuple[Slot, Pod]]] = {}
         for slot in workload.slots:
             pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
@@ -148,9 +146,9 @@ class ClaimBinder:
         return found
 
     def _unneeded(self, workload: Workload) -> dict[ClaimName, Slot]:
-        """Claims for extended resources of its pods that are not what these need at their nodes.
+        """Return the claims for extended resources that are not those which its pods need on their nodes.
 
-        Raises RefusedError for one that somebody else has made.
+        Raises RefusedError for one that was made by another program.
         """
         found: dict[ClaimName, Slot] = {}
         devices = self.mirror.devices
@@ -171,7 +169,7 @@ class ClaimBinder:
         return found
 
     def _has(self, key: ClaimName, users: list[tuple[Slot, Pod]]) -> bool:
-        """Whether a claim is allocated as was decided, and reserved for these pods."""
+        """Whether a claim is allocated as decided, and reserved for these pods."""
         claim, plan = self.mirror.devices.claims.get(key), self.allocations.plans.get(key)
         if claim is None or claim.status.allocation is None or key in self.step.in_flight:
             return False
@@ -183,7 +181,7 @@ class ClaimBinder:
         return self.allocations.requests.is_settled(claim) or (plan is not None and _is_as(claim, plan))
 
     def _is_noted(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> bool:
-        """Whether the pod says which claim has its extended resources: we have been told so, or shall be."""
+        """Whether the status of the pod names the claim for its extended resources, as seen or just written."""
         if pod.metadata.uid in self._noted:
             return self._noted[pod.metadata.uid] == claim.metadata.uid
         said = pod.status.extended_resource_claim_status
@@ -193,7 +191,7 @@ class ClaimBinder:
         return self.mirror.devices.extended[plan.claim].mappings(plan.extended)
 
     def _is_free(self, missing: dict[ClaimName, list[tuple[Slot, Pod]]]) -> bool:
-        """Whether nobody else holds what these claims are to get: whoever did may be giving it back."""
+        """Whether no other claim holds these devices: a previous holder may still be giving them back."""
         holders = self.mirror.devices.holders
         for key in missing:
             plan = self.allocations.plans.get(key)
@@ -214,7 +212,7 @@ class ClaimBinder:
             claim = await self._signed(claim)
         else:
             claim = await self._signed(claim, {ALLOCATED: "true"})
-            if claim.status.allocation is not None:  # ours, of an earlier plan: it can be changed only by way of none
+            if claim.status.allocation is not None:  # ours, of an earlier plan: remove it first
                 claim = await self._patch(claim, {"status": {"allocation": None, "reservedFor": None}}, "/status")
             reserved = []
             now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -227,7 +225,7 @@ class ClaimBinder:
             await self._note(claim, plan, pods[0])
 
     async def _signed(self, claim: ResourceClaim, marks: dict[str, str] | None = None) -> ResourceClaim:
-        """The claim with the token of this leader on it; with `marks`, also with these annotations, and protected."""
+        """Return the claim with the token of this leader; with `marks`, also these annotations and the finalizer."""
         notes = (marks or {}) | self.effects.signature
         there = claim.metadata.annotations or {}
         is_bare = marks is not None and FINALIZER not in claim.metadata.finalizers
@@ -236,10 +234,10 @@ class ClaimBinder:
         kept = {"finalizers": [*dict.fromkeys((*claim.metadata.finalizers, FINALIZER))]} if is_bare else {}
         return await self._patch(claim, {"metadata": {"annotations": notes} | kept})
 
-    # --- claims that stand for extended resources -----------------------------------------------------------------
+    # --- claims for extended resources ----------------------------------------------------------------------------
 
     async def _create(self, plan: ClaimPlan, claim: ResourceClaim) -> ResourceClaim:
-        """The claim that a pod needs at its node, which is made where it is not there."""
+        """Return the claim that a pod needs on its node, created where it does not exist."""
         assert plan.made is not None
         if is_made(claim):
             return claim
@@ -249,7 +247,7 @@ class ClaimBinder:
         return msgspec.json.decode(raw, type=ResourceClaim)
 
     async def _note(self, claim: ResourceClaim, plan: ClaimPlan, pod: Pod) -> None:
-        """Say in the status of the pod which claim has its extended resources, for the kubelet."""
+        """Write in the status of the pod which claim has its extended resources, for the kubelet."""
         mappings = [msgspec.to_builtins(one) for one in self._mappings(plan)]
         found = await self._tell(pod, {"resourceClaimName": claim.metadata.name, "requestMappings": mappings})
         if found.status.extended_resource_claim_status is None:
@@ -268,17 +266,17 @@ class ClaimBinder:
         return msgspec.json.decode(await self.effects.patch(path, body), type=Pod)
 
     async def _remove(self, claim: ResourceClaim, uid: str) -> None:
-        """Delete a claim that a pod does not need where it goes now."""
+        """Delete a claim that a pod does not need on its new node."""
         pod = self.mirror.pods.get(uid)
         if pod is not None and pod.status.extended_resource_claim_status is not None:
             await self._tell(pod, None)
         self._noted[uid] = ""
         await self._release(claim)
 
-    # --- claims that nobody uses ----------------------------------------------------------------------------------
+    # --- unused claims --------------------------------------------------------------------------------------------
 
     def take_back(self) -> None:
-        """Take back what we have allocated, and no pod has that is bound, or on its way."""
+        """Take back our allocations that are used by no bound pod and no placed one."""
         now, devices = self.clock(), self.mirror.devices
         if now - self._looked < LOOK or not (devices.ours or self._since or self._noted or self._failed):
             return
@@ -296,7 +294,7 @@ class ClaimBinder:
         self._noted = {uid: claim for uid, claim in self._noted.items() if uid in self.mirror.pods}
 
     def _is_awaited(self, claim: ResourceClaim, unseen: dict[str, float]) -> bool:
-        """Whether a pod is on its way to use the claim, or may be: the watch of pods may be behind that of claims."""
+        """Whether a placed pod will use the claim, or may: the watch of pods may lag behind that of claims."""
         now, awaited = self.clock(), False
         plan = self.allocations.plans.get(key_of(claim))
         for uid in [*(one.uid for one in claim.status.reserved_for), *(plan.pods if plan is not None else ())]:
@@ -320,7 +318,7 @@ class ClaimBinder:
             )
 
     async def _patch(self, claim: ResourceClaim, change: dict[str, Any], part: str = "") -> ResourceClaim:
-        """Change the claim if it still is what we know; as it is then."""
+        """Change the claim if it is unchanged since it was read. Returns the changed claim."""
         known = {"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version}
         body = change | {"metadata": change.get("metadata", {}) | known}
         try:
@@ -332,7 +330,7 @@ class ClaimBinder:
         return msgspec.json.decode(raw, type=ResourceClaim)
 
     async def _put(self, claim: ResourceClaim, change: dict[str, Any]) -> ResourceClaim:
-        """Change its metadata where a patch would change more: parameters of drivers that were written with spaces."""
+        """Change the metadata where a patch would change more: driver parameters that were written with spaces."""
         meta, notes = claim.metadata, change.get("annotations", {})
         version = await self.effects.client.change_metadata(
             _path(claim), meta.resource_version, notes, change.get("finalizers"), self.effects.holds

@@ -1,7 +1,8 @@
-"""Device locks: on a node of HAMi's one pod at a time is bound, and waits there until it has its devices.
+"""Device locks: on a node with HAMi one pod at a time is bound, and holds the lock until it has its devices.
 
-The kubelet does not tell a device plugin for which pod it asks. HAMi's plugin takes the pod that the node's lock names,
-an annotation of the node, and lets go of the lock when the pod has its devices. So whoever binds takes the lock first.
+The kubelet does not tell a device plugin for which pod it asks. HAMi's plugin takes the pod named in the node's lock,
+an annotation of the node, and releases the lock once the pod has its devices. So a scheduler takes the lock before it
+binds.
 
 Source: HAMi, pkg/util/nodelock/nodelock.go (LockNode, ReleaseNodeLock, NodeLockTimeout) and pkg/util/util.go
 (GetPendingPod, GetAllocatePodByNode).
@@ -25,7 +26,7 @@ from kant.kube.translate.hami import ALLOCATING, PHASE, notes_of, registered
 from kant.model.errors import InputError
 
 LOCK = "hami.io/mutex.lock"
-EXPIRES = 300.0  # seconds after which a lock that nobody has let go of is no lock, as for HAMi
+EXPIRES = 300.0  # seconds after which an unreleased lock is void, as for HAMi
 
 
 class DeviceLocks:
@@ -39,7 +40,7 @@ class DeviceLocks:
         self._held: dict[str, tuple[str, float]] = {}  # by node: for which pod, and since when
 
     def notes(self, slot: Slot) -> dict[str, str]:
-        """What goes onto a pod with its binding; nothing where the node does not name its devices."""
+        """Return the annotations to bind a pod with; none where the node does not name its devices."""
         pod, view = self.mirror.pods.get(slot.pod), self.mirror.nodes.get(slot.node)
         if pod is None or view is None or not slot.devices:
             return {}
@@ -50,7 +51,7 @@ class DeviceLocks:
         return {}
 
     def is_held_for(self, slot: Slot, in_flight: Collection[str]) -> bool:
-        """Whether the pod of a slot may be bound to its node now; if not, that has been asked for.
+        """Whether the pod of a slot may be bound to its node now; if not, the lock is requested.
 
         Raises RefusedError.
         """
@@ -70,7 +71,7 @@ class DeviceLocks:
         return False
 
     async def _take(self, node: str, pod: Pod) -> None:
-        """Take the lock of a node for a pod, or find that somebody has it."""
+        """Take the lock of a node for a pod, or pause where it is taken."""
         path, meta = f"/api/v1/nodes/{node}", pod.metadata
         view = await self.effects.client.get(path, Node)
         if not self._is_free((view.metadata.annotations or {}).get(LOCK, ""), node, meta.uid):
@@ -82,7 +83,7 @@ class DeviceLocks:
         self._held[node] = meta.uid, self.effects.clock()
 
     def _is_free(self, lock: str, node: str, uid: str) -> bool:
-        """Whether nobody waits for devices behind a lock, or only the pod for which it is wanted."""
+        """Whether no pod waits for devices under a lock, or only the pod for which it is wanted."""
         stamp, _, name = lock.partition(",")
         try:
             since = microseconds(stamp, LOCK)
@@ -97,13 +98,13 @@ class DeviceLocks:
         if owner is None or owner.metadata.uid == uid:
             return True
         if not owner.spec.node_name and owner.spec.scheduler_name != self.scheduler:
-            return False  # it is about to be bound; one of our own was left behind by the leader before us
+            return False  # about to be bound; a pod of ours would be a leftover of the previous leader
         if owner.spec.node_name == node and not is_over(owner):
-            return False  # though it may have its devices: the plugin lets go of the lock after it has said so
+            return False  # even with its devices: the plugin reports them before it releases the lock
         return not self._is_allocating(owner.metadata.uid, node)
 
     def _is_allocating(self, uid: str, node: str) -> bool:
-        """Whether a pod is bound to the node and waits for its devices, as far as we know."""
+        """Whether a pod is known to be bound to the node and to wait for its devices."""
         pod = self.mirror.pods.get(uid)
         if pod is None or is_over(pod):
             return False

@@ -1,8 +1,8 @@
-"""Effects: the requests by which a leader carries out its plans, in one queue with one guard, one retry and one end.
+"""Effects: the requests by which a leader carries out its plans, with one queue, one guard, one retry and one shutdown.
 
 Each kind of request is a step. An effect of a step has a key, and at most one effect of a key is in flight. Effects are
-levels: whoever needs one begins it in each turn until the watch shows that it has been carried out. So nothing is kept
-of one that failed. After a pause it may begin again, made from what is known then.
+level-triggered: the caller begins one in each turn until the watch shows that it has been carried out. So a failed
+effect leaves nothing behind: after a pause it may begin again, built from what is known then.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kant.kube.objects.names import LEADER
 from kant.kube.reconcile.slots import Slot
 
 TIMEOUT = 4.0  # seconds for one request, unless the Lease leaves less (`Lease.in_flight`)
-PAUSE = 0.2  # seconds before an effect that may heal begins again,
-REFUSED = 2.0  # and before one that was refused does
-REMEMBERED = 10_000  # effects of a step whose versions are known
+PAUSE = 0.2  # seconds before an effect with a transient failure may begin again,
+REFUSED = 2.0  # and before a refused one may
+REMEMBERED = 10_000  # maximum effects of a step whose versions are remembered
 
 Key = TypeVar("Key", bound=Hashable)
 Work = Callable[[], Coroutine[Any, Any, object]]
@@ -39,9 +39,10 @@ class RefusedError(Exception):
 
 @dataclass(eq=False)
 class Effects:
-    """The queue of one leader: `holds` guards every request, `token` says who leads, `wake` is called after each.
+    """The queue of one leader: `holds` guards every request, `token` identifies the leader, `wake` is called after
+    each.
 
-    `timeout` bounds a request in seconds: a request that a former leader sent is over before another one leads.
+    `timeout` limits a request in seconds: a request of a former leader ends before another one leads.
     """
 
     client: ApiClient
@@ -55,12 +56,12 @@ class Effects:
 
     @property
     def signature(self) -> dict[str, str]:
-        """The annotation that says who leads: the API server refuses the requests of anybody else."""
+        """The annotation that identifies the leader: the API server rejects the requests of any other replica."""
         token = self.token()
         return {LEADER: token} if token else {}
 
     async def run(self) -> None:
-        """Carry out what begins, for ever; cancelled with all that is under way."""
+        """Carry out effects forever; cancellation ends those in flight too."""
         async with asyncio.TaskGroup() as self.group:
             try:
                 for step in self._steps:
@@ -70,19 +71,18 @@ class Effects:
                 self.group = None  # before the group ends: it takes no more tasks
 
     def step(self, workers: int = 1_000_000) -> Step[Any]:
-        """One kind of effect, of which so many are carried out at a time."""
+        """Return a new kind of effect with at most `workers` concurrent ones."""
         self._steps.append(Step(self, workers))
         return self._steps[-1]
 
     async def patch(self, path: str, change: object, kind: str = "merge") -> bytes:
-        """Change an object while we lead. Raises ApiError, and FencedError where somebody else may lead."""
+        """Change an object while leading. Raises ApiError, and FencedError where another replica may lead."""
         return await self.client.patch(path, change, kind=kind, guard=self.holds, timeout=self.timeout)
 
 
 class Step(Generic[Key]):
     """One kind of effect. `in_flight` has the keys of those that have begun, until they are answered or may begin
-    again, and `queued` those of them that were not sent; `refusals` says by key why one was refused.
-    """
+    again, and `queued` those of them that were not sent; `refusals` has, by key, why one was refused."""
 
     def __init__(self, effects: Effects, workers: int) -> None:
         self.in_flight: dict[Key, None] = {}
@@ -91,16 +91,16 @@ class Step(Generic[Key]):
         self.closed = False
         self._effects = effects
         self._idle = workers
-        self._begun: dict[Key, str] = {}  # the version of its object for which an effect began last
+        self._begun: dict[Key, str] = {}  # the object version for which an effect last began
 
     def is_unseen(self, key: Key, version: str) -> bool:
-        """Whether an effect began on this version of its object, and the watch does not show yet what came of it."""
+        """Whether an effect began on this version of its object, and the watch does not show its outcome yet."""
         return self._begun.get(key) == version
 
     def begin(self, key: Key, work: Work, version: str = "") -> bool:
         """Begin an effect on this `version` of its object. False: one is in flight, or its outcome is unseen.
 
-        Without a version nobody has to begin it again: where it may heal it is tried until it is carried out.
+        An effect without a version need not be begun again: transient failures are retried until it is carried out.
         """
         if self.closed or key in self.in_flight or (version and self.is_unseen(key, version)):
             return False
@@ -108,20 +108,20 @@ class Step(Generic[Key]):
         if version:
             self._begun.pop(key, None)
             self._begun[key] = version
-            if len(self._begun) > REMEMBERED:  # at the cost of a write that changes nothing
+            if len(self._begun) > REMEMBERED:  # costs at most a write that changes nothing
                 del self._begun[next(iter(self._begun))]
         self._put(key, work)
         return True
 
     def recall(self, keys: Iterable[Key]) -> list[Key]:
-        """Those of these effects that were not sent yet; they are not sent any more."""
+        """Withdraw those of these effects that were not sent yet, and return their keys."""
         found = [key for key in keys if self.queued.pop(key, None) is not None]
         for key in found:
             del self.in_flight[key]
         return found
 
     async def drain(self, within: float) -> None:
-        """Begin nothing more, and wait for what is under way: first for all of it, then only for what has been sent."""
+        """Begin nothing more, and wait for what is in flight: first for all of it, then only for what has been sent."""
         self.closed = True
         for _ in range(2):
             with suppress(TimeoutError):
@@ -131,7 +131,7 @@ class Step(Generic[Key]):
             self.recall(list(self.queued))
 
     def hire(self, count: int = 1) -> None:
-        """Let so many more workers carry out what waits, as far as there are some."""
+        """Start up to `count` more idle workers for queued effects."""
         group = self._effects.group
         for _ in range(min(self._idle, count) if group is not None else 0):
             assert group is not None

@@ -1,8 +1,8 @@
 """The evictor: victims are evicted through the Eviction API, and only if all of them may be.
 
-The budgets (PodDisruptionBudget) of all victims of one job are asked first: whether together they take more than one of
-them allows, as far as we know; then each victim by a dry run. Where one says no, nobody is evicted. What is evicted is
-gone when the API server says so, not before.
+First the budgets (PodDisruptionBudget) are checked, as far as known: whether the victims of one job together exceed
+what one of them allows; then each victim by a dry run. If one is refused, none is evicted. A pod counts as gone when
+the API server says so, not before.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.workload import Workload
 
-PATIENCE = 120.0  # seconds for which a budget that says no is asked again, once it has said yes
+PATIENCE = 120.0  # seconds of retries where a budget refuses after the dry run was allowed
 RETRY = 2.0
 VOLUNTARY = ("fallback", "defragment")
-"""The rights by which nobody has to go: all are asked about first."""
+"""The reasons for which no pod has to go: all victims are checked first."""
 
 
 @dataclass(slots=True, eq=False)
 class Eviction:
     """Pods that are evicted together, for one reason. `by` is the job that gets their place, "" for none.
 
-    `right`: the word for by what right, as in `Preempt.why`; or limit, gang.
+    `right` is the reason in a word, as in `Preempt.why`; or limit, gang.
     """
 
     why: str
     by: str = ""
     victims: list[tuple[Workload, list[Pod]]] = field(default_factory=list)
     refused: str = ""
-    protected: str = ""  # the uid of the pod that may not go, where all were asked about first
+    protected: str = ""  # the uid of the pod that may not be evicted, where all were checked first
     right: str = "gang"
 
 
 class Evictor:
-    """`refused` collects evictions that may not be, and `done` those that have been asked for."""
+    """`refused` collects evictions that were refused, and `done` those that have been requested."""
 
     def __init__(self, effects: Effects, mirror: Mirror) -> None:
         self.effects = effects
@@ -49,14 +49,14 @@ class Evictor:
         self.mirror = mirror
         self.refused: deque[Eviction] = deque()
         self.done: deque[Eviction] = deque()
-        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # as far as we know
+        self.refuses: Callable[[Iterable[Pod]], tuple[Pod, str] | None] = lambda pods: None  # by the known budgets
 
     def start(self, eviction: Eviction) -> None:
         self.step.begin(eviction, partial(self._carry_out, eviction))
 
     @property
     def is_busy(self) -> bool:
-        """Whether something has been asked for, and not been answered."""
+        """Whether a request is unanswered."""
         return bool(self.step.in_flight)
 
     async def _carry_out(self, eviction: Eviction) -> None:
@@ -73,7 +73,7 @@ class Evictor:
                     await self._evict(pod, dry_run=True, patience=0.0)
                 eviction.protected = ""
             asked = (self._evict(pod, dry_run=False, patience=PATIENCE) for pod in pods)
-            answers = await asyncio.gather(*asked, return_exceptions=True)  # nothing is told while one is under way
+            answers = await asyncio.gather(*asked, return_exceptions=True)  # no report while one is in flight
             for error in filter(None, answers):
                 raise error
             self.done.append(eviction)
@@ -86,7 +86,7 @@ class Evictor:
         until = effects.clock() + patience
         while True:
             seen = self.mirror.pods.get(meta.uid)
-            if seen is None or is_over(seen):  # what has ended well is somebody's result: it stays
+            if seen is None or is_over(seen):  # a succeeded pod stays, as a result of a user
                 return
             try:
                 await effects.client.evict(

@@ -42,7 +42,7 @@ from kant.model.rules import HOST
 
 
 class KubeExecutor(PlanExecutor):
-    """Executes plans with the binder and the evictor. `evictions` are those that are to be asked for now."""
+    """Executes plans with the binder and the evictor. `evictions` are those to be requested now."""
 
     def __init__(self, core: Core, mirror: Mirror, workloads: Workloads, leaving: dict[str, dict[str, None]]) -> None:
         self.core = core
@@ -51,7 +51,7 @@ class KubeExecutor(PlanExecutor):
         self.leaving = leaving
         self.evictions: list[Eviction] = []
         self.held: deque[tuple[Workload, Hold | Reject]] = deque()
-        self._by: dict[str, Eviction] = {}  # of the plan that is being executed, by the job that gets the place
+        self._by: dict[str, Eviction] = {}  # of the current plan, by the job that gets the place
 
     @property
     def now(self) -> int:  # type: ignore[override]
@@ -70,9 +70,9 @@ class KubeExecutor(PlanExecutor):
         self.evictions += self._by.values()
 
     def _feasible(self, decisions: list[Decision]) -> list[Decision]:
-        """The decisions without those for which somebody would be stopped in vain: it could not start even then.
+        """Return the decisions without preemptions in vain: those for a job that could not start even then.
 
-        Who was to start on the nodes of those who then stay comes to the queue again.
+        A job that was to start on the nodes of the remaining victims is submitted again.
         """
         victims: dict[str, list[Slot]] = {}
         freed: dict[str, list[Allocation]] = {}
@@ -103,9 +103,8 @@ class KubeExecutor(PlanExecutor):
         staying: dict[str, set[str]],
         freed: dict[str, list[Allocation]],
     ) -> list[Decision]:
-        """The decisions without those about jobs that would start in vain, about those whom they were to stop
-        (`staying`), and about all who were to have a place there. The core takes these to be started: they come anew.
-        """
+        """Return the decisions without those about jobs that would start in vain, their victims (`staying`), and all
+        jobs that were to get places there. The core counts these jobs as started, so they are re-created."""
         left, known = set(vain), self.workloads.by_job
         while True:
             gone = left.union(*(staying.get(job, ()) for job in left))
@@ -126,7 +125,7 @@ class KubeExecutor(PlanExecutor):
         return [one for one in decisions if isinstance(one, Reorder | Route) or one.job not in gone]
 
     def apply(self, decision: Decision) -> None:
-        """Apply one decision, unless its job has moved: its pods then come anew as another job."""
+        """Apply one decision, unless its job has been moved: its pods are then re-created as another job."""
         if isinstance(decision, Reorder | Route) or decision.job in self.workloads.by_job:
             super().apply(decision)
 
@@ -137,7 +136,7 @@ class KubeExecutor(PlanExecutor):
             workload.after = self._kept_from(start.job)
 
     def _kept_from(self, job: str) -> frozenset[str]:
-        """The uids of pods that leave other nodes, and with which a job may not share a domain while they are there."""
+        """Return the uids of leaving pods with which a job may not share a domain, even from other nodes."""
         state, translation = self.core.state, self.workloads.translation
         rules = state.live[state.rows[job]].rules
         kept = {one.pod_class for own in rules for one in own.anti_affinity if one.topology != HOST}
@@ -179,7 +178,7 @@ class KubeExecutor(PlanExecutor):
         workload.phase = Phase.REJECTED
         self.workloads.transitions.fits_nowhere(workload)
         kept = self.workloads.transitions.kept_by_filters(workload)
-        if kept:  # it might fit, were it not for them
+        if kept:  # it might fit without the filters
             self.workloads.messages.say(workload, kept, UNSCHEDULABLE)
         else:
             self.held.append((workload, reject))
@@ -189,13 +188,13 @@ class KubeExecutor(PlanExecutor):
         self.happen(QueueOrdered(self.now, tuple(job for job in reorder.jobs if job in known)))
 
     def _stop(self, workload: Workload, event: JobPreempted | JobFailed) -> list[Pod]:
-        """Stop a job on paper at once. Its nodes stay closed for bindings until its pods are gone."""
+        """End a job in the state at once. Its nodes stay closed for bindings until its pods are gone."""
         self.happen(event)
-        self.happen(JobCancelled(self.now, workload.job))  # what comes back are other pods, and so another job
+        self.happen(JobCancelled(self.now, workload.job))  # replacement pods are another job
         return self.leave(workload)
 
     def leave(self, workload: Workload) -> list[Pod]:
-        """Its pods are to go, those too that are about to be bound."""
+        """Mark its pods as leaving, including those that are about to be bound. Returns them."""
         pods = [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
         for slot, pod in ((s, self.mirror.pods.get(s.pod)) for s in workload.slots):
             if pod is not None:
@@ -205,11 +204,11 @@ class KubeExecutor(PlanExecutor):
         return pods
 
     def going(self, workload: Workload) -> list[Pod]:
-        """Its pods are to go, and are counted until they are gone."""
+        """Return its pods, which are to be evicted and are counted until they are gone."""
         return [self.mirror.pods[slot.pod] for slot in workload.slots if slot.pod in self.mirror.pods]
 
     def unplace(self, job: str, why: str) -> None:
-        """A job that was started, and of which nothing is bound yet, cannot have its place: it waits again."""
+        """Let a started job without a bound pod wait again, since it cannot have its place."""
         workload = self.workloads.by_job.get(job)
         if workload is None or workload.phase is not Phase.PLACED or any(slot.bound for slot in workload.slots):
             return
@@ -237,7 +236,7 @@ class ShadowExecutor(KubeExecutor):
 
 
 def _why(by: str, why: str) -> str:
-    """Why a pod is evicted, for its event."""
+    """Return why a pod is evicted, for its event."""
     if by:
         return {"reclaim": f"its queue gives back to {by} what it had borrowed"}.get(
             why, f"{by} takes its place ({why})"

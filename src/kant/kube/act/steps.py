@@ -13,7 +13,7 @@ from kant.kube.reconcile.translation import Translation
 
 
 class Steps:
-    """Volumes, claims and device locks come before bindings; evictions go beside them."""
+    """Volumes, claims and device locks precede bindings; evictions are independent of them."""
 
     def __init__(self, effects: Effects, mirror: Mirror, translation: Translation) -> None:
         self.effects = effects
@@ -24,10 +24,10 @@ class Steps:
         self.evictor = Evictor(effects, mirror)
 
     def is_binding(self) -> bool:
-        """Whether bindings are under way, before which all else waits."""
+        """Whether bindings are in flight, for which everything else waits."""
         return bool(self.binder.step.in_flight)
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is under way that a state which is built now would miss."""
+        """Whether something is in flight that a state built now would miss."""
         return self.is_binding() or bool(self.binder.results) or self.evictor.is_busy or self.claims.is_busy

@@ -1,9 +1,10 @@
-"""The volume binder: claims that are bound when a pod first uses them get its node, and the pod waits for its volumes.
+"""The volume binder: claims that are bound on first use get the node of their pod, and the pod waits for its volumes.
 
-The pods of a workload are bound once the claims of all of them are: a gang is whole, or not there. What a provisioner
-has made may lie elsewhere than was hoped; then the workload waits again, and goes where its volumes are.
+The pods of a workload are bound once the claims of all of them are, so that a gang is bound whole or not at all. A
+provisioner may create a volume elsewhere than hoped; then the workload waits again, and goes where its volumes are.
 
-Source: kube-scheduler's plugin VolumeBinding (AssumePodVolumes, BindPodVolumes), for volumes that a provisioner makes.
+Source: kube-scheduler's plugin VolumeBinding (AssumePodVolumes, BindPodVolumes), for volumes that a provisioner
+creates.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from kant.kube.translate.local_volumes import chosen_claims, fits, is_kept_for, 
 from kant.kube.translate.node_facts import meets
 from kant.kube.translate.volumes import SELECTED_NODE, claims_of, demanded, is_bound, selected_node
 
-PATIENCE = 600.0  # seconds for a volume to be made, as for kube-scheduler (bindTimeoutSeconds)
+PATIENCE = 600.0  # seconds to provision a volume, as for kube-scheduler (bindTimeoutSeconds)
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-"""The annotation of a volume whose claim was chosen by a program: without its claim it is anybody's again."""
+"""The annotation of a volume whose claim was chosen by a program: without its claim it is available again."""
 
 TAKEN = "volume-taken"
 ELSEWHERE = "volume-elsewhere"
@@ -31,7 +32,7 @@ ELSEWHERE = "volume-elsewhere"
 
 @dataclass(slots=True)
 class Asked:
-    """A volume is to be made for a claim at `node`. `seen`: the API server says so."""
+    """A request for a volume of a claim at `node`. `seen`: the API server has it."""
 
     node: str
     since: float
@@ -39,17 +40,17 @@ class Asked:
 
 
 class VolumeBinder:
-    """`asked` has, by the uid of its claim, each volume that is to be there and is not known to be."""
+    """`asked` has, by the uid of its claim, each volume that is requested and not known to exist."""
 
     def __init__(self, effects: Effects, mirror: Mirror, local: ChosenVolumes) -> None:
         self.effects = effects
-        self.step: Step[str] = effects.step()  # by the uid of a claim, or the name of a volume that is given back
+        self.step: Step[str] = effects.step()  # by the uid of a claim, or the name of a volume to give back
         self.mirror = mirror
         self.asked: dict[str, Asked] = {}
         self.local = local
 
     def prepare(self, workload: Workload) -> bool:
-        """Whether its pods have their volumes; those that are not bound are asked for. Raises RefusedError."""
+        """Return whether its pods have their volumes; request those that are not bound. Raises RefusedError."""
         ready = True
         for slot in workload.slots:
             pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
@@ -83,7 +84,7 @@ class VolumeBinder:
         return False
 
     def _asked(self, claim: k.Claim, node: str) -> Asked:
-        """Since when a volume is to be there for a claim. Those for which nobody waits any more are forgotten."""
+        """Return the request for a volume of a claim, a new one if needed. Old requests are forgotten."""
         now = self.effects.clock()
         if claim.metadata.uid not in self.asked:
             self.asked = {uid: one for uid, one in self.asked.items() if now - one.since <= 2 * PATIENCE}
@@ -100,16 +101,16 @@ class VolumeBinder:
     def _reaches(self, claim: k.Claim, slot: Slot) -> bool:
         storage, node = self.mirror.storage, self.mirror.nodes.get(slot.node)
         if claim.spec.volume_name not in storage.volumes or node is None:
-            return False  # the watch has not come so far
+            return False  # the watch does not show it yet
         if meets(demanded(claim, storage), node):
             return True
         where = f"volume {claim.spec.volume_name} of its claim {claim.metadata.name}"
         raise RefusedError(slot, f"node {slot.node} does not reach the {where}", ELSEWHERE)
 
-    # --- local volumes, which somebody has made --------------------------------------------------------------------
+    # --- local volumes, created in advance -------------------------------------------------------------------------
 
     def _is_kept(self, claim: k.Claim, slot: Slot) -> bool:
-        """Keep the volume that was chosen for a claim; the volume controller then binds the claim. False: not yet."""
+        """Reserve the volume chosen for a claim, which the volume controller then binds. Returns False: not yet."""
         meta, name = claim.metadata, self.local.chosen[key_of(claim)]
         volume = self.mirror.volumes.get(name)
         if volume is None or not fits(volume, claim):
@@ -123,7 +124,7 @@ class VolumeBinder:
         return False
 
     def _of(self, volume: k.PersistentVolume, ref: dict[str, str] | None) -> Work:
-        """Write into a volume whose it is; None: anybody's."""
+        """Return the work that writes the claim of a volume; None: no claim."""
         meta = volume.metadata
         marks = {BOUND_BY_CONTROLLER: "yes" if ref is not None else None}
         change = {
@@ -133,7 +134,7 @@ class VolumeBinder:
         return partial(self.effects.patch, f"/api/v1/persistentvolumes/{meta.name}", change)
 
     def give_back(self, workload: Workload) -> None:
-        """Volumes that were kept for claims of a workload that does not get its places are anybody's again."""
+        """Release the volumes reserved for claims of a workload that does not get its places."""
         for slot in workload.slots:
             pod = self.mirror.pods.get(slot.pod) if slot.pod and not slot.bound else None
             for claim in chosen_claims(pod, self.mirror.storage) if pod is not None else ():

@@ -1,1 +1,1 @@
-"""The connection to the API server: where it is, who we are there, one client, and what can go wrong."""
+"""The connection to the API server: its address, our identity, one client, and its errors."""

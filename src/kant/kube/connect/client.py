@@ -1,4 +1,4 @@
-"""The API server as Kant speaks to it: few verbs, views instead of models, and one exception with the server's words.
+"""The client of the API server: few verbs, views instead of models, and one exception with the server's message.
 
 Nothing is retried here. A write whose answer was lost may have happened: only its author can find out, by reading.
 
@@ -47,16 +47,16 @@ PATCHES = {
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 READY = "/readyz"
-STARTING = 30.0  # seconds after which a server that refuses even to say whether it is ready is not starting any more
+STARTING = 30.0  # seconds after an outage in which a server that rejects even /readyz counts as starting
 STARTS = "the API server starts, and does not know its roles yet"
 BY_ROLES = re.compile(r"cannot \w+ (resource|path) ")
 
 
 class RequestOptions(TypedDict, total=False):
-    """How a request is sent. `timeout`: seconds for all of it.
+    """Options of a request. `timeout`: seconds for all of it.
 
-    `guard` is asked when a connection is at hand and the request would be written next; where it says False, nothing is
-    written and FencedError is raised.
+    `guard` is called when a connection is available, right before the request is written; if it returns False, nothing
+    is written and FencedError is raised.
     """
 
     content_type: str
@@ -72,7 +72,7 @@ class _Refusal(Status, frozen=True):
 class ApiClient:
     """A session with one API server. Use as `async with ApiClient(config) as client`.
 
-    Credentials that cannot be had at first are an InputError, later an ApiError that `on_trouble` is told of too.
+    Missing credentials are an InputError at first, later an ApiError that is also passed to `on_trouble`.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class ApiClient:
         self.concurrency = concurrency
         self.timeout = timeout
         self._renewal = Renewal(config, on_trouble)
-        self._away = time.monotonic()  # when the server was last found away; at first we do not know
+        self._away = time.monotonic()  # when the server was last unavailable; at first unknown
 
     async def __aenter__(self) -> Self:
         parts = urlsplit(self.config.server)
         tls = parts.scheme == "https"
         self._context = self.config.tls()
         self._host, self._prefix = parts.netloc, parts.path
-        self._heads: dict[str | None, tuple[str | None, str]] = {}  # by content type, with the token that is in it
+        self._heads: dict[str | None, tuple[str | None, str]] = {}  # by content type, with the token in it
         self._pool = Pool(
             parts.hostname or "",
             parts.port or (443 if tls else 80),
@@ -129,7 +129,7 @@ class ApiClient:
         view: type[T] | None = None,
         **options: Unpack[RequestOptions],
     ) -> T | bytes:
-        """One request and its answer, decoded as `view`, else as it came. Raises ApiError."""
+        """Send one request and return its answer, decoded as `view`, else as bytes. Raises ApiError."""
         raw = await self._send(method, path, body, **options)
         if view is None:
             return raw
@@ -162,7 +162,7 @@ class ApiClient:
         finalizers: Sequence[str] | None,
         guard: Guard | None = None,
     ) -> str:
-        """Change the metadata of an object of this version, and no byte besides (`with_metadata`). Its new version."""
+        """Change only the metadata of an object of this version (`with_metadata`). Returns its new version."""
         from kant.kube.connect.protobuf import version_of, with_metadata  # few objects need it
 
         raw = await self.call("GET", path, b"", content_type=PROTOBUF)
@@ -174,9 +174,9 @@ class ApiClient:
     async def delete(
         self, path: str, *, uid: str | None = None, propagation: str = "", **options: Unpack[RequestOptions]
     ) -> bytes:
-        """Delete the object, if it still is the one with this uid.
+        """Delete the object, if it still has this uid.
 
-        `propagation`: Foreground (first what it owns), Background or Orphan; "" for what its kind does.
+        `propagation`: Foreground (owned objects first), Background or Orphan; "" for the default of its kind.
         """
         body = {"kind": "DeleteOptions", **_deletion(uid)}
         body |= {"propagationPolicy": propagation} if propagation else {}
@@ -191,7 +191,7 @@ class ApiClient:
         annotations: dict[str, str] | None = None,
         **options: Unpack[RequestOptions],
     ) -> None:
-        """Put the pod with this uid on the node. The answer is a Status, and says nothing more than that it is done."""
+        """Bind the pod with this uid to the node. The answer is a Status that only confirms it."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -211,9 +211,9 @@ class ApiClient:
         dry_run: bool = False,
         **options: Unpack[RequestOptions],
     ) -> None:
-        """Ask for the pod to end, as its PodDisruptionBudgets allow: where they do not, ApiError 429.
+        """Request the eviction of a pod, as its PodDisruptionBudgets allow: where they do not, ApiError 429.
 
-        With another uid than the pod's, the server itself tries again for about 10 s before it says 409.
+        With another uid than the pod's, the server itself retries for about 10 s before it returns 409.
         """
         eviction = {
             "apiVersion": "policy/v1",
@@ -233,11 +233,12 @@ class ApiClient:
         on_malformed: OnMalformed | None = None,
         fields: str = "",
     ) -> AsyncIterator[tuple[list[T], str]]:
-        """The list at `path`, page by page, each with the resourceVersion of the whole. May raise ExpiredError midway.
+        """Yield the list at `path`, page by page, each with the resourceVersion of the whole. May raise ExpiredError
+        midway.
 
-        An object that does not decode is told to `on_malformed` and left out. `fields` is a field selector,
-        not by `metadata.namespace`: the API server (1.36) then ends the list with its first page; write the namespace
-        into the path.
+        An object that does not decode is passed to `on_malformed` and left out. `fields` is a field selector, but not
+        by `metadata.namespace`: the API server (1.36) then ends the list with its first page; put the namespace into
+        the path.
         """
         params = {"limit": str(limit)} | ({"fieldSelector": fields} if fields else {})
         while True:
@@ -249,11 +250,11 @@ class ApiClient:
             params["continue"] = page.metadata.continue_
 
     async def list(self, path: str, view: type[T]) -> list[T]:
-        """All objects of the list at `path`."""
+        """Return all objects of the list at `path`."""
         return [one async for items, _ in self.pages(path, view) for one in items]
 
     async def stream(self, path: str, params: dict[str, str], silence: float | None) -> AsyncIterator[bytes]:
-        """The bytes of a watch as they come. Ends when the server ends it; ApiError after `silence` seconds of none."""
+        """Yield the bytes of a watch until the server ends it; ApiError after `silence` seconds without any."""
         headers = await self._headers(None)
         try:
             async with self._session().stream(_with(path, params), headers, self.timeout, silence) as answer:
@@ -265,7 +266,7 @@ class ApiClient:
             raise self._lost("GET", path, error) from error
 
     def _session(self) -> Session:
-        """What streams, and speaks through a proxy: loaded when it is needed, which a single question does not."""
+        """Return the session for streams and proxies, imported on first use: a single question does not need it."""
         if self._opened is None:
             from kant.kube.connect.session import Session
 
@@ -305,7 +306,7 @@ class ApiClient:
         return answer.body
 
     async def _judged(self, path: str, error: ApiError) -> ApiError:
-        """The refusal; in place of one by roles that a server which starts does not know yet, one that heals."""
+        """Return the error, as a transient one if it comes from a starting server that does not know its roles."""
         if error.code != 403 or path.startswith(READY) or not BY_ROLES.search(error.message):
             return error
         try:
@@ -318,7 +319,7 @@ class ApiClient:
         return ApiError(503, "Starting", f"{self.config.server}: {STARTS}")
 
     async def _head(self, content_type: str | None) -> str:
-        """The header lines that do not change from request to request, and the empty line."""
+        """Return the header lines that are equal for all requests, and the empty line."""
         headers = await self._headers(content_type)
         known = self._heads.get(content_type)
         if known is None or known[0] != headers.get("Authorization"):
@@ -371,7 +372,7 @@ def encoded(obj: object) -> bytes:
 
 
 def _words(error: BaseException | None) -> str:
-    """What the system says of a failed connection, without its numbers."""
+    """Return the system's message for a failed connection, without its numbers."""
     number = getattr(error, "errno", None) or 0
     text = os.strerror(number) if number in errno.errorcode else getattr(error, "strerror", None) or str(error)
     return text.rpartition("] ")[2] or type(error).__name__
@@ -392,7 +393,7 @@ class _Version(View, frozen=True):
 
 
 async def require_version(client: ApiClient, least: tuple[int, int] = (1, 29)) -> str:
-    """The server's version, such as v1.36.2. Raises InputError where it is older than `least`, ApiError."""
+    """Return the server's version, such as v1.36.2. Raises InputError where it is older than `least`, ApiError."""
     version = await client.get("/version", _Version)
     minor = "".join(char for char in version.minor if char.isdigit())  # some clouds say 29+
     if not (version.major.isdigit() and minor) or (int(version.major), int(minor)) < least:

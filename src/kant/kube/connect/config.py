@@ -1,8 +1,9 @@
-"""Where the API server is and who we are there: from a kubeconfig file, or from inside a pod.
+"""The address of the API server and our identity: from a kubeconfig file, or from inside a pod.
 
-A kubeconfig is read as kubectl reads it (https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig):
+A kubeconfig is read as kubectl reads it
+(https://kubernetes.io/docs/concepts/configuration/organize-cluster-access-kubeconfig):
 `--kubeconfig`, else the files of `KUBECONFIG`, else the service account of the pod, else `~/.kube/config`. Users may
-come with a client certificate, a token, a file of one, a password, or an exec plugin (client.authentication.k8s.io).
+have a client certificate, a token, a token file, a password, or an exec plugin (client.authentication.k8s.io).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True)
 class Config:
-    """An API server and the identity to show it.
+    """An API server and our identity there.
 
-    `source` says where this was read, for sentences to people. `ca` is PEM text; without it the system's store counts.
+    `source` says where this was read, for messages. `ca` is PEM text; without it the system's store is used.
     `certificate` and `key` are PEM text of a client certificate.
     """
 
@@ -45,7 +46,7 @@ class Config:
     namespace: str = "default"
 
     def tls(self) -> ssl.SSLContext | None:
-        """The TLS context for the server, None for plain HTTP. Raises InputError for what OpenSSL does not read."""
+        """Return the TLS context for the server, None for plain HTTP. Raises InputError for an invalid one."""
         if not self.server.startswith("https://"):
             return None
         try:
@@ -60,8 +61,8 @@ class Config:
 
 
 def present(context: ssl.SSLContext, certificate: str, key: str, source: str) -> None:
-    """Let connections made from now on with `context` show this client certificate."""
-    with tempfile.NamedTemporaryFile("w") as file:  # OpenSSL reads a chain only from a file; this one is ours alone
+    """Make new connections with `context` use this client certificate."""
+    with tempfile.NamedTemporaryFile("w") as file:  # OpenSSL reads a chain only from a file; this one is private
         file.write(certificate.rstrip() + "\n" + key.rstrip() + "\n")
         file.flush()
         try:
@@ -79,7 +80,7 @@ def load(
     environment: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Config:
-    """The configuration that a person means by these arguments. Raises InputError."""
+    """Return the configuration for these arguments. Raises InputError."""
     if kubeconfig is not None:
         return from_kubeconfig([kubeconfig], context)
     listed = [Path(part) for part in environment.get("KUBECONFIG", "").split(os.pathsep) if part]
@@ -101,7 +102,7 @@ def load(
 
 
 def in_cluster(environment: Mapping[str, str] = os.environ, folder: Path = SERVICE_ACCOUNT) -> Config:
-    """The identity of the pod that we run in. Its token rotates: the file is read again as it changes."""
+    """Return the identity of the pod that this process runs in. Its token rotates: the file is reread."""
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT", "443")
     host = f"[{host}]" if ":" in host else host
     namespace = folder / "namespace"
@@ -115,7 +116,7 @@ def in_cluster(environment: Mapping[str, str] = os.environ, folder: Path = SERVI
 
 
 def from_kubeconfig(paths: list[Path], context: str | None = None) -> Config:
-    """The named context of these files, or their current one. The first file that names a thing decides it."""
+    """Return the named context of these files, or their current one. The first file that names an entry defines it."""
     found: dict[str, dict[str, tuple[Path, dict[str, Any]]]] = {"clusters": {}, "users": {}, "contexts": {}}
     current: str | None = None
     for path in paths:
@@ -196,7 +197,7 @@ def _credentials(user: dict[str, Any], path: Path, cluster: dict[str, Any]) -> C
 
 
 def _pem(entry: dict[str, Any], key: str, path: Path) -> str | None:
-    """PEM text that stands in the file itself (…-data, base64) or in a file beside it."""
+    """Return PEM text that is in the file itself (…-data, base64) or in a file that it names."""
     if entry.get(f"{key}-data"):
         try:
             return base64.b64decode("".join(str(entry[f"{key}-data"]).split()), validate=True).decode()

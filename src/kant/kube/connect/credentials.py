@@ -1,4 +1,4 @@
-"""What a request carries to say who we are, read anew before it grows old."""
+"""Credentials of requests, renewed before they expire."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 
 from kant.model.errors import InputError
 
-REREAD = 60.0  # seconds after which a file is read again; the kubelet renews a token long before it ends
+REREAD = 60.0  # seconds after which a file is read again; the kubelet renews a token long before it expires
 EXEC_LIMIT = 60.0  # seconds that a plugin may take; it may open a browser for a person
 
 
 class Credentials:
-    """No header: anonymous, or known by a client certificate."""
+    """No header: anonymous, or identified by a client certificate."""
 
     _header: str | None = None
     _until: float = float("inf")  # by the monotonic clock
     pair: tuple[str, str] | None = None
-    """The client certificate and its key that came with the last renewal."""
+    """The client certificate and its key from the last renewal."""
     refused = False
-    """Whether the server did not know us by what was renewed last."""
+    """Whether the server rejected the last renewed credentials."""
 
     def fresh(self) -> bool:
         return time.monotonic() < self._until
@@ -36,14 +36,14 @@ class Credentials:
         return self._header
 
     async def renew(self) -> None:
-        """Make `header` and `pair` fresh. Raises InputError, and leaves them as they were."""
+        """Renew `header` and `pair`. Raises InputError, and leaves them as they were."""
 
     def forget(self) -> None:
-        """The server did not know us: renew before the next request."""
+        """Note that the server rejected them: renew before the next request."""
 
 
 class Bearer(Credentials):
-    """A token that stands in the configuration."""
+    """A token from the configuration."""
 
     def __init__(self, token: str) -> None:
         self._header = f"Bearer {token}"
@@ -57,7 +57,7 @@ class Password(Credentials):
 
 
 class TokenFile(Credentials):
-    """A token in a file that somebody else keeps fresh."""
+    """A token in a file that another program keeps fresh."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -104,7 +104,7 @@ class Exec(Credentials):
 
     async def _run(self) -> dict[str, Any]:
         command = str(self.plugin["command"])
-        if "/" in command:  # as kubectl: beside the kubeconfig, else on the PATH
+        if "/" in command:  # as kubectl: relative to the kubeconfig, else on the PATH
             command = str(self.folder / command)
         version = self.plugin.get("apiVersion", "client.authentication.k8s.io/v1")
         spec: dict[str, Any] = {"interactive": False}
@@ -147,7 +147,7 @@ def _bearer(token: str, where: str) -> str:
 
 
 def _monotonic(timestamp: str | None) -> float:
-    """When to renew what ends at `timestamp`: half a minute before. What has no end lasts."""
+    """Return when to renew credentials that expire at `timestamp`: half a minute before; never without an expiry."""
     if not timestamp:
         return float("inf")
     try:

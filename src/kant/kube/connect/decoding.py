@@ -1,4 +1,4 @@
-"""Objects of the API server decoded: one by one, in pages of a list, and as much as there is of a malformed one."""
+"""Decoding of objects of the API server: one by one, in pages of a list, and as far as possible for malformed ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def decoder(view: type[T]) -> msgspec.json.Decoder[T]:
-    """The one decoder of this view: to make one costs more than to use it."""
+    """Return the shared decoder of this view: to create one costs more than to use it."""
     found = _DECODERS.get(view)
     if found is None:
         found = _DECODERS[view] = msgspec.json.Decoder(view)
@@ -38,7 +38,7 @@ def decoder(view: type[T]) -> msgspec.json.Decoder[T]:
 
 
 def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> ListPage[T]:
-    """One page; what does not decode is told to `on_malformed` and left out. ApiError if it is no page."""
+    """Return one page without the objects that do not decode, which go to `on_malformed`. ApiError if it is no page."""
     try:
         return decoder(ListPage[view]).decode(raw)  # type: ignore[valid-type]
     except msgspec.ValidationError:
@@ -57,7 +57,7 @@ def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> List
 
 
 def who(raw: bytes | msgspec.Raw) -> Meta:
-    """The metadata of an object of which something does not decode, as much of it as does."""
+    """Return the metadata of a malformed object, as far as they decode."""
     try:
         return decoder(PartialMetadata).decode(raw).metadata
     except msgspec.DecodeError:

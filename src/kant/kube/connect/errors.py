@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, and what a person can do about it."""
+"""Errors between Kant and the API server, and what a person can do about them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import re
 
 
 class ApiError(Exception):
-    """What the API server refused, or that it could not be heard (`code` 0: nobody knows whether a write happened).
+    """A rejection by the API server, or no answer (`code` 0: it is unknown whether a write happened).
 
-    `reason` is the server's word (Conflict, Forbidden, …), or Unreachable, Certificate, Lost, Timeout for code 0.
-    `retry_after`: seconds that the server asks us to wait, None where it says nothing.
+    `reason` is the server's word (Conflict, Forbidden, …); for code 0 it is one of ours, such as UnreachableError,
+    Certificate, Lost, Timeout. `retry_after`: seconds that the server asks us to wait, None if unspecified.
     """
 
     def __init__(self, code: int, reason: str, message: str, retry_after: float | None = None) -> None:
@@ -21,7 +21,7 @@ class ApiError(Exception):
 
     @property
     def heals(self) -> bool:
-        """Whether it may go by itself: an overload, a restart, a lost connection."""
+        """Whether the error may be transient: an overload, a restart, a lost connection."""
         return self.code in (0, 408, 410, 429) or self.code >= 500
 
 
@@ -30,11 +30,11 @@ class ExpiredError(ApiError):
 
 
 class FencedError(Exception):
-    """The guard of a request said no at the last moment: nothing was sent."""
+    """The guard of a request refused it at the last moment: nothing was sent."""
 
 
 INSTALL = "`kant kube manifests` has them"
-"""Where the definitions of Kant's own kinds are."""
+"""Where to find the definitions of Kant's own kinds."""
 
 FORBIDDEN = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
@@ -46,12 +46,12 @@ UNKNOWN_FIELD = re.compile(r'unknown field "(?P<field>[^"]+)"')
 
 
 def is_unserved(error: ApiError) -> bool:
-    """Whether the API server does not know the kind at all; else, with 404, there is no object of that name."""
+    """Whether the API server does not know the kind at all; otherwise a 404 means that no object has the name."""
     return error.code == 404 and not error.message.endswith('" not found')
 
 
 def advice(error: ApiError, source: str) -> str:
-    """One sentence for the person who runs Kant. `source`: where the configuration was read."""
+    """Return one sentence for the person who runs Kant. `source`: where the configuration was read."""
     if error.code == 401:
         return f"the API server does not accept the credentials of {source}: they are wrong or have ended (401)"
     if error.code != 403:
@@ -64,7 +64,7 @@ def advice(error: ApiError, source: str) -> str:
 
 
 def denied_by(error: ApiError) -> tuple[str, str] | None:
-    """What roles do not let us do, such as `list pods`, and in which namespace ("": in none); None for all else."""
+    """Return what our roles do not allow, such as `list pods`, and the namespace ("": cluster-wide); else None."""
     found = FORBIDDEN.search(error.message) if error.code == 403 else None
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""Kubernetes' protobuf, as far as the metadata of an object is changed in it and all else stays as it is, byte by byte.
+"""Kubernetes' protobuf, as far as needed to change the metadata of an object and leave every other byte as it is.
 
-A patch in JSON writes the whole object anew: free text in it, such as the parameters of a driver, loses its spaces, and
-where that text may not be changed the API server refuses the patch. In protobuf it is a string of bytes.
+A JSON patch rewrites the whole object: free text in it, such as the parameters of a driver, loses its spaces, and where
+that text may not be changed the API server rejects the patch. In protobuf it is a byte string.
 
 Source: k8s.io/apimachinery, pkg/runtime/serializer/protobuf (the envelope) and pkg/apis/meta/v1/generated.proto.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 MAGIC = b"k8s\x00"
 RAW = 2
-"""The field of the envelope with the object, of which field 1 is the metadata."""
+"""The field of the envelope with the object, whose field 1 is the metadata."""
 METADATA, VERSION, ANNOTATIONS, FINALIZERS = 1, 6, 12, 14
 LENGTH = 2
-"""The wire type of what has a length."""
+"""The wire type of length-delimited fields."""
 
 
 def with_metadata(raw: bytes, annotations: Mapping[str, str | None], finalizers: Sequence[str] | None) -> bytes:
-    """The object with these annotations besides its own (None: without that one), and with these finalizers."""
+    """Return the object with these annotations added (None: removed), and with these finalizers."""
 
     def changed(meta: bytes) -> bytes:
         kept = []
@@ -43,7 +43,7 @@ def with_metadata(raw: bytes, annotations: Mapping[str, str | None], finalizers:
 
 
 def version_of(raw: bytes) -> str:
-    """Its resourceVersion."""
+    """Return its resourceVersion."""
     meta = dict(_pairs(dict(_pairs(_opened(raw)))[RAW]))[METADATA]
     return dict(_pairs(meta)).get(VERSION, b"").decode()
 
@@ -59,7 +59,7 @@ def _pairs(raw: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _fields(raw: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Number, bytes and value of each field of a message; of numbers the value is b""."""
+    """Yield number, bytes and value of each field of a message; the value of numeric fields is b""."""
     at = 0
     while at < len(raw):
         begin = at

@@ -1,4 +1,4 @@
-"""Renewal of credentials. What fails at the start is for a person to mend; later failures may heal by themselves."""
+"""Renewal of credentials. A failure at the start needs a person; later failures may be transient."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from kant.kube.connect.config import Config, present
 from kant.kube.connect.errors import ApiError
 from kant.model.errors import InputError
 
-AGAIN = 1.0  # seconds between two tries to renew what could not be renewed
+AGAIN = 1.0  # seconds between two tries after a failed renewal
 
 
 class Renewal:
-    """Of one client. The last credentials are shown for as long as the server takes them; `on_trouble` is told."""
+    """Renews the credentials of a client, and keeps the last accepted ones; failures go to `on_trouble`."""
 
     def __init__(self, config: Config, on_trouble: Callable[[ApiError], None]) -> None:
         self.config = config
@@ -24,15 +24,14 @@ class Renewal:
         self._shown: tuple[str, str] | None = None  # the client certificate that came with the credentials
         self._trouble: ApiError | None = None
         self._not_before = 0.0
-        self._began = False  # whether we have had credentials
+        self._began = False  # whether there have been credentials
 
     async def header(self, context: ssl.SSLContext | None) -> str | None:
-        """The value of `Authorization`; connections made from now on with `context` show the certificate that belongs
-        to it. Raises InputError where there never was one, ApiError where the server has refused the last one.
-        """
+        """Return the value of `Authorization`; new connections with `context` use the certificate that belongs to it.
+        Raises InputError where there never was one, ApiError where the server has rejected the last one."""
         credentials = self.config.credentials
         if not credentials.fresh():
-            async with self._lock:  # once for all who wait
+            async with self._lock:  # once for all waiting requests
                 if not credentials.fresh():
                     await self._renew()
         self._present(context)

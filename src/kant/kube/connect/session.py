@@ -1,6 +1,6 @@
-"""Streams of the API server, and all requests where a proxy stands before it, by a general client of HTTP.
+"""Streams of the API server, and all requests through a proxy, by a general HTTP client.
 
-What goes wrong is said as `wire` says it: TimeoutError, UnreachableError with its cause, OSError, GuardRefusedError.
+Errors are those of `wire`: TimeoutError, UnreachableError with its cause, OSError, GuardRefusedError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GUARD: ContextVar[Guard | None] = ContextVar("guard", default=None)
 
 
 class Streamed:
-    """An answer whose body comes by and by. `retry_after`: the header as it stood, None without."""
+    """An answer whose body arrives in pieces. `retry_after`: the header verbatim, None without."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -30,16 +30,16 @@ class Streamed:
         self.retry_after = response.headers.get("Retry-After")
 
     async def read(self) -> bytes:
-        """The whole body."""
+        """Return the whole body."""
         return await self._response.read()
 
     def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes."""
+        """Yield the body as it arrives."""
         return self._response.content.iter_any()
 
 
 class Session:
-    """One session with the server of a configuration; headers and paths are those that a request is given."""
+    """One session with the server of a configuration; headers and paths are those passed with a request."""
 
     def __init__(self, config: Config, context: ssl.SSLContext | None) -> None:
         self.server = config.server
@@ -62,7 +62,7 @@ class Session:
     async def stream(
         self, path: str, headers: dict[str, str], connect: float, silence: float | None
     ) -> AsyncIterator[Streamed]:
-        """GET that may last for ever: `connect` seconds for a connection, `silence` seconds without a byte."""
+        """Send a GET that may last forever: `connect` seconds for a connection, `silence` seconds without a byte."""
         limit = aiohttp.ClientTimeout(total=None, sock_connect=connect, sock_read=silence)
         with _translated():
             async with self._client.get(self.server + path, headers=headers, timeout=limit, **self._extra) as response:
@@ -71,7 +71,7 @@ class Session:
     async def request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout: float, guard: Guard | None
     ) -> Response:
-        """One request and its whole answer within `timeout` seconds, if `guard` does not refuse it."""
+        """Send one request and return its whole answer within `timeout` seconds, unless `guard` refuses it."""
         token = _GUARD.set(guard)
         try:
             with _translated():
@@ -90,7 +90,7 @@ class Session:
 
 
 class _Request(aiohttp.ClientRequest):
-    """A request that asks the guard when it has a connection and would be written next."""
+    """A request that calls the guard when it has a connection, right before it is written."""
 
     async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
         guard = _GUARD.get()
@@ -114,7 +114,7 @@ def _translated() -> Iterator[None]:
 
 
 def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices within half a minute that the other end is gone, even while it only listens."""
+    """Return a socket that detects within half a minute that the other end is gone, even while it only reads."""
     made = socket.socket(address[0], address[1], address[2])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):

@@ -1,7 +1,7 @@
 """HTTP/1.1 with kept-alive connections, as small as a binding needs it: a third of the CPU of a general client.
 
-There is one more reason than speed: the guard of a request is asked between having a connection and the write itself,
-with nothing in between that could wait.
+Besides speed there is one more reason: the guard of a request is called between having a connection and the write, with
+nothing in between that could wait.
 
 Source: RFC 9112, sections 6 and 7 (framing of bodies, chunks), 9.3 (persistence), 9.3.1 (what may be sent twice).
 """
@@ -14,12 +14,12 @@ import ssl
 from collections.abc import Callable
 from typing import NamedTuple
 
-KEEP = 60.0  # seconds after which an idle connection is not trusted any more
+KEEP = 60.0  # seconds after which an idle connection is discarded
 HEAD_END = b"\r\n\r\n"
 
 
 class Response(NamedTuple):
-    """A whole answer. `retry_after`: the header as it stood, None without."""
+    """A whole answer. `retry_after`: the header verbatim, None without."""
 
     code: int
     body: bytes
@@ -27,7 +27,7 @@ class Response(NamedTuple):
 
 
 class GuardRefusedError(Exception):
-    """The guard said no; nothing was written."""
+    """The guard refused the request; nothing was written."""
 
 
 class UnreachableError(OSError):
@@ -40,7 +40,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self.alive = False
         self.idle_since = 0.0
-        self.began = False  # whether any byte of the answer has come
+        self.began = False  # whether any byte of the answer has arrived
         self._buffer = bytearray()
         self._answer: asyncio.Future[Response] | None = None
         self._reset()
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         self.began = True
-        if self._answer is None:  # words that nobody asked for
+        if self._answer is None:  # unsolicited data
             self.abort()
             return
         try:
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
             self._reset()
 
     def _head(self) -> bool:
-        """Read the head, if it is all there, and go past it. What only says to go on (1xx) is skipped."""
+        """Parse and consume the head, once it is complete. Interim answers (1xx) are skipped."""
         while (end := self._buffer.find(HEAD_END)) >= 0:
             lines = bytes(self._buffer[:end]).split(b"\r\n")
             del self._buffer[: end + 4]
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         return False
 
     def _body(self) -> bool:
-        """Take what has come of the body. Whether it is whole."""
+        """Consume the received part of the body. Returns whether it is complete."""
         if self._chunked:
             return self._chunks()
         if self._length is None or len(self._buffer) < self._length:
@@ -155,7 +155,7 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    """At most `size` connections to one server; the last used is used next: few are warm."""
+    """At most `size` connections to one server; the last used one is reused first, so that few stay warm."""
 
     def __init__(self, host: str, port: int, context: ssl.SSLContext | None, name: str | None, size: int) -> None:
         self._address = (host, port)
@@ -165,7 +165,7 @@ class Pool:
         self._idle: list[Connection] = []
 
     async def request(self, request: bytes, *, again: bool, guard: Callable[[], bool] | None = None) -> Response:
-        """Send these bytes, get the answer. `again`: they may be sent twice, where a kept connection was gone."""
+        """Send these bytes and return the answer. `again`: they may be sent twice, if a kept connection was closed."""
         async with self._places:
             while True:
                 kept = self._kept()
@@ -179,7 +179,7 @@ class Pool:
                     if kept and again and not connection.began:
                         continue
                     raise
-                except BaseException:  # given up: the answer may still come, for nobody
+                except BaseException:  # cancelled: a late answer must not reach the next request
                     connection.abort()
                     raise
                 self._keep(connection)

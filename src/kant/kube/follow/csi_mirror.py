@@ -1,4 +1,4 @@
-"""The mirror of CSI: drivers, what nodes may attach and have attached, and where there is storage, as said last."""
+"""The mirror of CSI: the latest drivers, attach limits and attachments of nodes, and storage capacities."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from kant.kube.translate.csi import Capacities
 
 @dataclass(slots=True)
 class CsiMirror:
-    """`drivers` are those that say how much storage there is (`storageCapacity`). `limits` has, by node and driver, how
-    many volumes may be attached; `attachments` by name. `version` counts changes of any.
-    """
+    """`drivers` are those that report their storage capacity (`storageCapacity`). `limits` has, by node and driver, how
+    many volumes may be attached; `attachments` is by name. `version` counts all changes."""
 
     drivers: dict[str, None] = field(default_factory=dict)
     limits: dict[str, dict[str, int]] = field(default_factory=dict)
-    attached: dict[str, dict[str, None]] = field(default_factory=dict)  # by node the names of attachments
+    attached: dict[str, dict[str, None]] = field(default_factory=dict)  # names of attachments by node
     version: int = 0
     all_drivers: Store[str, CsiDriver] = field(init=False)
     nodes: Store[str, CsiNode] = field(init=False)
@@ -38,7 +37,7 @@ class CsiMirror:
 
     @property
     def capacities(self) -> Capacities:
-        """Where there is storage, and how much."""
+        """The storage capacities."""
         if self._capacities is None:
             self._capacities = Capacities(self.objects.values())
         return self._capacities

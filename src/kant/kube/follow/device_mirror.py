@@ -1,4 +1,4 @@
-"""The mirror of dynamic resource allocation: slices of devices, their classes and claims, as they were said last."""
+"""The mirror of dynamic resource allocation: the latest slices of devices, device classes and claims."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ REMEMBERED = 10_000
 @dataclass(slots=True)
 class DeviceMirror:
     """`slices` by name, `classes` by name, `claims` by (namespace, name). `users` are the uids of the pods that use a
-    claim, `gone` those of pods that did, the last of them. `holders` are the claims that a device is allocated to, and
+    claim, `gone` the latest uids of deleted pods that did. `holders` are the claims that a device is allocated to, and
     `ours` those that Kant has allocated.
 
-    `is_served`: the cluster has this API; `unreadable` are the paths of it that we may not read. `touched` has claims
-    of which something changed. `rules` are about taints beside those of slices, and `is_new` says whether they, slices
-    or classes have changed.
+    `is_served`: the cluster has this API; `unreadable` are its paths that Kant may not read. `touched` has changed
+    claims. `rules` are taints in addition to those of slices; `is_new`: rules, slices or classes have changed.
 
     `served` has the class that serves an extended resource, and `extended` the claims that stand for those of pods
-    without a node: they are among `claims`, without a uid until they are made. `on_served` is called where classes
+    without a node: they are among `claims`, without a uid until they are created. `on_served` is called when classes
     serve other extended resources than before.
     """
 
@@ -58,13 +57,13 @@ class DeviceMirror:
 
     @property
     def inventory(self) -> Inventory:
-        """All devices there are."""
+        """All devices of the cluster."""
         if self._inventory is None:
             self._inventory = Inventory(self.slices.values(), self.rules)
         return self._inventory
 
     def taint_rules(self, rules: Iterable[Unstructured]) -> None:
-        """All rules about taints there are."""
+        """Replace all taint rules."""
         self.rules = tuple(taint_rule(one) for one in rules)
         self._renew()
 
@@ -79,19 +78,19 @@ class DeviceMirror:
         self.touched.update(dict.fromkeys(self.users))
 
     def claim(self, kind: str, claim: ResourceClaim) -> None:
-        """A claim was added, modified or deleted."""
+        """Take in that a claim was added, modified or deleted."""
         key, before = key_of(claim), self.claims.pop(key_of(claim), None)
         self._hold(before, False)
         if kind != "deleted":
             self.claims[key] = claim
             self._hold(claim, True)
-        elif key in self.extended:  # it may be made again
+        elif key in self.extended:  # it may be created again
             self.claims[key] = self.extended[key].claim(version=f"after {claim.metadata.resource_version}")
         if kind == "deleted" or before is None or _relevant(before) != _relevant(claim):
             self.touched[key] = None
 
     def replace_claims(self, claims: Iterable[ResourceClaim]) -> None:
-        """All claims there are."""
+        """Replace all claims."""
         fresh = {key_of(claim): claim for claim in claims}
         for claim in [one for key, one in self.claims.items() if key not in fresh and is_made(one)]:
             self.claim("deleted", claim)
@@ -116,9 +115,9 @@ class DeviceMirror:
     # --- extended resources ----------------------------------------------------------------------------------------
 
     def resolved(self, pod: Pod, gone: bool = False) -> Pod:
-        """The pod with the claim that stands for its extended resources, where classes serve some.
+        """Return the pod with the claim that stands for its extended resources, where classes serve some.
 
-        One that waits may need it; one that has its node has it if its status says so, or it has been made.
+        A waiting pod may need the claim; a bound one has it if its status says so, or the claim has been created.
         """
         spec, said = pod.spec, pod.status.extended_resource_claim_status
         found = extended_of(pod, self.served) if self.served else None
@@ -147,7 +146,7 @@ class DeviceMirror:
             del self.claims[key]
 
     def pod(self, pod: Pod, gone: bool) -> None:
-        """Note which claims a pod uses, and touch them where it does so no more."""
+        """Note which claims a pod uses, and touch them when it stops using them."""
         if gone:
             self.gone[pod.metadata.uid] = None
             if len(self.gone) > REMEMBERED:
@@ -157,7 +156,7 @@ class DeviceMirror:
             if not gone:
                 users = self.users.setdefault(key, {})
                 users[pod.metadata.uid] = None
-                if len(users) > 1:  # what one gets is what the others get
+                if len(users) > 1:  # the pods share its devices
                     self.touched[key] = None
             elif key in self.users:
                 self.touched[key] = None
@@ -167,6 +166,6 @@ class DeviceMirror:
 
 
 def _relevant(claim: ResourceClaim) -> tuple[object, ...]:
-    """All of a claim that pods which wait depend on."""
+    """Return the parts of a claim that waiting pods depend on."""
     meta = claim.metadata
     return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.allocation, len(claim.status.reserved_for)

@@ -1,4 +1,4 @@
-"""Informers: a reflector for each kind that Kant reads, and the objects of groups when wanted."""
+"""Informers: a reflector for each kind that Kant reads, and the objects of groups on demand."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     PROVISIONING: PROVISIONING_PATHS,
     TAINT_RULES: TAINT_RULES_PATHS,
 }
-"""Kinds that a cluster may have, by what the mirror calls them, and where they are: the first path that is there."""
+"""Optional kinds, by their name in the mirror, with their paths: the first existing one is used."""
 
 BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 CLAIMS = "/api/v1/persistentvolumeclaims"
@@ -59,11 +59,11 @@ VOLUMES = "/api/v1/persistentvolumes"
 STORAGE = "/apis/storage.k8s.io/v1"
 CLASSES = f"{STORAGE}/storageclasses"
 DEVICES = "/apis/resource.k8s.io/v1"
-INSTALLED = 30.0  # seconds after which kinds that were not there are looked for again,
-OWN_INSTALLED = 2.0  # and where some are Kant's own; for its Queues whenever a pod comes
-ABSENT = 5.0  # seconds after which a group that was not there is looked for again
+INSTALLED = 30.0  # seconds between two searches for missing kinds,
+OWN_INSTALLED = 2.0  # or this if some are Kant's own; for Queues also whenever a pod arrives
+ABSENT = 5.0  # seconds until a missing group is read again
 
-BEHIND = 5.0  # seconds for which whoever begins to lead waits for the watch
+BEHIND = 5.0  # seconds for which a new leader waits for the watch
 
 NO_BUDGETS = "disruption budgets are asked only when somebody is to be evicted"
 NO_NAMESPACES = "pods with a namespaceSelector are not scheduled"
@@ -74,7 +74,7 @@ FORBIDDEN = {
     PROVISIONING_PATHS: "pods that consume a ProvisioningRequest are not scheduled",
     TAINT_RULES_PATHS: "devices are given out whatever DeviceTaintRules say",
 }
-"""What comes of kinds that a cluster may have and that we may not read."""
+"""Consequences of optional kinds that Kant may not read."""
 
 T = TypeVar("T")
 Trouble = Callable[[ApiError | InputError], None]
@@ -82,7 +82,7 @@ Malformed = Callable[[str, Meta, str], None]
 
 
 class BehindError(Exception):
-    """The watch has not said in time what is known to have happened."""
+    """The watch did not report known changes in time."""
 
 
 @dataclass(eq=False)
@@ -99,7 +99,7 @@ class Informers:
     def __post_init__(self) -> None:
         mirror = self.mirror
         self.groups: dict[str, Unstructured | None] = {}
-        self.read: dict[GroupRef, None] = {}  # groups that have been looked up since somebody asked
+        self.read: dict[GroupRef, None] = {}  # groups that have been read, until they are taken
         self.pods = self._reflector("pods", "/api/v1/pods", Pod, mirror.pod, mirror.replace_pods)
         self.pods.keep = as_counted
         self.nodes = self._stored("nodes", "/api/v1/nodes", Node, mirror.nodes)
@@ -128,16 +128,16 @@ class Informers:
             one.on_trouble = partial(self._without, one, NO_DEVICES)
         for one in self.storage:
             one.on_trouble = partial(self._without, one, NO_STORAGE)
-        self.forbidden: list[str] = []  # what we may not read, and what comes of that
+        self.forbidden: list[str] = []  # what may not be read, with the consequences
         self.others: list[Reflector[Unstructured]] = []
-        self._absent: list[str] = []  # kinds that the cluster has not
-        self._late: list[Reflector[Unstructured]] = []  # kinds of Kant that it has now
-        self._asked = self._looked = 0  # how often somebody had to know of Queues, and which of that has been answered
+        self._absent: list[str] = []  # kinds that the cluster lacks
+        self._late: list[Reflector[Unstructured]] = []  # kinds of Kant installed since
+        self._asked = self._looked = 0  # requests to look for Queues, and the last answered
         self._ask = asyncio.Event()
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
         self._tasks: asyncio.TaskGroup | None = None
-        self._told: list[tuple[Reflector[Any], asyncio.Task[None]]] = []  # what autoscalers say
+        self._told: list[tuple[Reflector[Any], asyncio.Task[None]]] = []  # Events of autoscalers
 
     def _stored(self, kind: str, path: str, view: type[T], store: Store[Any, T]) -> Reflector[T]:
         return self._reflector(kind, path, view, store.change, store.replace)
@@ -174,7 +174,7 @@ class Informers:
         )
 
     async def run(self, synced: asyncio.Event) -> None:
-        """Follow for ever; `synced` is set once everything has been listed."""
+        """Follow forever; `synced` is set once everything has been listed."""
         self._absent = [kind for kind in KINDS if not await self._add(kind)]
         if missing := [kind for kind in OWN_KINDS if kind in self._absent]:
             self._complain(f"none of {', '.join(missing)} counts: these kinds are not installed ({INSTALL})")
@@ -199,7 +199,7 @@ class Informers:
             await self._follow_late(tasks)
 
     async def _follow_late(self, tasks: asyncio.TaskGroup) -> None:
-        """Look from time to time for kinds that the cluster has not, and whenever asked for the Queues."""
+        """Look periodically for missing kinds, and for Queues whenever requested."""
         loop, looked_at = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         while self._absent or not self.mirror.devices.is_served:
             due = looked_at + (OWN_INSTALLED if any(kind in OWN_KINDS for kind in self._absent) else INSTALLED)
@@ -214,7 +214,7 @@ class Informers:
                     tasks.create_task(late.run())
             looked = [kind for kind in self._absent if is_due or kind == QUEUES]
             found = [kind for kind in looked if await self._add(kind)]
-            if QUEUES in found and not is_due:  # the others have come with them
+            if QUEUES in found and not is_due:  # the others are installed with them
                 found += [
                     kind for kind in OWN_KINDS if kind in self._absent and kind != QUEUES and await self._add(kind)
                 ]
@@ -229,7 +229,7 @@ class Informers:
                 self.wake()
 
     def listen_to_autoscalers(self) -> None:
-        """Read what autoscalers say of pods from now on: nobody asks them where no queue waits for nodes."""
+        """Read the Events of autoscalers about pods from now on: they are not needed unless a queue waits for nodes."""
         if self._told or self._tasks is None:
             return
         from kant.kube.translate.autoscaling import SOURCES, PodEvent
@@ -239,11 +239,11 @@ class Informers:
             events = self._reflector("events", "/api/v1/events", PodEvent, scale_ups.event, scale_ups.replace)
             events.fields = f"involvedObject.kind=Pod,source={source}"
             events.on_trouble = partial(self._without, events, NO_EVENTS)
-            begin = asyncio.create_task if self.once else self._tasks.create_task  # once, others may have ended
+            begin = asyncio.create_task if self.once else self._tasks.create_task  # the group may have ended
             self._told.append((events, begin(events.run())))
 
     def look_for_queues(self, pods: Iterable[Pod]) -> None:
-        """Where the kind of Queues was not there, look whether it is by now: some may be for these pods."""
+        """Look for the kind Queue again, if it was missing: some Queues may be for these pods."""
         if QUEUES in self._absent and any(not pod.spec.node_name for pod in pods):
             self._asked += 1
             self._ask.set()
@@ -254,7 +254,7 @@ class Informers:
         return self._looked != self._asked or any(not reflector.synced.is_set() for reflector in self._late)
 
     async def _add(self, kind: str) -> bool:
-        """A reflector of a kind that the cluster may have; False where it has not."""
+        """Add a reflector of an optional kind. Returns False where the cluster lacks it."""
         path = await self._served(KINDS[kind])
         if not path:
             return False
@@ -262,7 +262,7 @@ class Informers:
         return True
 
     async def _served(self, candidates: tuple[str, ...]) -> str:
-        """The first of these paths that the cluster has; "" where it has none."""
+        """Return the first of these paths that the cluster serves; "" for none."""
         paths = list(candidates)
         while paths:
             try:
@@ -276,13 +276,13 @@ class Informers:
                     self._complain(f"{FORBIDDEN[candidates]}: {advice(error, self.client.config.source)}")
                     return ""
                 if error.code == 403 and paths[0].startswith(DEVICES):
-                    break  # it is there, and what comes of that is said by who follows it
+                    break  # it exists; its reflector reports the consequences
                 self.on_trouble(error)
                 await asyncio.sleep(1.0)
         return paths[0] if paths else ""
 
     def _without(self, reflector: Reflector[Any], what: str, error: ApiError | InputError) -> None:
-        """A kind may be forbidden to us, or unknown to the cluster: then go on without it, and say what comes of it."""
+        """Go on without a kind that is forbidden, or that the cluster lacks, and report the consequences."""
         storage = what == NO_STORAGE
         if not isinstance(error, ApiError) or error.code not in ((403,) if storage else (403, 404)):
             self.on_trouble(error)
@@ -299,18 +299,18 @@ class Informers:
         self.wake()
 
     def _complain(self, sentence: str) -> None:
-        """Say once what we may not read."""
+        """Report once what Kant may not read."""
         if sentence not in self.forbidden:
             self.forbidden.append(sentence)
             log_event(log, sentence, logging.WARNING)
 
     @property
     def is_looking(self) -> bool:
-        """Whether the object of some group is being read, or for the first time what autoscalers say."""
+        """Whether a group is being read, or the first list of the Events of autoscalers."""
         return bool(self._looking) or not all(events.synced.is_set() for events, _ in self._told)
 
     def look_up(self, ref: GroupRef) -> None:
-        """Read the object of a group; `groups` and `read` say what came of it."""
+        """Read the object of a group; the result is in `groups` and `read`."""
         if ref not in self._looking:
             self._looking.add(ref)
             self._wanted.put_nowait(ref)
@@ -337,7 +337,7 @@ class Informers:
             self.wake()
 
     def _forget(self, ref: GroupRef) -> None:
-        """A group that was not there may have come."""
+        """Let a missing group be read again."""
         for path in ref.paths:
             if self.groups.get(path, self) is None:
                 del self.groups[path]
@@ -347,7 +347,7 @@ class Informers:
     async def know_of_bound(self) -> None:
         """Wait until the mirror knows of all pods that are on a node now. Raises BehindError, and ApiError.
 
-        A watch may be behind: whoever begins to lead has to know what the leader before it has bound.
+        A watch may lag: a new leader has to know what the previous leader has bound.
         """
         pages = self.client.pages("/api/v1/pods", PartialMetadata, 5_000, fields="spec.nodeName!=")
         known, latest = self.mirror.pods, "0"
@@ -364,5 +364,5 @@ class Informers:
             raise BehindError from None
 
     def stale_for(self) -> float:
-        """Seconds since the API server last said anything about pods or nodes."""
+        """Return the seconds since the API server last sent anything about pods or nodes."""
         return max(self.pods.stale_for(), self.nodes.stale_for())

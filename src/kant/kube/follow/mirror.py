@@ -1,7 +1,7 @@
-"""The mirror: what the API server has said last, by kind, and what has changed since somebody looked.
+"""The mirror: the latest objects of the API server, by kind, and what has changed since the last look.
 
 It knows nothing of the scheduler. Reflectors write it, in the order of the watch; the driver reads it and empties the
-sets of what is dirty. A change that comes twice, or late, only makes something dirty again.
+dirty sets. A repeated or late change only marks something as dirty again.
 """
 
 from __future__ import annotations
@@ -27,27 +27,25 @@ ENDED = ("Succeeded", "Failed")
 
 
 def is_over(pod: Pod) -> bool:
-    """Whether its containers have ended, so that its node has its resources back."""
+    """Whether the containers of a pod have ended, so that its resources on the node are free."""
     return pod.status.phase in ENDED
 
 
 @dataclass(slots=True)
 class Mirror:
-    """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a
-    node's pods. `version`
-    counts changes of pods and nodes that say something new, `volume_version` those of volumes.
+    """`pods` by uid, `nodes` by name, `objects` by kind and then (namespace, name). `on_node` has the uids of a node's
+    pods. `version` counts relevant changes of pods and nodes, `volume_version` those of volumes.
 
-    `bound_here` has the node of pods that we have bound, until the watch says so, and `notes_here` the annotations that
-    came with that. `budgets` of disruptions and `claims`
-    are by (namespace, name), `volumes` and `storage_classes` by name; `unreadable` are the paths of those of the last
-    three that we may not read. `users` are the uids of the pods that use a claim, `selected` the claims for which a
-    volume is being made at a node.
+    `bound_here` has the node of pods that Kant has bound, until the watch shows it, and `notes_here` the annotations
+    sent with the binding. Disruption `budgets` and `claims` are by (namespace, name), `volumes` and `storage_classes`
+    by name; `unreadable` are the paths of claims, volumes and classes that Kant may not read. `users` are the uids of
+    the pods that use a claim, `selected` the claims for which a volume is being provisioned for a node.
 
-    `touched` has the uids of pods that changed, with the last version of those that are gone, `resized` of those that
-    ask for other amounts than before; `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace,
-    name). `claims_touched` has claims of which something changed, be it of their volume or class. `namespaces` stand in
-    the affinity of pods in place of selectors by labels. `schedulers` are those whose waiting pods are told something:
-    what others tell theirs, again and again, is no news; with none, all is.
+    `touched` has the uids of pods that changed, with the last version of deleted ones, `resized` those of pods that ask
+    for other amounts than before; `nodes_touched` names, `budgets_touched` and `objects_touched` (kind, namespace,
+    name). `claims_touched` has claims that changed, or whose volume or class did. `namespaces` replace selectors by
+    labels in the affinity of pods. `schedulers` are those whose waiting pods are relevant in every change: repeated
+    reports to pods of other schedulers are ignored; with none, every change counts.
     """
 
     pods: dict[str, Pod] = field(default_factory=dict)
@@ -90,7 +88,7 @@ class Mirror:
     # --- pods ---------------------------------------------------------------
 
     def pod(self, kind: str, pod: Pod) -> bool:
-        """A pod was added, modified or deleted. False for a report of its kubelet that says nothing new."""
+        """Take in that a pod was added, modified or deleted. Returns False for an update without relevant changes."""
         uid = pod.metadata.uid
         heard = uid not in self.bound_here
         pod = self.namespaces.resolved(self._with_node(as_counted(pod), kind == "deleted"))
@@ -115,7 +113,7 @@ class Mirror:
         return True
 
     def _is_same(self, before: Pod, now: Pod) -> bool:
-        """Whether a pod is on its node as it was, or waits for another scheduler as it did, for whoever schedules."""
+        """Whether a pod is unchanged on its node, or still waits for another scheduler, in all that is relevant."""
         at, ours = now.spec.node_name, self.schedulers
         if before.spec.node_name != at or not (at or (ours and now.spec.scheduler_name not in ours)):
             return False
@@ -136,7 +134,7 @@ class Mirror:
                     del self.users[claim]
 
     def _with_node(self, pod: Pod, gone: bool = False) -> Pod:
-        """The pod as it is after our own binding, though the watch has not come so far."""
+        """Return the pod as it is after our own binding, even if the watch does not show it yet."""
         node = self.bound_here.get(pod.metadata.uid) if self.bound_here else None
         if node is None:
             return pod
@@ -152,7 +150,7 @@ class Mirror:
         return pod
 
     def hear(self, uids: Iterable[str]) -> None:
-        """Of these pods take the answers to our bindings for what the watch will say."""
+        """Apply the answers to our bindings of these pods, as if the watch showed them."""
         for uid in uids:
             pod = self.pods.get(uid) if uid in self.bound_here else None
             if pod is not None and not pod.spec.node_name:
@@ -164,7 +162,7 @@ class Mirror:
         _keep(self.on_node, pod.spec.node_name, pod.metadata.uid, by > 0)
 
     def replace_pods(self, pods: Iterable[Pod]) -> None:
-        """All pods there are."""
+        """Replace all pods."""
         fresh = {pod.metadata.uid: pod for pod in pods}
         for uid in [uid for uid in self.pods if uid not in fresh]:
             self.pod("deleted", self.pods[uid])
@@ -174,7 +172,7 @@ class Mirror:
                 self.pod("modified", pod)
 
     def _served_otherwise(self) -> None:
-        """Say anew which pods need a claim for what they ask for."""
+        """Update which pods need a claim for their extended resources."""
         for pod in list(self.pods.values()):
             now = self.devices.resolved(pod)
             if now != pod:
@@ -187,7 +185,7 @@ class Mirror:
         self.nodes_touched[name] = None
 
     def _namespace_changed(self, name: str, before: Namespace | None, now: Namespace | None) -> None:
-        """Say anew of which namespaces pods speak."""
+        """Update the namespaces that pods select."""
         self.namespaces.note(name, now)
         found = self.namespaces.again(self.pods.values())
         for pod in found:
@@ -198,7 +196,7 @@ class Mirror:
 
     @property
     def storage(self) -> Storage:
-        """What is known of the volumes of pods, as it changes."""
+        """The volumes of pods; the view follows their changes."""
         return Storage(self.claims, self.volumes, self.storage_classes, self.nodes, not self.unreadable)
 
     def _claim_changed(self, key: ClaimName, before: Claim | None, now: Claim | None) -> None:
@@ -216,7 +214,7 @@ class Mirror:
     # --- other objects ---------------------------------------------------------------
 
     def kind(self, plural: str) -> Store[tuple[str, str], Unstructured]:
-        """The objects of another kind."""
+        """Return the objects of another kind."""
 
         def told(key: tuple[str, str], *_: object) -> None:
             self.objects_touched[(plural, *key)] = None
@@ -228,12 +226,12 @@ class Mirror:
         return self.objects[plural]
 
     def named(self, plural: str, namespace: str, name: str) -> Unstructured | None:
-        """One object; None where there is none."""
+        """Return one object; None where it does not exist."""
         return self.kind(plural).get((namespace, name))
 
 
 def _keep(index: dict[str, dict[str, None]], node: str, uid: str, there: bool) -> None:
-    """Note, or forget, a pod on a node."""
+    """Add a pod to the index of its node, or remove it."""
     if there:
         index.setdefault(node, {})[uid] = None
         return

@@ -1,7 +1,7 @@
 """Namespaces, and the pods whose required affinity or anti-affinity selects some of them by labels.
 
-Such a pod stands in the mirror with the names of the namespaces in place of the selector, so that nobody else has to
-know of namespaces. Source: kube-scheduler's plugin InterPodAffinity, which does the same before it filters nodes.
+The mirror keeps such a pod with the names of the namespaces instead of the selector, so that no other code has to know
+of namespaces. Source: kube-scheduler's plugin InterPodAffinity, which does the same before it filters nodes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Labels = dict[str, str] | None
 class Namespaces:
     """`labels` of each namespace by its name, None where Kant may not list namespaces.
 
-    `selecting` has, by uid, the affinity of pods as they themselves say it. `touched`: they select others than before;
-    `relabelled`: some have come, gone, or other labels.
+    `selecting` has, by uid, the original affinity of pods. `touched`: pods select other namespaces than before;
+    `relabelled`: namespaces were added, deleted or relabelled.
     """
 
     labels: dict[str, Labels] | None = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Namespaces:
     relabelled: bool = False
 
     def resolved(self, pod: Pod) -> Pod:
-        """The pod with the names of the namespaces that it selects; as it is where these may not be listed."""
+        """Return the pod with the names of the namespaces that it selects; unchanged where these may not be listed."""
         affinity, uid = pod.spec.affinity, pod.metadata.uid
         if affinity is None or self.labels is None:
             return pod
@@ -44,11 +44,11 @@ class Namespaces:
         return pod if now == affinity else _with(pod, now)
 
     def forget(self, uid: str) -> None:
-        """A pod is gone."""
+        """Forget a pod that is gone."""
         self.selecting.pop(uid, None)
 
     def note(self, name: str, namespace: Namespace | None) -> None:
-        """A namespace has come, or has other labels; None: it is gone."""
+        """Take in a new or relabelled namespace; None: it was deleted."""
         self.labels = self.labels or {}
         self.labels.pop(name, None)
         if namespace is not None:
@@ -56,7 +56,7 @@ class Namespaces:
         self.relabelled = True
 
     def again(self, pods: Iterable[Pod]) -> list[Pod]:
-        """Those of the pods that select other namespaces now than they show."""
+        """Return those of the pods that select other namespaces now, updated."""
         asking = (pod for pod in pods if pod.spec.affinity is not None)
         return [now for pod in asking if (now := self.resolved(pod)) is not pod]
 

@@ -1,9 +1,9 @@
-"""A copy of one kind of objects that follows the API server: a list, then a watch, for ever.
+"""A copy of one kind of objects that follows the API server: a list, then watches, forever.
 
-The API server ends a watch that reads too slowly without a word: the stream just stops. So a sink has to be quick: it
-notes what has changed, and somebody else acts on it. Whatever ends a watch, the next one goes on from the last
-resourceVersion that was seen, and what comes twice is dropped; where the server no longer has that version (410),
-everything is listed anew.
+The API server ends a watch that reads too slowly without notice: the stream just stops. So a sink has to be quick: it
+notes what has changed, and other code acts on it. Whatever ends a watch, the next one resumes from the last
+resourceVersion that was seen, and repeated changes are dropped; where the server no longer has that version (410),
+everything is listed again.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts, sections on watches, bookmarks, resource versions.
 """
@@ -26,10 +26,10 @@ from kant.model.errors import InputError
 
 T = TypeVar("T")
 CHANGES = {"ADDED": "added", "MODIFIED": "modified", "DELETED": "deleted"}
-WATCH = 300.0  # seconds that one watch may last, drawn up to twice that, so that not all end together
-SILENCE = 130.0  # seconds without a byte after which a watch is opened anew: two bookmarks have failed to come
-FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds between tries, doubled from the one to the other
-BURST = 256  # changes that the sink gets before others have their turn
+WATCH = 300.0  # minimum seconds of one watch, randomized up to twice that, so that not all end together
+SILENCE = 130.0  # seconds without a byte after which a watch is reopened: two bookmarks are missing
+FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0  # seconds between tries: the first, doubled up to the last
+BURST = 256  # changes passed to the sink before other tasks may run
 
 
 class Event(msgspec.Struct, Generic[T], gc=False):
@@ -44,8 +44,8 @@ class Reflector(Generic[T]):
     """Follows the objects at `path` as `view`.
 
     `sink(change, object)` is called in order with "added", "modified" or "deleted". `on_replace(objects)` is called
-    after each list with all there are: what it does not name is gone. `on_malformed(metadata, sentence)` is told of
-    an object that does not decode, which is otherwise left out; `on_trouble(sentence)` of whatever makes us wait. With
+    after each list with all objects: those missing from it are gone. `on_malformed(metadata, sentence)` is called for
+    an object that does not decode, and is otherwise left out; `on_trouble(error)` for whatever makes us wait. With
     `once` it lists, and does not watch. `fields` is a field selector.
     """
 
@@ -69,20 +69,20 @@ class Reflector(Generic[T]):
 
     def __post_init__(self) -> None:
         self.synced = asyncio.Event()
-        self._version = ""  # the last resourceVersion seen; empty: list anew
+        self._version = ""  # the last resourceVersion seen; empty: list again
         self._heard = self.clock()
         self._wait = FIRST_WAIT
 
     def stale_for(self) -> float:
-        """Seconds since the server last said anything here. A quiet watch has a bookmark about every minute."""
+        """Return the seconds since the server last sent anything. A quiet watch has a bookmark about every minute."""
         return self.clock() - self._heard
 
     def has_seen(self, version: str) -> bool:
-        """Whether the sink has had all that happened up to a resourceVersion."""
+        """Whether the sink has had all changes up to a resourceVersion."""
         return self._version.isdigit() and int(version) <= int(self._version)
 
     async def run(self) -> None:
-        """Follow for ever. Ends only by being cancelled, or by an exception of the sink."""
+        """Follow forever. Ends only by cancellation, or by an exception of the sink."""
         while True:
             try:
                 if not self._version:
@@ -98,7 +98,7 @@ class Reflector(Generic[T]):
                 await self._pause(getattr(error, "retry_after", None))
 
     async def _pause(self, asked: float | None) -> None:
-        """Wait longer each time, by a random part, so that many clients do not come back together."""
+        """Wait longer each time, with jitter, so that many clients do not return together."""
         await asyncio.sleep(max(asked or 0.0, self._wait * self.rng.uniform(0.5, 1.0)))
         self._wait = min(self._wait * 2, LONGEST_WAIT)
 
@@ -115,7 +115,7 @@ class Reflector(Generic[T]):
         self.synced.set()
 
     async def _read(self) -> None:
-        """One watch, from the last version on, to its end."""
+        """Read one watch, from the last version on, to its end."""
         seconds = self.watch * self.rng.uniform(1.0, 2.0)
         params = {
             "watch": "true",
@@ -128,13 +128,13 @@ class Reflector(Generic[T]):
         async for chunk in self.client.stream(self.path, params, min(self.silence, seconds + 10.0)):
             self._heard = self.clock()
             lines = (rest + chunk).split(b"\n")
-            rest = lines.pop()  # what has no end yet; at the end of the stream it is lost, and comes again
+            rest = lines.pop()  # an incomplete line; at the end of the stream it is lost, and sent again
             for number, line in enumerate(lines, 1):
                 if line:
                     self._take(line)
                 if number % BURST == 0:
                     await asyncio.sleep(0)
-        if self.clock() - opened < 1.0:  # a server, or something between, that hangs up on us at once
+        if self.clock() - opened < 1.0:  # a server or proxy that closes the connection at once
             await self._pause(None)
 
     def _take(self, line: bytes) -> None:
@@ -156,7 +156,7 @@ class Reflector(Generic[T]):
             self.sink(change, event.object)
 
     def _take_odd(self, line: bytes, error: msgspec.DecodeError | None) -> None:
-        """An error of the server, or an object that is not as its view says."""
+        """Handle an error of the server, or an object that does not match its view."""
         try:
             event = decoder(Event[msgspec.Raw]).decode(line)
         except msgspec.DecodeError as broken:
@@ -168,14 +168,14 @@ class Reflector(Generic[T]):
         metadata = who(event.object)
         if event.type not in CHANGES or not self._new(metadata.resource_version):
             return
-        if event.type == "DELETED":  # it is gone, whatever it was
+        if event.type == "DELETED":  # gone, even if malformed
             blank: Any = self.view
             self.sink("deleted", blank(metadata=metadata))
         else:
             self.on_malformed(metadata, str(error))
 
     def _new(self, version: str) -> bool:
-        """Whether a change at this version has not been seen; the server sends them in order."""
+        """Whether a change at this version has not been seen; the server sends changes in order."""
         if version.isdigit() and self._version.isdigit() and int(version) <= int(self._version):
             return False
         self._version = version or self._version

@@ -1,4 +1,4 @@
-"""What of an object anything depends on: where that stays the same, nothing has changed for us."""
+"""The relevant parts of objects: where they are equal, nothing has changed for Kant."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from kant.kube.translate.volumes import BIND_COMPLETED, SELECTED_NODE
 
 
 def relevant_of_object(plural: str, item: Unstructured) -> tuple[object, ...]:
-    """All of an object of another kind that anything depends on."""
+    """Return the relevant parts of an object of another kind."""
     return item.metadata.uid, item.spec, item.status if plural == PROVISIONING else None
 
 
 def relevant_of_claim(claim: Claim) -> tuple[object, ...]:
-    """All of a claim that anything depends on."""
+    """Return the relevant parts of a claim."""
     meta = claim.metadata
     said = [(meta.annotations or {}).get(key) for key in (BIND_COMPLETED, SELECTED_NODE)]
     return meta.uid, meta.deletion_timestamp, claim.spec, claim.status.phase, said
 
 
 def relevant_of_node(node: Node) -> tuple[object, ...]:
-    """All of a node that anything depends on."""
+    """Return the relevant parts of a node."""
     meta, status = node.metadata, node.status
     states = [(one.type, one.status) for one in status.conditions]
     known = (meta.uid, meta.labels, (meta.annotations or {}).get(REGISTER), meta.deletion_timestamp)
@@ -31,7 +31,7 @@ def relevant_of_node(node: Node) -> tuple[object, ...]:
 
 
 def relevant_of_pod(pod: Pod) -> tuple[object, ...]:
-    """All of a pod that anything depends on: what its conditions say in words is for people."""
+    """Return the relevant parts of a pod: not the messages of its conditions, which are for people."""
     meta, status = pod.metadata, pod.status
     states = [(one.type, one.status, one.reason, one.last_transition_time) for one in status.conditions]
     return replace(meta, resource_version="", generation=0), pod.spec, replace(status, conditions=()), states

@@ -1,4 +1,4 @@
-"""What node autoscalers have said last of each pod, out of their Events."""
+"""The latest report of node autoscalers on each pod, from their Events."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ScaleUps:
-    """`of_pod` by uid. `touched` has the uids of pods of which something else was said than before."""
+    """`of_pod` by uid. `touched` has the uids of pods whose report has changed."""
 
     of_pod: dict[str, ScaleUp] = field(default_factory=dict)
     touched: dict[str, None] = field(default_factory=dict)
 
     def event(self, kind: str, event: PodEvent) -> bool:
-        """An Event was added, modified or deleted. False where it says nothing new of a pod."""
-        from kant.kube.translate.autoscaling import scale_up_of  # loaded with the first that is read
+        """Take in that an Event was added, modified or deleted. Returns False where it says nothing new about a pod."""
+        from kant.kube.translate.autoscaling import scale_up_of  # imported with the first Event
 
         found, uid = scale_up_of(event), event.involved_object.uid
         if found is None or not uid:
@@ -27,7 +27,7 @@ class ScaleUps:
         before = self.of_pod.get(uid)
         if before is not None and found.version < before.version:
             return False
-        if kind == "deleted":  # an hour after it was said last
+        if kind == "deleted":  # an hour after the last report
             self.of_pod.pop(uid, None)
         else:
             self.of_pod[uid] = found
@@ -37,10 +37,10 @@ class ScaleUps:
         return True
 
     def replace(self, events: Iterable[PodEvent]) -> None:
-        """All Events that there are of one autoscaler."""
+        """Take in the list of all Events of one autoscaler."""
         for event in events:
             self.event("modified", event)
 
     def forget(self, uid: str) -> None:
-        """A pod waits no more."""
+        """Forget a pod that does not wait any more."""
         self.of_pod.pop(uid, None)

@@ -1,4 +1,4 @@
-"""Stores: the objects of one kind by name, as the API server said them last, and who is told of what is new."""
+"""Stores: the latest objects of one kind by name, with a callback for changes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ T = TypeVar("T")
 
 
 own_name: Callable[[Any], str] = attrgetter("metadata.name")
-"""The name of an object that is in no namespace."""
+"""Return the name of a cluster-scoped object."""
 
 space_name: Callable[[Any], tuple[str, str]] = attrgetter("metadata.namespace", "metadata.name")
-"""The namespace and name of an object."""
+"""Return the namespace and name of an object."""
 
 
 def version(one: Any) -> object:
-    """Equal for an object that is as it was."""
+    """Return a key that is equal for an unchanged object."""
     return one.metadata.resource_version or object()
 
 
 class Store(dict[K, T]):
-    """`told` hears of each change: the key, the object before (None: it is new) and now (None: it is gone).
+    """`told` is called for each change with the key, the object before (None: it is new) and now (None: it is gone).
 
-    `relevant` is all of an object that anything depends on. A change of what is not relevant is kept, and told nobody.
+    `relevant` returns the parts of an object that matter. A change of other parts is stored, but not passed to `told`.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Store(dict[K, T]):
         self._relevant = relevant
 
     def change(self, kind: str, one: T) -> bool:
-        """An object was added, modified or deleted. False where nothing is new."""
+        """Take in that an object was added, modified or deleted. Returns False where nothing relevant is new."""
         key = self._key(one)
         before, now = self.get(key), None if kind == "deleted" else one
         if now is None:
@@ -53,7 +53,7 @@ class Store(dict[K, T]):
         return True
 
     def replace(self, objects: Iterable[T]) -> None:
-        """All objects there are."""
+        """Replace all objects."""
         fresh = {self._key(one): one for one in objects}
         for key in [key for key in self if key not in fresh]:
             self.change("deleted", self[key])

@@ -1,1 +1,1 @@
-"""One replica: leader election, and the loop that decides while it leads."""
+"""One replica: leader election, and the loop that schedules while it leads."""

@@ -1,4 +1,4 @@
-"""What became of bindings and evictions, told to the workloads that they were for."""
+"""Results of bindings and evictions, passed to the workloads that they were for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LeadershipLostError(Exception):
 
 @dataclass(eq=False)
 class Answers:
-    """Takes in what the binder and the evictor have collected, for the workloads of one state."""
+    """Takes in the results of the binder and the evictor, for the workloads of one state."""
 
     workloads: Workloads
     executor: KubeExecutor
@@ -38,26 +38,26 @@ class Answers:
             keys |= self._take_refusal(self.steps.evictor.refused.popleft())
         while self.steps.evictor.done:
             self._take_eviction(self.steps.evictor.done.popleft())
-        if self.workloads.affected.unanswered:  # the watch has told of a change before all answers came
+        if self.workloads.affected.unanswered:  # the watch reported a change before all answers arrived
             keys |= self.workloads.affected.answered()
         if keys:
             self.workloads.settle_all(keys)
 
     def _take_bindings(self) -> dict[str, None]:
-        """The keys of the workloads that are to be settled."""
+        """Take in the results of bindings. Returns the keys of workloads to settle."""
         results, keys = list(self.steps.binder.results), dict[str, None]()
         self.steps.binder.results.clear()
         if any(result.outcome is Outcome.NOT_LEADING for result in results):
             raise LeadershipLostError
         for result in sorted(results, key=lambda one: one.outcome is not Outcome.BOUND):
-            self._take_binding(result)  # what is bound first: nobody may have its place because another was refused
+            self._take_binding(result)  # bound ones first: a refusal must not free a place that is taken
         for result in results:
             workload = result.workload
             answered = not self.workloads.transitions.is_in_flight(workload)
             if answered and workload.refused and all(slot.bound or slot.done for slot in workload.slots):
                 workload.refused = ""  # a binding of it was carried out nevertheless
             if answered and (workload.refused or not workload.is_bound):
-                if workload.refused:  # it had to wait for its last answer
+                if workload.refused:  # the refusal waited for the last answer
                     self.workloads.refused(workload, workload.refused, workload.blameless)
                 keys[workload.key] = None
             elif result.outcome is not Outcome.BOUND:
@@ -82,7 +82,7 @@ class Answers:
             self.workloads.transitions.time_partial(workload)
             return
         if outcome is Outcome.BOUND and pod is not None and not pod.spec.node_name:
-            self.workloads.mirror.hear([uid])  # its place was taken from it meanwhile
+            self.workloads.mirror.hear([uid])  # it has lost its place meanwhile
         elif outcome is Outcome.ASTRAY and result.pod is not None:
             self.workloads.mirror.pod("modified", result.pod)
         elif outcome is Outcome.REFUSED and has_place:
@@ -103,14 +103,14 @@ class Answers:
             self.telemetry.bind_failed(result.code or "lost")
 
     def _take_eviction(self, eviction: Eviction) -> None:
-        """All of its victims have been asked to go."""
+        """Report an eviction of which all victims have been asked to go."""
         evicted = sum(len(pods) for _, pods in eviction.victims)
         self.counts.evicted += evicted
         self.telemetry.evicted(eviction.right, evicted)
         self.notifier.evicted(eviction)
 
     def _take_refusal(self, eviction: Eviction) -> dict[str, None]:
-        """A victim may not be evicted: the winner waits again, and the victims stay what they are."""
+        """Handle a refused eviction: the preemptor waits again, and the victims stay."""
         keys = dict[str, None]()
         self.notifier.may_not_go(eviction)
         if eviction.by:

@@ -1,9 +1,9 @@
-"""What a leader has learned about expected starts: kept beside its journals, and told to others by its Lease.
+"""What a leader has learned about expected starts: saved with its journals, and published on its Lease.
 
-The file is for the next leader that finds it: a process that starts again on the same disk. A leader that finds none
-begins with what a ConfigMap says, if there is one: what a Kant on one machine has learned (`kant export`). The few
-numbers of which answers are made go as an annotation on the Lease, which is written every few seconds anyway: so
-`kubectl kant` says what the leader would say. They hold only under the profile under which they were learned.
+The file is for a process that restarts on the same disk. A leader without it starts from a ConfigMap, if there is one:
+what a Kant on one machine has learned (`kant export`). The few numbers from which answers are computed are an
+annotation of the Lease, which is written every few seconds anyway: so `kubectl kant` gives the answer of the leader.
+They are valid only under the profile under which they were learned.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from kant.scheduler.profile import Profile
 
 FILE = "learned.json"
 LEARNED = "kant-learned"
-"""The ConfigMap."""
+"""Name of the ConfigMap."""
 KEY = "learned.json.gz"
 ANNOTATION = "scheduling.kant.dev/expected-starts"
 USED = "scheduling.kant.dev/used-by-queues"
-"""The annotation with what queues have used, for a leader on another machine (`kant.live.queue_use`)."""
+"""The annotation with the resource use of queues, for a leader on another machine (`kant.live.queue_use`)."""
 EVERY = 60.0
-"""Seconds between two writings of the file at least."""
+"""Minimum seconds between two writes of the file."""
 
 
 class CalibrationNote(Struct):
-    """What the annotation says."""
+    """The content of the annotation."""
 
     profile: str
     calibration: Calibration
 
 
 def note(core: Core) -> str:
-    """The annotation; "" while nothing is known."""
+    """Return the annotation; "" while nothing has been learned."""
     calibration = core.answers.calibration()
     return (
         msgspec.json.encode(CalibrationNote(digest(core.profile), calibration)).decode() if calibration.lessons else ""
@@ -54,7 +54,7 @@ def note(core: Core) -> str:
 
 
 class CalibrationStore:
-    """The file in the folder of the journals, and the annotation; both are made anew when something was learned."""
+    """The file in the folder of the journals, and the annotation; both are rewritten when something was learned."""
 
     def __init__(self, folder: Path | None) -> None:
         self.path = folder / FILE if folder is not None else None
@@ -66,14 +66,14 @@ class CalibrationStore:
         self._at = time.monotonic()
 
     def read(self) -> SavedCalibration | None:
-        """What was saved; None where there is nothing that can be read."""
+        """Return what was saved; None where nothing can be read."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=SavedCalibration) if self.path is not None else None
         except (OSError, msgspec.DecodeError):
             return None
 
     def put(self, core: Core, last: bool = False) -> None:
-        """Keep what is new: the file from time to time, or because it is the `last` one."""
+        """Save what is new: the file periodically, or at once if it is the `last` time."""
         stands = learned_version(core)
         if stands != self._noted:
             self._noted, self.note = stands, note(core)
@@ -90,17 +90,17 @@ class CalibrationStore:
             beside.replace(self.path)
             self.written += 1
         except OSError:
-            self._at = now + 60 * EVERY  # the disk is full: the journal has said so
+            self._at = now + 60 * EVERY  # the disk is full, as the journal has reported
 
 
 def learned_object(saved: SavedCalibration, namespace: str) -> dict[str, Any]:
-    """The ConfigMap with what was learned elsewhere, for the namespace in which Kant runs."""
+    """Return the ConfigMap with what was learned elsewhere, for the namespace in which Kant runs."""
     packed = gzip.compress(msgspec.json.encode(saved), mtime=0)
     return config_map({"name": LEARNED, "namespace": namespace}, KEY, packed)
 
 
 async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibration | None:
-    """What the ConfigMap says; None where there is none that can be used."""
+    """Return the content of the ConfigMap; None where it is missing or unusable."""
     try:
         found = await client.get(f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{LEARNED}", ConfigMap)
         return msgspec.json.decode(found.unpacked(KEY), type=SavedCalibration)
@@ -109,7 +109,7 @@ async def learned_elsewhere(client: ApiClient, namespace: str) -> SavedCalibrati
 
 
 async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
-    """The annotations of the Lease; none where there is no Lease, or it may not be read."""
+    """Return the annotations of the Lease; none where there is no Lease, or it may not be read."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/kant"
     try:
         lease = await client.get(path, PartialMetadata)
@@ -119,14 +119,14 @@ async def notes_on_lease(client: ApiClient, namespace: str) -> dict[str, str]:
 
 
 async def use_on_lease(client: ApiClient, namespace: str) -> SavedUse | None:
-    """What queues have used, as the last leader told it; None where nobody did."""
+    """Return what queues have used, as the last leader published it; None where there is nothing."""
     return read_note((await notes_on_lease(client, namespace)).get(USED, ""))
 
 
 async def calibration_of_leader(client: ApiClient, namespace: str, profile: Profile) -> Calibration | None:
-    """What the leader's Lease says under this profile; None where nobody says anything that can be used.
+    """Return the calibration on the leader's Lease; None where there is none for this profile.
 
-    A profile that learns run times learns them in the leader alone: its plans are others than ours.
+    None also under a profile that learns run times: only the leader learns them, so its plans differ from ours.
     """
     if profile.estimates.learns:
         return None

@@ -1,4 +1,4 @@
-"""What has happened since a replica leads."""
+"""Counters since a replica became leader."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counts:
-    """Cycles, states that were built, pods bound, bindings refused, pods evicted, gangs given back."""
+    """Cycles, states built, pods bound, bindings refused, pods evicted, gangs given up."""
 
     cycles: int = 0
     builds: int = 0

@@ -1,8 +1,8 @@
-"""Rounds of defragmentation that operators ask for (`kind: Defragmentation`), one after the other.
+"""Rounds of defragmentation that operators request (`kind: Defragmentation`), one after the other.
 
-The solver beside the loop works out what would move. Then the steps are carried out one by one, each in a plan of the
-core that looks at everything anew, and by the Eviction API; whoever stops the round stops the next step. Before a step
-the status says how many jobs are told to move, so that another leader never moves more than was allowed.
+The solver process computes the moves. Then the steps are carried out one by one, each in a plan of the core that checks
+everything again, and by the Eviction API; a user who stops the round stops the next step. Before each step the status
+counts its jobs as moved, so that another leader never moves more jobs than allowed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from kant.optimize.answers import DefragmentMove, DefragmentOrder, DefragmentPla
 from kant.scheduler.solvers import Defragment
 
 SHOWN = 100
-"""Moves that a status lists at most."""
+"""Maximum number of moves in a status."""
 
 Status = dict[str, Any]
 Step = tuple[DefragmentMove, ...]
@@ -41,7 +41,7 @@ Step = tuple[DefragmentMove, ...]
 
 @dataclass(slots=True)
 class _Round:
-    """One object. `moved` counts the jobs that were told to move, those of the step under way too."""
+    """One object. `moved` counts the jobs that were told to move, including those of the current step."""
 
     asked: AskedRound
     phase: str = "Pending"
@@ -51,13 +51,13 @@ class _Round:
     core: Core | None = None  # for which the plan was made
     asking: asyncio.Task[bytes] | None = None
     steps: deque[Step] = field(default_factory=deque)
-    said: bool = False  # the next step is in the count
-    going: dict[str, list[str]] = field(default_factory=dict)  # uids of the pods that are told to go, by job
+    said: bool = False  # the next step is already counted
+    going: dict[str, list[str]] = field(default_factory=dict)  # uids of the pods to evict, by job
     moves: dict[str, Status] = field(default_factory=dict)
     facts: Status = field(default_factory=dict)
 
     def ends(self, phase: str, why: str) -> None:
-        """Nothing more is done."""
+        """End the round in this phase."""
         self.phase, self.why = phase, why
         self.steps.clear()
         if self.asking is not None:
@@ -65,7 +65,7 @@ class _Round:
 
 
 class Defragmentations:
-    """The rounds by the uid of their object. `turn` is called by the loop, which is woken when the solver is done."""
+    """The rounds by the uid of their object. The loop calls `turn`, and is woken when the solver is done."""
 
     def __init__(self, mirror: Mirror, solver: Solver | None, wake: Callable[[], None]) -> None:
         self.mirror = mirror
@@ -74,20 +74,20 @@ class Defragmentations:
         self.rounds: dict[str, _Round] = {}
 
     def close(self) -> None:
-        """Ask no more."""
+        """Cancel all requests to the solver."""
         for one in self.rounds.values():
             if one.asking is not None:
                 one.asking.cancel()
 
     def statuses(self) -> Iterator[tuple[str, Status, str, str]]:
-        """Of each round the name of its object, its status, what is wrong with it, and what is good."""
+        """Yield for each round the name of its object, its status, its error, and its explanation."""
         for one in self.rounds.values():
             wrong = one.why if one.phase == "Refused" else ""
             moves = list(one.moves.values())[:SHOWN]
             yield one.asked.name, {"phase": one.phase, "moved": one.moved, "moves": moves, **one.facts}, wrong, one.why
 
     def turn(self, core: Core, workloads: Workloads, busy: bool) -> PlanProposed | None:
-        """The next step of the first round that is not over, if it is time. `busy`: evictions are under way."""
+        """Return the next step of the first unfinished round, if it is due. `busy`: evictions are in flight."""
         self._follow()
         one = next((one for one in self.rounds.values() if one.phase not in FINAL), None)
         if one is None:
@@ -105,7 +105,7 @@ class Defragmentations:
         return self._next(one, core, workloads)
 
     def told(self, plan: Plan) -> None:
-        """What the core has made of the step that was proposed."""
+        """Take in which decisions the core made about the proposed step."""
         one = next(one for one in self.rounds.values() if one.going)
         if not any(isinstance(decision, Preempt) for decision in plan.decisions):
             for job in one.going:
@@ -116,7 +116,7 @@ class Defragmentations:
     # --- one round ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Take in which objects there are, and what they say now."""
+        """Take in the objects as they are now."""
         objects, seen = self.mirror.kind("defragmentations"), set[str]()
         for item in sorted(objects.values(), key=lambda one: (one.metadata.creation_timestamp, one.metadata.name)):
             uid = item.metadata.uid
@@ -162,7 +162,7 @@ class Defragmentations:
             one.asking.add_done_callback(lambda _: self.wake())
 
     def _take(self, one: _Round, core: Core, plan: DefragmentPlan) -> None:
-        """What the solver has found."""
+        """Take in the plan of the solver."""
         first, one.plan = one.plan is None, plan
         if first and not one.moved:
             one.facts = {
@@ -193,7 +193,7 @@ class Defragmentations:
             one.phase, one.why = "Moving", pays
 
     def _next(self, one: _Round, core: Core, workloads: Workloads) -> PlanProposed | None:
-        """The next step, once the status says so."""
+        """Return the next step, once the status counts its jobs."""
         if not one.steps:
             one.facts["gfrAfter"] = self._gfr(one, core)
             one.ends("Done", f"{_jobs(one.moved)} moved")
@@ -209,8 +209,8 @@ class Defragmentations:
         return PlanProposed(core.now, "defragment", places)
 
     def _judge(self, one: _Round, core: Core, workloads: Workloads) -> None:
-        """What has become of the jobs that were told to move, now that all evictions are answered: once they are gone,
-        or stay."""
+        """Record, after all evictions are answered, which jobs of the step have moved and which stay; wait while pods
+        are leaving."""
         members, stay = workloads.members, dict[str, bool]()
         for job, pods in one.going.items():
             there = [uid for uid in pods if uid in self.mirror.pods]
@@ -231,7 +231,7 @@ class Defragmentations:
         one.moves[job] |= {"state": state} | ({"reason": reason} if reason else {})
 
     def _nodes(self, one: _Round, core: Core) -> frozenset[str] | None:
-        """The nodes that a round is about; None for all."""
+        """Return the nodes of a round; None for all."""
         asked = one.asked.spec
         if not asked.node_selector and not asked.model:
             return None
@@ -244,7 +244,7 @@ class Defragmentations:
         )
 
     def _gfr(self, one: _Round, core: Core) -> str:
-        """The share of its nodes that are in use in part now."""
+        """Return the share of its nodes that are partly used now."""
         table, nodes = core.state.table, self._nodes(one, core)
         rows = [
             row

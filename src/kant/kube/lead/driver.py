@@ -1,8 +1,8 @@
-"""The driver: what the API server says comes in as events, the core decides, and its plans go out.
+"""The driver: objects of the API server come in as events, the core decides, and its plans are carried out.
 
-One loop, in one thread: take in what has changed, decide, hand the work over, wait for more. Bindings, evictions and
-words for people are sent by tasks beside it. The truth is in the API server alone: after a restart, a change of leader
-or a change of the nodes the state is built from it anew, by the same code that follows it.
+One loop, in one thread: take in changes, decide, hand over the work, wait for more. Separate tasks send bindings,
+evictions and messages. The API server alone holds the truth: after a restart, a change of leader or a change of the
+nodes the state is rebuilt from it, by the same code that follows it.
 
 Long: one loop, and what each of its steps hands over.
 """
@@ -50,13 +50,13 @@ if TYPE_CHECKING:
     from kant.kube.lead.defragmentations import Defragmentations
 
 log = logging.getLogger("kant.kube")
-PACE = 0.005  # seconds between two cycles at least; and no less than the last one took,
-BREATH = 0.25  # but no more than this: a state that took long to build has first bindings to be told of
-IDLE = 1.0  # seconds after which the loop turns though nothing has happened
+PACE = 0.005  # minimum seconds between two cycles; and no less than the last one took,
+BREATH = 0.25  # but no more than this: after a slow build bindings are due
+IDLE = 1.0  # seconds after which the loop runs again without a change
 
 
 class KubeDriver:
-    """One replica that leads. `run` returns only by an exception: LeadershipLostError, or whatever a task has met."""
+    """One leading replica. `run` ends only by an exception: LeadershipLostError, or that of a task."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class KubeDriver:
     ) -> None:
         self.client = client
         self.settings = settings
-        self.learned: SavedCalibration | None = None  # by another Kant, which has become this one
-        self.used: SavedUse | None = None  # by queues, as the leader before this one told it
+        self.learned: SavedCalibration | None = None  # by a Kant elsewhere, from the ConfigMap
+        self.used: SavedUse | None = None  # by queues, as the last leader published it
         self.telemetry = telemetry or KubeTelemetry()
         self.counts = Counts()
         self.mirror = Mirror(schedulers=settings.shadow or (settings.scheduler_name,))
@@ -83,7 +83,7 @@ class KubeDriver:
         self.steps = Steps(effects, self.mirror, self.translation)
         recorder.busy = self.steps.is_binding
         self.notifier = Notifier(effects, recorder, self.mirror)
-        self.on_core: Callable[[Core], None] = lambda core: None  # a state begins to be built
+        self.on_core: Callable[[Core], None] = lambda core: None  # called when the build of a state begins
         self.state: LiveState | None = None
         self.rebuilding = Rebuilding(self.translation)
         self.calibration_store = CalibrationStore(settings.journals.folder if settings.journals is not None else None)
@@ -97,22 +97,22 @@ class KubeDriver:
         self.trials = Trials(self.translation, self.notifier, settings.forecaster, lambda: self.core)
         self._journal_trouble = ""
         self._queues_gone = False
-        self._early: list[bytes] | None = None  # of the journal, while we do not lead yet
+        self._early: list[bytes] | None = None  # lines of the journal while not leading yet
 
     def take_profile(self, profile: Profile) -> None:
-        """Decide by another profile from the next state on, which is built at once."""
+        """Use another profile from the next state on, which is built at once."""
         self.settings = dataclasses.replace(self.settings, profile=profile)
         self.translation.stale = True
         self._awake.set()
 
     @property
     def core(self) -> Core | None:
-        """The core that decides; None while there is no node yet."""
+        """The core that decides; None while the cluster has no node."""
         return self.state.core if self.state is not None else None
 
     @property
     def defragmentations(self) -> Defragmentations | None:
-        """The rounds that operators ask for; loaded with the first of them."""
+        """The rounds that operators request; imported with the first of them."""
         if self._defragmentations is None and self.mirror.kind("defragmentations"):
             from kant.kube.lead.defragmentations import Defragmentations
 
@@ -124,17 +124,17 @@ class KubeDriver:
 
     @property
     def workloads(self) -> Workloads:
-        """The workloads of the state that was built."""
+        """The workloads of the current state."""
         assert self.state is not None
         return self.state.workloads
 
     def reason(self, job: str) -> str:
-        """Why a job waits, as people were told; "" where nothing has been said."""
+        """Return the reported reason why a job waits; "" where none was reported."""
         workload = self.workloads.by_job.get(job) if self.state is not None else None
         return workload.reason if workload is not None else ""
 
     def _malformed(self, kind: str, meta: Meta, sentence: str) -> None:
-        """An object that does not even decode, and is left out."""
+        """Report an object that cannot be decoded, and is left out."""
         known = {"pods": "Pod", "nodes": "Node"}.get(kind)
         if known is not None and meta.uid:
             self.notifier.malformed(known, meta, f"it is not as the API has it: {sentence}", not self.settings.shadow)
@@ -142,7 +142,7 @@ class KubeDriver:
             log_event(log, f"{kind} {meta.name} is not as the API has it: {sentence}", logging.WARNING)
 
     async def run(self, led: asyncio.Event | None = None) -> None:
-        """Follow, decide, carry out, for as long as we lead. Until `led` is set the state is only made ready."""
+        """Follow the cluster, decide and act while leading. Until `led` is set the state is only kept ready."""
         synced = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -172,10 +172,9 @@ class KubeDriver:
                 self.settings.journals.close()
 
     async def _stand_by(self, led: asyncio.Event) -> None:
-        """Build the state before we lead, and tell nobody. It is built anew when something has changed, now and then.
+        """Build the state before leading, without any output. It is rebuilt periodically when something has changed.
 
-        What has changed since is taken in when we lead, once all is known that the last leader has bound. Raises
-        BehindError.
+        Later changes are taken in on leading, once all bindings of the last leader are known. Raises BehindError.
         """
         while not led.is_set():
             if self.state is None or self.state.has_news:
@@ -187,7 +186,7 @@ class KubeDriver:
         await self.informers.know_of_bound()
 
     def _begin_to_lead(self) -> None:
-        """Go on with the state that was built while we stood by, if there is one."""
+        """Continue with the state that was built on standby, if there is one."""
         early, self._early, state = self._early or [], None, self.state
         if state is None:
             return
@@ -198,10 +197,10 @@ class KubeDriver:
                 write(line)
         self.on_core(core)
         self._say_built(core)
-        self.translation.queues(core)  # what the last leader knew of them is known now
+        self.translation.queues(core)  # the notes of the last leader on queues are known now
         self.rebuilding.built_at = time.monotonic()
         for gang in state.workloads.partially_bound.in_part():
-            gang.partial = core.clock()  # until now it was not for us to make it whole
+            gang.partial = core.clock()  # until now this replica could not complete it
         self.take_changes()
         restore_calibration(core, self.calibration_store.read() or self.learned, self.used)
 
@@ -222,7 +221,7 @@ class KubeDriver:
     # --- one turn of the loop ---------------------------------------------------------------
 
     def turn(self) -> float:
-        """Take in, decide, hand over. Returns the seconds after which to turn again though nothing happens."""
+        """Take in changes, decide, hand over. Returns the seconds until the next turn if nothing happens."""
         if self.state is None and not self.build():
             return IDLE
         assert self.state is not None
@@ -233,7 +232,7 @@ class KubeDriver:
             return IDLE  # we are woken
         state, steps, shadow = self.state, self.steps, bool(self.settings.shadow)
         if self.rebuilding.is_due(state.core, state.fleet):
-            if not (state.fleet.stale or shadow):  # else claims that were just written would be in vain
+            if not (state.fleet.stale or shadow):  # else claims that were just written would be wasted
                 steps.binder.pump(state.workloads.transitions.to_bind)
             if not self.rebuilding.is_calm(state.fleet) or steps.is_busy:
                 return CALM / 4
@@ -241,10 +240,10 @@ class KubeDriver:
                 return IDLE
             state = self.state
         if state.workloads.may_lack_places() and time.monotonic() - self.rebuilding.built_at < self.settings.recovery:
-            return IDLE  # we are woken; nobody else is to get what they need
+            return IDLE  # woken on news; no other job may get what they need
         if state.bookings.settle():
             state.workloads.settle_all(state.workloads.affected.naming_reservations())
-        if not (shadow or self.translation.presence.gone):  # else who is moved would not start again
+        if not (shadow or self.translation.presence.gone):  # else a moved job would not start again
             self._move(state)
         core, began = state.core, time.monotonic()
         plan = core.cycle()
@@ -265,13 +264,13 @@ class KubeDriver:
         return min([IDLE, *(max((moment - core.now) / 1e6, 0.0) for moment in moments)])
 
     def take_changes(self) -> None:
-        """What the mirror has seen since the last time, as events."""
+        """Take in the changes of the mirror since the last call, as events."""
         assert self.state is not None
         self.trials.look(self.mirror.touched)
         self.state.take_changes()
 
     def _move(self, state: LiveState) -> None:
-        """What solvers beside the loop have found, which stops jobs so that others start or nodes become free."""
+        """Carry out proposals of the solver, which preempt jobs so that others start or nodes become free."""
         core, evictor = state.core, self.steps.evictor
         if self.rounds is not None and not evictor.is_busy:
             proposal = self.rounds.turn(core)
@@ -285,7 +284,7 @@ class KubeDriver:
             state.carry_out(plan)
 
     def _look_at_journals(self) -> None:
-        """Say whether the record goes on. Another file begins with a state that is built anew."""
+        """Report whether the journal is being written. A new file begins with a rebuilt state."""
         journals = self.settings.journals
         if journals is None:
             return
@@ -298,7 +297,7 @@ class KubeDriver:
             self.translation.stale = True
 
     def build(self) -> bool:
-        """The state anew, from what the API server has said. False where there is no node yet."""
+        """Build the state from the objects of the API server. Returns False where there is no node yet."""
         mirror, began = self.mirror, time.monotonic()
         mirror.hear(list(mirror.bound_here))
         now = int(time.time() * 1e6)
@@ -349,7 +348,7 @@ class KubeDriver:
         self.notifier.nodes(self.mirror.nodes, complaints, not self.settings.shadow)
 
     def _look_for_gone_queues(self) -> None:
-        """Say that no Queue is left, or that there is one again."""
+        """Report that no Queue is left, or that there is one again."""
         presence, namespace = self.translation.presence, self.settings.namespace
         if bool(presence.gone) != self._queues_gone:
             self._queues_gone = bool(presence.gone)

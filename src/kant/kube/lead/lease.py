@@ -1,11 +1,11 @@
-"""Leader election by a Lease, such that a leader knows by its own clock until when nobody else can lead.
+"""Leader election by a Lease, such that a leader knows by its own clock until when no other replica can lead.
 
-A candidate takes a lease over only when its own clock has run for the whole duration without the record changing, so no
-clocks are compared between machines. A leader counts from the moment at which it *sent* its last successful renewal:
-the server cannot have changed the record earlier. It stops to hold `renew_deadline` after that moment, and with
-`renew_deadline + in_flight < duration` a request that it sends while it holds, and gives up after `in_flight` seconds,
-ends before anybody else may lead. What the network delivers after that is refused by the server itself, by the
-token on each binding.
+A candidate takes a lease over only when the record has not changed for the whole duration by the candidate's own clock,
+so no clocks are compared between machines. A leader counts from the moment at which it *sent* its last successful
+renewal: the server cannot have changed the record earlier. It stops leading `renew_deadline` after that moment. With
+`renew_deadline + in_flight < duration`, a request that it sends while it leads, and gives up after `in_flight` seconds,
+ends before another replica may lead. What the network delivers later is rejected by the server, by the token on each
+binding.
 
 Source: client-go, tools/leaderelection; fencing tokens: M. Kleppmann, How to do distributed locking (2016).
 """
@@ -30,33 +30,33 @@ from kant.kube.objects.views import LeaseObject, LeaseRecord
 from kant.model.errors import InputError
 
 LOOKS = 8
-"""How often a candidate looks at the record of another one in the time between two tries."""
+"""How many times a candidate reads the record of another holder in the time between two tries."""
 
 
 def boot_clock() -> float:
-    """Seconds by a clock that also runs while the process is stopped or the machine sleeps."""
+    """Return seconds by a clock that also runs while the process is stopped or the machine sleeps."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 def own_identity() -> str:
-    """Who this process is, and no other one ever: a restarted process is somebody else."""
+    """Return a unique identity of this process; a restarted process has another one."""
     return f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
 
 
 class Lease:
     """One candidate for the Lease `namespace/name`. All times are seconds.
 
-    duration: how long the record must stand still before another may lead; renew_deadline: how long a leader holds
-    after the last renewal that it sent with success; retry: between two tries, of which a candidate looks LOOKS times
-    at the record, and once more when it may take it over; in_flight: the timeout of requests that only a leader may
-    send. `on_acquired(token)` and `on_lost()` are called from `run`. `notes` makes of the annotations
-    that stand those that go along with each renewal. `on_rival` is given those of somebody else who leads. `client`
-    had better be one of its own, so that no renewal waits behind bindings.
+    duration: how long the record must be unchanged before another may lead; renew_deadline: how long a leader leads
+    after sending its last successful renewal; retry: between two tries, during which a candidate reads the record LOOKS
+    times, and once more when it may take it over; in_flight: the timeout of requests that only a leader may send. `run`
+    calls `on_acquired(token)` and `on_lost()`. `notes` maps the present annotations to those to write with each
+    renewal. `on_rival` gets the annotations of another leader. `client` should be used by nothing else, so that no
+    renewal waits behind bindings.
 
-    Should a person delete the Lease under a leader, a candidate that has never seen it takes over at once; then only
-    the token on the bindings keeps the two apart, until the first has failed to renew.
+    If a person deletes the Lease of a leader, a candidate that has never seen it takes over at once; then only the
+    token on the bindings keeps the two apart, until the first has failed to renew.
     """
 
     def __init__(
@@ -94,28 +94,28 @@ class Lease:
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._meta = {"name": name, "namespace": namespace}
         self._path = f"{self._collection}/{name}"
-        self._until = float("-inf")  # when we stop to hold, by our clock
+        self._until = float("-inf")  # when we stop leading, by our clock
         self._seen = LeaseObject()
         self._seen_at = float("-inf")  # when we first saw the record as it is
         self._transitions = 0
-        self._in_trouble = False  # whether the last try could not be made
+        self._in_trouble = False  # whether the last try failed
 
     def holds(self) -> bool:
-        """Whether a request sent now, and given up after `in_flight`, ends before anybody else may lead."""
+        """Whether a request sent now, and given up after `in_flight`, ends before another replica may lead."""
         return self._clock() < self._until
 
     @property
     def token(self) -> str:
-        """Which term of which leader: goes on every binding, and the API server compares it with the Lease."""
+        """The leader and its term: it goes on every binding, and the API server compares it with the Lease."""
         return f"{self.identity}/{self._transitions}"
 
     @property
     def leader(self) -> str:
-        """Who leads as far as we have seen, empty for nobody."""
+        """The last known leader, empty for none."""
         return self._seen.spec.holder_identity or ""
 
     async def run(self) -> None:
-        """Stand for ever. Ends by being cancelled; call `release` then, when no request is under way any more."""
+        """Stand for election forever. To end, cancel it, and call `release` once no request is in flight."""
         while True:
             while not await self._attempt(self._acquire):
                 await asyncio.sleep(self._pause())
@@ -129,9 +129,9 @@ class Lease:
             self.on_lost()
 
     async def release(self) -> None:
-        """Give the lease back so that another need not wait. First end every request that only a leader may send.
+        """Give up the lease so that another replica need not wait. First end every request that only a leader may send.
 
-        A renewal that was under way may have arrived without our knowing: then the record is read again.
+        A renewal in flight may have arrived without our knowledge: then the record is read again.
         """
         held, self._until = self.holds(), float("-inf")
         try:
@@ -150,7 +150,7 @@ class Lease:
             self.on_trouble(error)
 
     async def _attempt(self, step: Callable[[], Awaitable[bool]]) -> bool:
-        """One try; a refusal or a lost connection is trouble, a conflict is only somebody quicker."""
+        """Make one try. Errors are reported, but a conflict only means that another candidate was faster."""
         self._in_trouble = False
         try:
             return await step()
@@ -164,16 +164,15 @@ class Lease:
         return False
 
     def _pause(self) -> float:
-        """Until a candidate tries again. A renewal counts from when it is seen: so candidates look often, and at once
-        when the holder's time is up. Where that has not helped they do not press.
-        """
+        """Return the seconds until a candidate tries again. A renewal counts from when it is seen, so candidates read
+        often, and at once when the holder's time is up. Where that did not succeed they slow down."""
         left = self._stands() - (self._clock() - self._seen_at)
         if self._in_trouble or left <= 0:
             return self.retry * self._rng.uniform(1.0, 1.2)
         return min(left, self.retry / LOOKS * self._rng.uniform(1.0, 1.2))
 
     def _stands(self) -> float:
-        """How long a record that somebody holds must stand still."""
+        """Return how long the record of a holder must be unchanged."""
         return max(self.duration, float(self._seen.spec.lease_duration_seconds or 0))
 
     async def _read(self) -> None:
@@ -182,7 +181,7 @@ class Lease:
         except ApiError as error:
             if error.code != 404:
                 raise
-            found = LeaseObject(spec=self._seen.spec)  # deleted: its holder may lead for as long as if it were there
+            found = LeaseObject(spec=self._seen.spec)  # deleted: its holder may go on leading until it expires
         if found.metadata.resource_version != self._seen.metadata.resource_version or self._seen_at == float("-inf"):
             self._seen, self._seen_at = found, self._clock()
 
@@ -200,19 +199,19 @@ class Lease:
         return self.holds()
 
     async def _renew(self) -> bool:
-        """Renew from what we wrote last; where that is not the record any more, look who has it."""
+        """Renew from the last record that we wrote; where another one was written, find out its holder."""
         spec = self._seen.spec
         try:
             await self._lead(msgspec.structs.replace(spec, renew_time=_now()))
         except ApiError:
-            await self._read()  # a write of ours whose answer was lost, or another leader
+            await self._read()  # our own write with a lost answer, or another leader's
             if self._seen.spec.holder_identity != self.identity:
                 self._until = float("-inf")
             raise
         return True
 
     async def _lead(self, record: LeaseRecord) -> None:
-        """Write the record; we hold from when this was sent."""
+        """Write the record; leadership counts from when it was sent."""
         sent = self._clock()
         await self._write(record)
         self._transitions = record.lease_transitions or 0
@@ -230,10 +229,10 @@ class Lease:
         self._seen_at = self._clock()
 
     def _patience(self) -> float:
-        """A try must leave time for another one before the deadline."""
+        """Return the timeout of one try, which leaves time for another one before the deadline."""
         return min(self.in_flight, max(self.retry, self.renew_deadline / 3))
 
 
 def _now() -> str:
-    """The wall clock as a MicroTime: for people, never compared."""
+    """Return the wall-clock time as a MicroTime: for people, never compared."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

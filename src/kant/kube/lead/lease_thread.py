@@ -1,7 +1,7 @@
-"""A Lease in a thread of its own, with a loop and a client of its own.
+"""A Lease in a thread of its own, with its own event loop and client.
 
-To build the state of a large cluster, or to decide on it, may take seconds in which the loop of the driver does nothing
-else. A leader that could not renew meanwhile would lose its Lease each time that it had just built its state.
+To build the state of a large cluster, or to schedule on it, may block the loop of the driver for seconds. A leader that
+could not renew meanwhile would lose its Lease after each build of its state.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kant.kube.connect.config import Config
 from kant.kube.lead.lease import Lease
 
 Make = Callable[[ApiClient, Callable[[str], None], Callable[[Exception], None]], Lease]
-"""A lease with a client, what it calls when it is acquired, and what it calls in trouble."""
+"""Makes a lease from a client, a callback for when it is acquired, and a callback for errors."""
 
 
 class LeaseThread:
     """Use as `async with LeaseThread(config, make, on_trouble) as candidate: token = await candidate.elected()`.
 
-    `keep`: the Lease is not given back at the end.
+    `keep`: the Lease is not given up at the end.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class LeaseThread:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Give the Lease back, unless it is kept. First end every request that only a leader may send."""
-        with suppress(RuntimeError):  # its loop has ended by itself
+        """Give up the Lease, unless it is kept. First end every request that only a leader may send."""
+        with suppress(RuntimeError):  # its loop has already ended
             self._own.call_soon_threadsafe(self._stop.set)
         await self._over
 
     async def elected(self) -> str:
-        """Wait until we lead; the token of this term. Raises what the thread has met, should it end."""
+        """Wait until this process leads; return the token of the term. Raises the exception of the thread."""
         either: set[asyncio.Future[Any]] = {self._token, self._over}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._over.done():
@@ -60,7 +60,7 @@ class LeaseThread:
         return self._token.result()
 
     def holds(self) -> bool:
-        """Whether we lead in the term in which we were elected."""
+        """Whether this process still leads in the term in which it was elected."""
         lease = self._lease
         return lease is not None and lease.holds() and self._token.done() and lease.token == self._token.result()
 
@@ -92,7 +92,7 @@ class LeaseThread:
                 await lease.release()
 
     def _tell(self, what: Callable[..., object], *words: object) -> None:
-        with suppress(RuntimeError):  # the loop of the driver is closed: nobody listens any more
+        with suppress(RuntimeError):  # the loop of the driver is closed
             self._loop.call_soon_threadsafe(what, *words)
 
     # --- in the loop of the driver --------------------------------------------------------------------------------

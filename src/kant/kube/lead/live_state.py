@@ -1,4 +1,4 @@
-"""All that lives as long as one state: what has happened comes in as events, and what is decided is handed over."""
+"""All that lives as long as one state: changes come in as events, and decisions are handed over."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger("kant.kube")
 
 @dataclass(eq=False)
 class LiveState:
-    """One state of the core, with the workloads, nodes and answers that belong to it."""
+    """One state of the core, with its workloads, nodes and answers."""
 
     core: Core
     settings: DriverSettings
@@ -74,13 +74,13 @@ class LiveState:
 
     @cached_property
     def awaited_nodes(self) -> AwaitedNodes:
-        """What autoscalers say; loaded where a queue or a job waits for their nodes."""
+        """Jobs that wait for nodes of autoscalers; imported when a queue or a job does."""
         from kant.kube.reconcile.awaited_nodes import AwaitedNodes
 
         return AwaitedNodes(self.workloads, self.informers.listen_to_autoscalers)
 
     def settle_everything(self) -> None:
-        """All that the mirror has, as the first events of the state."""
+        """Take in everything in the mirror, as the first events of the state."""
         mirror, workloads = self.mirror, self.workloads
         self.translation.queues(self.core, 0)
         for touched in _touched(mirror):
@@ -95,15 +95,15 @@ class LiveState:
         self.protection.follow((), mirror.budgets)
         self.saved_work.follow(mirror.pods)
 
-    # --- what has happened ---------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------
 
     @property
     def has_news(self) -> bool:
-        """Whether something has been seen since that nobody has taken in."""
+        """Whether the mirror has changes that have not been taken in."""
         return any(_touched(self.mirror)) or bool(self.informers.read)
 
     def take_changes(self) -> None:
-        """What the mirror has seen since the last time, as events."""
+        """Take in the changes of the mirror since the last call, as events."""
         mirror, workloads = self.mirror, self.workloads
         nodes = self._take_nodes()
         self._take_objects()
@@ -130,10 +130,10 @@ class LiveState:
         if keys:
             workloads.settle_all(keys)
             self.look_up()
-        if self.translation.devices.requests.has_other_homes:  # devices that pods share may be had elsewhere
+        if self.translation.devices.requests.has_other_homes:  # shared devices may be available elsewhere
             self.rebuilding.soon(self.core)
         workloads.retry_partially_bound()
-        workloads.partially_bound.complete_all()  # nobody is left in part when the core decides
+        workloads.partially_bound.complete_all()  # no gang is left partial when the core decides
         self._count_pods()
         budgets, mirror.budgets_touched = mirror.budgets_touched, {}
         self.protection.follow(pods, budgets)
@@ -154,11 +154,11 @@ class LiveState:
         return names
 
     def _take_devices(self) -> list[str]:
-        """The uids of the pods whose claims have changed, or the devices that they ask for."""
+        """Return the uids of the pods whose claims have changed, or the devices that they ask for."""
         devices = self.mirror.devices
         touched, devices.touched = devices.touched, {}
         if touched:
-            self.rebuilding.touched.update(dict.fromkeys(self.translation.filters.failing))  # one's is another's now
+            self.rebuilding.touched.update(dict.fromkeys(self.translation.filters.failing))  # devices may have moved
         if devices.is_new:
             devices.is_new = False
             self.fleet.follow(self.mirror.nodes)
@@ -183,7 +183,7 @@ class LiveState:
             self.workloads.settle_all(self.workloads.affected.waiting_in(changed))
 
     def _take_pods(self, pods: dict[str, Pod]) -> dict[str, None]:
-        """The keys of the workloads that they belong to."""
+        """Take in changed pods. Returns the keys of their workloads."""
         keys = dict[str, None]()
         for uid, pod in pods.items():
             if uid not in self.mirror.pods or is_over(pod):
@@ -200,15 +200,15 @@ class LiveState:
         return keys
 
     def _take_overrun(self) -> None:
-        """Nodes have lost GPUs that somebody holds."""
+        """Handle nodes that have lost GPUs which jobs hold."""
         overrun = self.fleet.take_overrun()
         if overrun:
             self.workloads.withdraw(overrun)
-            self.fleet.follow(overrun)  # what is given up may be what is lost
+            self.fleet.follow(overrun)  # the places given up may free the lost GPUs
         self.steps.binder.short = set(self.fleet.overrun)
 
     def _look_at_clock(self) -> None:
-        """What is due though nothing has changed."""
+        """Do what is due by time, even without a change."""
         workloads = self.workloads
         workloads.look_at_protected()
         due = workloads.elastic.due()
@@ -220,7 +220,7 @@ class LiveState:
             self.counts.released += 1
 
     def _count_pods(self) -> None:
-        """Count what no job says on nodes where pods came or went."""
+        """Count what no job states on nodes where pods came or went."""
         transitions = self.workloads.transitions
         crowded, transitions.crowded = transitions.crowded, {}
         if crowded:
@@ -228,20 +228,20 @@ class LiveState:
         self.workloads.rule_changes.count_beside(crowded)
 
     def look_up(self) -> None:
-        """Have the objects of groups read that somebody waits for."""
+        """Have the objects read of groups that workloads wait for."""
         awaited, self.workloads.awaited = self.workloads.awaited, {}
         for ref in awaited:
             self.informers.look_up(ref)
 
-    # --- what is to be done ---------------------------------------------------------------
+    # --- actions ---------------------------------------------------------------------------
 
     def carry_out(self, plan: Plan) -> None:
-        """A plan of the core, as events, and as work for the steps."""
+        """Carry out a plan of the core, as events, and as work for the steps."""
         log_decisions(log, plan, self.core.state.node_rows.names)
         self.executor.execute(plan)
 
     def preempt_by_node(self) -> None:
-        """Make room for a pod that only what the core does not count keeps from every node."""
+        """Make room for a pod that only node filters keep from every node."""
         found = self.workloads.node_preemption.turn()
         if found is not None:
             workload, plan = found
@@ -252,7 +252,7 @@ class LiveState:
                 self.workloads.settle(workload.key)
 
     def hand_over(self) -> None:
-        """Give the steps what is to be written, and people what they are told."""
+        """Give the steps what is to be written, and send messages to users."""
         self._start_evictions()
         transitions, members = self.workloads.transitions, self.workloads.members
         while transitions.completed:
@@ -288,7 +288,7 @@ class LiveState:
 
 
 def _touched(mirror: Mirror) -> tuple[dict[Any, Any], ...]:
-    """What of the mirror nobody has looked at since it changed."""
+    """Return the parts of the mirror with changes that have not been taken in."""
     return (
         mirror.touched,
         mirror.resized,

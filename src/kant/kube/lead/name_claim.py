@@ -1,11 +1,11 @@
-"""The claim on a scheduler name: of two Kants in two namespaces that are to schedule the same pods, one waits.
+"""The claim on a scheduler name: if two Kants in two namespaces are to schedule the same pods, one waits.
 
-Each Kant has its Lease in a namespace of its own, so those do not know of each other. The claim is one Lease more, of
-the whole cluster: `kube-system/scheduler-name-NAME`. It is held by a namespace, not by a process: whoever leads in that
-namespace renews it, so a change of leader costs nobody a wait. It is never given back, and it stands as long as four
-Leases: no Kant of another namespace comes in between two leaders.
+Each Kant has its Lease in a namespace of its own, so they do not see each other. The claim is another Lease, one per
+cluster: `kube-system/scheduler-name-NAME`. Its holder is a namespace, not a process: the leader in that namespace
+renews it, so a change of leader causes no wait. It is never given up, and lasts four times as long as a Lease: no Kant
+of another namespace gets in between two leaders.
 
-Where this Lease may not be written, Kant goes on without a claim, and says so.
+Where this Lease may not be written, Kant goes on without a claim, and reports that.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from kant.kube.objects.names import NAME_CLAIM
 from kant.model.errors import InputError
 
 CLAIMS = "kube-system"
-"""The namespace of the claims: tenants write nothing there."""
+"""The namespace of the claims: tenants cannot write there."""
 
 LONGER = 4
-"""How many times as long as a Lease a claim stands."""
+"""Duration of a claim as a multiple of that of a Lease."""
 
-LOOK = 0.1  # seconds between two looks whether whoever waits for the claim is still elected
+LOOK = 0.1  # seconds between checks that the waiting replica is still elected
 
 
 class NameClaim:
     """Use as `async with NameClaim(...) as claim: if await claim.granted(elected): ...`.
 
-    `namespace` is this Kant's; `lease` says how long its own Lease lasts, its holder may not renew it, and between
-    two tries (seconds). `on_taken` is told why this Kant waits, or "" when it waits no more.
+    `namespace` is this Kant's; `lease` has the duration of its own Lease, the renew deadline and the retry interval
+    (seconds). `on_taken` is called with the reason why this Kant waits, or "" when it no longer does.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class NameClaim:
         await self._thread.__aexit__(kind, error, trace)
 
     async def granted(self, elected: Callable[[], bool]) -> bool:
-        """Wait until the name is ours, or nobody can say whose it is. False: `elected` is not so any more."""
+        """Wait until the name is ours, or its holder cannot be determined. False: `elected` is no longer true."""
         claimed = asyncio.ensure_future(self._thread.elected())
         try:
             while elected() and not self._waived and not claimed.done():
                 await asyncio.wait({claimed}, timeout=LOOK)
             if claimed.done():
-                claimed.result()  # raises what the thread has met
+                claimed.result()  # raises the exception of the thread
             self._on_taken("")
             return elected()
         finally:
@@ -86,7 +86,7 @@ class NameClaim:
                 await claimed
 
     def holds(self) -> bool:
-        """Whether no Kant of another namespace may lead by this name."""
+        """Whether no Kant of another namespace may lead under this name."""
         return self._waived or self._thread.holds()
 
     def _lease(

@@ -1,4 +1,4 @@
-"""When the state is built anew: once it is stale and the nodes are calm, or because nodes fail fewer filters."""
+"""When the state is rebuilt: once it is stale and the nodes are calm, or because nodes fail fewer filters."""
 
 from __future__ import annotations
 
@@ -9,31 +9,32 @@ from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.translation import Translation
 from kant.live.core import Core
 
-CALM = 0.5  # seconds without a change of the nodes after which the state is built anew
+CALM = 0.5  # seconds without a change of the nodes after which the state is rebuilt
 LONGEST_UNREST = 5.0
-FAILING = 2.0  # seconds between two states that are built because nodes fail less
-STALE = 10.0  # seconds between two states that are built while we stand by
-LEAST_WORK = 20.0  # and as many times as long as it took to build the last one, or to look whether one is due
+FAILING = 2.0  # seconds between two rebuilds because nodes fail fewer filters
+STALE = 10.0  # seconds between two rebuilds on standby
+LEAST_WORK = 20.0  # minimum interval, as a multiple of the time of the last build or check
 
 
 class Rebuilding:
-    """`built_at` is when the last state was built (seconds), `change_at` when another one is due (clock of the run).
+    """`built_at` is when the last state was built (seconds), `change_at` when the next rebuild is due (clock of the
+    run).
 
-    `touched` are nodes that may fail fewer filters than they did.
+    `touched` are nodes that may fail fewer filters than before.
     """
 
     def __init__(self, translation: Translation) -> None:
         self.translation = translation
         self.built_at = 0.0
         self.change_at = 0
-        self.rest = STALE  # seconds after which who stands by may build another one
+        self.rest = STALE  # seconds until the next build on standby
         self._took = self._look_at = 0.0
         self._unrest = self._calm_since = -1.0
         self.touched: dict[str, None] = {}
         self._volume_version = 0
 
     def built(self, core: Core, began: float) -> None:
-        """A state has been built since `began`."""
+        """Note that a state has been built, from `began` until now."""
         self._unrest = -1.0
         self.built_at = time.monotonic()
         self._took = self.built_at - began
@@ -41,29 +42,29 @@ class Rebuilding:
         self.change_at = self.translation.next_change(core.now)
 
     def is_due(self, core: Core, fleet: Fleet) -> bool:
-        """Whether the state does not fit what there is."""
+        """Whether the state no longer fits the cluster."""
         waited, patience = self.translation.filters.limits.waited(), max(PATIENCE, LEAST_WORK * self._took)
         return fleet.stale or self.translation.stale or waited > patience or self.change_at <= core.now
 
     def is_calm(self, fleet: Fleet) -> bool:
-        """Whether the nodes have stood still for a while."""
+        """Whether the nodes have not changed for a while."""
         now = time.monotonic()
         if self._unrest < 0:
             self._unrest = self._calm_since = now
         return not fleet.stale or now - self._calm_since >= CALM or now - self._unrest >= LONGEST_UNREST
 
     def is_restless(self) -> None:
-        """Nodes have changed that the state does not have."""
+        """Note that nodes have changed in a way that the state does not contain."""
         self._calm_since = time.monotonic()
 
     def soon(self, core: Core, since: float = 0.0) -> None:
-        """Build the state anew, but not too often: from now on, or after `since` (seconds)."""
+        """Schedule a rebuild, but not too often: counted from now, or from `since` (seconds)."""
         wait = max(FAILING, LEAST_WORK * self._took)
         wait = max(since + wait - time.monotonic(), 0.0) if since else wait
         self.change_at = min(self.change_at, core.now + int(wait * 1e6))
 
     def look(self, core: Core, nodes: dict[str, None]) -> None:
-        """Build the state anew soon where nodes that failed a filter of waiting pods do not any more: these may not."""
+        """Schedule a rebuild where nodes no longer fail a filter of waiting pods, which may not use them until then."""
         filters, mirror = self.translation.filters, self.translation.mirror
         if filters.failing:
             self.touched.update(nodes)

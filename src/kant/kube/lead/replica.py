@@ -1,4 +1,4 @@
-"""One replica of Kant in a cluster: it waits for the Lease, leads while it has it, and ends when it is told to."""
+"""One replica of Kant in a cluster: it waits for the Lease, leads while it has it, and ends when it is stopped."""
 
 from __future__ import annotations
 
@@ -43,43 +43,43 @@ from kant.model.errors import InputError
 from kant.scheduler.profile import parse_profile
 
 OLDEST = (1, 29)
-"""The oldest API server that has all that Kant asks of it: the policies that fence bindings are general since 1.30."""
+"""The oldest supported API server: the policies that fence bindings are generally available since 1.30."""
 
-REREAD = 5.0  # seconds between two looks at the file of the profile
+REREAD = 5.0  # seconds between two reads of the profile file
 
 log = logging.getLogger("kant.kube")
 
 LeaderAnswer = Callable[[KubeDriver, StartForecasts, asked.Question], Awaitable[bytes]]
-"""Answers a question out of the state of a driver that leads, with the forecasts that are made of it."""
+"""Answers a question from the state of a leading driver, with the forecasts made of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOptions(DriverSettings):
-    """As the command line says them. Seconds for times."""
+    """Options of the command line. Times are seconds."""
 
     kubeconfig: Path | None = None
     context: str | None = None
     journal: Path | None = None
     journal_bytes: int = 3 << 30
-    """What all journals may take: less than the volume of the manifests, whose limit ends the pod."""
+    """Limit of all journals together: less than the volume of the manifests, whose limit would end the pod."""
     leader_election: bool = True
     lease: tuple[float, float, float] = (15.0, 10.0, 2.0)
-    """How long a Lease lasts, how long its holder may not renew it, how long between two tries."""
+    """Duration of the Lease, renew deadline, retry interval."""
     listen: str = ""
-    """Where probes and metrics are served; "" for nowhere."""
+    """Address of probes and metrics; "" for none."""
     log_format: str = "json"
     log_level: str = "info"
     profile_file: Path | None = None
-    """Read again when it changes."""
+    """Reread when it changes."""
     page: PageContent | None = None
-    """Where it is served."""
+    """The page, where it is served."""
     solver: Solver = no_solver
     answer: LeaderAnswer | None = None
-    """What answers `kubectl kant`, where probes are served."""
+    """Answers `kubectl kant`, where probes are served."""
 
 
 def serve(options: ReplicaOptions) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit code. Raises InputError for what a person has to mend."""
+    """Run until SIGTERM or SIGINT; return the exit code. Raises InputError for what a person has to fix."""
     set_up(options.log_format, options.log_level)
     config = load(options.kubeconfig, options.context)
     warm(options.profile)
@@ -88,14 +88,14 @@ def serve(options: ReplicaOptions) -> int:
 
 @dataclass(slots=True)
 class Term:
-    """The term in which we lead: its `token`, and whether it `holds`."""
+    """A term as leader: its `token`, and whether it still `holds`."""
 
     token: str = ""
     holds: Callable[[], bool] = lambda: False
 
 
 class Replica:
-    """What one process does."""
+    """One process."""
 
     def __init__(self, options: ReplicaOptions, config: Config) -> None:
         self.options = options
@@ -116,11 +116,11 @@ class Replica:
         self._said: dict[str, None] = {}
         self._greeted = False
         self._ticket = secrets.token_hex(16) if options.listen and options.answer is not None else ""
-        self._stood: dict[str, str] = {}  # annotations of the Lease, as it was last seen
-        self._name_taken = ""  # why we wait though we are elected: another Kant schedules our pods
+        self._stood: dict[str, str] = {}  # last seen annotations of the Lease
+        self._name_taken = ""  # why an elected replica waits: another Kant has the name
 
     async def run(self) -> int:
-        """Until somebody stops us."""
+        """Run until stopped."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stopped.set)
@@ -145,30 +145,30 @@ class Replica:
             looking.cancel()
         return 0
 
-    # --- what others may ask ---------------------------------------------------------------
+    # --- questions -------------------------------------------------------------------------
 
     def _stands(self) -> tuple[ClusterState, int] | None:
         driver = self.driver
         return None if driver is None or driver.core is None else (driver.core.state, driver.core.now)
 
     def _settled_core(self) -> Core | None:
-        """The core that decides, if there is one."""
+        """Return the core that decides, if there is one with a complete state."""
         core = self.driver.core if self.driver is not None else None
         return core if core is not None and core.is_settled else None
 
     async def _answer(self, question: asked.Question) -> bytes:
-        """The leader's answer. Raises NotLeadingError, NotYetError, and InputError."""
+        """Return the leader's answer. Raises NotLeadingError, NotYetError, and InputError."""
         if self.driver is None or self._settled_core() is None or self.options.answer is None:
             raise NotLeadingError
         return await self.options.answer(self.driver, self.questions.forecasts, question)
 
     def _journal(self) -> str:
-        """The file that is written to."""
+        """Return the journal file that is being written."""
         journals = self.driver.settings.journals if self.driver is not None else None
         return str(journals.path or "") if journals is not None else ""
 
     def _unready(self) -> str:
-        """Why this replica is not ready; empty where it leads and follows, or stands by."""
+        """Return why this replica is not ready; empty where it leads and follows, or is on standby."""
         if self._name_taken:
             return self._name_taken
         driver = self.driver
@@ -196,7 +196,7 @@ class Replica:
         }
 
     async def _reread(self) -> None:
-        """Take a profile that has changed; one that is malformed is told of, and the one before stays."""
+        """Use a changed profile; a malformed one is reported, and the previous one stays."""
         path, text = self.options.profile_file, self.profile.text
         while path is not None:
             await asyncio.sleep(REREAD)
@@ -214,19 +214,19 @@ class Replica:
                 self.driver.take_profile(self.profile)
 
     async def _until_stopped(self, work: Coroutine[None, None, None]) -> None:
-        """Run a coroutine until it ends, or is cancelled because somebody stops us."""
+        """Run a coroutine until it ends, or is cancelled because the replica is stopped."""
         task = asyncio.create_task(work)
         stop = asyncio.create_task(self.stopped.wait())
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
         if stop.done() and self.driver is not None:
-            await self.driver.steps.binder.step.drain(1.0)  # so that who leads next finds no half of a gang
+            await self.driver.steps.binder.step.drain(1.0)  # so that the next leader finds no partial gang
         stop.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
 
     async def _greet(self, client: ApiClient) -> None:
-        """Wait for an API server that is there, is new enough, and knows us."""
+        """Wait for an API server that is reachable, new enough, and accepts us."""
         wait = 1.0
         while True:
             try:
@@ -253,7 +253,7 @@ class Replica:
         ):
             log_event(log, "stands for election")
             term.token = token = await standby.until(candidate.elected())
-            if self.options.shadow:  # it binds nothing, whoever else does
+            if self.options.shadow:  # it binds nothing, so no claim is needed
                 log_event(log, "leads", token=token)
                 term.holds = candidate.holds
                 await self._lead(await standby.take())
@@ -308,7 +308,7 @@ class Replica:
         )
 
     def _notes(self, stood: dict[str, str]) -> dict[str, str]:
-        """What goes along on the Lease, where these annotations stand: what is not known yet stays as it is."""
+        """Return the annotations to write on the Lease, given the present ones: values not known yet are kept."""
         self._stood = stood
         told = {key: stood.get(key, "") for key in (USED, QUEUES_KNOWN)}
         if (driver := self.driver) is not None:
@@ -319,7 +319,7 @@ class Replica:
         return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in told.items() if v}
 
     def _in_flight(self) -> float:
-        """Seconds that a request which only a leader may send can be under way: less than others wait for its Lease."""
+        """Return the timeout (seconds) of requests of a leader: less than others wait for its Lease."""
         duration, deadline, _ = self.options.lease
         return min(4.0, (duration - deadline) * 0.8)
 
@@ -362,7 +362,7 @@ class Replica:
             self.telemetry.staleness = {}
 
     def trouble(self, error: Exception) -> None:
-        """Say what keeps us waiting, each sentence once in a while."""
+        """Log an error, each sentence at most once in a while."""
         text = advice(error, self.config.source) if isinstance(error, ApiError) else str(error)
         if text not in self._said:
             self._said[text] = None

@@ -1,4 +1,4 @@
-"""By what a replica decides, and what for."""
+"""Settings of a replica's decisions and their scope."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kant.scheduler.profile import Profile
 
 @dataclass(frozen=True, slots=True)
 class DriverSettings:
-    """`journals`: where they go (None: nowhere). `shadow`: decide for the GPU pods of these schedulers, and do nothing.
+    """`journals`: where they are written (None: nowhere). `shadow`: decide for the GPU pods of these schedulers only on
+    paper.
 
-    `recovery`, `staleness`: seconds for which a gang may be bound in part, see `PartiallyBound.overdue`. `namespace` is
-    that of the Lease. `solver` is asked where the profile has `[fallback]` or `[defragment]`,
-    `forecaster` when pods only ask when they would start. With `once` the cluster
-    is read and not followed.
+    `recovery`, `staleness`: seconds for which a gang may be partially bound, see `PartiallyBound.overdue`. `namespace`
+    is that of the Lease. `solver` is used where the profile has `[fallback]` or `[defragment]`, `forecaster` for pods
+    that only ask when they would start. With `once` the cluster is read and not watched.
     """
 
     profile: Profile

@@ -1,6 +1,6 @@
-"""Standing by: whoever waits for the Lease follows the cluster and keeps a state of it, so as to lead at once.
+"""Standby: a replica that waits for the Lease follows the cluster and keeps a state of it, so as to lead at once.
 
-To read a large cluster and to build its state takes seconds, in which nobody would decide.
+To read a large cluster and build its state takes seconds, in which nothing would be scheduled.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Self
 
 from kant.kube.lead.driver import KubeDriver
 
-AGAIN = 1.0  # seconds after which another driver is made for one that has ended by itself
+AGAIN = 1.0  # seconds between checks that the driver still runs
 
 
 class Ready:
-    """A driver that follows already. It begins to lead when `led` is set."""
+    """A driver that already follows the cluster. It begins to lead when `led` is set."""
 
     def __init__(self, driver: KubeDriver) -> None:
         self.driver = driver
@@ -24,7 +24,7 @@ class Ready:
         self.running = asyncio.create_task(driver.run(self.led))
 
     async def drop(self) -> None:
-        """End it, whatever it has met: another one reads all of it anew."""
+        """End the driver and ignore its errors: the next one reads everything again."""
         self.running.cancel()
         with suppress(asyncio.CancelledError, Exception):
             await self.running
@@ -45,7 +45,7 @@ class Standby:
             await self._ready.drop()
 
     async def until(self, elected: Awaitable[str]) -> str:
-        """Wait for an election, and return what it does."""
+        """Wait for an election, keeping a driver ready, and return its result."""
         election = asyncio.ensure_future(elected)
         try:
             while not election.done():
@@ -56,7 +56,7 @@ class Standby:
             election.cancel()
 
     async def take(self) -> Ready:
-        """The driver that is ready, or gets ready: another one where the last has ended by itself."""
+        """Return the ready driver, or a new one where there is none or the last has ended."""
         found, self._ready = self._ready, None
         if found is not None and found.running.done():
             await found.drop()

@@ -1,8 +1,8 @@
 """Pods that only ask when they would start: held by a gate of Kant's, answered on their condition, never bound.
 
-Whoever may create pods in a namespace may ask, and sees no other job. The answers are made one after another, for each
-namespace in turn, and the forecaster rests between two of them: nobody's questions delay decisions, or other forecasts
-for long.
+Any user who may create pods in a namespace may ask, and sees no other job. The answers are computed one after another,
+for each namespace in turn, with a pause of the forecaster between them: no user's questions delay decisions, or other
+forecasts for long.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from kant.model.units import SECOND
 
 MOST_PODS = 10_000
 AGAIN = 1.0
-"""Seconds after which it is looked again whether the state is settled."""
+"""Seconds between two checks whether the state is settled."""
 
 REST = 0.2
-"""Seconds between two answers at least; and no less than the last one took."""
+"""Minimum seconds between two answers; and no less than the last one took."""
 
 
 class Trials:
-    """The questions of one leader. `run` answers them for ever."""
+    """The questions to one leader. `run` answers them."""
 
     def __init__(
         self, translation: Translation, notifier: Notifier, forecaster: Forecaster, core: Callable[[], Core | None]
@@ -44,11 +44,11 @@ class Trials:
         self.notifier = notifier
         self.forecaster = forecaster
         self.core = core
-        self._waiting: dict[str, dict[str, None]] = {}  # uids by namespace, in turn
+        self._waiting: dict[str, dict[str, None]] = {}  # uids by namespace, in round-robin order
         self._came = asyncio.Event()
 
     def look(self, pods: Mapping[str, Pod]) -> None:
-        """These pods have come or changed, by uid: those are answered that ask and have not been."""
+        """Queue those of these new or changed pods (by uid) that ask and have not been answered."""
         for uid, pod in pods.items():
             asks = any(gate.name == TEST_GATE for gate in pod.spec.scheduling_gates)
             if asks and self.translation.is_ours(pod) and not any(one.reason == TOLD for one in pod.status.conditions):
@@ -56,7 +56,7 @@ class Trials:
                 self._came.set()
 
     async def run(self) -> None:
-        """Answer, for ever."""
+        """Answer questions forever."""
         loop = asyncio.get_running_loop()
         while True:
             await self._came.wait()
@@ -73,7 +73,7 @@ class Trials:
                 await asyncio.sleep(max(REST, loop.time() - began))
 
     def _next(self) -> str:
-        """The pod whose turn it is: the first of the namespace that was served the longest ago."""
+        """Return the first pod of the namespace that was served the longest ago."""
         namespace, pods = next(iter(self._waiting.items()))
         del self._waiting[namespace]
         uid = next(iter(pods))
@@ -91,7 +91,7 @@ class Trials:
         return trial_sentence(found)
 
     def _job(self, core: Core, pod: Pod) -> Job:
-        """The job of as many such pods as it says, as if they came now. Raises InputError."""
+        """Return the job of as many such pods as the annotation says, as if submitted now. Raises InputError."""
         notes = pod.metadata.annotations or {}
         text = notes.get(TEST_PODS, "1")
         if not re.fullmatch("[0-9]{1,5}", text) or not 1 <= int(text) <= MOST_PODS:
@@ -104,7 +104,7 @@ class Trials:
 
 
 def trial_sentence(found: dict[str, Any]) -> str:
-    """An answer of `trial_answer` for people: P50 and P90 as times of day, what that rests on, what keeps it now."""
+    """Return an answer of `trial_answer` as text: P50 and P90 as times of day, their basis, and what blocks it now."""
     (row,) = found["jobs"]
     early, late = (_when(row["expected_us"], name, found["zero_us"]) for name in ("p50", "p90"))
     rests_on = row["rests_on"]["sentence"] if row["rests_on"] is not None else ""

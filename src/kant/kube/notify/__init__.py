@@ -1,1 +1,1 @@
-"""What people are told: Events, pod conditions, and the status of Kant's own objects."""
+"""Messages to users: Events, pod conditions, and the status of Kant's own objects."""

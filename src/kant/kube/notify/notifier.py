@@ -1,10 +1,10 @@
-"""What people are told: why pods wait, that they are bound, why they are evicted; and which of them autoscalers see.
+"""Messages to users: why pods wait, that they are bound, why they are evicted; and which pods autoscalers see.
 
-A pod that waits for capacity is marked unschedulable, and our gate is taken from it, so that an autoscaler may add
+A pod that waits for capacity is marked unschedulable, and our gate is removed from it, so that an autoscaler may add
 nodes. One that waits for quota or for its queue keeps the gate, and is not marked so: more nodes would not help it.
 
-What a pod is to say is kept, and compared with what it says whenever it changes, whenever the API server refuses to be
-told, and a while after it was told: answers are lost, watches are late, and others write to pods too.
+The message for a pod is kept, and compared with its condition whenever the pod changes, whenever the API server rejects
+the message, and a while after it was sent: answers get lost, watches lag, and others write to pods too.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from kant.live.sentences import public_sentence
 from kant.model.decision import BackOff, BaseJobWaits, Behind, Closed, OutOfBudget, OverQuota, Reason
 
 log = logging.getLogger("kant.kube")
-SETTLED = 5.0  # seconds after which a pod is to say what it has been told
-GATES = 8  # gates that are opened at a time
-REFUSED = 60.0  # seconds after which the API server is asked again for what it has refused
+SETTLED = 5.0  # seconds after which the condition of a pod should show its message
+GATES = 8  # concurrent removals of gates
+REFUSED = 60.0  # seconds until a rejected request is sent again
 FOR_QUOTA = OverQuota | Closed | OutOfBudget | BackOff | BaseJobWaits | Behind
 
 
 class Notifier:
-    """Speaks through a recorder, in the background."""
+    """Sends messages through a recorder, in the background."""
 
     def __init__(self, effects: Effects, recorder: EventRecorder, mirror: Mirror) -> None:
         self.effects = effects
@@ -44,13 +44,13 @@ class Notifier:
         self._gates: Step[str] = effects.step(GATES)  # by the uid of a pod
         self._messages: dict[
             str, tuple[str, str, str]
-        ] = {}  # of each pod that waits: text, reason, told at its version
-        self._looks: set[str] = set()  # pods that are looked at again by the clock
-        self._faults: dict[str, tuple[str, str]] = {}  # of each node that is malformed: its uid, and what was said
+        ] = {}  # by waiting pod: text, reason, the version at which it was sent
+        self._looks: set[str] = set()  # pods with a timer to check them again
+        self._faults: dict[str, tuple[str, str]] = {}  # by malformed node: its uid, and the report
         recorder.on_refused = self.refused
 
     def waits(self, workload: Workload, pods: Iterable[str], reason: Reason, told: str = "") -> None:
-        """A workload was tried, and waits. `told` is what else there is to say of it."""
+        """Report that a workload was tried, and waits. `told` is added to the reason."""
         text = public_sentence(reason) + (f"; {told}" if told else "")
         if text == workload.reason:
             return
@@ -62,11 +62,11 @@ class Notifier:
         return any(names_reservation(pod) for uid in pods if (pod := self.mirror.pods.get(uid)) is not None)
 
     def says(self, workload: Workload, pods: Iterable[str], text: str, reason: str) -> None:
-        """A workload cannot be tried as it is; `reason` is that of the condition PodScheduled."""
+        """Report that a workload cannot be tried as it is; `reason` is that of the condition PodScheduled."""
         self._mark(pods, text, reason)
 
     def answers(self, uid: str, text: str, reason: str) -> None:
-        """Say this on the condition of a pod, and nowhere else."""
+        """Put this text on the condition of a pod, and nowhere else."""
         self._messages[uid] = text, reason, ""
         self.again(uid)
 
@@ -83,12 +83,12 @@ class Notifier:
             self.recorder.event(pod.metadata, "Warning", "FailedScheduling", text, "Scheduling")
 
     def again(self, uid: str) -> None:
-        """A pod has changed, or what it is to say: tell it, unless it says so or its change is still to be seen."""
+        """Send the message of a changed pod, unless its condition shows it or an update is still to be seen."""
         message, pod = self._messages.get(uid), self.mirror.pods.get(uid)
         if message is None:
             return
         if pod is None or pod.spec.node_name:
-            del self._messages[uid]  # it waits no more
+            del self._messages[uid]  # it does not wait any more
             return
         text, reason, version = message
         if reason == "Unschedulable" and our_gate(pod) >= 0:
@@ -99,10 +99,10 @@ class Notifier:
         if self.recorder.condition(pod.metadata, text, reason, current):
             self._messages[uid] = text, reason, pod.metadata.resource_version
         elif current is None or (current.reason, current.message) != (reason, text):
-            self._look_later(uid, SETTLED)  # it has been told, or is being told
+            self._look_later(uid, SETTLED)  # it has been sent, or is being sent
 
     def refused(self, uid: str, code: int) -> None:
-        """The API server would not have a pod told: it has changed, or nobody knows why."""
+        """Handle a rejected message: the pod has changed, or the cause is unknown."""
         if code == 409:
             self.again(uid)
         if uid in self._messages:
@@ -114,7 +114,7 @@ class Notifier:
             asyncio.get_running_loop().call_later(seconds, self._look, uid)
 
     def _look(self, uid: str) -> None:
-        """Believe what a pod says rather than that it was told."""
+        """Check the condition of a pod, rather than rely on the message having been sent."""
         self._looks.discard(uid)
         if uid in self._messages and self.recorder.is_telling(uid):
             self._look_later(uid, SETTLED)
@@ -132,14 +132,14 @@ class Notifier:
                 self.recorder.event(pod.metadata, "Warning", "Preempted", eviction.why, "Preempting")
 
     def may_not_go(self, eviction: Eviction) -> None:
-        """Their eviction was refused, and they stay."""
+        """Report that the eviction of these pods was refused, and they stay."""
         text = f"{eviction.why}, but it stays: {eviction.refused}"
         for _, pods in eviction.victims:
             for pod in pods:
                 self.recorder.event(pod.metadata, "Normal", "EvictionRefused", text, "Preempting")
 
     def nodes(self, names: Iterable[str], complaints: Mapping[str, str], post: bool = True) -> None:
-        """What is wrong with these nodes, once for each change of it: in the log, and with `post` as an event of it."""
+        """Report errors in these nodes, once for each change: in the log, and with `post` as an event of the node."""
         for name in names:
             view, text = self.mirror.nodes.get(name), complaints.get(f"node {name}", "")
             if view is None or not text:
@@ -149,13 +149,13 @@ class Notifier:
                 self.malformed("Node", view.metadata, text, post)
 
     def malformed(self, kind: str, meta: Meta, text: str, post: bool = True) -> None:
-        """Something is wrong with a Node or a Pod itself."""
+        """Report an error in a Node or a Pod itself."""
         logs.log_event(log, text, logging.WARNING, about=f"{kind.lower()} {meta.name}")
         if post:
             self.recorder.event(meta, "Warning", "Malformed", text, "Scheduling", kind)
 
     def journal(self, namespace: str, trouble: str) -> None:
-        """The journal is not kept any more, because of `trouble`; or it is again, where that is empty."""
+        """Report that the journal is not written, because of `trouble`; or, where that is empty, that it is again."""
         lease = Meta(name="kant", namespace=namespace)
         if trouble:
             text = f"{trouble}; nothing is recorded until it can be written, and scheduling goes on"
@@ -165,7 +165,7 @@ class Notifier:
             self.recorder.event(lease, "Normal", "JournalResumed", "it goes on in a new file", "Recording", "Lease")
 
     def queues(self, namespace: str, trouble: str, post: bool = True) -> None:
-        """No Queue is left, as `trouble` says; or, where that is empty, there is one again, or none is meant."""
+        """Report by `trouble` that no Queue is left; or, where that is empty, that there is one, or none is meant."""
         text = trouble or "there is a Queue again, or none is meant: pods start"
         logs.log_event(log, text, logging.WARNING if trouble else logging.INFO)
         if post:
@@ -173,16 +173,16 @@ class Notifier:
             self.recorder.event(Meta(name="kant", namespace=namespace), kind, reason, text, "Scheduling", "Lease")
 
     async def _open_gate(self, pod: Pod) -> None:
-        """Take our gate from a pod that waits for capacity. Where that fails it is looked at again."""
+        """Remove our gate from a pod that waits for capacity. Where that fails the pod is checked again later."""
         try:
             await open_gate(self.effects, pod)
         except ApiError as error:
-            soon = error.heals or error.code in (409, 422)  # 422: its gates are not as we saw them
+            soon = error.heals or error.code in (409, 422)  # 422: its gates have changed
             self._look_later(pod.metadata.uid, SETTLED if soon else REFUSED)
 
 
 def _is_gated(pod: Pod) -> bool:
-    """Whether the API server says of a pod that it is held by gates, and some are not ours: nobody need say more."""
+    """Whether the API server reports that a pod is held by gates, and some are not ours: then it needs no message."""
     current = _scheduled(pod)
     told = current is not None and current.reason == "SchedulingGated"
     return told and len(pod.spec.scheduling_gates) > (our_gate(pod) >= 0)

@@ -1,8 +1,8 @@
-"""Reasons for every job that waits: also for one that no cycle has tried, since an equal one was tried before.
+"""Reasons for every waiting job, also for one that no cycle has tried, since an equal one was tried before.
 
 A cycle says why a job waits when it is first held back. Jobs that ask for the same in the same queue wait for the same
-reason, so one question answers for all of them. Answers grow old; they are asked for again, a few at a time. Who waits
-for a quota is asked about again when some of one came back: it may lack nothing but capacity now.
+reason, so one diagnosis answers for all of them. Reasons become outdated; they are computed again, a few at a time. A
+job that waits for a quota is diagnosed again when some quota has come free: it may only lack capacity now.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from kant.kube.reconcile.workloads import Workloads
 from kant.live.core import Core
 from kant.model.decision import Behind, Closed, NoFit, Reason
 
-SOON = 0.5  # seconds between two rounds of questions
-AFRESH = 30.0  # seconds after which a kind of job is asked about again
-AT_ONCE = 16  # questions in one round
+SOON = 0.5  # seconds between two rounds of diagnoses
+AFRESH = 30.0  # seconds until a kind of job is diagnosed again
+AT_ONCE = 16  # diagnoses in one round
 
 Kind = tuple[int, int, int]
 """Shape, queue and user of a job."""
 
 
 class Reasons:
-    """Asks the core, and tells."""
+    """Asks the core for reasons, and reports them."""
 
     def __init__(self, core: Core, workloads: Workloads, notifier: Notifier) -> None:
         self.core = core
@@ -39,7 +39,7 @@ class Reasons:
         self._next = 0.0
 
     def ask(self) -> None:
-        """Ask about the kinds of jobs that nobody has said anything about for long, some of them now."""
+        """Diagnose the kinds of jobs without a recent reason, some of them in each round."""
         now = self.core.clock()
         if now < self._next or not self.core.state.pending:
             return
@@ -72,7 +72,7 @@ class Reasons:
                 self._answer(diagnosis, kinds[kind])
 
     def remarks(self, workload: Workload, reason: Reason | None) -> list[str]:
-        """What there is to say beside a reason that the core does not know of."""
+        """Return remarks in addition to a reason, about what the core does not know."""
         workloads, state = self.workloads, self.core.state
         if isinstance(reason, Closed) and (gone := workloads.translation.presence.gone):
             return [gone]
@@ -89,7 +89,7 @@ class Reasons:
         return [*waits, *rule_words(state, row, self._example), *out]
 
     def _example(self, name: str, rows: list[int]) -> str:
-        """The name of a pod of a class on one of these nodes."""
+        """Return the name of a pod of a class on one of these nodes; "" for none."""
         mirror, names = self.workloads.mirror, self.core.state.node_rows.names
         book = self.workloads.translation.rule_book
         pods = (mirror.pods[uid] for row in rows for uid in mirror.on_node.get(names[row], ()))
@@ -99,7 +99,7 @@ class Reasons:
     def _answer(self, diagnosis: Diagnosis, alike: list[Workload]) -> None:
         row = diagnosis.row(alike[0].job)
         reason = diagnosis.why(row)
-        if isinstance(reason, Behind):  # of those who ask for the same the first says what all of them lack
+        if isinstance(reason, Behind):  # of equal jobs the first one shows what all of them lack
             jobs, head = diagnosis.state.jobs, diagnosis.row(reason.job)
             if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
                 reason = diagnosis.why(head)

@@ -1,11 +1,11 @@
-"""Tells people what was decided: events.k8s.io/v1 Events, and the condition PodScheduled=False with its reason.
+"""Sends decisions to users: events.k8s.io/v1 Events, and the condition PodScheduled=False with its reason.
 
-It is done in the background and never in the way of bindings: what is told may come late, or be told once instead of
-twice, and under a flood events are left out and counted. A condition goes before any event, for autoscalers read it,
-and is never left out: there is one for each pod at most.
+Messages are sent in the background and never delay bindings: they may be late, repetitions are merged, and under a
+flood events are dropped and counted. Conditions are sent before events, since autoscalers read them, and are never
+dropped: there is at most one for each pod.
 
-Many are told at a time: with eight requests at a time one costs the API server and etcd half as much CPU time again as
-with 32 or more (`python -m benchmarks.kubernetes_costs`).
+At a concurrency of eight a request costs the API server and etcd half as much CPU time again as at 32 or more (`python
+-m benchmarks.kubernetes_costs`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from kant.kube.connect.client import ApiClient, ApiError, encoded
 from kant.kube.objects.views import Condition, Meta
 from kant.model.errors import InputError
 
-BOUND = 20_000  # events and conditions that may wait before events are left out
-REMEMBERED = 100_000  # pods whose last words we know, so as not to repeat them
-REPEAT = 1_800.0  # seconds after which the same event may be told again; the server forgets events after an hour
-NOTE = 1_024  # characters that the server takes in the note of an event
+BOUND = 20_000  # queued events and conditions beyond which events are dropped
+REMEMBERED = 100_000  # last messages that are remembered, to avoid repetitions
+REPEAT = 1_800.0  # seconds until the same event may be sent again; the server forgets events after an hour
+NOTE = 1_024  # maximum characters in the note of an event
 FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0  # seconds of back-off
 OVERDUE = 15.0  # seconds that an event waits for bindings to end
-LOOK = 0.05  # seconds between two looks whether they have ended
+LOOK = 0.05  # seconds between two checks whether they have ended
 
 Key = tuple[str, str]
 
@@ -39,7 +39,7 @@ API_OF = {"Lease": "coordination.k8s.io/v1"}
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """One request that waits: an event (`body` whole), or a condition of a pod."""
+    """One queued request: an event (`body` is all of it), or a condition of a pod."""
 
     key: Key
     method: str
@@ -50,12 +50,12 @@ class Note:
 
 
 class EventRecorder:
-    """Queues what is to be told of pods and nodes (`Meta` says which); `run` tells it.
+    """Queues messages about pods and nodes (identified by their `Meta`); `run` sends them.
 
-    `workers`: requests at a time, half of the client's connections by default; `busy()`: whether bindings are under
-    way, during which events wait for up to OVERDUE seconds, and then go by a quarter of the workers. A worker is a task
-    that ends when there is nothing to tell. `dropped` and `failed` count what was not told, by the flood and by a
-    refusal; `told` the rest.
+    `workers`: concurrent requests, half of the client's connections by default; `busy()`: whether bindings are in
+    flight, during which events wait for up to OVERDUE seconds, and then use a quarter of the workers. A worker is a
+    task that ends when nothing is queued. `dropped` and `failed` count messages lost to a flood and to a rejection;
+    `told` the rest.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class EventRecorder:
         self.client = client
         self.workers = workers or max(1, client.concurrency // 2)
         self.told = self.dropped = self.failed = 0
-        self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition of this pod, for good
+        self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition was rejected for good
         self._bound, self._on_trouble, self._clock = bound, on_trouble, clock
         self.busy = busy
         self._rng = rng or random.Random()
@@ -83,10 +83,10 @@ class EventRecorder:
         self._group: asyncio.TaskGroup | None = None
         self._at_work = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._under_way: set[Key] = set()  # two answers of one pod might overtake each other
+        self._under_way: set[Key] = set()  # at most one request per key, to keep their order
         self._not_before = float("-inf")
         self._wait = FIRST_WAIT
-        self._numbers = count(time.time_ns())  # names of events: they only have to differ
+        self._numbers = count(time.time_ns())  # suffixes of event names, which only have to differ
         source = encoded({"reportingController": "kant", "reportingInstance": instance[:128]})
         self._source = source[1:-1].decode()
 
@@ -94,12 +94,12 @@ class EventRecorder:
         return len(self._conditions) + len(self._events) + len(self._under_way)
 
     def event(self, of: Meta, type: str, reason: str, message: str, action: str, kind: str = "Pod") -> None:
-        """An event of a pod, or a node. `type` is Normal or Warning. A repetition within half an hour is left out."""
+        """Queue an event of a pod or a node. `type` is Normal or Warning. It is not repeated within half an hour."""
         note = message if len(message) <= NOTE else message[: NOTE - 1] + "…"
         self._event(of, type, reason, encoded(note).decode(), action, (of.uid, reason), kind)
 
     def scheduled(self, pod: Meta, node: str) -> None:
-        """The event that kube-scheduler posts of a pod that it has bound; an older condition is told no more."""
+        """Queue the event that kube-scheduler posts for a bound pod; a queued condition is dropped."""
         self._conditions.pop((pod.uid, ""), None)
         self._said.pop((pod.uid, ""), None)
         note = f'"Successfully assigned {pod.namespace}/{pod.name} to {node}"'
@@ -108,16 +108,16 @@ class EventRecorder:
     def condition(
         self, pod: Meta, message: str, reason: str = "Unschedulable", current: Condition | None = None
     ) -> bool:
-        """PodScheduled=False with this reason, if that is not what we told last, or what the pod says (`current`).
+        """Queue PodScheduled=False with this reason, unless it was sent last, or the pod shows it (`current`).
 
-        Where the pod has changed since `pod.resource_version` the server refuses: a pod that is bound is never marked.
-        Whether it is queued now: else it has been told, or is being told.
+        Where the pod has changed since `pod.resource_version` the server rejects it: a bound pod is never marked.
+        Returns whether it is queued now; otherwise it has been sent, or is being sent.
         """
         key, said = (pod.uid, ""), f"{reason}: {message}"
         told = self._said.get(key)
         same = current is not None and (current.status, current.reason, current.message) == ("False", reason, message)
         if same or (told is not None and told[0] == said):
-            self._conditions.pop(key, None)  # what waited is past
+            self._conditions.pop(key, None)  # the queued one is outdated
             return False
         wanted = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         if current is None or current.status != "False":
@@ -129,16 +129,16 @@ class EventRecorder:
         return True
 
     def is_telling(self, uid: str) -> bool:
-        """Whether a condition of this pod is queued or under way."""
+        """Whether a condition of this pod is queued or in flight."""
         return (uid, "") in self._conditions or (uid, "") in self._under_way
 
     def forget(self, uid: str) -> None:
-        """Nothing of the pod's condition is told any more, and nothing is believed to have been."""
+        """Drop the queued condition of a pod, and forget what was sent."""
         self._conditions.pop((uid, ""), None)
         self._said.pop((uid, ""), None)
 
     async def run(self) -> None:
-        """Tell what is queued, for ever."""
+        """Send queued messages forever."""
         async with asyncio.TaskGroup() as self._group:
             try:
                 self._look()
@@ -149,7 +149,7 @@ class EventRecorder:
                     self._timer.cancel()
 
     async def drain(self, seconds: float) -> bool:
-        """Wait until all is told, so long at most. Whether it is."""
+        """Wait at most this long until everything is sent. Returns whether it is."""
         end = self._clock() + seconds
         while len(self) and self._clock() < end:
             await asyncio.sleep(0.01)
@@ -159,7 +159,7 @@ class EventRecorder:
         said = self._said.get(key)
         if said is not None and said[0] == note and self._clock() - said[1] < REPEAT:
             return
-        space = of.namespace or "default"  # where events of what is in no namespace have to be
+        space = of.namespace or "default"  # the namespace for events of cluster-scoped objects
         inside = f'"namespace":"{of.namespace}",' if of.namespace else ""
         name = f"{of.name[:230]}.{next(self._numbers):x}"  # names of objects need no escapes
         api = API_OF.get(kind, "v1")
@@ -183,14 +183,14 @@ class EventRecorder:
             self._look_later()
 
     def _hire(self, most: int = 1) -> None:
-        """So many workers more, if there is room for them."""
+        """Start up to this many more workers, as far as the limit allows."""
         if self._group is not None:
             for _ in range(min(most, self.workers - self._at_work)):
                 self._at_work += 1
                 self._group.create_task(self._work())
 
     def _look(self) -> None:
-        """As many workers as there are notes that may be told; while bindings are under way, look again later."""
+        """Start a worker for each message that may be sent; while bindings are in flight, check again later."""
         self._timer = None
         waiting = len(self._conditions) + (len(self._events) if self._may_tell_events() else 0)
         self._hire(waiting)
@@ -268,7 +268,7 @@ class EventRecorder:
             self._said.popitem(last=False)
 
     def _back_off(self, note: Note, error: ApiError) -> None:
-        """Put it back before all others, unless there is something newer; everybody waits."""
+        """Put a message back at the head of its queue, unless there is a newer one; all workers back off."""
         queue = self._conditions if note.method == "PATCH" else self._events
         if note.key not in queue:
             self._put(queue, note)

@@ -1,6 +1,6 @@
-"""The status of our own objects: what a queue uses, whether it is understood, where a reservation stands.
+"""The status of our own objects: what a queue uses, whether it is valid, the phase and nodes of a reservation.
 
-It is written from time to time, and only where it is another than the object has: the API server is there for bindings.
+It is written periodically, and only where it differs from that of the object: the API server is needed for bindings.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kant.kube.translate.crds import API, GROUP, BookedGpus, ReservedNodes
 from kant.live.core import Core
 from kant.model.errors import InputError
 
-PACE = 2.0  # seconds between two looks
-UNSEEN = 10.0  # seconds after which a status that we have written and not seen again is written once more
+PACE = 2.0  # seconds between two rounds
+UNSEEN = 10.0  # seconds after which a written status that is not seen on the object is written again
 
 Status = dict[str, Any]
 
 
 class Sources(Protocol):
-    """What the statuses of a state are made of."""
+    """What the statuses of a state are computed from."""
 
     core: Core
     bookings: Bookings
@@ -41,8 +41,8 @@ class Sources(Protocol):
 
 @dataclass(eq=False)
 class Statuses:
-    """Writes them. `state` gives what there is, None while there is nothing; `rounds` has of each round of
-    defragmentation its name, status, and what is wrong or good."""
+    """Writes statuses. `state` returns their sources, None while there are none; `rounds` yields for each round of
+    defragmentation its name, status, error and explanation."""
 
     effects: Effects
     translation: Translation
@@ -52,13 +52,13 @@ class Statuses:
     _sent: dict[str, tuple[Status, float]] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Write what has changed, for ever."""
+        """Write changed statuses forever."""
         while True:
             await asyncio.sleep(PACE)
             await self.write()
 
     async def write(self) -> None:
-        """Write what is not on its object. What the server refuses is tried again the next time."""
+        """Write the statuses that differ from those of their objects. Rejected ones are tried in the next round."""
         loop, state = asyncio.get_running_loop(), self.state()
         if state is None:
             return
@@ -77,7 +77,7 @@ class Statuses:
                 self._sent.pop(path, None)
 
     def wanted(self, state: Sources) -> Iterable[tuple[str, Unstructured, Status]]:
-        """The path of each of our objects, the object, and its status without the times of conditions."""
+        """Yield the path of each of our objects, the object, and its status without the times of conditions."""
         translation, core, bookings = self.translation, state.core, state.bookings
         objects = translation.mirror.objects
         queues = queue_statuses(core) if objects.get("queues") else {}
@@ -107,7 +107,7 @@ class Statuses:
 
 
 def _ready(item: Unstructured, wrong: str, good: str) -> Status:
-    """The condition Ready, without its time."""
+    """Return the condition Ready, without its time."""
     return {
         "type": "Ready",
         "status": "False" if wrong else "True",
@@ -118,7 +118,7 @@ def _ready(item: Unstructured, wrong: str, good: str) -> Status:
 
 
 def queue_statuses(core: Core) -> dict[str, Status]:
-    """Of each queue: how many jobs of it and of those below it wait and run, and what these hold."""
+    """Return, for each queue, how many jobs of it and of the queues below it wait and run, and what these hold."""
     state = core.state
     tree, quota_usage = state.quota_usage.tree, state.quota_usage
     if tree is None:
@@ -153,7 +153,7 @@ def queue_statuses(core: Core) -> dict[str, Status]:
 
 
 def _count(core: Core, rows: Iterable[int]) -> Counter[str]:
-    """So many of these jobs are in each queue."""
+    """Return the number of these jobs in each queue."""
     table = core.state.jobs[np.fromiter(rows, dtype=np.int64), J_QUEUE]
     names = list(core.state.queues)
     numbers, counts = np.unique(table, return_counts=True)
@@ -161,7 +161,7 @@ def _count(core: Core, rows: Iterable[int]) -> Counter[str]:
 
 
 def reservation_status(reserved: ReservedNodes | None, labels: Iterable[dict[str, str]], now: int) -> Status:
-    """Its phase, and how many nodes have its labels; None stands for one that makes no sense."""
+    """Return the phase, and how many nodes have the labels; None stands for an invalid reservation."""
     if reserved is None:
         return {"phase": "Refused", "nodes": 0}
     phase = "Pending" if now < reserved.start else "Active" if now < reserved.end else "Over"
@@ -169,7 +169,7 @@ def reservation_status(reserved: ReservedNodes | None, labels: Iterable[dict[str
 
 
 def booking_status(booked: BookedGpus, nodes: tuple[str, ...], now: int) -> Status:
-    """The phase of a reservation of GPUs, and its nodes; without any it collides with others, and is tried again."""
+    """Return the phase of a reservation of GPUs, and its nodes; without any it collides, and is tried again."""
     phase = "Over" if now >= booked.end else "Collides" if not nodes else "Pending" if now < booked.start else "Active"
     return {"phase": phase, "nodes": len(nodes), "nodeNames": list(nodes)}
 
@@ -183,7 +183,7 @@ def _said(item: Unstructured) -> Status:
 
 
 def _with_times(wanted: Status, item: Unstructured) -> Status:
-    """With the time at which each condition came to stand as it does: what the object says, or now."""
+    """Return the status with the time at which each condition got its value: that of the object, or now."""
     before = {one.get("type"): one for one in _said(item).get("conditions", [])}
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = []

@@ -1,4 +1,4 @@
-"""Slim views of the API of dynamic resource allocation: slices of devices, their classes, and claims to them.
+"""Slim views of the API of dynamic resource allocation: slices of devices, device classes, and claims.
 
 Source: resource.k8s.io/v1 of Kubernetes 1.34 and newer.
 """
@@ -13,7 +13,7 @@ from kant.kube.objects.views import Condition, Meta, NodeSelector, PartialMetada
 
 Amount = str | int | float
 
-# --- what there is -----------------------------------------------------------------------------------------------
+# --- devices -----------------------------------------------------------------------------------------------------
 
 
 class DeviceAttribute(View, frozen=True):
@@ -36,7 +36,7 @@ class RequestRange(View, frozen=True):
 
 
 class RequestPolicy(View, frozen=True):
-    """Which parts of a capacity requests may take."""
+    """Which amounts of a capacity requests may take."""
 
     default: Amount | None = None
     valid_values: tuple[Amount, ...] = ()
@@ -51,7 +51,7 @@ class AmountOf(View, frozen=True):
 
 
 class CounterSet(View, frozen=True):
-    """What the devices of a pool share; or (`counterSet`) how much of it one of them takes."""
+    """Counters that the devices of a pool share; or (`counterSet`) what one device takes of them."""
 
     name: str = ""
     counter_set: str = ""
@@ -114,7 +114,7 @@ class DeviceClass(PartialMetadata, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
 
 
-# --- what is asked for -------------------------------------------------------------------------------------------
+# --- requests ----------------------------------------------------------------------------------------------------
 
 
 class CapacityRequests(View, frozen=True):
@@ -122,7 +122,7 @@ class CapacityRequests(View, frozen=True):
 
 
 class ExactRequest(View, frozen=True):
-    """What one request asks for, or (with a `name`) one of those of which the first available is taken."""
+    """What one request asks for, or (with a `name`) one alternative, of which the first available is taken."""
 
     name: str = ""
     device_class_name: str = ""
@@ -156,7 +156,7 @@ class ResourceClaimSpec(View, frozen=True):
     devices: ClaimedDevices = ClaimedDevices()
 
 
-# --- what it has got ---------------------------------------------------------------------------------------------
+# --- allocations -------------------------------------------------------------------------------------------------
 
 
 class AllocatedDevice(View, frozen=True):
@@ -182,7 +182,7 @@ class DeviceAllocation(View, frozen=True):
 
 
 class Consumer(View, frozen=True):
-    """Who may use a claim: a pod, if `resource` is pods."""
+    """A user of a claim: a pod, if `resource` is pods."""
 
     api_group: str = ""
     resource: str = ""
@@ -191,7 +191,7 @@ class Consumer(View, frozen=True):
 
 
 class DeviceStatus(View, frozen=True):
-    """What the driver says of an allocated device."""
+    """The driver's report on an allocated device."""
 
     driver: str = ""
     pool: str = ""

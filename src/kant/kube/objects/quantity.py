@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 from kant.model.tenant import MAX_AMOUNT
 
 Quantity = str | int | float
-"""As it stands in JSON. A number there is as good as its text."""
+"""A quantity in JSON. A number is equivalent to its text."""
 
 _FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?")
 _SCALE = {
@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 
 def exact(value: Quantity | Fraction, where: str) -> Fraction:
-    """The value itself. Raises InputError for what is no quantity or is negative."""
+    """Return the exact value. Raises InputError for what is not a quantity or is negative."""
     number = value if isinstance(value, Fraction) else _parsed(value if isinstance(value, str) else repr(value))
     if number is None:
         raise InputError(where, "a quantity such as 2, 500m, 1.5 or 64Gi", value)
@@ -48,17 +48,17 @@ def _parsed(text: str) -> Fraction | None:
 
 
 def milli(value: Quantity | Fraction, where: str, up: bool = True) -> int:
-    """Thousandths: of cores, mostly. What is asked for is rounded up, what there is (`up` False) down."""
+    """Return thousandths, mostly of cores. Requests are rounded up, capacities (`up` False) down."""
     return _whole(exact(value, where) * 1000, value, where, up)
 
 
 def mib(value: Quantity | Fraction, where: str, up: bool = True) -> int:
-    """MiB in bytes, rounded likewise."""
+    """Return bytes as MiB, rounded as in `milli`."""
     return _whole(exact(value, where) / _MIB, value, where, up)
 
 
 def count(value: Quantity | Fraction, where: str) -> int:
-    """Whole things, such as GPUs."""
+    """Return a whole number, such as of GPUs."""
     number = exact(value, where)
     if number.denominator != 1:
         raise InputError(where, "a whole number", _shown(value))
@@ -66,7 +66,7 @@ def count(value: Quantity | Fraction, where: str) -> int:
 
 
 def text_of(resource: str, amount: int) -> str:
-    """So much of a resource of a queue as a quantity: MiB of memory, thousandths of anything else."""
+    """Return an amount of a resource of a queue as a quantity: MiB of memory, thousandths of anything else."""
     return f"{amount}Mi" if resource == "memory" else f"{amount}m" if amount % 1000 else f"{amount // 1000}"
 
 

@@ -1,4 +1,4 @@
-"""Why a pod that waits is no job yet: something is wrong with it, or is not there yet."""
+"""Why a waiting pod is not a job yet: it is invalid, or lacks something that does not exist yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from kant.model.errors import InputError
 
 
 class MalformedError(InputError):
-    """What is wrong with an object, in a sentence of its own."""
+    """An error in an object, in a sentence of its own."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("", sentence)
@@ -14,7 +14,7 @@ class MalformedError(InputError):
 
 
 class NoMatchingNodeError(MalformedError):
-    """No node will do, as nodes are now: others may come, into the sets `node_sets`."""
+    """No present node fits: others may join the sets `node_sets`."""
 
     def __init__(self, sentence: str, node_sets: frozenset[str]) -> None:
         super().__init__(sentence)
@@ -22,4 +22,4 @@ class NoMatchingNodeError(MalformedError):
 
 
 class NotYetError(MalformedError):
-    """Nothing is wrong: what it needs is not there yet."""
+    """The object is valid: what it needs does not exist yet."""

@@ -1,4 +1,4 @@
-"""What Kant reads of the objects of storage.k8s.io that say what CSI drivers can do, and where."""
+"""Views of the objects of storage.k8s.io that describe what CSI drivers can do, and where."""
 
 from __future__ import annotations
 

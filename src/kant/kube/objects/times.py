@@ -11,7 +11,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def microseconds(text: str, where: str) -> int:
-    """The moment. Raises InputError for anything but a time with its zone."""
+    """Return the time in microseconds since 1970. Raises InputError for anything but a time with its zone."""
     try:
         passed = datetime.fromisoformat(text) - _BEGINNING
     except (ValueError, TypeError, OverflowError):

@@ -1,6 +1,6 @@
 """Slim views of API objects: only the fields that Kant reads, so that a list of 50,000 pods stays small.
 
-Whatever else an object has is skipped while decoding. Every field has the default that an absent one means.
+All other fields are skipped while decoding. Every field has the default that an absent one means.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class View(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
 
 
 class Owner(View, frozen=True):
-    """Who made an object (`metadata.ownerReferences`)."""
+    """A creator of an object (`metadata.ownerReferences`)."""
 
     api_version: str = ""
     kind: str = ""
@@ -39,12 +39,12 @@ class Meta(View, frozen=True):
 
     @property
     def said(self) -> dict[str, str]:
-        """Labels and annotations; an annotation goes before a label of the same key."""
+        """Labels and annotations; an annotation takes precedence over a label of the same key."""
         return {**(self.labels or {}), **(self.annotations or {})}
 
 
 class PartialMetadata(View, frozen=True):
-    """An object: of it the metadata alone, unless a view says more."""
+    """An object, of which only the metadata is read unless a subclass adds fields."""
 
     metadata: Meta = Meta()
 
@@ -141,7 +141,7 @@ class SchedulingGroup(View, frozen=True):
 
 
 class WorkloadRef(View, frozen=True):
-    """The group of a pod in the words of Kubernetes 1.35."""
+    """The group of a pod in the form of Kubernetes 1.35."""
 
     name: str = ""
     pod_group: str = ""
@@ -153,11 +153,11 @@ class VolumeClaim(View, frozen=True):
 
 
 class EphemeralVolume(View, frozen=True):
-    """A volume with a claim of its own, which is made from a template in the pod."""
+    """A volume with a claim of its own, created from a template in the pod."""
 
 
 class Disk(View, frozen=True):
-    """A disk that a pod names itself, of one of the old kinds of volumes; who each is, is in one of these fields."""
+    """A disk in the spec of a pod, of one of the old kinds of volumes; one of these fields identifies it."""
 
     volume: str = msgspec.field(default="", name="volumeID")  # awsElasticBlockStore
     pd_name: str = ""  # gcePersistentDisk
@@ -189,8 +189,8 @@ class SpreadConstraint(View, frozen=True):
 
 
 class PodClaim(View, frozen=True):
-    """A claim to devices by its name, or by the template from which one is made for this pod (`spec`); or its name then
-    (`status`), null where the pod needs none."""
+    """A device claim, by its name or by the template from which one is created for this pod (`spec`); or the name of
+    the created one (`status`), null where the pod needs none."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -206,15 +206,15 @@ class RequestMapping(View, frozen=True):
 
 
 class ExtendedStatus(View, frozen=True):
-    """The claim that was made for the extended resources of a pod."""
+    """The claim created for the extended resources of a pod."""
 
     resource_claim_name: str = ""
     request_mappings: tuple[RequestMapping, ...] = ()
 
 
 class PodSpec(View, frozen=True):
-    """`by_claim` is not of the API: extended resources that a device class serves, for which the last of
-    `resource_claims` stands (`DeviceMirror.resolved`)."""
+    """`by_claim` is not part of the API: the extended resources served by a device class, which the last of
+    `resource_claims` stands for (`DeviceMirror.resolved`)."""
 
     node_name: str = ""
     scheduler_name: str = ""
@@ -368,7 +368,7 @@ class StorageClass(PartialMetadata, frozen=True):
     allowed_topologies: tuple[TopologyTerm, ...] = ()
 
 
-# --- budgets of disruptions ---------------------------------------------------------------------------------------
+# --- disruption budgets -------------------------------------------------------------------------------------------
 
 
 class BudgetSpec(View, frozen=True):
@@ -411,7 +411,7 @@ class LeaseObject(PartialMetadata, frozen=True):
 
 
 class Unstructured(View, frozen=True):
-    """An object of which only the metadata has a fixed form; `spec` and `status` are read where they are used."""
+    """An object with only the metadata in a fixed form; `spec` and `status` are decoded where they are used."""
 
     api_version: str = ""
     kind: str = ""
@@ -421,7 +421,7 @@ class Unstructured(View, frozen=True):
 
 
 class Status(View, frozen=True):
-    """What the API server answers where it answers with no object."""
+    """The answer of the API server where it is not an object."""
 
     code: int = 0
     reason: str = ""

@@ -1,4 +1,4 @@
-"""Affected workloads: whom a change concerns of nodes, claims, namespaces, queues or pods, by key."""
+"""Affected workloads: the keys of workloads that a change of nodes, claims, namespaces, queues or pods may affect."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kant.kube.translate.provisioning import consumed_by
 
 
 class Affected:
-    """Each method returns the keys of workloads that are to be settled. The job of one that waits has ended then: it
-    comes anew, as it may ask for other nodes now.
+    """Each method returns the keys of workloads to settle. Jobs of waiting workloads are ended first, so that they are
+    re-created: they may ask for other nodes now.
 
-    `unanswered` are gangs to be looked at again once their last binding has been answered.
+    `unanswered` are gangs to look at again once their last binding has been answered.
     """
 
     def __init__(self, transitions: Transitions, members: Membership) -> None:
@@ -26,20 +26,20 @@ class Affected:
         self.unanswered: dict[str, None] = {}
 
     def come_to(self, nodes: Collection[str]) -> dict[str, None]:
-        """Those that are on these nodes, which have joined or are other ones, and those that no node would do for."""
+        """Return the workloads on these nodes, which have joined or changed, and those that no node fitted."""
         on_node = self.mirror.on_node
         found = self.renew(uid for node in nodes for uid in on_node.get(node, ()))
         return found | self.rejected() if nodes else {}
 
     def rejected(self) -> dict[str, None]:
-        """Those that could never run: they may be able to, as things are now."""
+        """Return the workloads that could never run; they may be able to now."""
         found = self.transitions.unplaced(Phase.REJECTED)
         for workload in found:
             self.transitions.end(workload)
         return {workload.key: None for workload in found}
 
     def renew(self, pods: Iterable[str]) -> dict[str, None]:
-        """Those of these pods."""
+        """Return the workloads of these pods."""
         keys = dict.fromkeys(key for uid in pods if (key := self.members.key_of.get(uid)) is not None)
         for key in keys:
             workload = self.members.by_key.get(key)
@@ -48,14 +48,14 @@ class Affected:
         return keys
 
     def waiting_in(self, namespaces: Collection[str] | None) -> dict[str, None]:
-        """Those that wait in these namespaces (None: in all)."""
+        """Return the workloads with unbound pods in these namespaces (None: in all)."""
         waiting = ((uid, pod.metadata.namespace) for uid, pod in self.mirror.pods.items() if not pod.spec.node_name)
         return self.renew(uid for uid, space in waiting if namespaces is None or space in namespaces)
 
     def resized(self, pods: Collection[str]) -> bool:
-        """These pods ask for other amounts than before: what waits comes anew, and what runs is counted anew.
+        """Handle pods whose requests changed: re-create waiting jobs, and count running ones again.
 
-        True where jobs of ours were, which have lost their beginning until the state is built again.
+        Returns True where running jobs of ours were ended, which lose their start time until the state is rebuilt.
         """
         ours = False
         for key in self.renew(pods):
@@ -70,7 +70,7 @@ class Affected:
         return ours
 
     def answered(self) -> dict[str, None]:
-        """The gangs that changed while bindings of them were under way, and of which none is any more."""
+        """Return the gangs that changed while bindings of them were in flight, and have none in flight any more."""
         in_flight, workloads = self.transitions.is_in_flight, self.members.by_key
         keys = {key: None for key in self.unanswered if key not in workloads or not in_flight(workloads[key])}
         for key in keys:
@@ -78,18 +78,18 @@ class Affected:
         return keys
 
     def naming_reservations(self) -> dict[str, None]:
-        """Those that name a reservation."""
+        """Return the workloads that name a reservation."""
         named = (uid for uid, pod in self.mirror.pods.items() if names_reservation(pod))
         return dict.fromkeys(key for uid in named if (key := self.members.key_of.get(uid)) is not None)
 
     def consuming(self, requests: Collection[tuple[str, str]]) -> dict[str, None]:
-        """Those that consume one of these ProvisioningRequests (namespace, name)."""
+        """Return the workloads that consume one of these ProvisioningRequests (namespace, name)."""
         pods = self.mirror.pods.items()
         named = (uid for uid, pod in pods if (pod.metadata.namespace, consumed_by(pod)) in requests)
         return self.renew(named) if requests else {}
 
     def vacant_on(self, node: str) -> dict[str, None]:
-        """Placed ones that have a place on this node where no pod is bound."""
+        """Return the placed workloads that have a slot on this node to which no pod is bound."""
         return {
             workload.key: None
             for workload in self.transitions.with_vacancies()

@@ -1,6 +1,6 @@
-"""Jobs that wait for a node before they stop others, and what node autoscalers say about that.
+"""Jobs that wait for a new node before they preempt others, according to what node autoscalers report.
 
-The state is compared with what was said last of the pods, so it does not matter when that was.
+The state is compared with the latest report on each pod, so it does not matter when the report came.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from kant.kube.reconcile.workloads import Workloads
 from kant.kube.translate.autoscaling import ScaleUp, of_gang, sentence
 from kant.model.event import JobAwaitsNode
 
-SOON = 1.0  # seconds between two comparisons where nothing new was said
+SOON = 1.0  # seconds between two comparisons without a new report
 
 
 class AwaitedNodes:
-    """`listen` has the Events of autoscalers read from now on."""
+    """Calling `listen` starts to read the Events of autoscalers."""
 
     def __init__(self, workloads: Workloads, listen: Callable[[], None]) -> None:
         self.all = workloads
@@ -24,8 +24,7 @@ class AwaitedNodes:
         self._next = 0.0
 
     def follow(self) -> None:
-        """Where a queue or a job waits for nodes, say for which jobs no autoscaler adds one, and for which it does
-        again."""
+        """Tell the core for which waiting jobs no autoscaler adds a node, and for which one does again."""
         core, scale_ups = self.all.core, self.all.mirror.scale_ups
         self.listen()
         if not scale_ups.of_pod and not scale_ups.touched:
@@ -37,7 +36,7 @@ class AwaitedNodes:
         found = self._waiting()
         for workload in found:
             if any(member.pod.metadata.uid in touched for member in workload.members):
-                workload.reason = ""  # to be asked about anew
+                workload.reason = ""  # to be explained again
         state = core.state
         refused = [one.job for one, said in found.items() if (last := of_gang(said)) and last.comes is False]
         without = {row for job in refused if (row := state.rows.get(job, -1)) in state.pending}
@@ -47,7 +46,7 @@ class AwaitedNodes:
             core.happen(JobAwaitsNode(core.now, state.ids[row]))
 
     def _waiting(self) -> dict[Workload, list[ScaleUp]]:
-        """The jobs that wait, of whose pods something was said."""
+        """Return the waiting jobs with what autoscalers reported on their pods."""
         scale_ups, mirror, members = self.all.mirror.scale_ups, self.all.mirror, self.all.members
         found = dict[Workload, list[ScaleUp]]()
         for uid, said in list(scale_ups.of_pod.items()):
@@ -60,7 +59,7 @@ class AwaitedNodes:
 
 
 def scale_up_remark(workloads: Workloads, workload: Workload) -> str:
-    """What autoscalers say of a node for a job that waits, in one sentence; "" where they say nothing."""
+    """Return what autoscalers report on a node for a waiting job, in one sentence; "" where they report nothing."""
     of_pod = workloads.mirror.scale_ups.of_pod
     uids = (member.pod.metadata.uid for member in workload.members) if of_pod else ()
     said = of_gang([of_pod[uid] for uid in uids if uid in of_pod])

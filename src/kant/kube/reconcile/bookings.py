@@ -1,8 +1,8 @@
-"""Reservations of GPUs: each gets whole nodes that stand side by side, chosen by the calendar, and the core is told.
+"""Reservations of GPUs: each gets whole adjacent nodes, which the calendar chooses, and the core is informed.
 
-Where a reservation was put stands in its status, so that it lies there too when the state is built anew, and under the
-next leader. One that has no place is tried again: every so often, and when anything is said of reservations. The
-calendar is loaded with the first that needs a place.
+The status of a reservation names its nodes, so that it keeps them when the state is rebuilt, and under the next leader.
+A reservation without a place is tried again periodically, and whenever reservations change. The calendar is imported
+with the first reservation that needs a place.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from kant.optimize.calendar.choose import Held, Request, Taken
 
 AGAIN = 30 * SECOND
-"""Between two tries of what has no place, microseconds."""
+"""Microseconds between two attempts to place a reservation."""
 NAMED = 8
 
 
 class Bookings:
-    """The reservations of one state. `places` has the nodes of each that has some, `troubles` why another has none."""
+    """The reservations of one state. `places` has the nodes of each placed one, `troubles` why another has none."""
 
     def __init__(self, core: Core, translation: Translation) -> None:
         self.core = core
@@ -39,7 +39,7 @@ class Bookings:
         self._again = 0
 
     def settle(self) -> bool:
-        """Book what is not booked, and let go what is over. Whether one has found its place."""
+        """Book new reservations and release ended ones. Returns whether a new one has got a place."""
         core = self.core
         if not self.translation.booked:
             return False
@@ -79,7 +79,7 @@ class Bookings:
         self._say(one, held)
 
     def _before(self, one: BookedGpus) -> Held | None:
-        """Where it was put before, if those nodes are still there and nobody else has booked them."""
+        """Return its previous nodes, if they still exist and no other reservation has booked them; else None."""
         state, held = self.core.state, dict[int, int]()
         for node in one.nodes:
             index = state.node_index.get(node, -1)

@@ -1,7 +1,7 @@
-"""Budgets: which pods a PodDisruptionBudget covers, and which jobs it does not let be stopped now.
+"""Budgets: which pods a PodDisruptionBudget covers, and which jobs it protects from preemption now.
 
-A job may be chosen as a victim only while every budget allows as many disruptions as it covers pods of the job. Nobody
-decides here: the state is told who is protected (`JobProtected`), and the Eviction API has the last word.
+A job may be chosen as a victim only while every budget allows as many disruptions as it covers pods of the job. Nothing
+is decided here: the state is informed of protected jobs (`JobProtected`), and the Eviction API decides in the end.
 
 Source: k8s.io/kubernetes, pkg/registry/core/pod/storage/eviction.go: which pods it asks a budget about.
 """
@@ -19,11 +19,11 @@ from kant.kube.translate.selectors import OPERATORS, selects
 from kant.model.event import JobProtected
 
 Name = tuple[str, str]
-"""Of a budget: namespace and name."""
+"""Namespace and name of a budget."""
 
 
 def covers(budget: Budget, pod: Pod) -> bool:
-    """Whether the budget is about the pod. A pod without labels is in none, nor is any in one without a selector."""
+    """Whether the budget selects the pod. Never for a pod without labels, or a budget without a selector."""
     selector, labels = budget.spec.selector, pod.metadata.labels
     if selector is None or not labels or pod.metadata.namespace != budget.metadata.namespace:
         return False
@@ -33,18 +33,18 @@ def covers(budget: Budget, pod: Pod) -> bool:
 
 
 def allowed(budget: Budget) -> int:
-    """The disruptions that it allows now; none while its status is about an older version of it."""
+    """Return the disruptions that it allows now; 0 while its status is about an older version of it."""
     status = budget.status
     return max(status.disruptions_allowed, 0) if status.observed_generation >= budget.metadata.generation else 0
 
 
 def is_asked_about(pod: Pod) -> bool:
-    """Whether the Eviction API asks budgets about it: not where it has ended, has not begun, or is going already."""
+    """Whether the Eviction API asks budgets about the pod: not if it has ended, is pending or is being deleted."""
     return pod.status.phase != "Pending" and not is_over(pod) and pod.metadata.deletion_timestamp is None
 
 
 def takes(budget: Budget, pod: Pod) -> bool:
-    """Whether to evict a pod that it covers takes one of the disruptions allowed: not of all that are not ready."""
+    """Whether evicting a covered pod uses up one of the allowed disruptions. Pods that are not ready may be exempt."""
     if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
         return True
     status = budget.status
@@ -57,13 +57,13 @@ class Budgets:
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
-        self._of: dict[str, dict[Name, None]] = {}  # by the uid of a pod; only of pods that one covers
+        self._of: dict[str, dict[Name, None]] = {}  # by pod uid; only covered pods
         self._pods: dict[Name, dict[str, None]] = {}
         self._known: dict[Name, Budget] = {}
         self._in: dict[str, dict[Name, None]] = {}  # by namespace
 
     def follow(self, pods: Iterable[str], names: Iterable[Name]) -> set[str]:
-        """Take in what has changed: uids of pods, and budgets. The uids of pods about which that may say more."""
+        """Take in changed pods (uids) and budgets. Returns the uids of pods whose protection may have changed."""
         told: set[str] = set()
         spaces = {name[0] for name in names if self._take(name, told)}
         if spaces:
@@ -74,7 +74,7 @@ class Budgets:
         return told
 
     def _take(self, name: Name, told: set[str]) -> bool:
-        """Take in a budget; whether it may cover other pods than before."""
+        """Take in a budget. Returns whether it may cover other pods than before."""
         before, now = self._known.get(name), self.mirror.budgets.get(name)
         told.update(self._pods.get(name, ()))
         if now is not None:
@@ -111,7 +111,7 @@ class Budgets:
             del self._of[uid]
 
     def refuses(self, pods: Iterable[Pod]) -> tuple[Pod, str] | None:
-        """The first of these pods that may not go if those before it go too, and why; None where all may."""
+        """Return the first pod that may not be evicted along with those before it, and why; None where all may."""
         taken: Counter[Name] = Counter()
         for pod in pods:
             names = self._of.get(pod.metadata.uid, {})
@@ -128,15 +128,15 @@ class Budgets:
 
 
 class Protection:
-    """Tells the state which running jobs may not be stopped: by their budgets, or because an eviction was refused."""
+    """Tells the state which running jobs may not be preempted: by their budgets, or because an eviction was refused."""
 
     def __init__(self, workloads: Workloads, budgets: Budgets) -> None:
         self.all = workloads
         self.budgets = budgets
 
     def follow(self, pods: Iterable[str], names: Iterable[Name]) -> None:
-        """Say what follows for jobs from what has changed: uids of pods, and budgets. Jobs that are new come by
-        themselves (`Transitions.unprotected`)."""
+        """Update the protection of jobs after changes to pods (uids) and budgets. New jobs need no change:
+        `Transitions.unprotected` lists them."""
         members, transitions = self.all.members, self.all.transitions
         for uid in self.budgets.follow(pods, names):
             workload = members.by_key.get(members.key_of.get(uid, ""))
@@ -162,7 +162,7 @@ class Protection:
         if workload.protected_until > self.all.core.clock():
             return "it could not be evicted"
         pods, slots = self.all.mirror.pods, workload.slots
-        if 0 < workload.floor < len(slots):  # the pods above its floor may go alone
+        if 0 < workload.floor < len(slots):  # the pods above its floor may be evicted alone
             slots = slots[workload.floor :]
         found = self.budgets.refuses(pods[slot.pod] for slot in slots if slot.pod in pods)
         return found[1] if found is not None else ""

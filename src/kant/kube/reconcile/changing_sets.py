@@ -1,4 +1,4 @@
-"""Changing sets: what becomes of workloads when node sets that they name have other nodes than before."""
+"""Changing sets: which workloads to re-create when the node sets that they name gain or lose nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.kube.translate.node_sets import EVERYWHERE, NEW_TAINT, names_in, prefe
 
 
 class ChangingSets:
-    """`nowhere` are the workloads for which no node will do as nodes are now, with their node sets."""
+    """`nowhere` are the workloads that no present node fits, with their node sets."""
 
     def __init__(self, transitions: Transitions, elastic: ElasticGangs, members: Membership) -> None:
         self.transitions = transitions
@@ -20,7 +20,7 @@ class ChangingSets:
         self._left: set[str] = set()  # nodes that have left sets
 
     def take(self) -> dict[str, None]:
-        """The keys of workloads that come anew: no node would do for them, or none does now, or they need sets."""
+        """Return the keys of workloads to re-create: no node fitted or fits them, or they need node sets now."""
         changes = self.transitions.translation.take_set_changes(self._in_use)
         names = {change.name for change in changes}
         self._left = {node for change in changes for node in change.removed}
@@ -36,7 +36,7 @@ class ChangingSets:
             if not sets.isdisjoint(names) and (sets.isdisjoint(empty) or not self._is_told(one))
         }
         useless = empty | names & {EVERYWHERE}
-        everybody = NEW_TAINT in names  # who waits may prefer other nodes from now on
+        everybody = NEW_TAINT in names  # waiting jobs may prefer other nodes from now on
         for workload in self.transitions.unplaced(Phase.WAITING, Phase.REJECTED):
             waits = workload.phase is Phase.WAITING
             concerned = not _sets_of(workload).isdisjoint(useless if waits else names)
@@ -46,12 +46,12 @@ class ChangingSets:
         return again
 
     def _is_told(self, workload: Workload) -> bool:
-        """Whether a pod for which no node will do says why already. Gangs are asked about by telling them anew."""
+        """Whether the reason of a pod that no node fits is up to date. False for gangs, which are always re-created."""
         pods = self.members.pods(workload.key)
         return len(pods) == 1 and self.transitions.translation.why_no_node(pods) == workload.reason
 
     def take_left(self) -> set[str]:
-        """The nodes where somebody has a place, is not bound, and may not stand any more."""
+        """Return the nodes on which a placed, unbound pod may not run any more."""
         left, self._left = self._left, set()
         admits, pods = self.transitions.translation.admits, self.transitions.mirror.pods
         coming = (
@@ -63,7 +63,7 @@ class ChangingSets:
         return {node for node, pod in coming if not admits(pod, node)}
 
     def _in_use(self) -> set[str]:
-        """The node sets that a job names, or somebody waits for."""
+        """Return the node sets that a job names, or that a workload waits for."""
         here = self.members.by_key
         self.nowhere = {one: sets for one, sets in self.nowhere.items() if here.get(one.key) is one}
         used = set().union(*self.nowhere.values(), *map(_sets_of, self.transitions.by_job.values()))

@@ -1,7 +1,7 @@
-"""Chosen volumes: which local volumes the claims of pods get that have a place and are not bound yet.
+"""Chosen volumes: which local volumes the claims of placed, unbound pods get.
 
-They are decided for all pods of a workload at once, before any is written, and nobody else gets these volumes as long
-as one of the pods is there and has a place. Once the API server has them (`claimRef` of a volume), that says so itself.
+They are decided for all pods of a workload at once, before any is written. No other pod gets these volumes as long as
+one of the pods exists and has a place. Once the API server has them, the `claimRef` of a volume shows it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ChosenVolumes:
         self.chosen: dict[ClaimName, str] = {}
 
     def match(self, placed: Placed) -> dict[ClaimName, str] | None:
-        """Volumes for the claims of these pods at these nodes; None where there are too few."""
+        """Return volumes for the claims of these pods on these nodes; None where there are too few."""
         wants: dict[ClaimName, tuple[k.Claim, list[k.Node]]] = {}
         for node, pod in placed:
             for claim in chosen_claims(pod, self.mirror.storage) if pod.spec.volumes else ():
@@ -38,7 +38,7 @@ class ChosenVolumes:
         return match(list(wants.values()), self.mirror.volumes.values(), taken)
 
     def promise(self, placed: Placed) -> None:
-        """Choose volumes for these pods, of which `match` has said that there are some."""
+        """Choose volumes for these pods; `match` must have found some for them."""
         self.chosen = {key: volume for key, volume in self.chosen.items() if self._stands(key)}
         self.chosen |= self.match(placed) or {}
 
@@ -48,7 +48,7 @@ class ChosenVolumes:
         return claim is not None and not is_bound(claim) and bool(self._nodes_of(key))
 
     def _nodes_of(self, key: ClaimName) -> list[str]:
-        """The nodes of the pods that use a claim, be they bound there or to be bound."""
+        """Return the nodes of the pods that use a claim, bound there or to be bound."""
         found = []
         for uid in self.mirror.users.get(key, ()):
             pod = self.mirror.pods.get(uid)

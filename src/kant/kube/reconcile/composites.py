@@ -1,8 +1,8 @@
-"""Groups in groups: which PodGroups of a CompositePodGroup start together, as one gang with a task for each.
+"""Composite groups: which PodGroups of a CompositePodGroup start together, as one gang with a task for each.
 
-A group of groups with the policy `gang` needs `minGroupCount` of those in it. Which there are is known by their pods:
-the first so many by name are those that start together, and pods of others join them as any gang that may grow. Below
-one with the policy `basic` each group goes its own way. Source: KEP-6012.
+A composite group with the policy `gang` needs `minGroupCount` of its member groups. Members are known by their pods:
+the first `minGroupCount` by name start together, and pods of the others join them as those of any gang that may grow.
+Below a composite group with the policy `basic` each group starts separately. Source: KEP-6012.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kant.kube.reconcile.translation import Translation
 from kant.kube.translate.group_specs import GroupSpec
 from kant.kube.translate.groups import GroupRef, composite_of, group_of
 
-DEEPEST = 8  # levels of groups; more of them lead back to themselves
+DEEPEST = 8  # levels of groups; deeper nesting is taken to be circular
 Chain = list[tuple[str, GroupSpec]]
 
 
 def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain | GroupRef:
-    """The groups of groups that a group starts with, by name, from the innermost to the outermost; or one that has to
-    be read first. Raises InputError."""
+    """Return the composite groups that a group starts with, by name, from the innermost to the outermost; or the
+    reference of one that has to be read first. Raises InputError."""
     found: Chain = []
     while spec.parent and len(found) < DEEPEST:
         outer = composite_of(ref.namespace, spec.parent)
@@ -39,8 +39,8 @@ def chain_of(translation: Translation, ref: GroupRef, spec: GroupSpec) -> Chain 
 
 
 def needed(translation: Translation, namespace: str, pods: Sequence[Pod]) -> tuple[int, Tasks]:
-    """How many pods of a group of groups start together, and how many of each PodGroup. Raises InputError."""
-    within: dict[str, dict[str, None]] = {}  # by the name of a group of groups, what is in it
+    """Return how many pods of a composite group start together, and how many of each PodGroup. Raises InputError."""
+    within: dict[str, dict[str, None]] = {}  # members by the name of the composite group
     least_of: dict[str, int] = {}
     top = ""
     for ref in dict.fromkeys(group for pod in pods if (group := group_of(pod)) is not None):

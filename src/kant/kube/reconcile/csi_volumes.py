@@ -1,8 +1,8 @@
-"""CSI volumes of pods that get nodes: no node attaches more than it may, and no driver makes more than it has room for.
+"""CSI volumes of pods to be placed: no node attaches more than its limit, and no driver exceeds its storage capacity.
 
-Both are checked for all pods of a workload at once. A start that would break one is refused. From then on the nodes at
-which too few volumes may be attached fail a filter, and so do those that reach only storage which the pods of a gang
-have together found too small, until something of it changes.
+Both are checked for all pods of a workload at once, and a start that would break one is refused. From then on two kinds
+of nodes fail a filter: those at which too few volumes may be attached, and, until something about the storage changes,
+those that reach only storage found too small for a whole gang.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from kant.kube.translate.csi import (
 from kant.kube.translate.volumes import claims_of, selected_node
 
 MANY = 1 << 30
-"""Volumes that a node may attach which says nothing of that."""
+"""Number of volumes that a node without a limit may attach."""
 
 
 class CsiVolumes:
-    """`short` has, by driver, how many volumes pods wanted that were too many for some node."""
+    """`short` has, by driver, the numbers of volumes of pods that were too many for some node."""
 
     def __init__(self, promises: Promises) -> None:
         self.promises = promises
@@ -40,7 +40,7 @@ class CsiVolumes:
     # --- volumes that nodes attach --------------------------------------------------------------------------------
 
     def wanted(self, pod: Pod) -> dict[str, list[Attached]]:
-        """The volumes that a pod wants attached, by driver, where some node may attach only so many of it."""
+        """Return the volumes that a pod needs attached, by driver; empty where no node has a limit."""
         if not self.mirror.csi.limits or not pod.spec.volumes:
             return {}
         found: dict[str, list[Attached]] = {}
@@ -49,9 +49,10 @@ class CsiVolumes:
         return found
 
     def room(self, node: str, pods: Iterable[Pod], going: Collection[str] = NOBODY) -> Iterator[tuple[str, int, int]]:
-        """Drivers of which these pods want more volumes at a node than it may attach: how many it may, and they want.
+        """Yield drivers of which these pods need more volumes than the node may attach: name, number left, number
+        needed.
 
-        Pods in `going` will be gone.
+        Pods in `going` are not counted.
         """
         limits = self.mirror.csi.limits.get(node)
         if not limits:
@@ -70,7 +71,7 @@ class CsiVolumes:
                 yield driver, max(limits[driver] - taken[driver], 0), number
 
     def left(self, node: str, driver: str, going: Collection[str] = NOBODY) -> int:
-        """How many more volumes of a driver a node may attach."""
+        """Return how many more volumes of a driver a node may attach."""
         limit = self.mirror.csi.limits.get(node, {}).get(driver, MANY)
         there = set(self._attached(node, going))
         for other in self.promises.on(node, going):
@@ -78,7 +79,7 @@ class CsiVolumes:
         return limit - sum(own == driver for own, _ in there)
 
     def _attached(self, node: str, going: Collection[str]) -> Iterator[Attached]:
-        """The volumes that are attached to a node, but for those of pods that will be gone."""
+        """Yield the volumes that are attached to a node, except those of pods that are leaving (`going`)."""
         csi, storage, pods = self.mirror.csi, self.mirror.storage, self.mirror.pods
         leaving = {one for uid in going if uid in pods for one in attached_by(pods[uid], storage)}
         for name in csi.attached.get(node, ()):
@@ -88,7 +89,7 @@ class CsiVolumes:
                 yield found
 
     def too_many(self, node: str, pods: list[Pod], going: Collection[str]) -> str:
-        """Why a node may not attach the volumes of these pods, in one sentence; from now on that is told apart."""
+        """Return why a node may not attach the volumes of these pods, and make the shortage a filter; "": it may."""
         for driver, left, number in self.room(node, pods, going):
             for pod in pods:
                 if own := self.wanted(pod).get(driver):
@@ -97,7 +98,7 @@ class CsiVolumes:
         return ""
 
     def limits_of(self, pod: Pod) -> Iterator[str]:
-        """Of each driver of which nodes were short: how many volumes the pod wants, and which, if they are in use."""
+        """Yield, for each driver in short supply, how many volumes the pod needs, and which claims are in use."""
         if not self.short:
             return
         for driver, volumes in self.wanted(pod).items():
@@ -108,7 +109,7 @@ class CsiVolumes:
         return [f"{pod.metadata.namespace}/{name}" for name in claims_of(pod)]
 
     def _is_used(self, claim: str) -> bool:
-        """Whether the volume of a claim may be attached somewhere already, so that it takes no place there."""
+        """Whether the volume of a claim may be attached to some node already, so that it takes no slot there."""
         space, _, name = claim.partition("/")
         found = self.mirror.claims.get((space, name))
         if found is not None and found.spec.volume_name in self.mirror.csi.attached_volumes:
@@ -116,10 +117,10 @@ class CsiVolumes:
         users = (self.mirror.pods.get(uid) for uid in self.mirror.users.get((space, name), ()))
         return any(pod is not None and pod.spec.node_name for pod in users)
 
-    # --- storage for volumes that are to be made ------------------------------------------------------------------
+    # --- storage for volumes that are to be provisioned -----------------------------------------------------------
 
     def requests(self, placed: Placed) -> list[VolumeRequest]:
-        """The volumes that are to be made for these pods at these nodes by drivers that say what storage they have."""
+        """Return the volumes to be provisioned for these pods on these nodes by drivers that report their capacity."""
         nodes, storage, drivers = self.mirror.nodes, self.mirror.storage, self.mirror.csi.drivers
         if not drivers:
             return []
@@ -131,7 +132,7 @@ class CsiVolumes:
         ]
 
     def lacks_storage(self, placed: Placed) -> VolumeRequest | None:
-        """The largest volume that could not be made for these pods beside what others are to get; None for none."""
+        """Return the largest volume that cannot be provisioned next to those of other pods; None: all can."""
         requests = self.requests(placed)
         if not requests:
             return None
@@ -141,7 +142,7 @@ class CsiVolumes:
         return lacking[0] if lacking else None
 
     def _granted(self, but_for: Collection[tuple[str, str]]) -> list[VolumeRequest]:
-        """The volumes that are to be made for pods that have places, and those that are being made."""
+        """Return the volumes to be provisioned for placed pods, and those that are being provisioned."""
         mirror, pods = self.mirror, self.mirror.pods
         placed = [(node, pods[uid]) for node, uids in self.promises.promised.items() for uid in uids if uid in pods]
         found = self.requests(placed)
@@ -152,8 +153,8 @@ class CsiVolumes:
         return [request for request in found if request.claim not in but_for]
 
     def spreads(self, node: str, pods: list[Pod]) -> bool:
-        """Whether storage for these pods is short at a node, and other nodes reach the same storage: it is no help to
-        give each of them a node for itself."""
+        """Whether storage for these pods is short on a node, and other nodes reach the same storage: separate nodes
+        would not help."""
         lacking = self.lacks_storage([(node, pod) for pod in pods])
         if lacking is None:
             return False
@@ -162,7 +163,7 @@ class CsiVolumes:
         return any(names & set(self.mirror.csi.capacities.reached(lacking._replace(node=view))) for view in others)
 
     def overdraw(self, placed: Placed, lacking: VolumeRequest) -> None:
-        """These pods look elsewhere: what they were to share is too small for all of them."""
+        """Let these pods avoid the storage that is too small for all of them."""
         self._refresh()
         names = tuple(self.mirror.csi.capacities.reached(lacking))
         for _, pod in placed:
@@ -170,7 +171,7 @@ class CsiVolumes:
             self._overdrawn[pod.metadata.uid] = tuple(sorted({*known, *names}))
 
     def asks(self, pod: Pod) -> str:
-        """What a pod requests of storage, and where it found too little with its gang; "" for nothing."""
+        """Return the storage that a pod requests, and that found too small for its gang, as a key; "" for none."""
         drivers = self.mirror.csi.drivers
         if not drivers or not pod.spec.volumes:
             return ""
@@ -183,7 +184,7 @@ class CsiVolumes:
         return repr((asked, self._overdrawn.get(pod.metadata.uid, ())))
 
     def fails(self, pod: Pod, node: str) -> bool:
-        """Whether a node is without the storage for the volumes of a pod."""
+        """Whether a node lacks the storage for the volumes of a pod."""
         if self.lacks_storage([(node, pod)]) is not None:
             return True
         self._refresh()
@@ -192,7 +193,7 @@ class CsiVolumes:
         return bool(avoided) and any(avoided >= set(reached(request)) for request in self.requests([(node, pod)]))
 
     def _refresh(self) -> None:
-        """What gangs have found too small is forgotten when something of it has changed."""
+        """Forget which storage gangs have found too small, once capacities or volumes have changed."""
         now = self.mirror.csi.version, self.mirror.volume_version
         if now != self._known_at:
             self._known_at = now

@@ -1,7 +1,7 @@
 """Device allocations: which devices the claims of pods get, decided for all pods of a workload before any is written.
 
-A plan stands from when its workload starts until its pods are bound; until then, and after that as long as the claims
-are allocated, nobody else gets these devices. An allocation of ours that no bound pod uses and no plan stands for is
+A plan is valid from when its workload starts until its pods are bound; until then, and after that as long as the claims
+are allocated, no other pod gets these devices. An allocation of ours that no bound pod and no valid plan uses is
 provisional: it is decided again, or taken back.
 """
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:  # the allocator is loaded with the first claim
 
 
 class ClaimPlan(NamedTuple):
-    """What a claim is to get, and for which pods (uids), at which node or nodes. `uid` is its `identity`.
+    """The devices that a claim is to get, and for which pods (uids), on which node or nodes. `uid` is its `identity`.
 
-    `made` is the claim as it has to be, where it stands for `extended` resources of a pod.
+    `made` is the claim in its final form, where it stands for `extended` resources of a pod.
     """
 
     claim: ClaimName
@@ -48,7 +48,7 @@ class ClaimPlan(NamedTuple):
 class DeviceAllocations:
     """`plans` has, by claim, what is to be written for workloads that have started.
 
-    `coming` has, by their uids, pods that are to be bound, or were.
+    `coming` has, by uid, the workloads of pods that are to be bound, or were.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", requests: DeviceRequests | None = None) -> None:
@@ -62,7 +62,7 @@ class DeviceAllocations:
         self._version = -1
 
     def begin(self) -> None:
-        """A state is built, in which no pod has a place but those that are bound."""
+        """Begin a new state, in which only bound pods have places."""
         self._version = -1
         self.coming.clear()
         self.plans.clear()
@@ -78,11 +78,11 @@ class DeviceAllocations:
                 raise NotYetError(f"its claim {claim.metadata.name} is being allocated for another pod")
 
     def expect(self, workload: Workload) -> None:
-        """The pods of a workload that have places are to be bound."""
+        """Note that the placed pods of a workload are to be bound."""
         self.coming.update({slot.pod: workload for slot in workload.slots if slot.pod and not slot.bound})
 
     def stands(self, uid: str) -> bool:
-        """Whether a pod is on its way to a node, as far as we know."""
+        """Whether a pod has a place and is not known to be bound yet."""
         workload = self.coming.get(uid)
         if workload is None:
             return False
@@ -91,14 +91,14 @@ class DeviceAllocations:
             del self.coming[uid]
         return stands
 
-    # --- who gets what --------------------------------------------------------------------------------------------
+    # --- allocation -----------------------------------------------------------------------------------------------
 
     def why_not(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
-        """Why these pods cannot have their devices at these nodes, in one sentence; "" where they can."""
+        """Return why these pods cannot have their devices on these nodes, in one sentence; "" where they can."""
         return self._decide(placed, going)[0]
 
     def promise(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
-        """Plan the devices of these pods at these nodes. Returns why that cannot be; "" where it is done."""
+        """Plan the devices of these pods on these nodes. Returns why that cannot be done; "" where it is done."""
         why, plans = self._decide(placed, going)
         for plan in plans if not why else ():
             self._drop(plan.claim)
@@ -109,7 +109,7 @@ class DeviceAllocations:
         return why
 
     def fails(self, pod: Pod, node: str, empty: bool = False) -> bool:
-        """Whether the pod cannot have its devices at a node; `empty`: not even if nobody else had any."""
+        """Whether the pod cannot have its devices on a node; `empty`: not even if no other pod had any."""
         if not empty:
             return bool(self._decide([(node, pod)], NOBODY)[0])
         if self._version != self.devices.version:
@@ -171,12 +171,12 @@ class DeviceAllocations:
         return "", plans
 
     def needed_at(self, key: ClaimName, node: str) -> tuple[str, ...] | None:
-        """The extended resources for which this claim is needed at a node; None for a claim that stands for none."""
+        """Return the extended resources for which a node needs this claim; None for a claim that stands for none."""
         extended = self.devices.extended.get(key)
         return extended.needed_at(self.mirror.nodes.get(node)) if extended is not None else None
 
     def _shared(self, key: ClaimName, pods: Sequence[str]) -> ClaimPlan | None:
-        """The plan for a claim that other pods are about to have as well, with these pods; None where there is none."""
+        """Return the plan of a claim that other pods are about to use too, with these pods; None for none."""
         plan = self.plans.get(key)
         if plan is None or not self._is_standing(plan):
             return None
@@ -189,7 +189,7 @@ class DeviceAllocations:
         return view is not None and not binds and all(one.device.reach.has(view) for one in plan.grants)
 
     def _beyond(self, claim: ResourceClaim, nodes: Iterable[str]) -> str:
-        """One of these nodes at which an allocated claim cannot be used; "" where there is none."""
+        """Return one of these nodes that cannot reach the devices of an allocated claim; "" where all can."""
         nodes = list(nodes)
         try:
             terms = reach_terms(claim)
@@ -199,7 +199,7 @@ class DeviceAllocations:
         return next((one for one in nodes if one in views and not meets(terms, views[one])), "")
 
     def _task(self, asked: Asked, nodes: Iterable[str]) -> Task:
-        """The devices that can be used at all of these nodes."""
+        """Return the request with the devices that all of these nodes can use."""
         from kant.kube.translate.device_allocator import Task
 
         inventory, views = self.devices.inventory, [self.mirror.nodes.get(node) for node in nodes]
@@ -213,7 +213,7 @@ class DeviceAllocations:
         return Task(asked, whole, any(inventory.pools[one.pool].wrong for one in lists[0]))
 
     def _free(self, deciding: Collection[ClaimName], going: Collection[str], empty: bool) -> Free:
-        """What no claim has, or is about to get, but for those decided here and those of pods that will be gone."""
+        """Return what other claims than those decided here and those of leaving pods (`going`) leave free."""
         from kant.kube.translate.device_allocator import Free
 
         inventory, left = self.devices.inventory, dict[PoolId, dict[Counter, int]]()
@@ -249,7 +249,7 @@ class DeviceAllocations:
         return Free(is_free, what_is_left, self.requests.matches, what_is_spent)
 
     def _planned(self, device: DeviceId, deciding: Collection[ClaimName]) -> dict[ClaimName, ClaimPlan]:
-        """The plans by which other claims are about to have a device; those that stand no more are dropped."""
+        """Return the plans by which other claims are about to have a device; drop those that are invalid."""
         found = {key: self.plans[key] for key in self._claims_of.get(device, ()) if key not in deciding}
         for key in [key for key, plan in found.items() if not self._is_standing(plan)]:
             del found[key]
@@ -257,7 +257,7 @@ class DeviceAllocations:
         return found
 
     def is_beyond(self, grants: Iterable[Grant], writing: Collection[ClaimName]) -> bool:
-        """Whether claims other than those now written leave too little of a device that these are to share."""
+        """Whether claims other than those being written leave too little of a device that these are to share."""
         spent: dict[DeviceId, Tally[str]] = {}
         limits: dict[DeviceId, Mapping[str, Limit]] = {}
         for one in grants:
@@ -282,14 +282,14 @@ class DeviceAllocations:
         return claim is not None and identity(claim) == plan.uid and any(map(self.stands, plan.pods))
 
     def _goes(self, key: ClaimName, going: Collection[str]) -> bool:
-        """Whether a claim is ours to take back, and held only by pods that are gone, or will be, or got no place."""
+        """Whether a claim is ours to take back, and used only by pods that are gone, are leaving, or have no place."""
         claim = self.devices.claims.get(key)
         if claim is None or not is_ours(claim):
             return False
         return all(one.uid in going or self.is_left(one.uid) for one in claim.status.reserved_for)
 
     def is_left(self, uid: str) -> bool:
-        """Whether a pod uses its claims no more, or not yet: it is gone, is over, or has no place."""
+        """Whether a pod does not use its claims, now or any more: it is gone, has ended, or has no place."""
         if uid in self.devices.gone:
             return True
         pod = self.mirror.pods.get(uid)
@@ -297,5 +297,5 @@ class DeviceAllocations:
 
 
 def _asks(plan: ClaimPlan) -> str:
-    """What asks for the devices of a plan, in words."""
+    """Return what requests the devices of a plan, in words."""
     return ", ".join(plan.extended) or f"its claim {plan.claim[1]}"

@@ -1,8 +1,9 @@
 """Device limits: how many pods with equal claims to devices one node may get, which the core counts as a class.
 
-The core packs pods onto a node until its CPU or memory are gone. Where free devices allow fewer, all others would be
-refused there, and another state be built for each node. A limit promises nothing: whether a pod may run there is still
-checked when it gets its place. It is of when the state was built, so who waits for long has another state built.
+The core packs pods onto a node until its CPU or memory is used up. Where free devices allow fewer pods, all others
+would be refused there, and each node would cost another rebuild of the state. A limit guarantees nothing: each pod is
+still checked when it gets its place. Limits date from the build of the state, so a long wait makes the state be
+rebuilt.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kant.kube.translate.pod_rules import CLAIMED
 from kant.model.rules import PodAntiAffinity
 
 PATIENCE = 10.0
-"""Seconds after which a limit may be too low, since others have given devices back."""
+"""Seconds after which a limit may be too low, since devices may have been returned."""
 
 
 class DeviceLimits:
@@ -29,14 +30,14 @@ class DeviceLimits:
         self._most: dict[str, int] = {}
 
     def begin(self) -> None:
-        """A state is built."""
+        """Begin a new state."""
         self._since.clear()
         self._most.clear()
 
     def of(self, pod: Pod) -> PodAntiAffinity | None:
-        """The class in which a pod that waits counts, and how many others of it a node may have; None for no limit.
+        """Return the class of a waiting pod, and how many others of it a node may have; None for no limit.
 
-        Of the pods that share a claim each is in a class of its own: they need one device together.
+        Pods that share a claim are each in a class of their own: they need one device together.
         """
         kind = self.requests.digest(pod)
         if kind not in self._most:
@@ -49,7 +50,7 @@ class DeviceLimits:
         return PodAntiAffinity(f"{CLAIMED}{kind} {rank}", most=self._most[kind] - 1)
 
     def waited(self) -> float:
-        """Seconds for which the first of those who still wait has had its limit."""
+        """Return for how many seconds the first pod that still waits has had its limit."""
         for uid, when in list(self._since.items()):
             pod = self.mirror.pods.get(uid)
             if pod is not None and not pod.spec.node_name:

@@ -1,6 +1,6 @@
-"""Device requests: what the claims of pods ask for, in the words of the devices that there are.
+"""Device requests: what the claims of pods ask for, in terms of the devices in the cluster.
 
-What was found is remembered until slices, classes or nodes change.
+Results are cached until slices, classes or nodes change.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ NO_GPUS = Claimed()
 
 
 class DeviceRequests:
-    """`homes` has, of claims that pods of one gang share, the nodes for which devices are looked for now.
+    """`homes` has, for claims that pods of one gang share, the nodes on which devices are sought now.
 
-    `has_other_homes`: where these have no place for the gang, others may have.
+    `has_other_homes`: where these have no place for the gang, others may.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", selectors: DeviceSelectors | None = None) -> None:
@@ -61,14 +61,14 @@ class DeviceRequests:
         self._gpus: dict[Want, Claimed | None] = {}
 
     def begin(self) -> None:
-        """A state is built: what claims ask for is found anew, and claims without devices look at other homes."""
+        """Begin a new state: forget what claims ask for, and let claims without devices try their next home."""
         for key in self.homes:
             self._turns[key] = self._turns.get(key, 0) + 1
         self._turns = {key: turn for key, turn in self._turns.items() if key in self.devices.users}
         self._forget()
 
     def _forget(self) -> None:
-        """Slices, classes or nodes are other ones."""
+        """Forget everything cached, since slices, classes or nodes have changed."""
         self._version = self.devices.version
         self._asked.clear()
         self._found.clear()
@@ -78,12 +78,12 @@ class DeviceRequests:
         self.selectors.keep(self.devices.inventory.stamps)
 
     def _renew(self) -> None:
-        """Forget what is remembered of other slices and classes than there are."""
+        """Forget everything cached if it was found with other slices or classes than the present ones."""
         if self._version != self.devices.version:
             self._forget()
 
     def asked(self, claim: ResourceClaim) -> Asked:
-        """What a claim asks for. Raises NotYetError, InputError."""
+        """Return what a claim asks for. Raises NotYetError, InputError."""
         self._renew()
         key = claim.metadata.uid
         if not is_made(claim):  # which requests it has depends on the node
@@ -126,7 +126,7 @@ class DeviceRequests:
                 self._try(want, asked.namespace)
 
     def _try(self, want: Want, namespace: str) -> None:
-        """Raise where selectors of this cannot be evaluated."""
+        """Raise NotYetError or InputError where selectors of this request cannot be evaluated."""
         try:
             self._matching(want, namespace)
         except SelectorError as error:
@@ -135,19 +135,19 @@ class DeviceRequests:
             raise InputError(f"request {want.name}", f"selectors that can be evaluated ({error})") from None
 
     def are_made(self, pod: Pod) -> bool:
-        """Whether all of its claims are there, so that it is known what it asks for."""
+        """Whether all claims of the pod exist, so that it is known what it asks for."""
         try:
             return all((pod.metadata.namespace, name) in self.devices.claims for name in claim_names(pod))
         except NotYetError:
             return False
 
     def claims(self, pod: Pod) -> list[ResourceClaim]:
-        """Those of its claims that are there."""
+        """Return the claims of the pod that exist."""
         found = (self.devices.claims.get((pod.metadata.namespace, name)) for name in known_names(pod))
         return [one for one in found if one is not None]
 
     def is_settled(self, claim: ResourceClaim) -> bool:
-        """Whether it is allocated, and stays so: by somebody else, or for a pod that is bound."""
+        """Whether the claim is allocated for good: by another allocator, or for a pod that is bound."""
         if claim.status.allocation is None:
             return False
         if not is_ours(claim):
@@ -155,14 +155,14 @@ class DeviceRequests:
         return any(self.is_bound(one.uid) for one in claim.status.reserved_for)
 
     def is_bound(self, uid: str) -> bool:
-        """Whether a pod has its node, or somebody else sees to that."""
+        """Whether a pod has its node, or another scheduler is responsible for it."""
         pod = self.mirror.pods.get(uid)
         if pod is None or is_over(pod):
             return False
         return bool(pod.spec.node_name) or uid in self.mirror.bound_here or pod.spec.scheduler_name != self.scheduler
 
     def demands(self, pod: Pod) -> list[tuple[Term, ...]]:
-        """For each claim that has devices, or gets them in one home, the terms of which a node has to meet one."""
+        """Return, for each claim with devices or one home for them, the terms of which a node has to meet one."""
         found: list[tuple[Term, ...]] = []
         for claim in self.claims(pod):
             terms = reach_terms(claim) if self.is_settled(claim) else self._home(claim)
@@ -170,9 +170,9 @@ class DeviceRequests:
         return found
 
     def _home(self, claim: ResourceClaim) -> tuple[Term, ...] | None:
-        """The nodes at which a claim that pods share is to get devices, if these are of some nodes and not of others.
+        """Return the nodes on which a shared claim is to get devices; None where these are not tied to nodes.
 
-        The homes with most free devices come first, and each has its turn.
+        The homes with the most free devices come first, and each has its turn.
         """
         key = key_of(claim)
         if len(self.devices.users.get(key, ())) < 2:
@@ -189,14 +189,14 @@ class DeviceRequests:
         return (term,) if term is not None else None
 
     def _candidates(self, claim: ResourceClaim) -> list[Candidate]:
-        """The devices that some request of a claim is about; none where nobody can tell."""
+        """Return the devices that some request of a claim can match; none where that cannot be determined."""
         ids = dict.fromkeys(
             one for wants in self._requests(claim) for want, own in wants if not want.admin for one in own
         )
         return [self.devices.inventory.by_id[one] for one in ids]
 
     def _requests(self, claim: ResourceClaim) -> list[list[tuple[Want, frozenset[DeviceId]]]]:
-        """The alternatives of each request with the devices that they are about; no request where nobody can tell."""
+        """Return the alternatives of each request with their matching devices; [] where that cannot be determined."""
         try:
             asked = self.asked(claim)
             return [[(want, self._given_by(want, asked.namespace)) for want in wants] for wants in asked.requests]
@@ -204,11 +204,11 @@ class DeviceRequests:
             return []
 
     def _given_by(self, want: Want, namespace: str) -> frozenset[DeviceId]:
-        """Devices that a request may take: none by the access of an administrator. Raises SelectorError."""
+        """Return the devices that a request may take: none with administrator access. Raises SelectorError."""
         return frozenset() if want.admin else self._matching(want, namespace)
 
     def most_at_one_node(self, pod: Pod) -> int:
-        """At most so many times the claims of this pod find devices at one node; 0: nobody can tell."""
+        """Return an upper bound on how many times the claims of this pod find devices on one node; 0: unknown."""
         found: list[int] = []
         for claim in self.claims(pod):
             if not self.is_settled(claim):
@@ -216,7 +216,7 @@ class DeviceRequests:
         return min(found, default=0)
 
     def _most_of(self, claim: ResourceClaim) -> list[int]:
-        """The same for each request of a claim that is about devices of single nodes."""
+        """Return the bound of `most_at_one_node` for each request of a claim that is about devices of single nodes."""
         found: list[int] = []
         for wants in self._requests(claim):
             homes: Counter[str] = Counter()
@@ -250,7 +250,7 @@ class DeviceRequests:
     # --- GPUs -----------------------------------------------------------------------------------------------------
 
     def gpus(self, pod: Pod) -> Claimed:
-        """The GPUs of its node that a pod has, or asks for, by its claims. A claim of several counts for its first."""
+        """Return the GPUs of its node that a pod has or requests by claims. A shared claim counts once."""
         if not pod.spec.resource_claims or not self.devices.is_served:
             return NO_GPUS
         counted = [self._gpus_of(claim) or NO_GPUS for claim in self.claims(pod) if self._is_first(pod, claim)]
@@ -259,8 +259,8 @@ class DeviceRequests:
         return Claimed(gpus, sum(one.milli for one in counted))
 
     def uncounted(self, pod: Pod) -> str:
-        """A claim of the pod to GPUs that nobody can count: to parts beside whole ones, to no certain number, or to
-        parts of which nobody knows what they are worth; "" where there is none."""
+        """Return a claim of the pod whose GPUs cannot be counted: parts next to whole GPUs, no definite number, or
+        parts of unknown worth; "" where there is none."""
         counted = {one.metadata.name: self._gpus_of(one) for one in self.claims(pod)}
         whole = used_of(pod.spec).gpus or any(one is not None and one.gpus for one in counted.values())
         return next((name for name, one in counted.items() if one is None or (one.milli and whole)), "")
@@ -271,14 +271,14 @@ class DeviceRequests:
         return _rank(pod) <= min(map(_rank, live), default=_rank(pod))
 
     def _gpus_of(self, claim: ResourceClaim) -> Claimed | None:
-        """What a claim has of GPUs, or asks for; None where nobody can count it."""
+        """Return the GPUs that a claim has or requests; None where they cannot be counted."""
         if claim.status.allocation is not None and self.is_settled(claim):
             return self._gpus_held(claim)
         try:
             asked = self.asked(claim)
             counts = [[self._gpus_of_want(want, asked.namespace) for want in wants] for wants in asked.requests]
         except (InputError, SelectorError):
-            return NO_GPUS  # it is told when its pods come
+            return NO_GPUS  # reported when its pods are checked
         gpus, milli = 0, 0
         for ways in counts:
             known = [one for one in ways if one is not None]
@@ -288,7 +288,7 @@ class DeviceRequests:
         return Claimed(gpus, milli)
 
     def _gpus_held(self, claim: ResourceClaim) -> Claimed | None:
-        """What an allocated claim has of GPUs; None where it has parts of which nobody knows what they are worth."""
+        """Return the GPUs that an allocated claim has; None where it has parts of unknown worth."""
         gpus, milli = 0, 0
         for id_ in held_by(claim):
             device = self.devices.inventory.by_id.get(id_)
@@ -304,7 +304,7 @@ class DeviceRequests:
         return Claimed(gpus, milli)
 
     def _worth(self, want: Want, device: Candidate) -> int | None:
-        """Thousandths of a GPU that a request has of a part of one, or of one that is shared."""
+        """Return the thousandths of a GPU that a request gets of a part of a GPU, or of a shared one; None: unknown."""
         if not device.shared:
             return device.worth
         return part_of(taken_of(dict(want.capacity), device.limits) or {}, device.limits) or None
@@ -316,7 +316,7 @@ class DeviceRequests:
         return self._gpus[want]
 
     def _gpus_among(self, want: Want, namespace: str) -> Claimed | None:
-        """What a request asks for of GPUs, as `_gpus_of` counts them: of unlike parts the dearest."""
+        """Return the GPUs that a request asks for, counted as in `_gpus_of`; of unlike parts the largest counts."""
         if want.admin:
             return NO_GPUS
         found = [self.devices.inventory.by_id[one] for one in self._matching(want, namespace)]
@@ -332,7 +332,7 @@ class DeviceRequests:
         return Claimed(0, want.number * max(known)) if known and len(known) == len(worths) else None
 
     def _matching(self, want: Want, namespace: str) -> frozenset[DeviceId]:
-        """The devices that a request is about, whoever has them. Raises SelectorError."""
+        """Return the devices that a request matches, allocated or not. Raises SelectorError."""
         self._renew()
         key = want.selectors, want.own
         found = self._found.get(key)
@@ -353,24 +353,24 @@ class DeviceRequests:
         return all(holds(one, "") for one in want.selectors) and all(holds(one, namespace) for one in want.own)
 
     def _counts(self, device: Candidate) -> bool:
-        """Whether it is one of the GPUs of a node."""
+        """Whether the device is one of the GPUs of a node."""
         return device.is_whole_gpu and bool(device.reach.node) and not self._has_plugin(device.reach.node)
 
     def _has_plugin(self, node: str) -> bool:
-        """Whether a device plugin gives out the GPUs of a node: devices of a GPU driver there are the same GPUs."""
+        """Whether a device plugin serves the GPUs of a node: devices of a GPU driver there are the same GPUs."""
         view = self.mirror.nodes.get(node)
         return view is not None and has_plugin(view)
 
     def gpus_at(self, node: Node) -> int:
-        """The GPUs of a node that are had by claims."""
+        """Return the number of GPUs of a node that claims can allocate."""
         return 0 if has_plugin(node) else self.devices.inventory.gpus_of(node.metadata.name)
 
     def matches(self, want: Want, candidate: Candidate, namespace: str) -> bool:
-        """Whether a device is one of those that a request is about. Raises SelectorError."""
+        """Whether a device is one of those that a request matches. Raises SelectorError."""
         return candidate.id in self._matching(want, namespace)
 
     def digest(self, pod: Pod) -> str:
-        """Equal for pods whose claims ask for the same, and are free to get it anywhere; "" for no such claims."""
+        """Return a digest, equal for pods whose unallocated claims ask for the same; "" for no such claims."""
         asked: list[str] = []
         for claim in self.claims(pod):
             if self.is_settled(claim):
@@ -383,7 +383,7 @@ class DeviceRequests:
 
 
 def has_plugin(node: Node) -> bool:
-    """Whether a device plugin gives out GPUs of a node."""
+    """Whether a device plugin serves GPUs of a node."""
     there = node.status.capacity or {}
     return any(str(there.get(name, 0)) != "0" for name in (*GPU_RESOURCES, SHARED))
 

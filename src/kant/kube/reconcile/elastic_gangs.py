@@ -1,9 +1,9 @@
-"""Elastic gangs: a gang that runs takes in further pods as they come, and is smaller when pods of it go.
+"""Elastic gangs: a running gang takes in further pods as they arrive, and shrinks when pods of it are deleted.
 
 The core knows such a gang by its floor, the pods that its group cannot do without, and by its ceiling, the pods that
-exist (`JobScaled`). It grows into what nobody who waits can use, and gives pods above the floor back before any gang is
-stopped. Whatever makes or deletes pods, be it a controller, an autoscaler or a person, is followed: a place above the
-floor is free when its pod is gone.
+exist (`JobScaled`). It grows into capacity that no waiting job can use, and gives back pods above the floor before any
+gang is preempted. It does not matter what makes or deletes pods, be it a controller, an autoscaler or a person: a slot
+above the floor is free when its pod is gone.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from kant.model.event import JobGrown, JobScaled, JobShrunk
 from kant.model.job import Job, Role
 from kant.model.placement import GROUP, MASK, NODE, Allocation
 
-HELD = 3.0  # seconds for which a place is kept for the same pod anew, while others of its gang wait
+HELD = 3.0  # seconds for which a slot is kept for its pod to be re-created, while others of the gang wait
 AGAIN = 10.0  # seconds after which a gang whose growth could not be carried out may grow again
 
 
 class AnewError(Exception):
-    """The gang is not what the core knows of it: its job ends, and it is told anew."""
+    """The gang does not match what the core knows: its job has to be ended and re-created."""
 
 
 class ElasticGangs:
-    """Of all workloads the gangs that run and may have more or fewer pods.
+    """The running gangs that may have more or fewer pods.
 
-    `joining` are those with pods that wait to join, and `held` those with a place that is kept for a while.
+    `joining` are those with pods that wait to join, and `held` those with a slot that is reserved for a while.
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -53,27 +53,27 @@ class ElasticGangs:
         self._again: dict[Workload, float] = {}
 
     def job(self, workload: Workload) -> Job:
-        """Its job, as the core has it."""
+        """Return the job of the workload, as the core has it."""
         return self.core.state.live[self.core.state.rows[workload.job]]
 
-    # --- its pods come and go -------------------------------------------------------------------------------------
+    # --- arriving and deleted pods --------------------------------------------------------------------------------
 
     def applies(self, workload: Workload) -> bool:
-        """Whether its job is such that it may have more pods or fewer while it runs."""
+        """Whether the job may have more or fewer pods while it runs."""
         return may_be_elastic(self.job(workload))
 
     def follow(
         self, workload: Workload, live: Sequence[Pod], least: int, tasks: Tasks = (), together: bool = False
     ) -> list[Pod]:
-        """Bring a gang that runs in line with its pods: with those that have come, and those that are gone.
+        """Adjust a running gang to its pods: to new ones and to deleted ones.
 
-        `together`: its pods go all at once, so that none is to spare however many there are.
+        `together`: its pods are stopped all at once, so that none can be spared.
         Returns the pods that cannot join it. Raises AnewError.
         """
         job = self.job(workload)
         self._check(workload, live)
         gone = sum(slot.done for slot in workload.slots if not slot.pod)
-        workload.least = min(least, workload.least)  # a higher one counts when it starts anew
+        workload.least = min(least, workload.least)  # a higher one counts at the next start
         floor = max(workload.least - workload.ended - gone, 1)
         joining, alone = self._joiners(workload, job, live)
         waiting = self._refill(workload, joining, floor)
@@ -91,9 +91,9 @@ class ElasticGangs:
         return alone
 
     def _check(self, workload: Workload, live: Sequence[Pod]) -> None:
-        """Raise AnewError where a pod of it is bound, and has no place or another one.
+        """Raise AnewError where a bound pod of it has no slot, or one on another node.
 
-        Who is to go to a node that takes nobody any more waits again.
+        Unbound pods with a slot on a closed node wait again.
         """
         for slot in workload.slots:
             if slot.pod and not slot.bound and slot.node in self.transitions.closed:
@@ -112,7 +112,7 @@ class ElasticGangs:
                 raise AnewError
 
     def _joiners(self, workload: Workload, job: Job, live: Sequence[Pod]) -> tuple[list[Member], list[Pod]]:
-        """Which pods that wait may join the gang, by their ranks, and which are none of it."""
+        """Return the waiting pods that may join the gang, in the order of their ranks, and those that cannot."""
         filled = {slot.pod for slot in workload.slots}
         newcomers = ranked([p for p in live if waits(p) and p.metadata.uid not in filled])
         known = {member.pod.metadata.uid: member for member in workload.members}
@@ -133,7 +133,7 @@ class ElasticGangs:
         try:
             own = self.translation.joining_job(self.core, workload.group, pod)
         except InputError:
-            return None  # it says so, on its own
+            return None  # reported once the pod is a workload of its own
         if own.queue != job.queue or own.reservation != job.reservation:
             return None
         (kind,) = kinds_of(own)
@@ -144,7 +144,7 @@ class ElasticGangs:
         return None
 
     def name_sets(self, workload: Workload) -> None:
-        """Say anew on which nodes pods may stand that join a gang, where that was said to be all of them."""
+        """Tell the core which nodes pods that join the gang accept, where that was said to be all nodes."""
         state, pods = self.core.state, [(member.group, member.pod) for member in workload.members]
         if state.rows[workload.job] not in state.elastic or not workload.kinds:
             return
@@ -156,9 +156,9 @@ class ElasticGangs:
         self._scale(workload, self.job(workload), always=True)
 
     def _refill(self, workload: Workload, waiting: list[Member], floor: int) -> list[Member]:
-        """Give vacant places to the very same pods made anew, and those of its floor to any; the others wait on.
+        """Give vacant slots to re-created pods, and those of the floor to any; return the pods that still wait.
 
-        Raises AnewError where its floor could be whole, but not in these places.
+        Raises AnewError where the floor could be complete, but not in these slots.
         """
         lacking = floor - sum(bool(slot.pod) for slot in workload.slots)
         vacant = [slot for slot in workload.slots if slot.vacant]
@@ -177,13 +177,13 @@ class ElasticGangs:
         return left
 
     def _takes(self, slot: Slot, pod: Pod) -> bool:
-        """Whether a place will do for a pod, by all that a first placement obeys."""
+        """Whether a slot is valid for a pod, by all rules of a first placement."""
         if slot.node in self.transitions.closed or not self.translation.admits(pod, slot.node):
             return False
         return not self.translation.filters.check([(slot.node, pod)])
 
     def _kept(self, workload: Workload, others_wait: bool, floor: int) -> list[Slot]:
-        """The places that it keeps: those with pods, what its floor lacks, and for a while those of lost pods."""
+        """Return the slots to keep: those with pods, those that the floor lacks, and for a while those of lost pods."""
         now, filled = self.core.clock(), sum(bool(slot.pod) for slot in workload.slots)
         lacking, kept, held = floor - filled, list[Slot](), False
         for slot in workload.slots:
@@ -200,7 +200,7 @@ class ElasticGangs:
         return kept
 
     def _floors(self, kept: Sequence[Slot], tasks: Tasks, floor: int) -> Counter[int]:
-        """How many pods of each group are the floor, at least one of each."""
+        """Return how many pods of each group are the floor, at least one of each."""
         pods, group_of = self.mirror.pods, {slot.pod: slot.group for slot in kept if slot.pod}
         there = [pods[slot.pod] for slot in kept if slot.pod in pods]
         chosen = starting_pods(tasks, (), there, min(floor, len(there)))
@@ -213,7 +213,7 @@ class ElasticGangs:
     def _tell(
         self, workload: Workload, job: Job, kept: list[Slot], waiting: list[Member], floors: Counter[int]
     ) -> None:
-        """Tell the core what has changed. Raises AnewError where there is no pod left of some group."""
+        """Tell the core what has changed. Raises AnewError where no pod of some group is left."""
         holds, waits = Counter(slot.group for slot in kept), Counter(member.group for member in waiting)
         groups = range(len(job.groups))
         if any(not holds[group] for group in groups):
@@ -243,7 +243,7 @@ class ElasticGangs:
         self.transitions.crowded.update(dict.fromkeys(slot.node for slot in given))
 
     def _pieces(self, workload: Workload, slots: Sequence[Slot]) -> Allocation:
-        """The pieces of these places in what the job holds. Raises AnewError where it does not hold them."""
+        """Return the pieces of these slots in the allocation of the job. Raises AnewError where it lacks one."""
         state, found = self.core.state, list[Allocation]()
         rows = list(pod_by_pod(state.running[state.rows[workload.job]]))
         for slot in reversed(slots):
@@ -257,7 +257,7 @@ class ElasticGangs:
     # --- what the core decides ------------------------------------------------------------------------------------
 
     def grow(self, workload: Workload, allocation: Allocation) -> None:
-        """The core gives it further places: pods that wait get them, or they are given back at once."""
+        """Take in further places from the core: waiting pods get them, or they are given back at once."""
         core, transitions = self.core, self.transitions
         core.happen(JobGrown(core.now, workload.job, allocation))
         try:
@@ -274,7 +274,7 @@ class ElasticGangs:
         transitions.placed(workload, slots)
 
     def going(self, workload: Workload, allocation: Allocation) -> list[Slot]:
-        """The places that it gives back with these pieces: the last that it got on those nodes."""
+        """Return the slots that the gang gives up with these pieces: the latest on those nodes."""
         left, found, names = list(workload.slots), list[Slot](), self.transitions.node_names
         for row in pod_by_pod(allocation):
             there = [slot for slot in left if slot.node == names[row[NODE]] and slot.group == row[GROUP]]
@@ -284,7 +284,7 @@ class ElasticGangs:
         return found
 
     def shrink(self, workload: Workload, allocation: Allocation, by: str) -> list[Pod]:
-        """It gives pieces back for the job `by`. Returns the pods that have to go."""
+        """Give pieces back for the job `by`. Returns the pods to evict."""
         slots, pods = self.going(workload, allocation), self.mirror.pods
         self.core.happen(JobShrunk(self.core.now, workload.job, allocation, by=by))
         evicted = list[Pod]()
@@ -302,10 +302,10 @@ class ElasticGangs:
         self._again[workload] = self.core.clock() + AGAIN
         return evicted
 
-    # --- by the clock, and for people -----------------------------------------------------------------------------
+    # --- timers and messages --------------------------------------------------------------------------------------
 
     def due(self) -> dict[str, None]:
-        """The keys of gangs that have kept a place for long; those that could not grow a while ago may try again."""
+        """Return the keys of gangs that have kept a slot for long; let those try again that could not grow."""
         now = self.core.clock()
         for workload, then in list(self._again.items()):
             if then <= now:
@@ -315,7 +315,7 @@ class ElasticGangs:
         return {w.key: None for w in self.held if any(s.vacant and 0 <= s.since <= now - HELD for s in w.slots)}
 
     def tell_waiting(self) -> None:
-        """Say of the pods that wait to join a gang how it runs without them, and what they lack."""
+        """Report for pods that wait to join a gang how it runs without them, and what they lack."""
         growth, state = self.core.scheduler.growth, self.core.state
         for workload in list(self.joining):
             if workload.phase is not Phase.PLACED or not workload.members or workload.job not in state.rows:
@@ -331,5 +331,5 @@ class ElasticGangs:
             self.transitions.messages.say(workload, sentence, QUEUED if lacks_quota else UNSCHEDULABLE)
 
     def size(self, workload: Workload) -> str:
-        """With how many pods a gang runs, such as `runs with 3 of 2 to 6 pods`."""
+        """Return how many pods a gang runs with, such as `runs with 3 of 2 to 6 pods`."""
         return size_sentence(self.job(workload), len(workload.slots))

@@ -1,4 +1,4 @@
-"""Jobs of gangs that may have more pods or fewer while they run: their floors, and what their pods accept."""
+"""Jobs of gangs that may have more or fewer pods while they run: their floors, and which nodes their pods accept."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kant.model.rules import PodRules
 
 
 class Kind(NamedTuple):
-    """What tells the pods of one group of a job from those of the others.
+    """What distinguishes the pods of one group of a job from those of the others.
 
-    `role` is None where it is not known what they accept: they were there before us.
+    `role` is None where the accepted nodes are unknown: the pods were bound before Kant saw them.
     """
 
     demand: Demand
@@ -26,21 +26,21 @@ class Kind(NamedTuple):
 
 
 def may_be_elastic(job: Job) -> bool:
-    """Whether it is known which pods of a job may go, and where more may come (`kant.cluster.asks`).
+    """Whether it is known which pods of a job may be evicted, and where more may be placed (`kant.cluster.asks`).
 
-    Not for pods of MIG instances: those that are there hold what their node has cut, which is not what they ask for.
+    False for pods with MIG instances: bound ones hold what their node has cut, which is not what they ask for.
     """
     plain = not (job.affinity_group or job.apart or job.near or job.base_job)
     return plain and not any(one.within or one.demand.profile for one in job.groups)
 
 
 def with_floors(job: Job, floors: Counter[int]) -> Job:
-    """The job with so many pods of each group as its floor; all of them where nothing is said."""
+    """Return the job with these floors, by group; groups without one have all of their pods as the floor."""
     return sized(job, [group.count for group in job.groups], floors)
 
 
 def sized(job: Job, counts: Sequence[int], floors: Counter[int]) -> Job:
-    """The job with groups of so many pods, and these floors."""
+    """Return the job with these pod counts and floors, by group."""
     groups = (
         PodGroup(count, group.demand, floor=floors[at] if 0 < floors[at] < count else 0)
         for at, (count, group) in enumerate(zip(counts, job.groups, strict=True))
@@ -49,12 +49,12 @@ def sized(job: Job, counts: Sequence[int], floors: Counter[int]) -> Job:
 
 
 def role_of(job: Job) -> Role:
-    """What all pods of a job accept."""
+    """Return what all pods of a job accept."""
     return Role(job.models, node_set=job.node_set)
 
 
 def kinds_of(job: Job) -> list[Kind]:
-    """The kinds of pods of a job, by its groups."""
+    """Return the kind of pods of each group of a job."""
     roles = job.roles or (role_of(job),) * len(job.groups)
     rules = job.rules or (PodRules(),) * len(job.groups)
     each = zip(job.groups, roles, rules, strict=True)
@@ -62,16 +62,16 @@ def kinds_of(job: Job) -> list[Kind]:
 
 
 def identity(pod: Pod) -> str:
-    """By what a pod made anew is known for the same: its completion index, or its name."""
+    """Return what a re-created pod shares with its predecessor: its completion index, or its name."""
     said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # called for each pod
     return f"#{said[INDEX]}" if INDEX in said else pod.metadata.name
 
 
 def has_been_scaled(group: GroupRef | None, bound: list[Pod], waiting: list[Pod]) -> bool:
-    """Whether an indexed Job, or a JobSet of one, ran whole with its bound pods before it was given more: those that
-    wait are all later.
+    """Whether an indexed Job, or a JobSet of one, ran whole with its bound pods before it was scaled up: the waiting
+    pods all have later indices.
 
-    Else nobody could tell such a Job, after a restart, from one of which only a part has been bound.
+    Without this, after a restart, such a Job looks like one of which only a part has been bound.
     """
     if group is None or group.source not in ("jobs", "jobset") or not waiting:
         return False

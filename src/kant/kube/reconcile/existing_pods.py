@@ -1,7 +1,7 @@
-"""Existing pods: pods that are on their nodes before Kant decides, as jobs that run and hold what is free there.
+"""Existing pods: pods bound before Kant decides, modelled as running jobs that hold what is free on their nodes.
 
-Two schedulers may have filled one node, or a node may have lost what its pods hold. Then a pod holds less than it asks
-for, and gets the rest when something comes free there.
+Two schedulers may have overfilled a node, or a node may have lost capacity that its pods hold. Then a pod holds less
+than it asks for, and gets the rest when capacity comes free there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kant.model.rules import PodRules
 class ExistingPods:
     """`short` has, by node, the keys of workloads there that hold less than they ask for.
 
-    `overrun` are nodes where such pods have come, so that nothing more should be bound there.
+    `overrun` are nodes where such pods have appeared, so that nothing more should be bound there.
     """
 
     def __init__(self, core: Core, translation: Translation, leaving: dict[str, dict[str, None]]) -> None:
@@ -39,21 +39,21 @@ class ExistingPods:
         self._free: FreeCapacity | None = FreeCapacity(core.state.table)  # of a state that is being built
 
     def built(self) -> None:
-        """The state is complete, and says itself what is free."""
+        """Note that the state is complete and knows itself what is free."""
         self._free = None
 
     def came(self, job: Job) -> int:
-        """When a job came: of those that were there before us its own time."""
+        """Return the arrival time of a job: while a state is being built, the submission time that its pods give."""
         return self.core.now if self.core.is_settled else max(job.submit, 0)
 
     def adopt(self, workload: Workload, bound: list[Pod], floor: int, may_be_stopped: bool = True) -> bool:
-        """Pods that are bound, as a job that runs; it holds what is free of what they ask for. False: as no job.
+        """Add bound pods as a running job that holds what is free of their requests. False: no job was added.
 
-        The first `floor` of them are what it cannot do without; it may lose the others, where it holds them whole.
+        It cannot do without its first `floor` pods; the others may be preempted if all hold what they ask for.
         """
         core, index = self.core, self.core.state.node_index
         if not workload.foreign and all(pod.metadata.deletion_timestamp is not None for pod in bound):
-            for pod in bound:  # they are as good as gone; nothing is bound there before they are
+            for pod in bound:  # being deleted; nothing is bound there before they are gone
                 self.leaving.setdefault(pod.spec.node_name, {})[pod.metadata.uid] = None
             workload.phase = Phase.LEAVING
             return False
@@ -103,9 +103,9 @@ class ExistingPods:
         self.core.happen(JobStarted(since, job.id, table_of(pieces)))
 
     def held(self, workload: Workload, free: FreeCapacity | None = None) -> Allocation | None:
-        """The pieces of those of its pods that are bound; None where one is on no node that we know, or lacks some.
+        """Return the pieces of its bound pods; None where one is on an unknown node, or holds less than it asks for.
 
-        They are taken of `free`, if others are to have other ones.
+        The pieces are taken from `free`, so that several workloads get disjoint pieces.
         """
         state = self.core.state
         free, index = free or FreeCapacity(state.table), state.node_index
@@ -122,6 +122,6 @@ class ExistingPods:
         return table_of(pieces)
 
     def freed(self, nodes: Iterable[str]) -> None:
-        """These nodes may have more to give: to pods that are there first, and hold less than they ask for."""
+        """Note that these nodes may have more capacity for pods there that hold less than they ask for."""
         for node in nodes:
             self.again.update(self.short.pop(node, {}))

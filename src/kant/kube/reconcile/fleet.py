@@ -1,8 +1,8 @@
-"""The fleet: the nodes of the API server as the nodes of a state, and what happens to them as events.
+"""The fleet: the nodes of the API server as nodes of a state, and changes to them as events.
 
-Nodes join, leave, and change their size, place, labels and taints while the state goes on. Only what changes all nodes
-or pods makes the state stale, so that the driver builds it anew: another level of the fabric, another way to share
-GPUs, more pools than a cluster may have, or a node on which what runs there would not fit.
+Nodes join, leave, and change their size, place, labels and taints without a rebuild. The state becomes stale, so that
+the driver rebuilds it, only on changes that affect all nodes or pods: another level of the fabric, another way to share
+GPUs, more pools than a cluster may have, or a node that its running pods would no longer fit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.units import GPU
 
 
 def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpec | None:
-    """The nodes there are, in the order of their names; None where there are none."""
+    """Return the present nodes as a cluster, in the order of their names; None where there are none."""
     seen = (translation.node(mirror.nodes[key], now) for key in sorted(mirror.nodes))
     nodes = translation.leave_out_rare(tuple(one[0] for one in seen if one is not None))
     for node in nodes:
@@ -30,20 +30,20 @@ def cluster_of(mirror: Mirror, translation: Translation, now: int) -> ClusterSpe
 
 
 class Fleet:
-    """`closed` are the nodes of the state that are gone, or take nothing new; `stale`: they are not those there are."""
+    """`closed` are nodes of the state that are gone or take nothing new; `stale`: the state has to be rebuilt."""
 
     def __init__(self, core: Core, mirror: Mirror, translation: Translation) -> None:
         self.core = core
         self.mirror = mirror
         self.translation = translation
         self.closed: set[str] = set()
-        self.overrun: dict[str, None] = {}  # nodes that have lost GPUs which somebody holds
+        self.overrun: dict[str, None] = {}  # nodes that have lost GPUs which jobs hold
         self.stale = False
-        self._others: dict[str, None] = {}  # nodes that have joined, or are other ones than they were
-        self._gone: dict[str, None] = {}  # nodes that have gone, and where something is held yet
+        self._others: dict[str, None] = {}  # nodes that have joined or changed
+        self._gone: dict[str, None] = {}  # deleted nodes on which jobs still hold something
 
     def follow(self, names: Iterable[str]) -> None:
-        """Say as events what has become of these nodes."""
+        """Emit events for the changes to these nodes."""
         now, nodes = self.core.now, self.mirror.nodes
         seen = {name: self.translation.node(nodes[name], now) if name in nodes else None for name in names}
         self._take_in(seen)
@@ -60,8 +60,8 @@ class Fleet:
             self._let_go()
 
     def _follow(self, name: str, index: int, seen: tuple[Node, NodeStatus, int, int] | None) -> None:
-        """Say as events how many of its GPUs a node of the state has, and whether it takes anything new."""
-        if seen is None:  # gone, or not to be understood any more: what runs there runs on
+        """Emit events for the number of GPUs of a node of the state, and for whether it takes new pods."""
+        if seen is None:  # gone or malformed: running pods go on
             self._serve(index, name, NodeStatus.CORDONED, -1)
             return
         (_, status, until, lost), view = seen, self.mirror.nodes[name]
@@ -71,7 +71,7 @@ class Fleet:
         self._count_devices(index, name, lost, sick)
 
     def _take_in(self, seen: Mapping[str, tuple[Node, NodeStatus, int, int] | None]) -> None:
-        """Say which nodes join, and which are other ones than they were."""
+        """Emit events for nodes that have joined or changed."""
         state = self.core.state
         named = {name: one[0] for name, one in seen.items() if one is not None}
         new = {name: node for name, node in named.items() if name not in state.node_index}
@@ -96,7 +96,7 @@ class Fleet:
         self._others |= dict.fromkeys((*new, *(node.name for node in other)))
 
     def _let_go(self) -> None:
-        """Say that nodes leave that have gone, and where nothing is held."""
+        """Remove deleted nodes on which nothing is held any more."""
         state, nodes = self.core.state, self.mirror.nodes
         self._gone = {name: None for name in self._gone if name not in nodes and name in state.node_index}
         leaving = tuple(name for name in self._gone if not state.is_in_use(name))
@@ -108,12 +108,12 @@ class Fleet:
             self.translation.leaves(name)
 
     def take_others(self) -> list[str]:
-        """The nodes that have joined, or are other ones than they were, once."""
+        """Return the nodes that have joined or changed, each once."""
         found, self._others = list(self._others), {}
         return found
 
     def take_overrun(self) -> list[str]:
-        """The nodes of `overrun`, once."""
+        """Return the nodes of `overrun`, each once."""
         found, self.overrun = list(self.overrun), {}
         return found
 
@@ -123,14 +123,14 @@ class Fleet:
         (self.closed.discard if status == NodeStatus.IN_SERVICE else self.closed.add)(name)
 
     def _is_held_in_part(self, index: int, devices: int) -> bool:
-        """Whether one of these GPUs, as bits, has something left beside what is held of it: it cannot be lost yet."""
+        """Whether one of these GPUs (a bit mask) is partly allocated: it cannot be marked as lost yet."""
         row = self.core.state.table[index].tolist() if devices else []
         return any(devices >> number & 1 and 0 < free < GPU for number, free in enumerate(row[c.DEVICES :]))
 
     def _count_devices(self, index: int, name: str, lost: int, named: int) -> None:
-        """So many of its GPUs are not to be had: those that are `named`, as bits, else those that are free.
+        """Mark `lost` GPUs of a node as unavailable: those in the bit mask `named`, else free ones, from the last on.
 
-        Those from the last on. What somebody holds is lost when it comes free.
+        GPUs that jobs hold become lost when they come free.
         """
         state = self.core.state
         before = state.health.lost.get(index, 0)

@@ -15,8 +15,8 @@ from kant.model.errors import InputError
 class Membership:
     """All workloads by key; the key of each pod, and the pods of each key, by uid.
 
-    `unlike` has the keys of gangs whose pods say different numbers of pods that have to run. The largest counts; True
-    while it has changed and nobody has taken that in.
+    `unlike` has the keys of gangs whose pods name different minimum numbers of pods. The largest counts; the value is
+    True while a change of it has not been handled.
     """
 
     def __init__(self, mirror: Mirror, translation: Translation) -> None:
@@ -28,7 +28,7 @@ class Membership:
         self.unlike: dict[str, bool] = {}
 
     def note(self, uid: str, pod: Pod) -> str | None:
-        """The key of the workload that a pod belongs to; None for a pod that is none of our business."""
+        """Return the key of the workload that a pod belongs to; None for a pod that Kant ignores."""
         key = self.key_of.get(uid)
         if key is None:
             ours = self.translation.is_ours(pod)
@@ -45,7 +45,7 @@ class Membership:
             if known is None:
                 self.by_key[key] = Workload(key, group, foreign=not ours, wrong=wrong)
             else:
-                known.reason = ""  # this pod has not been told
+                known.reason = ""  # this pod has not got the reason yet
                 if group is not None and known.group is not None and group.least != known.group.least:
                     self._take_larger(known, group)
         return key
@@ -55,12 +55,12 @@ class Membership:
         self.pods_of.setdefault(key, {})[uid] = None
 
     def pods(self, key: str) -> list[Pod]:
-        """The pods of a workload that are there."""
+        """Return the existing pods of a workload."""
         pods = self.mirror.pods
         return [pods[uid] for uid in self.pods_of.get(key, ()) if uid in pods]
 
     def drop_deleted(self, key: str) -> None:
-        """Forget the pods of a workload that are not there any more."""
+        """Forget the pods of a workload that no longer exist."""
         gone = [uid for uid in self.pods_of.get(key, ()) if uid not in self.mirror.pods]
         for uid in gone:
             del self.pods_of[key][uid], self.key_of[uid]
@@ -75,14 +75,14 @@ class Membership:
             self.unlike.pop(key, None)
 
     def _take_larger(self, workload: Workload, group: GroupRef) -> None:
-        """A pod of a gang says another number than those before it."""
+        """Take in a pod of a gang that names another minimum number of pods than those before it."""
         larger = workload.group is None or group.least > workload.group.least
         self.unlike[workload.key] = self.unlike.get(workload.key, False) or larger
         if larger:
             workload.group = group
 
     def _count_largest(self, key: str) -> None:
-        """Pods of a gang are gone: whichever are left say what counts."""
+        """Determine the minimum number of pods again from the remaining pods of a gang."""
         found: list[GroupRef] = []
         for pod in self.pods(key):
             with suppress(InputError):  # its annotations have been changed since it came
@@ -93,19 +93,19 @@ class Membership:
             workload.group = largest
 
     def take_change(self, key: str) -> bool:
-        """Whether the number of pods of a gang that have to run has changed, which is so only once."""
+        """Return whether the minimum number of pods of a gang has changed, True only once for each change."""
         changed = self.unlike.get(key, False)
         if changed:
             self.unlike[key] = False
         return changed
 
     def split_off(self, uid: str) -> str:
-        """Make a pod of a gang a workload of its own; its key."""
+        """Make a pod of a gang a workload of its own. Returns its key."""
         self.move(uid, uid, None)
         return uid
 
     def move(self, uid: str, key: str, group: GroupRef | None) -> None:
-        """Make a pod one of the workload of this key, be it a new one."""
+        """Move a pod to the workload of this key, which is created if needed."""
         self.pods_of[self.key_of.pop(uid)].pop(uid)
         self._join(uid, key)
         if key not in self.by_key:

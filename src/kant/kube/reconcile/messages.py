@@ -1,4 +1,4 @@
-"""Why workloads cannot be tried as they are, for people: each sentence once for each workload."""
+"""Messages for users on why workloads wait: each sentence once for each workload."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Messages:
         self._growing: dict[Workload, tuple[str, float]] = {}  # gangs that lack pods: what to say, and when
 
     def say(self, workload: Workload, sentence: str, reason: str = ERROR) -> None:
-        """Say why a workload waits, if that is not what was said last."""
+        """Report why a workload waits, unless that was the last report."""
         self._growing.pop(workload, None)
         if workload.reason != sentence and not workload.foreign:
             workload.reason = sentence
             self.unsent.append((workload, sentence, reason))
 
     def say_when_still(self, workload: Workload, sentence: str) -> None:
-        """Say what a gang lacks once no pod of it has come for a while: each pod that comes changes the sentence."""
+        """Report what a gang lacks once no pod of it has arrived for a while: each arrival changes the sentence."""
         if self._growing.get(workload, ("",))[0] != sentence:
             self._growing[workload] = sentence, self.clock() + STILL
 
     def forget(self, workload: Workload) -> None:
-        """Say nothing of a workload that is gone."""
+        """Drop the pending report on a workload that is gone."""
         self._growing.pop(workload, None)
 
     def look_at_growing(self, at_once: bool = False) -> None:
-        """Say what gangs lack of which no pod has come for a while; with `at_once` of all that lack some."""
+        """Report what gangs lack that have had no new pod for a while; with `at_once` of all that lack pods."""
         for workload, (sentence, due) in list(self._growing.items()):
             if at_once or due <= self.clock():
                 del self._growing[workload]

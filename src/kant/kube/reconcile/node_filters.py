@@ -1,10 +1,10 @@
 """Node filters: what the core cannot count, checked exactly for each pod before it gets its place.
 
-These are devices of claims (dynamic resource allocation), and volumes that are yet to be chosen, made or attached. The
-core chooses nodes without knowing of them. A start that would break one is refused; from then on the nodes that fail
-are in no node set of such pods, until they do not fail any more. So nothing is ever overcommitted.
+These are devices of claims (dynamic resource allocation), and volumes that are yet to be chosen, provisioned or
+attached. The core chooses nodes without knowing of them. A start that would break one is refused; from then on the
+nodes that fail are in no node set of such pods, until they pass again. So nothing is ever overcommitted.
 
-The word is kube-scheduler's (filter plugins DynamicResources, VolumeBinding and NodeVolumeLimits).
+The term is kube-scheduler's (filter plugins DynamicResources, VolumeBinding and NodeVolumeLimits).
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kant.model.job import Demand
 from kant.model.rules import PodAntiAffinity
 
 FILTER = f"{OWN}/filter:"
-"""Before the name of a filter, which stands beside the labels of the nodes that fail it. No label has a colon."""
+"""Prefix of the names of filters, which are kept with the labels of the nodes that fail them. No label has a colon."""
 
 STORAGE, ATTACHED = f"{FILTER}storage ", f"{FILTER}attached "
 DEVICES, FREE_DEVICES, PLUGIN = f"{FILTER}devices ", f"{FILTER}free-devices ", f"{FILTER}plugin"
 
 
 class NodeFilters:
-    """`failing` has, by node, the filters that it failed when the state was built, or somebody first asked for them.
+    """`failing` has, by node, the filters that it failed when the state was built, or when they were first needed.
 
-    `apart` are the keys of gangs whose pods are in each other's way at one node: each gets a node for itself.
+    `apart` are the keys of gangs whose pods conflict on one node: each gets a node of its own.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str, devices: DeviceAllocations | None = None) -> None:
@@ -48,23 +48,23 @@ class NodeFilters:
         self.chosen_volumes = ChosenVolumes(self.promises)
         self.csi_volumes = CsiVolumes(self.promises)
         self.failing: dict[str, frozenset[str]] = {}
-        self.pods: dict[str, dict[str, Pod]] = {}  # those that have asked for each filter, by uid, in that order
+        self.pods: dict[str, dict[str, Pod]] = {}  # that need each filter, by uid, in order of request
         self.apart: set[str] = set()
         self._clean: set[str] = set()  # filters that no node failed when they were looked at
-        self._failed: set[str] = set()  # and those that some did
-        self._new_failing: dict[str, None] = {}  # nodes of which more has been found
+        self._failed: set[str] = set()  # filters that some node failed
+        self._new_failing: dict[str, None] = {}  # nodes newly found to fail a filter
         self._short_devices: dict[str, set[Demand]] = {}  # claims to devices that were short, by what they ask for
         self._taken: dict[tuple[str, str], str] = {}  # why such claims get nothing at a node, in this state
 
     @property
     def chooses_volumes(self) -> bool:
-        """Whether somebody waits for whom volumes are to be chosen, made or attached."""
+        """Whether a pod has needed volumes to be chosen, provisioned or attached."""
         return any(name.startswith((f"{FILTER}volumes ", STORAGE, ATTACHED)) for name in self.pods)
 
     # --- what nodes fail, for node sets -------------------------------------------------------------------------
 
     def begin(self, waiting: Collection[Pod]) -> None:
-        """Find out which nodes fail the filters of these pods now."""
+        """Begin a new state: find out which nodes fail the filters of these pods now."""
         self.promises.forget()
         self._taken.clear()
         self.limits.begin()
@@ -84,11 +84,11 @@ class NodeFilters:
         self._clean, self._failed, self._new_failing = self.pods.keys() - told, told, {}
 
     def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
-        """The filters that some node fails for a pod: its own must fail none of them."""
+        """Return requirements for a pod's nodes: they must not fail those of its filters that some node fails."""
         names = self._names(pod)
         for name in names:
             self.pods.setdefault(name, {})[pod.metadata.uid] = pod
-            if name not in self._clean and name not in self._failed:  # nobody has asked for this before
+            if name not in self._clean and name not in self._failed:  # first use of this filter
                 self._look(name, pod)
         return tuple(Requirement(name, "DoesNotExist") for name in names if name in self._failed)
 
@@ -101,17 +101,17 @@ class NodeFilters:
             self._new_failing[node] = None
 
     def take_failed(self) -> list[str]:
-        """The nodes of which more was found to fail since somebody asked."""
+        """Return the nodes newly found to fail filters since the last call."""
         found, self._new_failing = list(self._new_failing), {}
         return found
 
     def limit(self, pod: Pod) -> PodAntiAffinity | None:
-        """The class of which a node takes so many pods, for a pod that waits; None for no limit (`DeviceLimits`)."""
+        """Return the class of a waiting pod that limits such pods per node; None for no limit (`DeviceLimits`)."""
         is_short = bool(self._short_devices and pod.spec.resource_claims)
         return self.limits.of(pod) if is_short and self.devices.requests.digest(pod) in self._short_devices else None
 
     def why_nowhere(self, pod: Pod, nodes: Iterable[str]) -> str:
-        """Which filters fail at all of these nodes, which would do but for them, in one sentence."""
+        """Return which filters keep a pod from these nodes, which would otherwise do, in one sentence."""
         at = list(nodes)
         found = [name for name in self._names(pod) if any(name in self.failing.get(node, ()) for node in at)]
         return "; ".join(self._words(name, pod) for name in found)
@@ -165,7 +165,7 @@ class NodeFilters:
         return has_room and self.devices.fails(pod, node)
 
     def holds(self, node: str, pod: Pod) -> bool:
-        """Whether a node has the GPUs, CPU and memory for a pod, if nobody else is there."""
+        """Whether an empty node would have the GPUs, CPU and memory for a pod."""
         return _fits(self._used(pod), self._capacity(node))
 
     def _used(self, pod: Pod) -> Demand:
@@ -177,7 +177,7 @@ class NodeFilters:
         return with_gpus(there, Claimed(self.devices.requests.gpus_at(view) if view is not None else 0))
 
     def _free(self, node: str) -> Demand:
-        """What the core sees free on a node."""
+        """Return what the core sees as free on a node."""
         there, used = self._capacity(node), [self._used(pod) for pod in self.promises.on(node)]
         return Demand(
             there.gpus - sum(one.gpus for one in used),
@@ -186,13 +186,13 @@ class NodeFilters:
         )
 
     def improved(self, nodes: Iterable[str]) -> bool:
-        """Whether one of these nodes fails a filter no more."""
+        """Whether one of these nodes passes a filter that it failed."""
         seen = [(node, name) for node in nodes for name in self.failing.get(node, ())]
         waiting = {name: pod for name in {name for _, name in seen} if (pod := self._waiting(name)) is not None}
         return any(not self._fails(name, node, waiting[name]) for node, name in seen if name in waiting)
 
     def _waiting(self, name: str) -> Pod | None:
-        """A pod that has asked for a filter and waits; None where none does. One that has its place holds devices."""
+        """Return a waiting pod that needs a filter; None for none. A placed pod would count its own devices."""
         asked = self.pods[name]
         while asked:
             pod = self.mirror.pods.get(uid := next(iter(asked)))
@@ -204,9 +204,9 @@ class NodeFilters:
     # --- whether pods may have their places -----------------------------------------------------------------------
 
     def check(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
-        """Why these pods may not have these places together, in one sentence; "" where they may.
+        """Return why these pods may not have these places together, in one sentence; "" where they may.
 
-        Pods in `going` will be gone. What is found short is told apart from now on.
+        Pods in `going` are not counted. A shortage that is found becomes a filter from now on.
         """
         taken = next((why for _, pod in placed if (why := self.claim_taken(pod, going))), "")
         if taken:
@@ -216,7 +216,7 @@ class NodeFilters:
         return why
 
     def _short(self, placed: Placed, going: Collection[str]) -> str:
-        """What is short for these pods there, in one sentence; "" for nothing."""
+        """Return what is short for these pods there, in one sentence; "" for nothing."""
         for node, pods in _by_node(placed).items():
             if why := self.csi_volumes.too_many(node, pods, going):
                 return why
@@ -232,7 +232,7 @@ class NodeFilters:
         return ""
 
     def claim_taken(self, pod: Pod, going: Collection[str] = NOBODY) -> str:
-        """Which claim of a pod another pod has that shares it with nobody (ReadWriteOncePod), in one sentence."""
+        """Return which exclusive claim (ReadWriteOncePod) of a pod another pod has, in one sentence; "" for none."""
         mirror = self.mirror
         for name in claims_of(pod):
             key = pod.metadata.namespace, name
@@ -248,7 +248,7 @@ class NodeFilters:
         return ""
 
     def among_themselves(self, placed: Placed) -> bool:
-        """Whether these pods are in each other's way, and might not be if each had a node for itself."""
+        """Whether these pods conflict with each other, and might not if each had a node of its own."""
         for node, pods in _by_node(placed).items():
             alone = len(pods) > 1 and not any(self.check([(node, pod)]) for pod in pods)
             if alone and not self.csi_volumes.spreads(node, pods):
@@ -270,7 +270,7 @@ class NodeFilters:
         return why
 
     def is_told_apart(self, placed: Placed) -> bool:
-        """Whether the next state knows that these pods cannot be there, so that they are tried elsewhere at once."""
+        """Whether the next state excludes these places, so that the pods may be placed elsewhere at once."""
         claiming = ((node, pod) for node, pod in placed if pod.spec.resource_claims)
         return any((self.devices.requests.digest(pod), node) in self._taken for node, pod in claiming)
 

@@ -1,8 +1,8 @@
-"""Preemption by node for single pods that the core would place, and what it does not count keeps from every node.
+"""Preemption by node for single pods that the core would place, but that filters keep from every node.
 
-Those are devices of claims, and volumes. The core says whom such a pod may stop
-(`kant.scheduler.node_preemption`); here it is said who is in the way where, and whether a node would do without them.
-What is stopped is stopped for a place that the pod gets in the same transaction.
+The filters are about devices of claims, and volumes. The core says which jobs such a pod may preempt
+(`kant.scheduler.node_preemption`); this module says which jobs are in its way on each node, and whether a node would do
+without them. The pod gets its place in the same transaction as its victims are evicted.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from kant.model.event import JobCancelled, JobSubmitted
 from kant.model.job import Job
 
 AGAIN = 10.0
-"""Seconds after which a pod is looked at again for which nobody could be stopped."""
+"""Seconds until a pod is tried again for which no victims were found."""
 
 SHARE = 9
-"""So many times as long as a look took nobody is looked at."""
+"""The pause after a search, as a multiple of the time that the search took."""
 
 
 class NodePreemption:
-    """Looks for victims of pods that no node takes as things are (`Transitions.nowhere`), one pod at a time."""
+    """Searches for victims of pods that no node takes now (`Transitions.nowhere`), one pod at a time."""
 
     def __init__(self, transitions: Transitions) -> None:
         self.transitions = transitions
@@ -39,11 +39,11 @@ class NodePreemption:
         self.mirror = transitions.mirror
         self.translation = transitions.translation
         self.filters = transitions.translation.filters
-        self._next: dict[str, float] = {}  # by uid, when it is looked at again
-        self._rest = 0.0  # until when nobody is
+        self._next: dict[str, float] = {}  # by uid, when the pod may be tried again
+        self._rest = 0.0  # until when no pod is tried
 
     def turn(self) -> tuple[Workload, Plan] | None:
-        """The plan for a pod that can be given a place so, and whose it is; None where there is none now."""
+        """Return a plan that gives a pod a place by preemption, with its workload; None where there is none now."""
         nowhere = self.transitions.nowhere
         if self.core.scheduler.profile.preemption is None:
             nowhere.clear()
@@ -68,9 +68,9 @@ class NodePreemption:
         return (workload, plan) if plan is not None else None
 
     def carried_out(self, workload: Workload, going: Collection[str]) -> bool:
-        """The plan has been carried out: it is not bound before these pods are gone, wherever they are.
+        """Take in that the plan was carried out: the pod is not bound before these pods are gone, wherever they are.
 
-        False: it was not, and the workload is no job.
+        Returns False where its workload was not placed, and is no job any more.
         """
         if workload.phase is Phase.PLACED:
             workload.after = frozenset(going)
@@ -94,7 +94,7 @@ class NodePreemption:
         accepted = dict.fromkeys(self.translation.accepting(pod, names))
         departing = {uid for own in self.transitions.existing_pods.leaving.values() for uid in own}
         if departing and any(not self.filters.check([(node, pod)], departing) for node in accepted):
-            return None  # it has a place when those are gone who go already
+            return None  # it has a place once the leaving pods are gone
         if not any(will_do(node, near) for node in accepted if (near := ways.at(node))):
             return None
         core.happen(JobSubmitted(self.transitions.existing_pods.came(job), job))
@@ -102,13 +102,13 @@ class NodePreemption:
         if plan is None:
             core.happen(JobCancelled(core.now, job.id))
             return None
-        if workload.job:  # as which it may go to fewer nodes
+        if workload.job:  # which may accept fewer nodes
             self.transitions.end(workload)
         self.transitions.came(workload, job, [Member(pod, self.translation.demand(pod))])
         return plan
 
     def _stoppable(self, job: Job) -> dict[str, Workload]:
-        """The jobs that might be stopped for it at all, whatever their quotas say."""
+        """Return the jobs that it might preempt, without regard to their quotas."""
         policy, state = self.core.scheduler.profile.preemption, self.core.state
         if policy is None or (policy.reclaim == "off" and job.priority <= state.lowest_preemptible()):
             return {}
@@ -124,7 +124,7 @@ def _may_stop_others(pod: Pod) -> bool:
 
 
 class _Ways:
-    """Which jobs may be in the way of a pod at which node: those that are there."""
+    """Which preemptible jobs have pods on which node."""
 
     def __init__(self, search: NodePreemption, jobs: dict[str, Workload]) -> None:
         self.pods: dict[str, list[str]] = {}
@@ -137,5 +137,5 @@ class _Ways:
                     self._on.setdefault(slot.node, set()).add(job)
 
     def at(self, node: str) -> set[str]:
-        """The jobs that may be in the way at a node."""
+        """Return the preemptible jobs on a node."""
         return self._on.get(node, set())

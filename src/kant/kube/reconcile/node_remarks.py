@@ -1,4 +1,4 @@
-"""Remarks about nodes that take nothing more, for those who wait: for their own state, or for their pods."""
+"""Remarks for waiting jobs about nodes that take nothing new: for their own status, or as they are full of pods."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kant.model.rules import PodRules
 
 
 def node_remarks(closed: Collection[str], nodes: Collection[str], state: ClusterState) -> list[str]:
-    """What is to be said of the nodes, each in one sentence."""
+    """Return the remarks about the nodes, each in one sentence."""
     return [one for one in (_crowded(state), out_of_service(closed, nodes)) if one]
 
 
@@ -28,7 +28,7 @@ def _crowded(state: ClusterState) -> str:
 
 
 def out_of_service(closed: Collection[str], nodes: Collection[str]) -> str:
-    """How many of the nodes take nothing new for their own state, in one sentence; "" where all serve."""
+    """Return how many of the nodes take nothing new for their own status, in one sentence; "" where all serve."""
     shut = sorted(name for name in closed if name in nodes)
     why = "(cordoned, not ready or malformed)"
     if not nodes:

@@ -1,7 +1,8 @@
-"""Gangs that are bound in part: made whole, or given back, but never left so.
+"""Partially bound gangs: completed, or evicted, but never left so.
 
-Whatever a crash, a refused binding or a lost node has left of a gang is said to the core (`JobFound`), which plans for
-such gangs alone. Where it finds no place for the rest, what is bound stays for as long as it may, and is then evicted.
+What a crash, a refused binding or a lost node has left of a gang is reported to the core (`JobFound`), which makes a
+separate plan for such gangs. Where it finds no place for the rest, the bound pods stay up to a time limit, and are then
+evicted.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from kant.model.event import JobEvicted, JobFound, JobRefused
 
 
 class PartiallyBound:
-    """Of all workloads those that are bound in part.
+    """The workloads that are partially bound.
 
-    `to_complete` get what they lack now. `tried` lack a place for some pods, and had none when so much capacity had
-    come free (`ClusterState.capacity_version`).
+    `to_complete` are to get their missing pods placed now. `tried` had no place for some pods at this version of the
+    free capacity (`ClusterState.capacity_version`).
     """
 
     def __init__(self, transitions: Transitions) -> None:
@@ -36,7 +37,7 @@ class PartiallyBound:
         return workload.lacking > 0 and workload not in self.tried
 
     def complete(self, workload: Workload, blameless: bool = False) -> None:
-        """A placed gang is not where it was to be: say what is bound, and let the core find the rest a place."""
+        """Handle a placed gang that is not bound as planned: report what is bound, and let the core place the rest."""
         core = self.core
         self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
         members = []
@@ -62,9 +63,9 @@ class PartiallyBound:
         self.to_complete.append(workload)
 
     def complete_all(self) -> None:
-        """Gangs that are bound in part get what they lack, in a plan of their own; or what they have is taken back.
+        """Place the rest of partially bound gangs in a plan of their own, or keep them in part.
 
-        All of them are said to be there before anything is planned: none is to get what another one holds.
+        All of them are reported before anything is planned, so that none gets what another one holds.
         """
         core, found = self.core, self.to_complete
         self.to_complete = []
@@ -83,7 +84,7 @@ class PartiallyBound:
                 self._keep_in_part(gang)
 
     def _keep_in_part(self, workload: Workload) -> None:
-        """There is no place for the rest of a gang now: what is bound of it stays, for as long as it may be in part."""
+        """Keep the bound pods of a gang whose rest has no place now, up to the time limit."""
         since = workload.partial if workload.partial >= 0 else self.core.clock()
         bound = self._bound(workload)
         lacking = len(workload.members) - len(bound)
@@ -94,7 +95,7 @@ class PartiallyBound:
             self.transitions.messages.say(workload, "the rest of its gang finds no place", UNSCHEDULABLE)
 
     def keep_refused(self, workload: Workload) -> None:
-        """Its eviction was refused: after as long as it may be in part that is tried again."""
+        """Keep a gang whose eviction was refused; it is tried again after the limit for partial gangs."""
         workload.phase = Phase.PLACED
         self._note_lacking(workload, 1, self.core.clock())
 
@@ -104,7 +105,7 @@ class PartiallyBound:
         self.tried[workload] = self.core.state.capacity_version
 
     def to_retry(self) -> Iterator[Workload]:
-        """Gangs in part for whose rest there may be a place, since capacity has come free."""
+        """Yield partial gangs whose rest may have a place, since capacity has come free."""
         for workload, version in list(self.tried.items()):
             if not workload.lacking:
                 del self.tried[workload]
@@ -115,7 +116,7 @@ class PartiallyBound:
                     self.tried[workload] = self.core.state.capacity_version
 
     def release(self, workload: Workload, why: str) -> None:
-        """A gang in part is given back: what is bound of it is evicted, and counted until it is gone."""
+        """Give up a partial gang: its bound pods are evicted, and counted until they are gone."""
         self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
         bound = self._bound(workload)
         self.transitions.end(workload)
@@ -124,9 +125,9 @@ class PartiallyBound:
         self.transitions.to_evict.append((workload, f"its gang was bound in part, and {why}"))
 
     def overdue(self, recovery: float, staleness: float) -> list[tuple[Workload, float]]:
-        """Gangs that have been in part for too long, and how long they may be.
+        """Return gangs that have been partial for too long, each with its limit in seconds.
 
-        `recovery` seconds where they have never been whole, `staleness` where they were (0: for ever).
+        The limit is `recovery` where they have never been whole, `staleness` where they were (0: no limit).
         """
         now, found = self.core.clock(), []
         for workload in self.in_part():
@@ -138,7 +139,7 @@ class PartiallyBound:
         return found
 
     def in_part(self) -> list[Workload]:
-        """The workloads of which some pods are bound and others are not."""
+        """Return the workloads of which some pods are bound and others are not."""
         partial = self.transitions.partial
         for workload in [one for one in partial if one.partial < 0 or one.phase is not Phase.PLACED]:
             del partial[workload]

@@ -1,4 +1,4 @@
-"""Promises: which pods are to be bound where, beside those that are there already."""
+"""Promises: which pods are to be bound to which nodes, in addition to those that are there already."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kant.kube.objects.views import Pod
 
 NOBODY: Collection[str] = frozenset()
 Placed = Sequence[tuple[str, Pod]]
-"""Pods, and the nodes that they are to have."""
+"""Pods with the nodes that they are to get."""
 
 
 class Promises:
-    """`promised` has, by node, the uids of pods that are to be bound there; `leaving` those that will be gone then."""
+    """`promised` has, by node, the uids of pods to be bound there; `leaving` those that will be gone by then."""
 
     def __init__(self, mirror: Mirror) -> None:
         self.mirror = mirror
@@ -21,15 +21,15 @@ class Promises:
         self.leaving: Mapping[str, Mapping[str, None]] = {}
 
     def promise(self, node: str, pod: str) -> None:
-        """A pod is to be bound to a node."""
+        """Note that a pod is to be bound to a node."""
         self.promised.setdefault(node, {})[pod] = None
 
     def forget(self) -> None:
-        """Nobody is to be bound any more."""
+        """Forget all promises."""
         self.promised.clear()
 
     def on(self, node: str, ignored: Collection[str] = NOBODY) -> list[Pod]:
-        """The pods that are on a node or are to be, but for those that will be gone."""
+        """Return the pods that are on a node or are to be, except those that are leaving or `ignored`."""
         pods, gone = self.mirror.pods, self.leaving.get(node, {})
         uids = dict.fromkeys((*self.mirror.on_node.get(node, ()), *self.promised.get(node, ())))
         found = (pods.get(uid) for uid in uids if uid not in gone and uid not in ignored)

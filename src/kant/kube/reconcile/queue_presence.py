@@ -1,7 +1,7 @@
-"""Whether a cluster has Queues. Where there were some and none is left, nothing starts, instead of what was over quota.
+"""Whether a cluster has Queues. If all Queues have disappeared, nothing starts, rather than jobs beyond quotas.
 
-That there were some outlives the leader: it stands on its Lease, in the annotation `scheduling.kant.dev/queues`, where
-people also say that there are to be none any more.
+That there were Queues outlives the leader: the annotation `scheduling.kant.dev/queues` of its Lease says so. A person
+may set it to say that no Queues are meant to exist.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kant.kube.objects.names import QUEUES_KNOWN
 from kant.model.tenant import Queue, QueueConfig
 
 DECLARED, NONE = "declared", "none"
-"""What stands there: Kant has seen Queues, which it writes itself; a person says that there are to be none."""
+"""Values of the annotation: Queues were seen (written by Kant); none are meant to exist (written by a person)."""
 
 NONE_LEFT = QueueConfig((Queue("(no Queue is left)", state="hold"),))
 """Queues under which nothing starts."""
@@ -21,7 +21,7 @@ GONE = "no Queue is left in this cluster, where there were some: nothing starts 
 
 
 class QueuePresence:
-    """`there`: the cluster has a Queue. `were`: it has, or had some. `word` is what stands on the Lease now."""
+    """`there`: the cluster has a Queue. `were`: it has, or had one. `word` returns the annotation of the Lease."""
 
     def __init__(self, word: Callable[[], str] = lambda: "") -> None:
         self.word = word
@@ -35,21 +35,21 @@ class QueuePresence:
 
     @property
     def gone(self) -> str:
-        """In one sentence, that there were Queues and none is left; "" where that is not so."""
+        """Return a sentence if there were Queues and none is left; else ""."""
         return GONE if self.were and not self.there else ""
 
     @property
     def is_meant(self) -> bool:
-        """Whether a person has said of Queues that are gone that there are to be none."""
+        """Whether the Queues are gone and a person has said that none are meant to exist."""
         return bool(self.gone) and self.word() == NONE
 
     def advice(self, namespace: str) -> str:
-        """What to do where they are gone, for whoever runs Kant in `namespace`; "" where they are not."""
+        """Return what the operator of Kant in `namespace` should do where Queues are gone; "" where they are not."""
         meant = f"kubectl -n {namespace} annotate lease kant {QUEUES_KNOWN}={NONE} --overwrite"
         return f"{GONE}; apply your Queues again, or say that none are meant: {meant}" if self.gone else ""
 
     def told(self, stood: str) -> str:
-        """What is to stand on the Lease, where `stood` does."""
+        """Return what the annotation should be, given that it is `stood` now."""
         if self.there or (self.were and stood != NONE):
             return DECLARED
         return stood

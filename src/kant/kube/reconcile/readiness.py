@@ -1,4 +1,4 @@
-"""Readiness: what has to be there before pods are a job: their claims, the nodes that they consume, a reservation."""
+"""Readiness: what pods need before they become a job: their claims, the nodes that they consume, a reservation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_claims_of(pods: Iterable[Pod], devices: DeviceAllocations, filters: No
 
 
 def check_provisioning(pods: Iterable[Pod], mirror: Mirror) -> None:
-    """Raise NotYetError where nodes that these pods consume have not been provided."""
+    """Raise NotYetError where the ProvisioningRequest that these pods consume has not been provided."""
     for space, name in dict.fromkeys((pod.metadata.namespace, consumed_by(pod)) for pod in pods):
         why = why_not_provided(name, mirror.named(PROVISIONING, space, name)) if name else ""
         if why:

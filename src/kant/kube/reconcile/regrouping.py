@@ -1,4 +1,4 @@
-"""Regrouping: pods whose objects say that they start with those of other groups, or as several gangs, or in turn."""
+"""Regrouping: pods whose objects say that they start with other groups, as several gangs, or in sequence."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kant.model.errors import InputError
 
 
 class Regrouping:
-    """Moves pods to the workloads that they start with. What it returns is to be settled, by key."""
+    """Moves pods to the workloads that they start with. Returned keys are those of workloads to settle."""
 
     def __init__(self, transitions: Transitions, members: Membership) -> None:
         self.transitions = transitions
@@ -24,14 +24,14 @@ class Regrouping:
         self.members = members
 
     def regroup(self, workload: Workload, spec: GroupSpec) -> dict[str, None] | GroupRef:
-        """Move its pods to what they start with, where that is not this workload: the keys of that; or what has to be
-        read first. Raises InputError."""
+        """Move the pods of a workload to those that they start with. Returns the keys of these, {} if nothing moves, or
+        the group that has to be read first. Raises InputError."""
         if spec.parent and (found := self._into_outer(workload, spec)):
             return found
         return self._into_gangs(workload, spec.gangs) if spec.gangs else {}
 
     def _into_outer(self, workload: Workload, spec: GroupSpec) -> dict[str, None] | GroupRef:
-        """Groups in groups start as one gang."""
+        """Move the pods of a group within composite groups into one gang."""
         from kant.kube.reconcile.composites import chain_of, needed  # few groups are in others
 
         assert workload.group is not None
@@ -39,7 +39,7 @@ class Regrouping:
             return {}
         chain = chain_of(self.translation, workload.group, spec)
         if not isinstance(chain, list):
-            return workload.group._replace(paths=chain.paths)  # this one has to be settled then
+            return workload.group._replace(paths=chain.paths)  # settles this workload once it is read
         if not chain:
             return {}
         outer = composite_of(workload.group.namespace, chain[-1][0])
@@ -53,7 +53,7 @@ class Regrouping:
         return {key: None}
 
     def _into_gangs(self, workload: Workload, gangs: Sequence[Sequence[str]]) -> dict[str, None]:
-        """The pods of one object are several gangs, each named by its first part; whoever is of none is one too."""
+        """Split the pods of one object into gangs, each named by its first part; other parts are gangs too."""
         assert workload.group is not None
         first, found = {name: gang[0] for gang in gangs for name in gang}, dict[str, GroupRef]()
         for pod in self.members.pods(workload.key):
@@ -63,7 +63,7 @@ class Regrouping:
         return {"/".join(own.key): None for own in found.values()}
 
     def _move(self, workload: Workload, groups: dict[str, GroupRef]) -> None:
-        """Each of its pods (uids) to another group, so that it has none."""
+        """Move all pods (uids) of a workload to other groups, and forget it."""
         for uid, group in groups.items():
             self.members.move(uid, "/".join(group.key), group)
         self.drop(workload)
@@ -76,7 +76,7 @@ class Regrouping:
     # --- pods that are yet to be made -----------------------------------------------------------------------------
 
     def expected(self, workload: Workload, later: Sequence[Part], there: Sequence[Pod]) -> list[Pod]:
-        """Who stands in for the pods that its controller makes once others of it are ready. Raises InputError."""
+        """Return stand-ins for pods that are made once others of the gang are ready. Raises InputError."""
         assert workload.group is not None
         counted = [
             pod for pod in self.members.pods(workload.key) if not is_over(pod) or pod.status.phase == "Succeeded"
@@ -89,7 +89,7 @@ class Regrouping:
         return found
 
     def is_unexpected(self, workload: Workload, newcomers: Sequence[Pod]) -> bool:
-        """Whether a pod has come whose place was kept for one that asks for something else: its template said so."""
+        """Whether a pod has arrived whose slot was kept for a stand-in with other requests, taken from the template."""
         expecting = [slot for slot in workload.slots if slot.expects is not None and slot.vacant]
         try:
             return bool(expecting) and any(

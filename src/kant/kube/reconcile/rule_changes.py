@@ -1,7 +1,7 @@
-"""What pods count as, followed as pods come, go and change: a new rule may be about pods that run already.
+"""What pods count as for rules among pods, updated as pods come, go and change: a new rule may be about running pods.
 
-A job says it for the pods of each group, as far as all of them count alike. What is left stands beside the jobs by node
-(`PodsCounted`): pods that count as more than the others of their group, and pods that are no job.
+A job states it for the pods of each group, as far as all of them count alike. The rest is counted by node, outside the
+jobs (`PodsCounted`): pods that count as more than the others of their group, and pods that are in no job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.rules import PodAntiAffinity, PodRules
 
 
 class RuleChanges:
-    """Says as events what pods count as and demand, where that is other than was said."""
+    """Emits events for changes in what pods count as and demand."""
 
     def __init__(self, transitions: Transitions, members: Membership) -> None:
         self.transitions = transitions
@@ -30,14 +30,14 @@ class RuleChanges:
         self.translation = transitions.translation
         self.members = members
         self._touched: dict[str, None] = {}
-        self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # what was said beside the jobs, by node
+        self._beside: dict[str, tuple[dict[str, int], dict[str, int]]] = {}  # counted outside the jobs, by node
 
     def touch(self, pods: Iterable[str]) -> None:
-        """These pods are there, and may have other labels than before, or be ending."""
+        """Note that these pods exist, and may have new labels or be ending."""
         self._touched.update(dict.fromkeys(pods))
 
     def take(self) -> dict[str, None]:
-        """Say what running jobs count as. Returns the keys of those that come anew, as their groups are others."""
+        """Emit what running jobs count as. Returns the keys of waiting workloads to re-create with new groups."""
         new, again = self.translation.rule_book.take_new(), dict[str, None]()
         self.translation.stale |= self.translation.rule_book.is_overgrown
         touched, self._touched = self._touched, {}
@@ -56,7 +56,7 @@ class RuleChanges:
         return again
 
     def _rule(self, workload: Workload) -> bool:
-        """Say the rules of a job, if they are others now. False for one that waits and has other groups."""
+        """Update the rules of a job. Returns False for a waiting job whose groups changed, which has been ended."""
         groups = [list[PodRules]() for _ in workload.kinds]
         waits = workload.phase is not Phase.PLACED
         pods, members = self.mirror.pods, [member.pod for member in workload.members]
@@ -78,10 +78,10 @@ class RuleChanges:
         return True
 
     def _likes_others(self, workload: Workload) -> bool:
-        """Whether a pod that waits likes other pods beside it than its job says, or is liked by others."""
+        """Whether the preferences of a waiting pod for other pods differ from what its job states."""
         state = self.core.state
         job = state.live.get(state.rows[workload.job])
-        if job is None:  # it is over, and the workload has not been told yet
+        if job is None:  # the job has ended, and the workload does not know yet
             return False
         said = job.preferences or (Preferences(),) * len(workload.kinds)
         pulls = self.translation.rule_book.pulls
@@ -94,7 +94,7 @@ class RuleChanges:
             return self.translation.rules_there(pod, foreign=True)
 
     def count_beside(self, nodes: Iterable[str]) -> None:
-        """Say what pods on these nodes count as that no job says."""
+        """Emit what pods on these nodes count as beyond what jobs state."""
         for node in nodes:
             if node not in self.core.state.node_index:
                 self._beside.pop(node, None)
@@ -111,7 +111,7 @@ class RuleChanges:
                 self.core.happen(PodsCounted(self.core.now, node, dict(classes), dict(amounts)))
 
     def _said(self, pod: Pod) -> PodRules | None:
-        """What the job of a pod says that it counts as; None where it is in none."""
+        """Return what the job of a pod states that it counts as; None where it is in none."""
         uid = pod.metadata.uid
         workload = self.members.by_key.get(self.members.key_of.get(uid, ""))
         if workload is None or not workload.job or workload.phase is not Phase.PLACED:
@@ -121,7 +121,7 @@ class RuleChanges:
 
 
 def _common(rules: list[PodRules]) -> PodRules:
-    """The rules of pods of one group that runs: they count as what all of them count as."""
+    """Return the rules of the running pods of one group: the classes are those that all of them have."""
     first = rules[0]
     classes = [name for name in first.classes if all(name in one.classes for one in rules)]
     return PodRules(tuple(classes), first.anti_affinity, first.affinity, first.spread, first.amounts)

@@ -1,4 +1,4 @@
-"""Which rules among pods, and which exact amounts, keep pods from every node that would do else, in words."""
+"""Explanations: which rules among pods, and which exact amounts, keep pods from all nodes that would otherwise do."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from kant.model.rules import HOST, PodAffinity, PodAntiAffinity, PodRules, Topol
 from kant.model.status import NodeStatus
 
 Example = Callable[[str, list[int]], str]
-"""The name of a pod of a class on one of these rows of nodes; "" for none."""
+"""Returns the name of a pod of a class on one of these rows of nodes; "" for none."""
 
 
 def no_example(name: str, rows: list[int]) -> str:
-    """None is known."""
+    """Return "": no example is known."""
     return ""
 
 
 def rule_words(state: ClusterState, job: int, example: Example = no_example) -> list[str]:
-    """What keeps the pods of a job that waits from each node that has room for one of them, or had if it were empty.
+    """Return what keeps the pods of a waiting job from each node with room for one, now or once empty.
 
-    That is of the first group with no other node; of a gang else what its pods ask for besides GPUs, CPU and memory.
+    That is of the first group that no other node fits; else, of a gang, what its pods ask for besides GPUs, CPU and
+    memory.
     """
     shape = state.shape_of(job)
     for rules, (_, demand) in zip(shape.ask.rules, shape.parts, strict=False):
@@ -44,7 +45,7 @@ def rule_words(state: ClusterState, job: int, example: Example = no_example) -> 
 
 
 def _able(state: ClusterState, table: Table, demand: int) -> Mask:
-    """The nodes that have the GPUs, CPU and memory for one pod in a table, and that it may go to."""
+    """Return the mask of nodes that one pod may go to and that have the GPUs, CPU and memory for it in `table`."""
     asked = state.shapes.demands[demand]
     fits: Mask = (table[:, c.CPU_FREE] >= asked[c.D_CPU]) & (table[:, c.MEMORY_FREE] >= asked[c.D_MEMORY])
     fits &= table[:, c.FREE] >= asked[c.D_GPUS] * asked[c.D_MILLI]
@@ -84,7 +85,7 @@ def _apart_words(state: ClusterState, anti: PodAntiAffinity, closed: Mask, examp
 
 
 def _kinds(rules: PodRules) -> Iterator[str]:
-    """The rules of a pod, in the words of its spec, and its exact amounts."""
+    """Yield the rules of a pod, in the words of its spec, and its exact amounts."""
     for name, amount in rules.amounts:
         if name != PODS:
             yield f"{amount}{' MiB' if is_bytes(name) else ''} of {name}"

@@ -1,7 +1,7 @@
-"""What stopping a job would lose: the work since its last checkpoint, as the job itself says on one of its pods.
+"""What preempting a job would lose: the work since its last checkpoint, as an annotation of one of its pods says.
 
-The state takes a price for a job. It grows with time, so it is said anew once what would be lost has grown by an
-eighth, and by half a minute: victims are compared by it, and to a few per cent that is enough.
+The state takes a price for each job. It grows with time, and is updated once what would be lost has grown by an eighth,
+and by half a minute: victims are compared by it, and a precision of a few per cent is enough for that.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LEAST = 30 * SECOND
 
 
 class SavedWork:
-    """`due` is when (on the clock of the run) some price is to be said anew, -1 for never."""
+    """`due` is when (on the clock of the run) some price has to be updated next, -1 for never."""
 
     def __init__(self, workloads: Workloads) -> None:
         self.all = workloads
         self.due = -1
-        self._saving: dict[Workload, tuple[str, int, int]] = {}  # its job, when it saved last, and when that was said
+        self._saving: dict[Workload, tuple[str, int, int]] = {}  # its job, last save, last update of the price
 
     def follow(self, pods: Iterable[str]) -> None:
-        """These pods (uids) have changed: take in what they say, and say the prices that are due."""
+        """Take in changes to these pods (uids), and update the prices that are due."""
         mirror, members, now = self.all.mirror.pods, self.all.members, self.all.core.now
         changed: dict[Workload, None] = {}
         for uid in pods:
@@ -67,7 +67,7 @@ class SavedWork:
             core.happen(JobPriced(core.now, workload.job, milli * ((core.now - saved) // SECOND)))
 
     def _time(self, pod: Pod) -> int:
-        """When a pod says that its job saved its work; -1 where it says nothing that makes sense."""
+        """Return when a pod says that its job saved its work; -1 where it says nothing valid."""
         text = (pod.metadata.annotations or {}).get(CHECKPOINTED, "")
         if not text:
             return -1
@@ -81,5 +81,5 @@ class SavedWork:
 
 
 def _next(saved: int, said: int) -> int:
-    """When what would be lost has grown enough to be said anew."""
+    """Return when what would be lost has grown enough for an update of the price."""
     return said + max(LEAST, (said - saved) // 8)

@@ -19,13 +19,13 @@ from kant.model.units import GPU
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """The place of one pod. `pod` is its uid, "" while nobody fills it; `bound` once the API server has said so.
+    """The place of one pod. `pod` is its uid, "" while the slot is vacant; `bound` is set once the API server says so.
 
-    `done`: its pod has ended well, and nobody comes after it. `devices` are the GPUs that the core means it to have, as
-    bits; where they cannot be named the node gives it others. `was` says which pod has filled it (see
-    `elastic_jobs.identity`), and `since` when (seconds) it came to be vacant, -1 while it is not. `expects` is who
-    stands in for a pod that is yet to be made (`translate.parts`), until one has been bound. `group` is that of its
-    job.
+    `done`: its pod has succeeded and gets no successor. `devices` are the GPUs that the core chose for it, as a bit
+    mask; a node on which they cannot be named gives it others. `was` identifies the pod that filled it last (see
+    `elastic_jobs.identity`), and `since` is when (seconds) it became vacant, -1 while it is not. `expects` is the
+    stand-in for a pod that is yet to be made (`translate.parts`), until one has been bound. `group` is the index of its
+    group in the job.
     """
 
     node: str
@@ -41,7 +41,7 @@ class Slot:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is lacking: its pod is bound, or has ended well, or is yet to be made."""
+        """Whether nothing is lacking: its pod is bound, has succeeded, or is yet to be made."""
         return self.bound or self.done or (self.expects is not None and not self.pod)
 
     @property
@@ -51,7 +51,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A pod that waits, what it asks for, and the group of the job to which it belongs."""
+    """A waiting pod, what it asks for, and the group of the job to which it belongs."""
 
     pod: Pod
     demand: Demand
@@ -61,7 +61,7 @@ class Member:
 def slots_of(
     allocation: Allocation, members: Sequence[Member], names: Sequence[str], job: Job, partly: bool = False
 ) -> list[Slot]:
-    """A slot for each member, in their order (their ranks), on the nodes of an allocation; `partly`: for the first.
+    """Return a slot for each member, in the order of ranks, on the nodes of an allocation; `partly`: for the first.
 
     Raises ValueError where the allocation of the `job` was made for other members.
     """
@@ -83,14 +83,14 @@ def slots_of(
 
 
 def slot_for(node: str, member: Member, devices: int) -> Slot:
-    """A place for a pod that waits, or is yet to be made."""
+    """Return a slot for a pod that waits, or is yet to be made."""
     if stands_in(member.pod):
         return Slot(node, member.demand, devices=devices, expects=member.pod, group=member.group)
     return Slot(node, member.demand, member.pod.metadata.uid, devices=devices, group=member.group)
 
 
 def _first_bits(mask: int, count: int) -> tuple[int, int]:
-    """So many bits of a mask from the lowest on, and the rest."""
+    """Return the lowest `count` bits of a mask, and the rest."""
     own = 0
     for _ in range(count):
         own |= mask & -mask
@@ -99,7 +99,7 @@ def _first_bits(mask: int, count: int) -> tuple[int, int]:
 
 
 class FreeCapacity:
-    """What is free on the nodes of a table, less what has been taken of it here. The table stays as it is."""
+    """The free capacity of the nodes of a table, less what has been taken from it here. The table is not changed."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -107,10 +107,10 @@ class FreeCapacity:
         self._rows: dict[int, list[int]] = {}
 
     def take(self, node: int, demand: Demand, devices: int = 0, group: int = 0) -> list[int]:
-        """A piece for a pod that is on a node whatever we think of it: what it asks for, as far as that is free.
+        """Return a piece for a pod that is already on a node: what it asks for, as far as that is free.
 
-        `devices` are the GPUs that it has, as bits. 0: only its kubelet knows which; those with the least free that is
-        enough stand for them, of equal ones the first.
+        `devices` are the GPUs that it has, as a bit mask. 0: only the kubelet knows which; then the fullest GPUs that
+        have enough left are assumed, the first among equals.
         """
         row = self._rows.get(node)
         if row is None:
@@ -129,7 +129,7 @@ class FreeCapacity:
         return [node, 1, mask, milli if mask else worth_of(demand), cpu, memory, tag, group, 0]
 
     def take_parts(self, node: int, demand: Demand, devices: int = 0) -> list[list[int]]:
-        """The same in as many pieces as it takes: who asks for replicas may have several of one GPU."""
+        """As `take`, in as many pieces as needed: a pod that asks for replicas may have several of one GPU."""
         pieces = [self.take(node, demand, devices)]
         left = demand.gpus - pieces[0][MASK].bit_count()
         while left and pieces[-1][MASK] and demand.milli < GPU and not devices:
@@ -139,12 +139,12 @@ class FreeCapacity:
 
 
 def worth_of(demand: Demand) -> int:
-    """Thousandths of a GPU that the parts of a pod without GPUs are worth, as its piece says it."""
+    """Return the worth of the GPU parts of a pod without whole GPUs, in thousandths, as in its piece."""
     return demand.charged_milli if not demand.gpus else 0
 
 
 def demand_of_piece(piece: list[int], asked: Demand) -> Demand:
-    """What the one pod of a resident piece holds, which asks for this: parts of GPUs are in no piece."""
+    """Return what a resident piece of one pod with this request holds: parts of GPUs are in no piece."""
     if asked.mig:
         return Demand(0, asked.milli, piece[CPU], piece[MEMORY], mig=asked.mig)
     return Demand(piece[MASK].bit_count(), piece[MILLI] if piece[MASK] else GPU, piece[CPU], piece[MEMORY])

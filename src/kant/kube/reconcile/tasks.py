@@ -1,4 +1,4 @@
-"""Tasks: which pods of a gang start it, where its group asks for so many of each task.
+"""Tasks: which pods of a gang start it, where its group requires a number of pods of each task.
 
 These are Volcano's `minTaskMember`, YuniKorn's task groups, the roles of an elastic Kubeflow job, the head and the
 groups of workers of a Ray cluster that scales, and the PodGroups of a CompositePodGroup.
@@ -17,7 +17,7 @@ Tasks = Sequence[tuple[str, int]]
 
 
 def task_of(pod: Pod) -> str:
-    """The task that a pod belongs to; "" for none."""
+    """Return the task that a pod belongs to; "" for none."""
     if pod.spec.scheduling_group is not None and pod.spec.scheduling_group.pod_group_name:
         return pod.spec.scheduling_group.pod_group_name
     said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}  # called for each pod
@@ -25,7 +25,7 @@ def task_of(pod: Pod) -> str:
 
 
 def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
-    """The first task of which there are too few pods, in words; "" where there are enough of each."""
+    """Return the first task that has too few pods, in words; "" where each has enough."""
     counts = Counter(task_of(pod) for pod in there)
     return next(
         (f"{counts[task]} of the {least} pods of task {task}" for task, least in tasks if counts[task] < least), ""
@@ -33,9 +33,9 @@ def lacking_task(tasks: Tasks, there: Iterable[Pod]) -> str:
 
 
 def starting_pods(tasks: Tasks, there: Iterable[Pod], waiting: Sequence[Pod], count: int) -> list[Pod]:
-    """`count` of the pods that wait, in their order: as many of each task as are lacking, and then the first.
+    """Return `count` of the waiting pods, in their order: those that each task lacks, and then the first of the others.
 
-    `there` run or have ended well. There are enough pods of each task.
+    The pods in `there` run or have succeeded. There must be enough pods of each task.
     """
     counts = Counter(task_of(pod) for pod in there)
     short = {task: least - counts[task] for task, least in tasks}

@@ -1,4 +1,4 @@
-"""Topologies: in which domain of each label that a rule names a node is, said to the core as nodes change."""
+"""Topologies: the domain of each node, for each label that a rule names, reported to the core as nodes change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kant.model.event import TopologyChanged
 
 
 class Topologies:
-    """Those of one state that the rules in its book speak of."""
+    """The topologies of one state that the rules in its book name."""
 
     def __init__(self, book: RuleBook, mirror: Mirror) -> None:
         self.book = book
@@ -18,16 +18,16 @@ class Topologies:
         self._changed: dict[str, None] = {}
 
     def follow(self, node: str) -> None:
-        """A node has joined, or may have other labels or taints."""
+        """Note that a node has joined, or may have changed labels or taints."""
         self._changed[node] = None
 
     def leave(self, node: str) -> None:
-        """A node is gone."""
+        """Forget a node that is gone."""
         for told in self._told.values():
             told.pop(node, None)
 
     def tell(self, core: Core) -> None:
-        """Say as events what nobody has been told yet."""
+        """Emit events for the changes that have not been reported."""
         index, changed, self._changed = core.state.node_index, self._changed, {}
         for topology, eligible in self.book.topologies.items():
             among = changed if topology in self._told else index

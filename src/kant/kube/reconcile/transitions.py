@@ -1,4 +1,4 @@
-"""What may happen to the job of a workload: each transition is noted on the workload and said to the core as events.
+"""Transitions of the job of a workload: each is noted on the workload and reported to the core as events.
 
 Which transition is due is decided elsewhere: by `workloads`, by `partially_bound`, and by the plans of the core.
 """
@@ -33,9 +33,9 @@ from kant.model.placement import COUNTED, Allocation
 class Transitions:
     """`by_job` has the workloads that are jobs of the core.
 
-    `to_bind` and `to_evict` are what the driver has to do about workloads; `completed` has gangs that are whole now,
-    and for how many seconds they were in part. `partial` has workloads of which some pods are bound and others not.
-    `unprotected` has workloads of which the core does not know yet whether they may be stopped.
+    `to_bind` and `to_evict` are workloads for the driver to act on; `completed` has gangs that have become whole, and
+    for how many seconds they were partially bound. `partial` has workloads of which some pods are bound and others not.
+    `unprotected` has workloads for which the core does not know yet whether they may be preempted.
     """
 
     core: Core
@@ -52,23 +52,23 @@ class Transitions:
         self.completed: deque[tuple[Workload, float]] = deque()
         self.partial: dict[Workload, None] = {}
         self.unprotected: dict[Workload, None] = {}
-        self.unbound: dict[Workload, None] = {}  # started, and not bound as far as we know
+        self.unbound: dict[Workload, None] = {}  # started, and not known to be bound
         self.vacated: dict[Workload, None] = {}  # have lost pods since they were bound
-        self._unplaced: dict[Workload, None] = {}  # have waited, and may yet
-        self.crowded: dict[str, None] = {}  # nodes whose pods are to be counted
+        self._unplaced: dict[Workload, None] = {}  # have waited, and may wait still
+        self.crowded: dict[str, None] = {}  # nodes whose pods have to be counted again
         self.closed: set[str] = set()  # nodes that take no pod now
-        self.nowhere: dict[Workload, str] = {}  # single pods that no node takes as things are, by uid
+        self.nowhere: dict[Workload, str] = {}  # single pods that no node takes now, by uid
         self.node_names = self.core.state.node_rows.names  # of each row, also while nodes join
 
     def is_in_flight(self, workload: Workload) -> bool:
-        """Whether a binding of it has not been answered: until then its places are given to nobody else."""
+        """Whether a binding of the workload is unanswered: until it is, its places are given to no other workload."""
         return any(slot.pod in self.in_flight for slot in workload.slots)
 
-    # --- it becomes a job -----------------------------------------------------------------------------------------
+    # --- becoming a job -------------------------------------------------------------------------------------------
 
     def submit(self, workload: Workload, bound: list[Pod], waiting: list[Pod], more: list[Pod] | None = None) -> None:
-        """It comes to the queue; bound pods keep their places. With `more` as an elastic gang, whose floor are those
-        that are `waiting`. Raises InputError."""
+        """Submit a workload as a job; bound pods keep their places. With `more` pods it is an elastic gang, with the
+        `waiting` ones as its floor. Raises InputError."""
         core = self.core
         more = more or []
         found = self.translation.job(core, workload.group, [*bound, *waiting, *more])
@@ -90,52 +90,52 @@ class Transitions:
         workload.slots = [self._slot_of(member) for member in members[: len(bound)]]
 
     def _members(self, found: GangJob, pods: Sequence[Pod]) -> list[Member]:
-        """The pods, each with the group of the job that it belongs to."""
+        """Return the pods, each with its group of the job."""
         groups = [at for at, group in enumerate(found.job.groups) for _ in range(group.count)]
         group_of = dict(zip(found.pods, groups, strict=True))
         return [Member(pod, found.job.groups[at].demand, at) for pod in pods for at in (group_of[pod.metadata.name],)]
 
     def waits(self, workload: Workload) -> None:
-        """It is a job that waits from now on."""
+        """Note that the workload is a waiting job from now on."""
         workload.phase = Phase.WAITING
         self._unplaced[workload] = None
 
     def unplaced(self, *phases: Phase) -> list[Workload]:
-        """The jobs in these phases, WAITING and REJECTED: found without a look at those that run."""
+        """Return the jobs in these phases, WAITING or REJECTED, without a scan of running ones."""
         self._unplaced = {one: None for one in self._unplaced if one.phase in (Phase.WAITING, Phase.REJECTED)}
         return [one for one in self._unplaced if one.phase in phases]
 
     def with_vacancies(self) -> list[Workload]:
-        """The placed workloads that have places where no pod is bound, and perhaps some more."""
+        """Return the placed workloads that have slots without a bound pod; a few others may be among them."""
         placed = (one for one in self.vacated if one.phase is Phase.PLACED)
         self.vacated = {one: None for one in placed if not all(slot.bound for slot in one.slots)}
         return list(self.unbound | self.vacated)
 
     def came(self, workload: Workload, job: Job, members: list[Member]) -> None:
-        """It is this job of the core, which waits."""
+        """Note that the workload is this waiting job of the core."""
         workload.job, workload.members, workload.reason = job.id, members, ""
         self.waits(workload)
         workload.adopted = False
         self.by_job[job.id] = workload
 
     def withhold(self, workload: Workload, waiting: list[Pod]) -> str:
-        """It comes and is withdrawn at once, so that the record knows it; by what name. Raises as `submit`."""
+        """Submit a workload and cancel it at once, for the record. Returns its public id. Raises as `submit`."""
         self.submit(workload, [], waiting)
         job = workload.job
         self.end(workload)
         return public_id(job)
 
     def _slot_of(self, member: Member) -> Slot:
-        """The place of a pod that is bound."""
+        """Return the slot of a bound pod."""
         pod, devices = member.pod, self.translation.holdings(member.pod)[0][1]
         return Slot(pod.spec.node_name, member.demand, pod.metadata.uid, True, devices=devices, group=member.group)
 
     def adopt(
         self, workload: Workload, bound: list[Pod], floor: int = 0, tasks: Tasks = (), known: bool = True
     ) -> None:
-        """Its bound pods become a job that runs where they are, whatever they ask for; `floor` of them its floor.
+        """Make the bound pods a running job on their nodes, whatever they ask for; `floor` of them are its floor.
 
-        While its group is not `known` nobody stops it: it might only have to be smaller.
+        While its group is not `known` it is not preempted: it might only have to shrink.
         """
         first = starting_pods(tasks, (), bound, floor) if 0 < floor < len(bound) else bound
         chosen = {pod.metadata.uid for pod in first}
@@ -147,10 +147,10 @@ class Transitions:
             self.by_job[workload.job] = workload
             self.unprotected[workload] = None
 
-    # --- it starts ------------------------------------------------------------------------------------------------
+    # --- starting -------------------------------------------------------------------------------------------------
 
     def start(self, workload: Workload, allocation: Allocation, held: Allocation | None = None) -> None:
-        """The core has started it: its pods get their places. `held` is what it had before."""
+        """Carry out a start of the core: give the pods their places. `held` is what the workload had before."""
         core = self.core
         kept = workload.slots if held is not None else []
         rest = allocation if held is None else _without(allocation, held)
@@ -176,7 +176,7 @@ class Transitions:
         self.time_partial(workload)
 
     def placed(self, workload: Workload, slots: list[Slot]) -> None:
-        """These places of a workload are to be bound."""
+        """Note that these slots of a workload are to be bound."""
         pods = self.mirror.pods
         for slot in slots:
             if not slot.bound:
@@ -191,7 +191,7 @@ class Transitions:
         self.to_bind.append(workload)
 
     def _plan_devices(self, workload: Workload, slots: list[Slot]) -> None:
-        """Decide which devices its pods get, so that nobody else does; `_check` has found that there are some."""
+        """Reserve the devices for the pods of a workload; `check` has found that there are some."""
         claiming = [(node, pod) for node, pod in self._to_bind(slots) if pod.spec.resource_claims]
         if claiming:
             self.translation.devices.expect(workload)
@@ -200,17 +200,17 @@ class Transitions:
 
     @property
     def filters(self) -> NodeFilters:
-        """What the core does not count."""
+        """The filters for what the core does not count."""
         return self.translation.filters
 
     def slots_of(self, workload: Workload, allocation: Allocation) -> list[Slot]:
-        """The places of those of its pods that wait, the first ones, on the nodes of an allocation of its job."""
+        """Return slots for the first waiting pods of a workload, on the nodes of an allocation of its job."""
         state = self.core.state
         job = state.live[state.rows[workload.job]]
         return slots_of(allocation, workload.members, self.node_names, job, partly=True)
 
     def fits_nowhere(self, workload: Workload) -> None:
-        """Note a single pod that the core cannot place, if it might were it not for what the core does not count."""
+        """Note a single pod that the core cannot place, if filters keep it from nodes."""
         if self.core.scheduler.profile.preemption is None or len(workload.members) != 1 or workload.slots:
             return
         pod = workload.members[0].pod
@@ -218,8 +218,7 @@ class Transitions:
             self.nowhere[workload] = pod.metadata.uid
 
     def kept_by_filters(self, workload: Workload) -> str:
-        """What keeps a single pod from nodes that would hold it, and which the core does not count, in one sentence; ""
-        for nothing."""
+        """Return which filters keep a single pod from nodes that would hold it, in one sentence; "" for none."""
         if len(workload.members) != 1:
             return ""
         pod, filters = workload.members[0].pod, self.filters
@@ -227,12 +226,12 @@ class Transitions:
         return filters.why_nowhere(pod, self.translation.accepting(pod, able))
 
     def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
-        """Why a job could not start though pods of others were gone; "" where it could."""
+        """Return why a job could not start even if the pods of these victims were gone; "" where it could."""
         workload = self.by_job[job]
         return self.check(workload, self.slots_of(workload, allocation), {slot.pod for slot in victims})
 
     def check(self, workload: Workload, slots: list[Slot], going: Collection[str] = ()) -> str:
-        """Why its pods may not have these places, which the core does not know; "" where they may."""
+        """Return why filters forbid these places for the pods of a workload; "" where they allow them."""
         filters, placed = self.translation.filters, self._to_bind(slots)
         placed += [(slot.node, slot.expects) for slot in slots if slot.expects is not None and not slot.pod]
         why = filters.check(placed, going)
@@ -247,7 +246,7 @@ class Transitions:
         return [(slot.node, pods[slot.pod]) for slot in slots if not slot.bound and slot.pod in pods]
 
     def started_elsewhere(self, workload: Workload) -> bool:
-        """Note a start by somebody else, who has bound all of its pods as they were to be. False: nobody has."""
+        """Note a start by another scheduler, which has bound all pods. Returns False if there is none."""
         pods = [self.mirror.pods.get(member.pod.metadata.uid) for member in workload.members]
         workload.slots = [
             self._slot_of(replace(member, pod=pod))
@@ -264,7 +263,7 @@ class Transitions:
         return True
 
     def time_partial(self, workload: Workload) -> None:
-        """Note since when it is bound in part, or that it is whole."""
+        """Note since when the workload is partially bound, or that it is whole."""
         if workload.is_bound:
             if not workload.whole:
                 seconds = self.core.clock() - workload.partial if workload.partial >= 0 else 0.0
@@ -275,7 +274,7 @@ class Transitions:
             self.partial[workload] = None
 
     def count_promised(self) -> None:
-        """Count the pods that are to be bound to each node, and of which the watch has not said that they are."""
+        """Count the pods that are to be bound to each node and are not yet seen as bound by the watch."""
         promises = self.translation.filters.promises
         promises.forget()
         unheard = self.mirror.bound_here
@@ -287,10 +286,10 @@ class Transitions:
                 if slot.pod and not slot.done:
                     promises.promise(slot.node, slot.pod)
 
-    # --- it waits again, or ends ----------------------------------------------------------------------------------
+    # --- waiting again, or ending ---------------------------------------------------------------------------------
 
     def requeue(self, workload: Workload, why: str, blameless: bool) -> None:
-        """It waits again, since it could not be bound. `blameless`: it may be placed elsewhere at once."""
+        """Let a workload wait again that could not be bound. `blameless`: it may be placed elsewhere at once."""
         pods = self.mirror.pods
         self.core.happen(JobRefused(self.core.now, workload.job, why, blameless))
         meant = ((slot, pods.get(slot.pod) or slot.expects) for slot in workload.slots)
@@ -302,7 +301,7 @@ class Transitions:
         self.waits(workload)
 
     def end(self, workload: Workload, kind: type[JobCancelled] | type[JobFinished] = JobCancelled) -> None:
-        """It is no job any more."""
+        """End the job of a workload."""
         self.existing_pods.freed(slot.node for slot in workload.slots)
         self.crowded.update(dict.fromkeys(slot.node for slot in workload.slots))
         if workload.job and workload.phase is not Phase.REJECTED:
@@ -313,13 +312,13 @@ class Transitions:
         workload.after, workload.unread = frozenset(), False
 
     def forget(self, workload: Workload) -> None:
-        """The core does not have it any more."""
+        """Forget the job of a workload, which the core does not have any more."""
         self.by_job.pop(workload.job, None)
         workload.job, workload.phase, workload.members, workload.slots = "", Phase.INCOMPLETE, [], []
 
 
 def _without(allocation: Allocation, held: Allocation) -> Allocation:
     left = allocation.tolist()
-    for piece in held[:, :COUNTED].tolist():  # what the pods count as stands in those of the core alone
+    for piece in held[:, :COUNTED].tolist():  # only pieces of the core have the columns for what pods count as
         left.remove(next(one for one in left if one[:COUNTED] == piece))
     return table_of(left)

@@ -1,7 +1,7 @@
-"""Translation: the objects of the mirror in the words of the model, with what has to be remembered for it.
+"""Translation: the objects of the mirror as objects of the model, with the state that this needs.
 
-The rules themselves are in the modules that it calls, each a pure function of the objects. What is malformed is a
-sentence about one object (`InputError`), and harms no other.
+The rules themselves are in the modules that it calls, each a pure function of the objects. A malformed object costs one
+sentence about it (`InputError`), and affects no other.
 
 Long: it keeps what the rules share, and asks each of them in one place.
 """
@@ -70,14 +70,14 @@ from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER, SECOND
 
 REFILLED = 10 * SECOND
-"""After which the device selectors of a namespace that has used up its time are tried again."""
+"""Microseconds until the device selectors of a namespace that has used up its time are tried again."""
 
 
 class Translation:
     """`groups` has the objects of groups by the path at which they were read, None where there is none.
 
-    `stale`: the state does not fit what pods and objects ask for any more. `complaints` are about nodes and our own
-    objects, by what they are about.
+    `stale`: the state does not fit what pods and objects ask for any more. `complaints` are errors in nodes and our own
+    objects, by the object.
     """
 
     def __init__(self, mirror: Mirror, scheduler: str = "kant", shadow: tuple[str, ...] = ()) -> None:
@@ -97,18 +97,18 @@ class Translation:
         self.booked: list[BookedGpus] = []
         self.complaints: dict[str, str] = {}
         self.stale = False
-        self._nowhere = -1, dict[tuple[Selection, ...], str]()  # why no node will do, at a version of the mirror
+        self._nowhere = -1, dict[tuple[Selection, ...], str]()  # why no node fits, at a version of the mirror
         self.awaits_nodes = False  # whether a queue or a job waits for nodes that autoscalers add
         self.epoch = 0
         self.queue_config = QueueConfig()
         self.presence = QueuePresence()
         self.queue_namespaces = QueueNamespaces()
-        self._left_out: set[str] = set()  # nodes whose pools are too many
+        self._left_out: set[str] = set()  # nodes of pools beyond the limit
         self._labels: dict[str, str] | None = None  # the keys of labels of nodes, where no Topology says the levels
         self._split: dict[str, str] = {}  # complaints about nodes that can be used nevertheless
 
     def beginning(self, now: int) -> int:
-        """Time zero of a state that is built now (microseconds since 1970): when the first pod that counts was made."""
+        """Return time zero of a state built now (microseconds since 1970): the creation of the oldest live pod."""
         live = (pod for pod in self.mirror.pods.values() if not is_over(pod))
         first = min((pod.metadata.creation_timestamp for pod in live if pod.metadata.creation_timestamp), default="")
         return min(microseconds(first, "pod"), now) if first else now
@@ -116,7 +116,7 @@ class Translation:
     # --- a state is built ---------------------------------------------------------------
 
     def begin(self, zero: int) -> None:
-        """Begin a state: learn what nodes fail now, what joins them, and for which queues they are reserved."""
+        """Begin a state: learn which filters nodes fail now, the levels of the fabric, and reservations of nodes."""
         mirror = self.mirror
         self.stale, self.epoch, self.complaints = False, zero, {}
         self.node_sets, self._set_changes = NodeSets(), []
@@ -146,7 +146,7 @@ class Translation:
                 self.reserved.append(reserved)
 
     def _begin_rules(self) -> None:
-        """Learn of which classes the rules of pods speak before any pod is counted."""
+        """Learn which classes the rules of pods name, before any pod is counted."""
         self.rule_book = RuleBook()
         self.topologies = Topologies(self.rule_book, self.mirror)
         for pod in self.mirror.pods.values():
@@ -160,13 +160,13 @@ class Translation:
         self.rule_book.begun()
 
     def _amounts(self, view: View) -> tuple[tuple[str, int], ...]:
-        """The exact amounts of a node. What it gives out by claims is bounded by the devices, which are a filter."""
+        """Return the exact amounts of a node. Resources served by claims have no limit: devices are a filter."""
         amounts = dict(amounts_at(view))
         amounts |= {name: NO_LIMIT for name in self.mirror.devices.served if not amounts.get(name)}
         return tuple(sorted(amounts.items()))
 
     def queues(self, core: Core, at: int | None = None) -> None:
-        """The queues as the objects say, if that is not what the state has."""
+        """Tell the core the queues that the objects define, if they have changed."""
         objects = self.mirror.kind("queues")
         self.presence.see(bool(objects))
         self.queue_config, wrong = queue_config_of(objects.values())
@@ -187,9 +187,9 @@ class Translation:
     # --- nodes ---------------------------------------------------------------
 
     def node(self, view: View, now: int) -> tuple[Node, NodeStatus, int, int] | None:
-        """A node, its status, until when (of one that is drained, else -1), and how many of its GPUs it lacks.
+        """Return a node, its status, until when (-1 unless it is drained), and how many of its GPUs it lacks.
 
-        None for a node that cannot be understood.
+        None for a node that cannot be translated.
         """
         if view.metadata.name in self._left_out:
             return None
@@ -210,7 +210,7 @@ class Translation:
         return node, status, until, seen.lost
 
     def joins(self, views: Collection[View]) -> bool:
-        """Learn what nodes that come say of the fabric. Whether its levels are others now, so that all nodes are."""
+        """Learn the fabric labels of joining nodes. Returns whether the levels, and so all nodes, have changed."""
         if self._labels is not None and (labels := _labels_of(views)).keys() - self._labels:
             self._labels |= labels
             if levels_seen((self._labels,)) != self.levels:
@@ -220,7 +220,7 @@ class Translation:
         return False
 
     def leaves(self, name: str) -> None:
-        """Forget a node that is not there any more."""
+        """Forget a node that has left."""
         self.shares.forget(name)
         self.topologies.leave(name)
         self._left_out.discard(name)
@@ -230,7 +230,7 @@ class Translation:
         self.complaints |= self._split
 
     def leave_out_rare(self, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        """The nodes of as many pools as a cluster may have, the largest pools first; the others take nothing."""
+        """Return the nodes of as many pools as a cluster may have, the largest pools first; the others get no jobs."""
         sizes = Counter(node.pool for node in nodes)
         kept = {pool for pool, _ in sizes.most_common(MAX_POOLS)}
         self._left_out = {node.name for node in nodes if node.pool not in kept}
@@ -240,14 +240,14 @@ class Translation:
         return tuple(node for node in nodes if node.pool in kept)
 
     def mended(self, about: str, rest: str = "") -> None:
-        """There is nothing wrong with it any more, or it is gone; but for `rest`."""
+        """Drop the complaint about an object, or replace it by `rest`."""
         if rest:
             self.complaints[about] = rest
         else:
             self.complaints.pop(about, None)
 
     def next_change(self, now: int) -> int:
-        """When a reservation begins or ends next, or device selectors are tried again; FOREVER where none does."""
+        """Return when a reservation begins or ends, or device selectors are tried again; FOREVER for never."""
         times = [time for reserved in self.reserved for time in (reserved.start, reserved.end) if time > now]
         times += [now + REFILLED] if self.devices.requests.selectors.turned_away else []
         return min(times, default=FOREVER)
@@ -255,12 +255,12 @@ class Translation:
     # --- node sets -----------------------------------------------------------
 
     def follow_facts(self, name: str) -> None:
-        """A node of the state has other labels, taints, devices or conditions, or may have."""
+        """Note that a node of the state may have other labels, taints, devices or conditions."""
         self.node_sets.follow(name, self.mirror.nodes.get(name), self.filters.failing.get(name, ()))
         self.topologies.follow(name)
 
     def tell_sets(self, core: Core) -> None:
-        """Say as events which nodes the sets and the domains have that jobs name, where that is other than was said."""
+        """Emit events for changes in the nodes of the node sets and the domains that jobs name."""
         self.topologies.tell(core)
         for name in self.filters.take_failed():
             if name in core.state.node_index:
@@ -272,7 +272,7 @@ class Translation:
                 self._set_changes.append(change)
 
     def take_set_changes(self, used: Callable[[], set[str]]) -> list[SetChange]:
-        """What has become of node sets that jobs name, once. Those that are not `used` are forgotten now and then."""
+        """Return the changes of node sets of jobs, each once. Sets that are not `used` are forgotten at times."""
         if self.node_sets.are_many:
             self.node_sets.keep(used())
         found, self._set_changes = self._set_changes, []
@@ -281,19 +281,19 @@ class Translation:
     # --- pods ---------------------------------------------------------------
 
     def is_ours(self, pod: Pod) -> bool:
-        """Whether we schedule it; in the shadow of others, whether they schedule it and it asks for GPUs."""
+        """Whether Kant schedules the pod; in shadow mode, whether a shadowed scheduler does and it needs GPUs."""
         if self.shadow:
             return pod.spec.scheduler_name in self.shadow and self.used(pod).gpus > 0
         return pod.spec.scheduler_name == self.scheduler
 
     def is_free(self, pod: Pod) -> bool:
-        """Whether a pod that waits may start: nobody else's gate and nobody's order holds it."""
+        """Whether a waiting pod may start: it has no gate of another controller and no hold."""
         return all(gate.name == GATE for gate in pod.spec.scheduling_gates) and not is_held(pod)
 
     def group_spec(self, ref: GroupRef) -> GroupSpec | None:
-        """What is known of a group: by its object where it has one; None while that has not been read.
+        """Return what is known of a group, by its object where it has one; None while that has not been read.
 
-        Raises InputError for an object that makes no sense, and for one that is not there and has to be.
+        Raises InputError for a malformed object, and for a required one that does not exist.
         """
         if not ref.paths:
             return GroupSpec(ref.least or 1, tasks=ref.tasks)
@@ -311,43 +311,43 @@ class Translation:
         return spec._replace(least=ref.least) if ref.least and not spec.alone else spec
 
     def demand(self, pod: Pod, where: str = "") -> Demand:
-        """What a pod asks for. Raises InputError."""
+        """Return what a pod asks for. Raises InputError."""
         where = where or f"pod {pod.metadata.namespace}/{pod.metadata.name}, spec"
         return with_gpus(self.shares.demand(pod, where), self.devices.requests.gpus(pod))
 
     def used(self, pod: Pod) -> Demand:
-        """What a pod takes of the node that it is bound to, whatever else it says."""
+        """Return what a pod takes of the node that it is bound to, even if its spec is invalid."""
         return with_gpus(self.shares.used(pod), self.devices.requests.gpus(pod))
 
     def holdings(self, pod: Pod) -> list[Holding]:
-        """What a pod holds of the node that it is bound to, and which GPUs of it."""
+        """Return what a pod holds of the node that it is bound to, and which GPUs of it."""
         (demand, devices), *more = self.shares.holdings(pod)
         return [(with_gpus(demand, self.devices.requests.gpus(pod)), devices), *more]
 
     def rules(self, pod: Pod, apart: PodAntiAffinity | None = None) -> PodRules:
-        """What a pod counts as and demands of the pods around it. Raises InputError.
+        """Return what a pod counts as and demands of the pods around it. Raises InputError.
 
-        `apart` is a class in which it counts, and of which a node takes only so many others, besides.
+        `apart` is a further class in which it counts, with a limit per node.
         """
         return apart_from(self.rule_book.rules(pod), apart)
 
     def rules_there(self, pod: Pod, foreign: bool) -> PodRules:
-        """The same of a pod that stands where it is, whatever is wrong with it."""
+        """Return the rules of a bound pod, even if its spec is invalid."""
         with suppress(InputError):
             if not foreign:
                 return self.rules(pod)
         return self.rule_book.counted(pod)
 
     def apart(self, key: str, pods: Sequence[Pod]) -> PodAntiAffinity | None:
-        """The class of these pods, all of a workload that waits, of which a node takes only so many; None for none."""
+        """Return the class that limits the pods of a waiting workload per node; None for no limit."""
         if key in self.filters.apart:
             return PodAntiAffinity(f"gang {key}")
         return self.filters.limit(pods[0]) if len(pods) == 1 else None
 
     def job(self, core: Core, ref: GroupRef | None, pods: list[Pod], filters: Filters | None = None) -> GangJob:
-        """The job of pods that wait. Raises InputError.
+        """Return the job of waiting pods. Raises InputError.
 
-        `filters`: what they demand of nodes beside what they say, if it is not all that is short now.
+        `filters`: what they demand of nodes beyond their specs; by default all that is short now.
         """
         check_claims_of(pods, self.devices, self.filters)
         check_provisioning(pods, self.mirror)
@@ -369,11 +369,11 @@ class Translation:
         return found._replace(job=replace(job, id=core.fresh_id(job.id)))
 
     def job_but_for_filters(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
-        """The job of a pod as if nothing were short that the core does not count. Raises as `job` does."""
+        """Return the job of a pod without the filters for what the core does not count. Raises as `job` does."""
         return self.job(core, ref, [pod], self.shares.requirements).job
 
     def accepting(self, pod: Pod, nodes: Iterable[str]) -> list[str]:
-        """The nodes among these that a pod accepts by what it says itself, whatever is short there."""
+        """Return those of these nodes that a pod accepts by its spec, whatever is short there."""
         try:
             said, model = selection(pod, self._storage, self.shares.requirements), model_asked(pod)
         except InputError:
@@ -382,7 +382,7 @@ class Translation:
         return [name for name, view in views if view and model in ("", model_of(view)) and self._admits(said, view)]
 
     def joining_job(self, core: Core, ref: GroupRef | None, pod: Pod) -> Job:
-        """A pod that may join a gang that runs, as a job of its own. Raises as `job` does."""
+        """Return a pod that may join a running gang as a job of its own. Raises as `job` does."""
         check_claims_of([pod], self.devices, self.filters)
         job = self._job(ref, [pod], self._requirements, self.rules).job
         self._check_namespace(job, [pod])
@@ -390,19 +390,19 @@ class Translation:
         return job
 
     def role(self, core: Core, ref: GroupRef | None, pod: Pod) -> Role:
-        """What a pod accepts, though no node may be so. Raises InputError."""
+        """Return what a pod accepts, even if no node matches. Raises InputError."""
         role = role_of(self._job(ref, [pod], self._requirements, no_rules).job)
         self.tell_sets(core)
         return role
 
     def _check_sets(self, core: Core, job: Job, pods: list[Pod]) -> None:
-        """Say which nodes the sets of a job have. Raises NoMatchingNodeError where one of them has none."""
+        """Report the nodes of the sets that a job names. Raises NoMatchingNodeError where one of them has none."""
         self.tell_sets(core)
         if self.node_sets.is_nowhere(job):
             raise NoMatchingNodeError(self.why_no_node(pods), frozenset(names_in(job)))
 
     def admits(self, pod: Pod, node: str) -> bool:
-        """Whether a node has the GPU model, labels and taints that a pod accepts, as it is now."""
+        """Whether a node now has the GPU model, labels and taints that a pod accepts."""
         view = self.mirror.nodes.get(node)
         try:
             is_model = view is not None and model_asked(pod) in ("", model_of(view))
@@ -414,7 +414,7 @@ class Translation:
         return selection.admits(*self.node_sets.said(view))
 
     def _check_namespace(self, job: Job, pods: list[Pod]) -> None:
-        """Raise InputError where the queue is not for pods of their namespace."""
+        """Raise InputError where the queue is not open to the namespace of the pods."""
         if self.queue_namespaces.allowed:
             why = self.queue_namespaces.refuses(job.queue, pods[0].metadata.namespace)
             if why:
@@ -439,7 +439,7 @@ class Translation:
         return self.mirror.storage._replace(devices=self.devices.requests.demands)
 
     def why_no_node(self, pods: list[Pod]) -> str:
-        """Why no node will do for these pods, in one sentence."""
+        """Return why no node fits these pods, in one sentence."""
         nodes, storage, devices = self.mirror.nodes.values(), self._storage, self.mirror.devices.slices
         for pod in pods:
             if why := self.shares.why_nowhere(pod):
@@ -484,7 +484,7 @@ class Translation:
         return found
 
     def _child(self, outer: GroupSpec | None, pod: Pod) -> Child:
-        """The PodGroup of a pod in a group of groups, where it has a constraint of its own. Raises InputError."""
+        """Return the PodGroup of a pod in a composite group, if it has its own constraint. Raises InputError."""
         ref = group_of(pod)
         spec = self.group_spec(ref) if ref is not None else None
         if ref is None or spec is None or outer is None or spec.required in ("", outer.required):
@@ -493,7 +493,7 @@ class Translation:
         return ref.name, level_asked(self.levels, spec.required, where)
 
     def existing_job(self, core: Core, ref: GroupRef | None, pods: list[Pod], foreign: bool) -> Job:
-        """The job of pods that are bound already, whatever they say: which nodes they select matters no more."""
+        """Return the job of bound pods, even if their specs are invalid: which nodes they select no longer matters."""
         if not foreign:
             try:
                 job = self._job(ref, [_anywhere(pod) for pod in pods], no_filters, no_rules).job
@@ -506,7 +506,7 @@ class Translation:
         return Job(core.fresh_id(f"{meta.namespace}/{meta.name}"), submit, (), preemptible=False)
 
     def bound_at(self, pods: list[Pod]) -> int:
-        """When the last of these pods was bound; when it was made, where nothing says more."""
+        """Return when the last of these pods was bound; its creation time where the binding time is unknown."""
         times = []
         for pod in pods:
             said = [one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"]
@@ -516,12 +516,12 @@ class Translation:
 
 
 def matches(reserved: ReservedNodes, labels: dict[str, str]) -> bool:
-    """Whether a node with these labels is among those that are reserved."""
+    """Whether a node with these labels is reserved."""
     return all(labels.get(key) == value for key, value in reserved.selector.items())
 
 
 def _anywhere(pod: Pod) -> Pod:
-    """The pod as if it selected no nodes. Its anti-affinity to other pods remains."""
+    """Return the pod as if it selected no nodes. Its anti-affinity to other pods remains."""
     spec = pod.spec
     if spec.affinity is not None:
         spec = replace(spec, affinity=replace(spec.affinity, node_affinity=None))

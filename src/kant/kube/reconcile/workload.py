@@ -1,4 +1,4 @@
-"""A workload: what is scheduled as one, a gang, or a pod that belongs to none."""
+"""A workload: the unit of scheduling, a gang or a single pod."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from kant.kube.translate.groups import GroupRef
 
 
 class Phase(Enum):
-    """Where a workload stands."""
+    """The phase of a workload."""
 
     INCOMPLETE = "incomplete"  # not a job yet: pods are missing, or something is wrong with it
     WAITING = "waiting"
     PLACED = "placed"  # its pods are bound, or being bound
     LEAVING = "leaving"  # its pods are being evicted
-    REJECTED = "rejected"  # it can never run as things are
+    REJECTED = "rejected"  # it can never run in the present cluster
 
 
 @dataclass(slots=True, eq=False)
 class Workload:
-    """One gang or pod. `job` is its id in the state, "" while it is none there.
+    """One gang or pod. `job` is its id in the state, "" while it has no job there.
 
-    `slots` are the places of a placed one, `members` the pods of one that waits, and of one that runs those that may
-    join it. `least` is the smallest minimum that its group has had since it started. `floor` pods of an elastic gang
-    have to run (0: all): so many, but for those that have `ended` well. `kinds` tells the pods of the groups of its
-    job apart. `partial` is when (seconds) it came to be bound in part, -1 while it is not. `reason` is what was said
-    last about why it waits. A `foreign` one belongs to another scheduler: it is counted and never touched.
+    `slots` are the places of a placed workload, `members` the pods of a waiting one, and of a running one those that
+    may join it. `least` is the smallest minimum that its group has had since it started. `floor` pods of an elastic
+    gang have to run (0: all), not counting those that `ended` well. `kinds` distinguish the pods of the groups of its
+    job. `partial` is when (seconds) it became partially bound, -1 while it is not. `reason` is the last reported reason
+    why it waits. A `foreign` one belongs to another scheduler: it is counted and never touched.
     """
 
     key: str
@@ -42,18 +42,18 @@ class Workload:
     slots: list[Slot] = field(default_factory=list)
     reason: str = ""
     queued: bool = False  # it waits for its quota or its queue, and more nodes would not help it
-    held: str = ""  # by what name people know its job, while somebody holds it
-    wrong: str = ""  # what its pod says of its group, where that makes no sense
+    held: str = ""  # the public id of its job, while a user holds it
+    wrong: str = ""  # the error in what its pod says of its group
     refused: str = ""  # why it loses its places, once all of its bindings have been answered
     blameless: bool = False  # and whether that was not its fault
-    adopted: bool = False  # its job is what its pods hold, and says nothing of what they ask of their nodes
-    unread: bool = False  # it was adopted before it was known what its group says
-    lacking: int = 0  # pods of a gang in part for which there is no place yet
+    adopted: bool = False  # its job states what its pods hold, but not what they demand of nodes
+    unread: bool = False  # it was adopted before its group was read
+    lacking: int = 0  # pods of a partial gang that have no place yet
     partial: float = -1.0
-    after: frozenset[str] = frozenset()  # pods that have to be gone before its own are bound, wherever they are
-    whole: bool = False  # every pod has been bound at once, at some time
-    protected_until: float = -1.0  # (seconds) nobody may stop it so long, because its eviction was refused
-    protected: tuple[str, str] = ("", "")  # a job, and why the state was told that it may not be stopped
+    after: frozenset[str] = frozenset()  # pods on any node that have to be gone before its own are bound
+    whole: bool = False  # all of its pods have been bound at the same time once
+    protected_until: float = -1.0  # (seconds) not preempted until then, as its eviction was refused
+    protected: tuple[str, str] = ("", "")  # a job, and the reported reason why it may not be preempted
     least: int = 0
     floor: int = 0
     ended: int = 0
@@ -62,25 +62,24 @@ class Workload:
 
     @property
     def is_bound(self) -> bool:
-        """Whether all of its pods are bound, or have been, or are yet to be made; of an elastic gang those of its
-        floor."""
+        """Whether all of its pods (of an elastic gang: of its floor) are or have been bound, or are yet to be made."""
         if self.floor and not self.lacking:
             return sum(slot.settled for slot in self.slots) >= self.floor
         return not self.lacking and all(slot.settled for slot in self.slots)
 
 
 def give_up(slots: Iterable[Slot]) -> None:
-    """Places that nobody shall be bound to any more, though somebody may be about to be."""
+    """Clear the slots without a bound pod, even if a pod is about to be bound."""
     for slot in slots:
         if not slot.bound:
             slot.pod = ""
 
 
 def maker(pod: Pod) -> str:
-    """The uid of the object that has made a pod; "" for nobody."""
+    """Return the uid of the controller of a pod; "" for none."""
     return next((owner.uid for owner in pod.metadata.owner_references if owner.controller), "")
 
 
 def waits(pod: Pod) -> bool:
-    """Whether a pod is there and has no node."""
+    """Whether a pod exists, is not being deleted and has no node."""
     return not pod.spec.node_name and pod.metadata.deletion_timestamp is None

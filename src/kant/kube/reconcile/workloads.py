@@ -1,11 +1,11 @@
 """Workloads: the pods of the API server as jobs of the core.
 
-A workload is what is scheduled as one: a gang, or a pod that belongs to none. `settle` compares what the mirror says
-about one with what the core knows, and says the difference as events. It looks at levels, not at edges: to settle
-twice, late, or after changes were missed leads to equal states. A restart settles everything, starting from nothing.
+A workload is the unit of scheduling: a gang, or a single pod. `settle` compares one in the mirror with what the core
+knows of it, and emits the difference as events. It is level-triggered: settling twice, late, or after missed changes
+leads to equal states. A restart settles everything, from nothing.
 
-A gang is as many pods as its group cannot do without, the first by name; further ones, and those that come for a pod
-that ended badly, take the place of that pod where there is one, else they are jobs of one pod.
+A gang is as many pods as its group cannot do without, the first by name. Further pods, and those that replace a failed
+pod, take the slot of a failed pod where there is one; else they are jobs of one pod.
 
 Long: `settle` and the few questions that it asks of what it keeps.
 """
@@ -47,14 +47,14 @@ from kant.model.event import JobCancelled, JobFinished
 
 HELD = "it is held until somebody releases it"
 ALONE = GroupSpec(1)
-PROTECTED = 30.0  # seconds for which nobody tries again to stop what a budget of disruptions protects
+PROTECTED = 30.0  # seconds without another eviction of what a disruption budget protects
 
 
 @dataclass(eq=False)
 class Workloads:
     """All workloads of one state.
 
-    `awaited` are objects of groups that somebody has to read.
+    `awaited` are groups whose objects have to be read.
     """
 
     core: Core
@@ -78,18 +78,19 @@ class Workloads:
         self.affected = Affected(self.transitions, self.members)
         self.regrouping = Regrouping(self.transitions, self.members)
         self.awaited: dict[GroupRef, None] = {}
-        self.recall: Callable[[set[str]], None] = lambda nodes: None  # bindings that have not been sent
-        self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # what these nodes have
+        self.recall: Callable[[set[str]], None] = lambda nodes: None  # takes back unsent bindings to nodes
+        self.recount: Callable[[Iterable[str]], None] = lambda nodes: None  # counts again what nodes have
         self._protected: dict[Workload, None] = {}
         self._unread: dict[Workload, None] = {}  # gangs of which some pods were bound before their group was read
-        self._unsized: dict[str, None] = {}  # gangs to be looked at again once the state is complete
+        self._unsized: dict[str, None] = {}  # gangs to settle again once the state is complete
 
-    # --- all of them ----------------------------------------------------------------------------------------------
+    # --- all workloads --------------------------------------------------------------------------------------------
 
     def settle_all(self, keys: dict[str, None]) -> None:
         """Settle these workloads: first those that hold something, so that it is known what is free.
 
-        The others go by the age of their oldest pod, which the API server gives in whole seconds, then as they came.
+        The others follow by the age of their oldest pod, which the API server gives in whole seconds, then in order of
+        arrival.
         """
         waiting: list[tuple[str, str]] = []
         for key in keys:
@@ -109,7 +110,7 @@ class Workloads:
             self.existing_pods.built()
             for job, why in self.core.settled().items():
                 workload = self.by_job.get(job)
-                if workload is not None:  # else somebody holds it
+                if workload is not None:  # else it is held
                     self.transitions.forget(workload)
                     self.messages.say(workload, why)
             unsized, self._unsized = self._unsized, {}
@@ -120,7 +121,7 @@ class Workloads:
         self.partially_bound.complete_all()
 
     def movable(self) -> frozenset[str]:
-        """The jobs that run and all of whose pods say that they may be moved."""
+        """Return the running jobs of which all pods say that they may be moved."""
         pods = self.mirror.pods
         return frozenset(
             job
@@ -130,11 +131,11 @@ class Workloads:
         )
 
     def outside(self) -> dict[str, tuple[str, str]]:
-        """The jobs that wait and are none of the core's, each with its phase and why: somebody holds it."""
+        """Return the held jobs, which wait and are unknown to the core, each with its phase and the reason."""
         return {workload.held: ("held", HELD) for workload in self.members.by_key.values() if workload.held}
 
     def has_more(self, nodes: Iterable[str]) -> None:
-        """These nodes may have more to give to the pods that are there."""
+        """Let pods that hold less than they ask for take what may have come free on these nodes."""
         existing, by_key = self.existing_pods, self.members.by_key
         existing.freed(nodes)
         again, existing.again = existing.again, {}
@@ -143,13 +144,13 @@ class Workloads:
             if workload is not None and workload.phase is Phase.PLACED and all(slot.bound for slot in workload.slots):
                 self.transitions.end(workload)
                 self.settle(key)
-        existing.again, left = {}, existing.again  # they had given back what they took again
+        existing.again, left = {}, existing.again  # they returned capacity and took it again
         for workload in [by_key[key] for key in left if key in by_key]:
             for slot in workload.slots:
                 existing.short.setdefault(slot.node, {})[workload.key] = None
 
     def withdraw(self, nodes: Iterable[str]) -> None:
-        """Places on these nodes where nobody is bound yet are given up: somebody else has them, or they are gone."""
+        """Give up unbound places on these nodes: other pods have taken them, or the nodes are gone."""
         gone = set(nodes)
         self.recall(gone)
         for workload in list(self.transitions.unbound) if gone else ():
@@ -160,14 +161,14 @@ class Workloads:
         self.has_more(gone)
 
     def follow_sets(self) -> dict[str, None]:
-        """Node sets have other nodes: places are given up where pods may not stand any more. Returns the keys of
-        workloads that come anew."""
+        """Handle changed node sets: give up places where pods may not run any more. Returns the keys of workloads to
+        re-create."""
         again = self.changing_sets.take()
         self.withdraw(self.changing_sets.take_left())
         return again
 
     def retry_partially_bound(self) -> None:
-        """Look again for the rest of gangs in part, where capacity has come free."""
+        """Try again to place the rest of partial gangs, where capacity has come free."""
         for workload in self.partially_bound.to_retry():
             since, reason = workload.partial, workload.reason
             self.transitions.end(workload)
@@ -175,10 +176,10 @@ class Workloads:
             workload.partial, workload.reason = since, reason
             self.partially_bound.complete_all()
 
-    # --- one of them ----------------------------------------------------------------------------------------------
+    # --- one workload ---------------------------------------------------------------------------------------------
 
     def settle(self, key: str) -> None:
-        """Say as events how a workload differs from what the core knows of it."""
+        """Emit how a workload differs from what the core knows of it, as events."""
         workload = self.members.by_key.get(key)
         if workload is None:
             return
@@ -210,10 +211,10 @@ class Workloads:
     def _live(self, key: str) -> list[Pod]:
         return [pod for pod in self.members.pods(key) if not is_over(pod)]
 
-    # --- one that is no job ---------------------------------------------------------------------------------------
+    # --- a workload without a job ---------------------------------------------------------------------------------
 
     def _begin(self, workload: Workload, live: list[Pod]) -> None:
-        """A workload that is no job becomes one, if it can."""
+        """Make a workload without a job a job, if possible."""
         self.changing_sets.nowhere.pop(workload, None)
         leaving = self.existing_pods.leaving
         bound = [p for p in live if p.spec.node_name and p.metadata.uid not in leaving.get(p.spec.node_name, ())]
@@ -259,7 +260,7 @@ class Workloads:
     def _begin_gang(
         self, workload: Workload, bound: list[Pod], waiting: list[Pod], least: int, spec: GroupSpec
     ) -> None:
-        """A gang of which at least so many pods have to run becomes a job, if there are as many."""
+        """Make a gang a job if enough pods exist: at least `least` have to run."""
         free = [pod for pod in waiting if self.translation.is_free(pod)]
         lacking = least - len(bound)
         there = [*bound, *(pod for pod in self.members.pods(workload.key) if pod.status.phase == "Succeeded")]
@@ -286,12 +287,12 @@ class Workloads:
                 self.partially_bound.to_complete.append(workload)
 
     def _withhold(self, workload: Workload, waiting: list[Pod]) -> None:
-        """A gang that somebody holds is known by its name, and is no job."""
+        """Register a held gang by its public id, without a job."""
         workload.held = workload.held or self.transitions.withhold(workload, waiting)
         self.messages.say(workload, HELD, QUEUED)
 
     def _submit(self, workload: Workload, bound: list[Pod], first: list[Pod], free: list[Pod], grows: bool) -> None:
-        """A gang comes to the queue for its first pods; where it `grows` with further ones, if it can be so."""
+        """Submit a gang with its first pods, and with further ones where it `grows` and they are valid."""
         own = {pod.metadata.uid for pod in first}
         others = (pod for pod in free if pod.metadata.uid not in own and not stands_in(pod))
         more = list(others) if grows and not bound else []
@@ -300,11 +301,11 @@ class Workloads:
                 self.transitions.submit(workload, [], first, more)
                 return
             except InputError:
-                pass  # what is wrong with one of the others harms none of the first
+                pass  # an invalid further pod does not affect the first ones
         self.transitions.submit(workload, bound, first)
 
     def _await_group(self, workload: Workload, bound: list[Pod], waiting: list[Pod]) -> None:
-        """Its group has not been read: its bound pods count nevertheless, and the pods that wait stay with it."""
+        """Handle a gang whose group has not been read: bound pods count already, and waiting pods stay with it."""
         if bound:
             self.transitions.adopt(workload, bound, known=False)
             if workload.phase is Phase.PLACED:
@@ -313,19 +314,19 @@ class Workloads:
                 workload.lacking, workload.whole = len(waiting), not waiting
 
     def may_lack_places(self) -> bool:
-        """Whether there are gangs of which some pods are bound, and nobody has read yet whether others are to come."""
+        """Whether some gang has bound pods while it has not been read yet whether further pods are to come."""
         self._unread = {one: None for one in self._unread if one.unread and one.phase is Phase.PLACED}
         return any(one.lacking or (one.group and one.group.source in ORDERED) for one in self._unread)
 
     def _is_read(self, workload: Workload) -> bool:
-        """Whether what there is to know of its group is known, be it that it makes no sense."""
+        """Whether the group of a workload has been read, even if it is malformed."""
         try:
             return self._spec(workload) is not None
         except InputError:
             return True
 
     def _spec(self, workload: Workload) -> GroupSpec | None:
-        """What its group says; None while that is not known. Raises InputError."""
+        """Return what the group of a workload says; None while that has not been read. Raises InputError."""
         if workload.wrong:
             raise MalformedError(workload.wrong)
         if workload.group is None or workload.foreign:
@@ -336,10 +337,10 @@ class Workloads:
         return spec
 
     def _done(self, workload: Workload, waiting: list[Pod], least: int) -> int:
-        """How many pods of a gang have ended well already, so that it needs so many fewer.
+        """Return how many pods of a gang have succeeded already, by which its need is reduced.
 
-        0 where all that it needs have: pods that come then belong to another run of it, as do pods that another
-        controller has made.
+        Returns 0 where all that it needs have succeeded: pods that arrive then belong to another run, as do pods of
+        another controller.
         """
         pods, makers = self.members.pods(workload.key), {maker(pod) for pod in waiting}
         if makers == {""} and any(pod.status.phase == "Failed" for pod in pods):
@@ -350,10 +351,10 @@ class Workloads:
     def _split_off(self, pod: Pod) -> None:
         self.settle(self.members.split_off(pod.metadata.uid))
 
-    # --- one that runs --------------------------------------------------------------------------------------------
+    # --- a running workload ---------------------------------------------------------------------------------------
 
     def _follow(self, workload: Workload, live: list[Pod]) -> None:
-        """What has become of the pods of a placed workload, and which take the places of those that are gone."""
+        """Take in changes to the pods of a placed workload, and give the slots of deleted pods to new ones."""
         if workload.phase is not Phase.PLACED:
             return
         misplaced = bool([slot for slot in workload.slots if self._note_pod(slot)])
@@ -376,11 +377,11 @@ class Workloads:
             return
         misplaced = self._fill(workload, newcomers) or misplaced
         self.transitions.time_partial(workload)
-        if misplaced and not self.transitions.is_in_flight(workload):  # else when the last answer has come
+        if misplaced and not self.transitions.is_in_flight(workload):  # else once the last answer has arrived
             self.partially_bound.complete(workload)
 
     def _resize(self, workload: Workload, live: list[Pod]) -> bool:
-        """Take in who has come to a gang and who is gone, where it may have more pods or fewer. False: it may not."""
+        """Take in new and deleted pods of a gang that may have more or fewer. Returns False where it may not."""
         if workload.group is None or workload.foreign or workload.lacking or not workload.whole:
             return False
         try:
@@ -407,14 +408,14 @@ class Workloads:
         return True
 
     def _look_up_again(self, workload: Workload, live: list[Pod]) -> None:
-        """Ask what its group says now: whoever makes or deletes pods of it may have changed that as well."""
+        """Have its group read again: whatever makes or deletes its pods may have changed the group as well."""
         pods = frozenset(pod.metadata.uid for pod in live)
         if workload.group is not None and workload.group.paths and workload.asked not in (pods, frozenset()):
             self.awaited[workload.group] = None
         workload.asked = pods
 
     def _note_pod(self, slot: Slot) -> bool:
-        """Note what has become of the pod of a place. True: it is, or is to be, where it should not."""
+        """Update a slot from its pod. Returns True where the pod is, or is to be, on a wrong node."""
         pod = self.mirror.pods.get(slot.pod) if slot.pod else None
         if pod is None or (not pod.spec.node_name and pod.metadata.deletion_timestamp is not None):
             slot.pod, slot.bound = "", False
@@ -429,19 +430,19 @@ class Workloads:
         return False
 
     def _is_to_be_planned(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Whether pods have come for all vacant places of a gang whose job does not say what they ask of their nodes.
+        """Whether pods have arrived for all vacant slots of a gang whose job does not state what they demand of nodes.
 
-        Such a gang comes to the queue anew, so that its new pods obey all that a first placement obeys.
+        Such a gang is submitted again, so that its new pods obey all rules of a first placement.
         """
         vacant = sum(slot.vacant for slot in workload.slots)
         able = sum(self.translation.is_free(pod) for pod in newcomers)
         return workload.adopted and not workload.lacking and 0 < vacant <= able
 
     def _fill(self, workload: Workload, newcomers: list[Pod]) -> bool:
-        """Pods that come later take vacant places, or go their own way; True where a place is on a lost node."""
+        """Give vacant slots to later pods, or make them workloads of their own. Returns whether a slot is invalid."""
         lost = False
         if workload.lacking or (workload.adopted and any(slot.vacant for slot in workload.slots)):
-            return False  # they may be those that are waited for
+            return False  # they may be the missing pods
         for pod in newcomers:
             vacant = self._alike(workload, pod)
             slot = next((s for s in vacant if s.was == identity(pod)), vacant[0] if vacant else None)
@@ -461,7 +462,7 @@ class Workloads:
         return lost
 
     def _alike(self, workload: Workload, pod: Pod) -> list[Slot]:
-        """The vacant places of pods that asked for the same as this one, and had the same rules."""
+        """Return the vacant slots of pods that had the same requests and rules as this one."""
         try:
             kind = self.translation.demand(pod), self.translation.rules_there(pod, workload.foreign)
         except InputError:
@@ -471,9 +472,9 @@ class Workloads:
         return [slot for slot in vacant if kinds[slot.group].rules == kind[1]]
 
     def refused(self, workload: Workload, why: str, blameless: bool = False) -> None:
-        """A pod of a placed workload could not be bound, for good: all of it waits again, or goes.
+        """Handle the final refusal of a binding: all of the placed workload waits again, is completed or evicted.
 
-        Not before every binding of it has been answered, since one that was sent may still be carried out. `blameless`:
+        This waits until every binding of it has been answered, since a sent one may still be carried out. `blameless`:
         it may be placed elsewhere at once.
         """
         if workload.phase is not Phase.PLACED:
@@ -487,13 +488,13 @@ class Workloads:
         elif any(slot.bound for slot in workload.slots):
             nodes = [slot.node for slot in workload.slots]
             self.partially_bound.complete(workload, blameless)
-            self.recount(nodes)  # what it had may be what is lost: it is not to get that again
+            self.recount(nodes)  # it is not to get lost devices again
             self.partially_bound.complete_all()
         else:
             self.transitions.requeue(workload, why, blameless)
 
     def _refused_in_part(self, workload: Workload) -> None:
-        """Pods of an elastic gang could not be bound: they wait to join it, or it is told anew as a gang in part."""
+        """Handle refused bindings of an elastic gang: the pods wait to join, or it becomes a partial gang."""
         self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
         nodes = [slot.node for slot in workload.slots]
         for slot in workload.slots:
@@ -505,19 +506,19 @@ class Workloads:
         else:
             self.transitions.end(workload)
             self._begin(workload, live)
-        self.recount(nodes)  # what it had may be what is lost: it is not to get that again
+        self.recount(nodes)  # it is not to get lost devices again
         self.partially_bound.complete_all()
 
-    # --- one that was to be evicted -------------------------------------------------------------------------------
+    # --- a workload that was to be evicted ------------------------------------------------------------------------
 
     def stays(self, workload: Workload, protect: bool) -> None:
-        """A workload whose eviction was refused is what it was; `protect`: nobody tries to stop it again so soon."""
-        if workload.phase is Phase.PLACED and workload.job:  # it was to be smaller, and has all of its pods
+        """Handle a refused eviction: the workload stays. `protect`: it is not preempted again for a while."""
+        if workload.phase is Phase.PLACED and workload.job:  # it was to shrink, and still has all of its pods
             self.transitions.end(workload)
             self._protect(workload, protect)
             self._begin(workload, self._live(workload.key))
             return
-        if workload.job:  # a gang in part, which is counted until it is gone
+        if workload.job:  # a partial gang, which is counted until it is gone
             self.partially_bound.keep_refused(workload)
             return
         workload.phase = Phase.INCOMPLETE
@@ -529,14 +530,14 @@ class Workloads:
             self._protected[workload] = None
 
     def look_at_protected(self) -> None:
-        """Those whose eviction was refused long ago may be stopped again."""
+        """Let workloads be preempted again whose eviction was refused long ago."""
         for workload in [one for one in self._protected if one.protected_until <= self.core.clock()]:
             del self._protected[workload]
             self.transitions.unprotected[workload] = None
 
 
 def _grows_from_one(workload: Workload, spec: GroupSpec) -> bool:
-    """Whether one pod has to run, and its object says that others may join it: not that each pod is alone."""
+    """Whether one pod has to run, and the object of its group says that others may join it."""
     return spec.least == 1 and bool(spec.tasks) and not (workload.group is not None and workload.group.least)
 
 

@@ -1,7 +1,7 @@
-"""Questions of `kubectl kant`, answered by the leader out of the state by which it decides.
+"""Questions of `kubectl kant`, answered by the leader from the state by which it decides.
 
-They come through the API server, which decides who may use the Service (`get` on services/proxy), and show that whoever
-asks may read the Lease of the leader (connect/ticket.py). Nobody else on the network of the pods is answered.
+They come through the API server, which decides who may use the Service (`get` on services/proxy), and prove that the
+caller may read the Lease of the leader (connect/ticket.py). Other requests from the pod network are not answered.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ WIDEST = 10_000
 
 
 class NotYetError(InputError):
-    """The answer is being made."""
+    """The answer is being computed."""
 
 
 class NoForecastError(InputError):
-    """Nobody makes forecasts here."""
+    """This replica has no forecasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of a pod or job, `name`, of a namespace; "" for all.
+    """A question about a pod or job, `name`, of a namespace; "" for all.
 
-    With `brief` nobody waits for a forecast. The answer is JSON, or text for `columns` characters (0: as many as it
-    needs), in colours or not.
+    With `brief` the answer does not wait for a forecast. It is JSON, or text for `columns` characters (0: as many as it
+    needs), with or without colours.
     """
 
     word: str
@@ -47,8 +47,8 @@ class Question:
 
 
 def routes(ticket: str, answer: Callable[[Question], Awaitable[bytes]]) -> list[web.RouteDef]:
-    """The path of the questions. `answer` raises NotLeadingError, NotYetError,
-    NoForecastError, or InputError for a wrong question."""
+    """Return the routes of the questions. `answer` raises NotLeadingError, NotYetError, NoForecastError, or InputError
+    for a wrong question."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         if not is_signed(ticket, request.raw_path):
@@ -79,7 +79,7 @@ def _question(request: web.Request) -> Question:
 
 
 def _status(code: int, reason: str, message: str) -> web.Response:
-    """As the API server itself says what it refuses."""
+    """Return an error in the form of the API server."""
     said: dict[str, Any] = {
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message,
     }  # fmt: skip

@@ -1,6 +1,6 @@
-"""Telemetry of a cluster: what every live Kant has, and what only one that binds pods has.
+"""Telemetry of a cluster: that of every live Kant, and that of one that binds pods.
 
-docs/kubernetes-metrics.md has each name.
+docs/kubernetes-metrics.md lists each name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Follow = Callable[[], float]
 
 
 class KubeTelemetry(telemetry.Telemetry):
-    """One replica. `staleness` has for each watch the seconds since it last said anything."""
+    """The telemetry of one replica. `staleness` has, for each watch, the seconds since its last message."""
 
     def __init__(self) -> None:
         self.staleness: dict[str, Follow] = {}
@@ -50,7 +50,7 @@ class KubeTelemetry(telemetry.Telemetry):
     def gauges(self) -> StateGauges:
         return _KubeGauges(self)
 
-    # --- what the driver says ----------------------------------------------------------------------------------------
+    # --- reports of the driver ---------------------------------------------------------------------------------------
 
     def cycle(self, seconds: float, plan: Plan) -> None:
         super().cycle(seconds, plan)
@@ -67,12 +67,12 @@ class KubeTelemetry(telemetry.Telemetry):
         self._observe("kant_bind_duration_seconds", seconds)
 
     def bind_failed(self, code: int | str) -> None:
-        """`code` is that of HTTP, or a word such as `timeout`."""
+        """Count a failed binding. `code` is that of HTTP, or a word such as `timeout`."""
         self._inc("kant_bind_errors", code=str(code))
         self._inc("scheduler_schedule_attempts", result="error", profile="kant")
 
     def partial(self, seconds: float) -> None:
-        """A gang that was bound in part is whole, or given back."""
+        """Record that a partially bound gang is whole, or has been given up."""
         self._observe("kant_gang_partial_seconds", seconds)
 
     def dropped(self, events: int = 1) -> None:
@@ -82,15 +82,15 @@ class KubeTelemetry(telemetry.Telemetry):
         self._set("kant_leader", leader)
 
     def name_taken(self, taken: bool) -> None:
-        """Whether another Kant schedules the pods of our scheduler name."""
+        """Record whether another Kant schedules the pods of our scheduler name."""
         self._set("kant_name_taken", taken)
 
     def recording(self, well: bool) -> None:
-        """Whether the journal is kept."""
+        """Record whether the journal is being written."""
         self._set("kant_journal_failed", not well)
 
     def queues_gone(self, gone: bool) -> None:
-        """Whether no Queue is left, where there were some."""
+        """Record whether no Queue is left, where there were some."""
         self._set("kant_queues_gone", gone)
 
     def _set(self, name: str, value: bool) -> None:
@@ -100,7 +100,7 @@ class KubeTelemetry(telemetry.Telemetry):
 
 
 class _KubeGauges(StateGauges):
-    """With the age of the watches, and the twin of kube-scheduler's gauge."""
+    """Adds the age of the watches, and the equivalent of kube-scheduler's gauge."""
 
     telemetry: KubeTelemetry
 

@@ -1,8 +1,8 @@
 """The page of a Kant on Kubernetes, and its data under /v1, for callers on the loopback of the pod.
 
-Callers come by `kubectl port-forward`, which Kubernetes grants, and may ask anything; a what-if is a question too,
-though it is asked by POST. Who comes from elsewhere may get answers that are signed for (`connect/ticket.py`), as
-`kant ops --kube` does. Orders are for those who bring a token of their own (`user/page_orders.py`).
+Callers use `kubectl port-forward`, which Kubernetes authorizes, and may ask anything; a what-if is a question too,
+though it is sent by POST. Other callers get answers to signed questions (`connect/ticket.py`), as `kant ops --kube`
+does. Orders need a token of the caller's own (`user/page_orders.py`).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from kant.live.questions import UnknownJobError
 from kant.model.errors import InputError
 
 HERE = ("localhost", "127.0.0.1", "[::1]")
-LOOK = 0.5  # seconds between two looks for news
-BEAT = 15.0  # seconds after which a quiet stream says that it lives
+LOOK = 0.5  # seconds between two checks for news
+BEAT = 15.0  # seconds after which a quiet stream sends a keep-alive
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 WhatIf = Callable[[str, int, bytes, Callable[[], bool]], Awaitable[tuple[int, bytes]]]
-"""Answers a question about the futures of a journal: its path, the present (microseconds since the Unix epoch), what is
-asked as JSON, and whether nobody waits for the answer any more. Gives a code of HTTP and JSON."""
+"""Answers a question about the futures of a journal: its path, the present (microseconds since the Unix epoch), the
+question as JSON, and a function that says whether the caller is gone. Returns an HTTP status and JSON."""
 
 
 class StrangerError(Exception):
-    """The API server does not know the caller: a code of HTTP and a sentence."""
+    """The API server does not know the caller: an HTTP status and a sentence."""
 
     def __init__(self, code: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -44,27 +44,27 @@ class StrangerError(Exception):
 
 
 class OrderDesk(Protocol):
-    """Takes the orders of callers."""
+    """Accepts the orders of callers."""
 
     async def caller(self, request: web.Request) -> tuple[str, list[str]]:
-        """Who asks, "" for somebody without a token, and which orders they may try. Raises StrangerError."""
+        """Return the name of the caller, "" without a token, and the orders that they may try. Raises StrangerError."""
         ...
 
     def routes(self) -> list[tuple[str, Handler]]:
-        """The paths of the orders, each with what carries it out."""
+        """Return the paths of the orders, each with its handler."""
         ...
 
     async def operations(self) -> list[Any]:
-        """The latest of what was planned and done by `kant ops`. Raises InputError."""
+        """Return the latest of what was planned and done by `kant ops`. Raises InputError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PageContent:
-    """What the page is made of, what answers its what-ifs, and the answer of /v1/profiles, which these may name.
+    """The files of the page, the handler of its what-ifs, and the answer of /v1/profiles, which these may name.
 
-    `orders` makes who takes orders, for an API server. `view` is what operations see of the state, and `past` answers
-    what they ask of the journal.
+    `orders` makes the order desk for an API server. `view` is what operations see of the state, and `past` answers
+    their questions about the journal.
     """
 
     files: tuple[web.RouteDef, ...] = ()
@@ -78,11 +78,11 @@ class PageContent:
 def routes(
     questions: LeaderQuestions, page: PageContent, config: Config | None = None, ticket: str = ""
 ) -> list[web.RouteDef]:
-    """All of it; orders go to the API server of `config`. What is asked with the `ticket` is answered to anybody."""
+    """Return all routes; orders go to the API server of `config`. Any caller may ask with the `ticket`."""
     orders = page.orders(config) if page.orders is not None and config is not None else None
 
     def job(request: web.Request) -> str:
-        return unquote(request.match_info["job"])  # once more: API servers decode a slash that is encoded once
+        return unquote(request.match_info["job"])  # twice: API servers decode a slash that is encoded once
 
     async def whoami(request: web.Request) -> dict[str, Any]:
         may = [*answers, "log", "events"] + ["whatif"] * (page.whatif is not None and bool(questions.journal()))
@@ -128,11 +128,11 @@ def routes(
 
 
 class _UnreadError(Exception):
-    """A question that is not read: a sentence, and a code of HTTP."""
+    """A question that is not read: a sentence, and an HTTP status."""
 
 
 async def _asked_by_post(request: web.Request) -> bytes:
-    """Only JSON, which no form of another page can send."""
+    """Read JSON only, which no form of another page can send."""
     if request.content_type != "application/json":
         raise _UnreadError("POST /v1/whatif: expected the Content-Type application/json", 415)
     try:
@@ -148,7 +148,7 @@ async def _asked_by_query(request: web.Request) -> bytes:
 def _of_journal(
     questions: LeaderQuestions, answer: WhatIf, asked_by: Callable[[web.Request], Awaitable[bytes]]
 ) -> Handler:
-    """What the journal that this leader writes says, such as two futures of it."""
+    """Return a handler of questions about the journal that this leader writes, such as two futures of it."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         try:
@@ -173,7 +173,7 @@ def _of_journal(
 
 
 async def _output(request: web.Request) -> web.StreamResponse:
-    """Kant may not read what pods write: who may is told how."""
+    """Tell the caller how to read the output of pods, which Kant may not read."""
     space, _, name = request.match_info["job"].partition("/")
     text = f"[kant: `kant logs --namespace {space} {name}` or kubectl print what it writes]\n".encode()
     headers = {"X-Kant-Offset": "0", "X-Kant-End": str(len(text))}
@@ -196,8 +196,8 @@ def _number(request: web.Request, name: str, low: int, high: int) -> int:
 
 
 def _guarded(handler: Handler, ticket: str = "") -> Handler:
-    """Only for the loopback, and not for a page of elsewhere that has found a name which leads here; or signed with the
-    `ticket`."""
+    """Restrict a handler to the loopback and our own host names, which stops other pages whose name resolves to this
+    address; or to requests signed with the `ticket`."""
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         if ticket and is_signed(ticket, request.raw_path):
@@ -234,7 +234,7 @@ def _answers(ask: Callable[[web.Request], Any]) -> Handler:
 
 
 def _events(questions: LeaderQuestions) -> Handler:
-    """Says that something has changed, not what: the page asks for the record then."""
+    """Return a handler that streams that something has changed, not what: the page then reads the record."""
 
     async def handler(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -255,6 +255,6 @@ def _events(questions: LeaderQuestions) -> Handler:
 
 
 def _failure(sentence: str, status: int, reason: str = UNASKABLE) -> web.Response:
-    """What is refused, for the page, and as the API server itself says it."""
+    """Return an error, in the form of the page and of the API server."""
     said = {"error": sentence, "kind": "Status", "code": status, "reason": reason, "message": sentence}
     return web.Response(body=msgspec.json.encode(said), status=status, content_type="application/json")

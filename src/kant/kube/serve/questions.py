@@ -1,7 +1,7 @@
 """What the page of a Kant on Kubernetes shows: the record of the leader's state, and the questions about it.
 
-Questions alone, with the answers of the API of one machine (docs/up.md) as far as they have a meaning there. Each state
-has a record of its own: after a change of the nodes, or of the leader, the page begins anew.
+There are only questions, with the answers of the API of one machine (docs/up.md) as far as they apply. Each state has a
+record of its own: after a change of the nodes, or of the leader, the page starts over.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PHASES = {
 MOST_JOBS = 100
 
 Outside = Mapping[str, tuple[str, str]]
-"""Jobs that wait and are none of the core's: by name the phase of each, and why it waits."""
+"""Waiting jobs that are unknown to the core: by name the phase of each, and why it waits."""
 
 
 class NotLeadingError(InputError):
@@ -45,10 +45,10 @@ class NotLeadingError(InputError):
 
 
 class LeaderQuestions(Questions):
-    """Follows the core of a leader, from one that was built to the next.
+    """Follows the core of a leader, from one build to the next.
 
-    `reason` says why a job waits, "" if unknown. `journal` is the file that is written to, "" for none. `outside` has
-    the jobs that wait though they have left the core: those that somebody holds.
+    `reason` returns why a job waits, "" if unknown. `journal` is the file being written, "" for none. `outside` has the
+    waiting jobs that have left the core: held ones.
     """
 
     kind = "kubernetes"
@@ -69,7 +69,7 @@ class LeaderQuestions(Questions):
         self._run: RunRecord | None = None
 
     def follow(self, core: Core) -> None:
-        """A state begins to be built."""
+        """Follow a new core, whose build begins."""
         self._core = core
         self._run = RunRecord(
             core.state, secrets.token_hex(4), zero=core.zero, profile=core.profile.name, waits=core.waits
@@ -77,12 +77,12 @@ class LeaderQuestions(Questions):
         core.observers.append(self._run)
 
     def leave(self) -> None:
-        """Somebody else leads."""
+        """Drop the core, since another replica leads."""
         self._core = self._run = None
 
     @property
     def mark(self) -> tuple[object, ...]:
-        """Is another when something has changed."""
+        """A value that differs once something has changed."""
         run = self._run
         return () if run is None else (run.name, run.jobs.log.end, run.pieces.log.end, len(run.nodes))
 
@@ -93,11 +93,11 @@ class LeaderQuestions(Questions):
         return self._core, self._run
 
     def settled_core(self) -> Core | None:
-        """The core that decides, if there is one."""
+        """Return the core that decides, if there is one with a complete state."""
         return self._core if self._core is not None and self._core.is_settled else None
 
     def present_journal(self) -> tuple[str, int]:
-        """The journal of the state ("": none), and now: microseconds since the Unix epoch."""
+        """Return the journal of the state ("": none), and the present time in microseconds since the Unix epoch."""
         core, _ = self.present()
         return self.journal(), core.now + core.zero
 
@@ -119,7 +119,7 @@ class LeaderQuestions(Questions):
         return PHASES[JobStatus(int(run.jobs.table[row, STATUS]))], size
 
     def health(self) -> dict[str, Any]:
-        """What there is, and the present moment on the clock of the jobs."""
+        """Return the size of the cluster, and the present time on the clock of the jobs."""
         core, run = self.present()
         state = core.state
         return {
@@ -130,7 +130,7 @@ class LeaderQuestions(Questions):
         }  # fmt: skip
 
     def jobs(self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int) -> dict[str, Any]:
-        """The jobs that are kept, the latest first."""
+        """Return the recorded jobs, the latest first."""
         _, run = self.present()
         names, found, live = run.queue_names(), list[dict[str, Any]](), self._live()
         outside = self.outside()
@@ -149,7 +149,7 @@ class LeaderQuestions(Questions):
         return {"jobs": found, "next": None}
 
     def job(self, job: str) -> dict[str, Any]:
-        """One job, with the nodes on which it lies; which of their GPUs it has is the kubelets' choice."""
+        """Return one job, with its nodes; its GPUs are unknown, as the kubelets choose them."""
         _, run = self.present()
         live = self._live()
         place = self._nodes(live.get(job))
@@ -159,7 +159,7 @@ class LeaderQuestions(Questions):
             "hidden": False,
         }  # fmt: skip
 
-    # --- jobs by the names that people know ---------------------------------------------------------------
+    # --- jobs by their public ids -------------------------------------------------------------------------
 
     def _kept(self, run: RunRecord, job: str) -> int:
         row = run.by_id.get(job)
@@ -168,17 +168,17 @@ class LeaderQuestions(Questions):
         return row
 
     def _apart(self, run: RunRecord, row: int, outside: Outside) -> tuple[str, str] | None:
-        """The phase of a job that waits though it has left the core, and why; None for any other."""
+        """Return the phase of a waiting job that has left the core, and why; None for any other."""
         left = int(run.jobs.table[row, STATUS]) == JobStatus.CANCELLED
         return outside.get(run.ids[row]) if left else None
 
     def _live(self) -> dict[str, int]:
-        """The rows in the state of the jobs that are not over, by the names that people know."""
+        """Return the rows in the state of the jobs that have not ended, by their public ids."""
         state = self.present()[0].state
         return {public_id(state.ids[row]): row for row in state.live}
 
     def _nodes(self, row: int | None) -> dict[str, str]:
-        """The nodes on which a job of the core runs, each with the number of its GPUs there."""
+        """Return the nodes on which a job of the core runs, each with the number of its GPUs there."""
         state, counts = self.present()[0].state, Counter[str]()
         for piece in state.running[row].tolist() if row is not None and row in state.running else ():
             counts[state.nodes[piece[NODE]].name] += piece[MASK].bit_count()

@@ -1,4 +1,4 @@
-"""The web server of a replica: probes, metrics, and on loopback alone a dump for support."""
+"""The web server of a replica: probes, metrics, and on loopback only a dump for support."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from kant.kube.serve.metrics import KubeTelemetry
 from kant.model.errors import InputError
 
 STALE = 60.0
-"""Seconds of silence of a watch after which a replica is not ready. Bookmarks come about every minute without news."""
+"""Seconds of silence of a watch after which a replica is not ready. A quiet watch has a bookmark about every minute."""
 
 Check = Callable[[], str]
 
 
 @dataclass(slots=True)
 class ProbeChecks:
-    """What the probes ask. `unready` says in one sentence why not; an empty one is ready. `dump` is for support."""
+    """What the probes call. `unready` returns a sentence why not, empty when ready. `dump` is for support."""
 
     unready: Check = lambda: "it has not listed the cluster yet"
     dump: Callable[[], dict[str, Any]] = field(default=dict)
 
 
 def freshness(synced: Callable[[], bool], ages: dict[str, Callable[[], float]], most: float = STALE) -> Check:
-    """A check that is content once everything was listed, while no watch has been silent for more than `most` seconds.
+    """Return a check that passes once everything was listed, while no watch is silent for over `most` seconds.
 
-    Who leads does not matter: a replica that stands by is ready to take over.
+    Leadership does not matter: a replica on standby is ready to take over.
     """
 
     def check() -> str:
@@ -45,7 +45,7 @@ def freshness(synced: Callable[[], bool], ages: dict[str, Callable[[], float]], 
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of `--listen`, such as 0.0.0.0:8080 or [::]:8080. Raises InputError."""
+    """Parse host and port of `--listen`, such as 0.0.0.0:8080 or [::]:8080. Raises InputError."""
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]]*):(\d{1,5})", text)
     if match is None or int(match[2]) > 65535:
         raise InputError("--listen", "an address with a port, such as 0.0.0.0:8080", text)
@@ -53,10 +53,10 @@ def address(text: str) -> tuple[str, int]:
 
 
 def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Application:
-    """All that is served."""
+    """Return the web application with all routes."""
 
     async def healthz(_: web.Request) -> web.Response:
-        await asyncio.sleep(0)  # the loop turns, or there is no answer
+        await asyncio.sleep(0)  # answers only if the event loop runs
         return web.Response(text="ok\n")
 
     async def readyz(_: web.Request) -> web.Response:
@@ -83,13 +83,13 @@ def application(telemetry: KubeTelemetry, health: ProbeChecks) -> web.Applicatio
 
 
 def is_loopback(request: web.Request) -> bool:
-    """Whether whoever asks is in the pod itself."""
+    """Whether the caller is in the pod itself."""
     peer = request.transport.get_extra_info("peername") if request.transport is not None else None
     return isinstance(peer, tuple) and ipaddress.ip_address(str(peer[0]).split("%")[0]).is_loopback
 
 
 class ProbeServer:
-    """The web server while it runs: `async with ProbeServer(...)`. `port` is the one that was opened."""
+    """The running web server: `async with ProbeServer(...)`. `port` is the one that was opened."""
 
     def __init__(
         self, listen: str, telemetry: KubeTelemetry, health: ProbeChecks, more: Iterable[web.RouteDef] = ()

@@ -1,4 +1,4 @@
-"""What labels and annotations of a pod say of its queue, its run time, its place: our own words and those of others."""
+"""What labels and annotations of a pod say of its queue, run time and place: our keys and those of other schedulers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEGMENTS = f"{OWN}/segments"
 
 SLICE, SLICE_SIZE = "kueue.x-k8s.io/podset-slice-required-topology", "kueue.x-k8s.io/podset-slice-size"
 SLICES = f"{SLICE}-constraints"
-"""The same as a list of objects, for several levels (Kueue's feature gate TASMultiLayerTopology)."""
+"""As SLICE, as a list of objects, for several levels (Kueue's feature gate TASMultiLayerTopology)."""
 
 MAX_PODS = 10_000_000
 PREEMPTIBLE = {
@@ -51,15 +51,15 @@ PREEMPTIBLE = {
     "volcano.sh/preemptable": {"true": True, "false": False},
     "quota.scheduling.koordinator.sh/preemptible": {"true": True, "false": False},
 }
-"""The first that a pod has counts; what its values mean."""
+"""Keys, of which the first that a pod has counts, with the meaning of their values."""
 
 RUNTIME = f"{OWN}/expected-runtime"
 TRAINING = f"{OWN}/training"
 NODE_WAIT, PREEMPTION_DELAY = f"{OWN}/node-wait", "kai.scheduler/preemption-delay"
-"""How long the job waits for a node before it stops others."""
+"""How long the job waits for a node before it preempts others."""
 
 CHECKPOINTED, CHECKPOINT_EVERY = f"{OWN}/checkpointed-at", f"{OWN}/checkpoint-every"
-"""When the job saved its work last, as it writes on one of its pods; and how often, for one that does not."""
+"""When the job saved its work last, written on one of its pods; and the interval, where it is not."""
 
 RESERVATION = f"{OWN}/reservation"
 MAX_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
@@ -67,9 +67,9 @@ FRACTIONS = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
 """Shares of a GPU in the words of KAI.
 
 Its containers ask the kubelet for no GPU: KAI's binder starts a pod that takes the whole GPU, learns from it which one
-that is, and hands it to the container by a config map that KAI's webhook has put into the pod when it was made: a pod
-of KAI's own schedulerName. Source: KAI-Scheduler, pkg/binder/binding/resourcereservation,
-pkg/binder/plugins/gpusharing, pkg/admission/webhook/v1alpha2/podhooks.
+that is, and hands it to the container by a config map that KAI's webhook has put into the pod at creation: a pod of
+KAI's own schedulerName. Source: KAI-Scheduler, pkg/binder/binding/resourcereservation, pkg/binder/plugins/gpusharing,
+pkg/admission/webhook/v1alpha2/podhooks.
 """
 
 
@@ -97,7 +97,7 @@ class Annotations(NamedTuple):
 
 
 def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: str) -> Annotations:
-    """What the pod says, then what its group says. Raises InputError for a value that means nothing."""
+    """Return what the pod says, or else what its group says. Raises InputError for an invalid value."""
     said = _said(pod, where)
     group = spec or GroupSpec(0)
     for key in FRACTIONS:
@@ -127,7 +127,7 @@ def annotations_of(pod: k.Pod, levels: Levels, spec: GroupSpec | None, where: st
 
 
 def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level, int], ...]:
-    """The levels by which a gang is cut into segments, from outside to inside. Raises InputError."""
+    """Return the levels by which a gang is cut into segments, from outside to inside. Raises InputError."""
     key = SEGMENTS if SEGMENTS in said else SLICES if SLICES in said else SLICE
     if key not in said:
         return ()
@@ -156,7 +156,7 @@ def _cuts(said: dict[str, str], levels: Levels, where: str) -> tuple[tuple[Level
 
 
 def queue_said(said: dict[str, str]) -> str:
-    """The queue that labels and annotations name."""
+    """Return the queue that labels and annotations name."""
     return next((said[key] for key in QUEUES if said.get(key)), "default")
 
 
@@ -166,7 +166,7 @@ def names_reservation(pod: k.Pod) -> bool:
 
 
 def _said(pod: k.Pod, where: str) -> dict[str, str]:
-    """Labels and annotations; an annotation goes before a label of the same key."""
+    """Return labels and annotations; an annotation takes precedence over a label of the same key."""
     notes = pod.metadata.annotations or {}
     if sum(len(key) + len(value) for key, value in notes.items()) > MAX_TEXT:
         raise InputError(f"{where}, annotations", f"at most {MAX_TEXT >> 10} KiB in all")
@@ -174,12 +174,12 @@ def _said(pod: k.Pod, where: str) -> dict[str, str]:
 
 
 def _first(said: dict[str, str], keys: tuple[str, ...], otherwise: str) -> tuple[str, str]:
-    """The value of the first key that is there, and that key."""
+    """Return the value of the first key that is present, and that key."""
     return next(((said[key], key) for key in keys if said.get(key)), (otherwise, "its group"))
 
 
 def _preemptible(pod: k.Pod, said: dict[str, str], group: GroupSpec, where: str) -> bool:
-    """As somebody says; else whether a controller will make the pod again."""
+    """Return what the pod or its group says; else whether a controller would re-create the pod."""
     for key, meaning in PREEMPTIBLE.items():
         if key in said:
             if said[key] not in meaning:
@@ -191,10 +191,10 @@ def _preemptible(pod: k.Pod, said: dict[str, str], group: GroupSpec, where: str)
 
 
 def _training(said: dict[str, str], where: str) -> Training | None:
-    """How the job is trained. Raises InputError."""
+    """Return how the job is trained. Raises InputError."""
     if not said.get(TRAINING):
         return None
-    from kant.workload.training_text import parse_training  # few say it
+    from kant.workload.training_text import parse_training  # few jobs say it
 
     return parse_training(f"{where}, {TRAINING}", said[TRAINING])
 

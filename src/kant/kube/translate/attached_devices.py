@@ -1,7 +1,7 @@
 """Devices that are attached to a node before pods that use them may be bound there (KEP-5007).
 
-A driver says in a slice for which conditions its devices have to wait, and in the status of the claim which of them
-are met. Source: kube-scheduler's plugin DynamicResources (isClaimReadyForBinding, isClaimTimeout).
+A driver says in a slice which conditions its devices have to wait for, and in the status of the claim which of them are
+met. Source: kube-scheduler's plugin DynamicResources (isClaimReadyForBinding, isClaimTimeout).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ PATIENCE = 600  # seconds from the allocation, as kube-scheduler has it by defau
 
 
 class Unattached(NamedTuple):
-    """Why pods may not be bound yet, in one sentence; `lost`: this allocation will never do."""
+    """Why pods may not be bound yet, in one sentence; `lost`: this allocation can never be used."""
 
     why: str
     lost: bool
 
 
 def unattached(claim: ResourceClaim, now: float) -> Unattached | None:
-    """What the devices of a claim wait for at `now` (seconds since 1970); None where all may be used."""
+    """Return what the devices of a claim wait for at `now` (seconds since 1970); None where all may be used."""
     allocation, waits = claim.status.allocation, ""
     if allocation is None:
         return None

@@ -1,4 +1,4 @@
-"""What node autoscalers say of pods that wait: Events of the Cluster Autoscaler and of Karpenter.
+"""What node autoscalers report on waiting pods: Events of the Cluster Autoscaler and of Karpenter.
 
 Sources: cluster-autoscaler/processors/status/eventing_scale_up_processor.go and core/scaleup/orchestrator/
 skippedreasons.go of kubernetes/autoscaler; pkg/controllers/provisioning/scheduling/events.go of Karpenter.
@@ -12,12 +12,12 @@ from typing import NamedTuple
 from kant.kube.objects.views import Meta, View
 
 SOURCES = ("cluster-autoscaler", "karpenter", "eks-auto-mode/compute")
-"""Who they say they are; the last is Karpenter in EKS Auto Mode."""
+"""Components that the Events name as their source; the last is Karpenter in EKS Auto Mode."""
 
 PASSING = ("in backoff", "not ready for scale-up", "can be vertically scaled")
-"""Words of the Cluster Autoscaler about groups of nodes that it does not enlarge now, but may soon."""
+"""Phrases of the Cluster Autoscaler about node groups that it does not enlarge now, but may soon."""
 
-MOST_SAID = 200  # letters of a message that are repeated
+MOST_SAID = 200  # characters of a message that are quoted
 
 
 class _Regarding(View, frozen=True):
@@ -40,7 +40,7 @@ class PodEvent(View, frozen=True):
 
 
 class ScaleUp(NamedTuple):
-    """What was said last of a pod. `comes`: a node is being added for it; False: none is; None: none for now."""
+    """The latest report on a pod. `comes`: a node is being added for it; False: none is; None: none for now."""
 
     version: int
     comes: bool | None
@@ -48,12 +48,12 @@ class ScaleUp(NamedTuple):
 
 
 def scale_up_of(event: PodEvent) -> ScaleUp | None:
-    """What an Event says of a node for its pod; None where it speaks of something else."""
+    """Return what an Event says about a node for its pod; None where it is about something else."""
     comes: bool | None
     match event.reason:
         case "TriggeredScaleUp":
             comes = True
-        case "Nominated" if "nodeclaim/" in event.message:  # else to a node that is there
+        case "Nominated" if "nodeclaim/" in event.message:  # else to an existing node
             comes = True
         case "NotTriggerScaleUp":
             comes = None if any(word in event.message for word in PASSING) else False
@@ -68,11 +68,11 @@ def scale_up_of(event: PodEvent) -> ScaleUp | None:
 
 
 def of_gang(said: Collection[ScaleUp]) -> ScaleUp | None:
-    """What was said of all pods of a gang together: it needs a node for each of them. None where nothing was."""
+    """Return the report on a gang as a whole, which needs a node for each pod. None where there is no report."""
     return min(said, key=lambda one: (True if one.comes is None else 2 * one.comes, -one.version), default=None)
 
 
 def sentence(one: ScaleUp) -> str:
-    """For people."""
+    """Return a report as a sentence for users."""
     now = " now" if one.comes is None else ""
     return f"{'a node is being added' if one.comes else f'no node is added{now}'} for it ({one.said})"

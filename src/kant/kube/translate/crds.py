@@ -1,7 +1,7 @@
-"""Our own objects in the words of the model: Queue, Topology, Reservation (scheduling.kant.dev/v1alpha1).
+"""Our own objects as objects of the model: Queue, Topology, Reservation (scheduling.kant.dev/v1alpha1).
 
-Their schemas are in `manifests/`; the API server refuses most of what is wrong there. What gets past it is refused
-here, on that object alone.
+Their schemas are in `manifests/`; the API server rejects most errors there. What gets past it is rejected here, on that
+object alone.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kant.model.units import FOREVER, parse_duration
 
 GROUP, VERSION = "scheduling.kant.dev", "v1alpha1"
 API = f"/apis/{GROUP}/{VERSION}"
-"""Objects are at API/queues, API/topologies and API/reservations; none of them is in a namespace."""
+"""Objects are at API/queues, API/topologies and API/reservations; all are cluster-scoped."""
 
 
 WITHIN = ("", "hbd", "leaf", "spine", "superspine")
-"""The levels of which a reservation may want one domain."""
+"""The levels within one domain of which a reservation may be required."""
 
 
 class QuotaSpec(View, frozen=True):
@@ -81,9 +81,9 @@ class ReservationSpec(View, frozen=True):
 
 
 class ReservedNodes(Struct, frozen=True):
-    """Nodes with all of these labels, kept for some queues (none: for nobody) from `start` to `end`.
+    """Nodes with all of these labels, reserved for some queues (none: closed to all) from `start` to `end`.
 
-    Times are microseconds after time zero, before it negative; `end` FOREVER where none is given.
+    Times are microseconds after time zero, negative before it; `end` is FOREVER where none is given.
     """
 
     name: str
@@ -95,11 +95,11 @@ class ReservedNodes(Struct, frozen=True):
 
 
 class BookedGpus(Struct, frozen=True):
-    """At least so many GPUs in whole nodes that stand side by side, for pods that name the reservation.
+    """At least `gpus` GPUs in whole adjacent nodes, for pods that name the reservation.
 
-    They lie in one domain of the level `within` (""; anywhere), and are of `model` (""; all of any one). Pods of these
-    `queues` may name it (none: of all). Times as in `ReservedNodes`; `created` is when the object was made. `nodes`
-    are those that its status names: where it was put before.
+    They are in one domain of the level `within` (""; anywhere), and of `model` (""; all of any one). Pods of these
+    `queues` may name it (none: of all). Times are as in `ReservedNodes`; `created` is when the object was made. `nodes`
+    are those that its status names: its previous nodes.
     """
 
     name: str
@@ -122,7 +122,7 @@ def about(found: Unstructured) -> str:
 
 
 def decoded(found: Unstructured, form: type[Any]) -> Any:
-    """The spec of an object. Raises InputError."""
+    """Return the spec of an object as `form`. Raises InputError."""
     try:
         return msgspec.json.decode(found.spec, type=form)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -133,7 +133,7 @@ def decoded(found: Unstructured, form: type[Any]) -> Any:
 
 
 def queue_of(found: Unstructured) -> Queue:
-    """The queue in the words of the model. Raises InputError."""
+    """Return the object as a queue of the model. Raises InputError."""
     spec: QueueSpec = decoded(found, QueueSpec)
     place = about(found)
     queue = Queue(
@@ -181,10 +181,10 @@ def _quota(quota: QuotaSpec, where: str) -> Quota:
 
 
 def queue_config_of(objects: Iterable[Unstructured]) -> tuple[QueueConfig, dict[str, str]]:
-    """All queues by name, and what is wrong with some.
+    """Return all queues by name, and the errors in some.
 
-    A malformed one stands as a root that starts nothing, and its children go to the queue above it. One with an unknown
-    parent, or whose parents lead back to it, starts nothing until that is mended. All others are as they say.
+    A malformed one becomes a root that starts nothing, and its children move to the queue above it. One with an unknown
+    parent, or on a cycle of parents, starts nothing until that is fixed. All others are as they say.
     """
     queues: dict[str, Queue] = {}
     wrong: dict[str, str] = {}
@@ -221,7 +221,7 @@ def _wrong_parent(queue: Queue, expected: str) -> str:
 
 
 def _held(queue: Queue) -> Queue:
-    """As a root of its own that starts nothing."""
+    """Return the queue as a root of its own that starts nothing."""
     return replace(queue, parent="", state="stop" if queue.state == "stop" else "hold")
 
 
@@ -235,7 +235,7 @@ def _parent(found: Unstructured) -> str:
 
 
 def _on_cycles(queues: dict[str, Queue]) -> list[str]:
-    """The queues whose parents lead back to them."""
+    """Return the queues on a cycle of parents."""
     found = []
     for name in queues:
         above, steps = queues[name].parent, 0
@@ -250,9 +250,9 @@ def _on_cycles(queues: dict[str, Queue]) -> list[str]:
 
 
 def levels_of(objects: Iterable[Unstructured]) -> tuple[Levels | None, dict[str, str]]:
-    """The levels that Topology objects name: ours before those of KAI and Kueue, then by name; and what is wrong.
+    """Return the levels that Topology objects name: ours before those of KAI and Kueue, then by name; and the errors.
 
-    None: no object can be used. All but the one in force are named among what is wrong, those of others as
+    None: no object can be used. All objects but the one in force are among the errors, those of other API groups as
     NAME (GROUP).
     """
     found: Levels | None = None
@@ -283,7 +283,7 @@ def _levels(found: Unstructured) -> Levels:
 
 
 def reservation_of(found: Unstructured, epoch: int = 0) -> ReservedNodes | BookedGpus:
-    """The reservation, on the clock whose zero is `epoch` (microseconds since 1970). Raises InputError."""
+    """Return the reservation, on the clock whose zero is `epoch` (microseconds since 1970). Raises InputError."""
     place, name = f"{about(found)}, spec", found.metadata.name
     spec: ReservationSpec = decoded(found, ReservationSpec)
     if bool(spec.node_selector) == bool(spec.gpus):

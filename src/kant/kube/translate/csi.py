@@ -1,8 +1,8 @@
-"""CSI volumes: how many more a node may attach, and whether there is storage for volumes that are to be made.
+"""CSI volumes: how many more a node may attach, and whether there is storage for volumes to be provisioned.
 
 Source: kube-scheduler's plugins NodeVolumeLimits (csi.go) and VolumeBinding (hasEnoughCapacity, capacitySufficient,
-nodeHasAccess). There each claim is compared with the capacity by itself; here all claims of a gang, and those that
-others wait for, share it.
+nodeHasAccess). There each claim alone is compared with the capacity; here all claims of a gang, and those that others
+wait for, share it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kant.kube.translate.volumes import NO_PROVISIONER, ClaimName, Storage, clai
 from kant.model.errors import InputError
 
 Attached = tuple[str, str]
-"""Driver, and the handle of a volume; of one that is to be made its claim."""
+"""Driver, and the handle of a volume; for a volume yet to be provisioned, its claim."""
 
 CapacityName = tuple[str, str]
 """Namespace and name of a CSIStorageCapacity."""
 
 
 def attached_by(pod: k.Pod, storage: Storage) -> Iterator[Attached]:
-    """The CSI volumes that the node of a pod has to attach for its claims."""
+    """Yield the CSI volumes that the node of a pod has to attach for its claims."""
     for name in claims_of(pod):
         claim = storage.claims.get((pod.metadata.namespace, name))
         if claim is None:
@@ -42,13 +42,13 @@ def attached_by(pod: k.Pod, storage: Storage) -> Iterator[Attached]:
 
 
 def handle_of(volume: k.PersistentVolume | None) -> Attached | None:
-    """The driver and handle of a volume; None for one that is not there, or of no driver."""
+    """Return the driver and handle of a volume; None where it does not exist or has no CSI driver."""
     source = volume.spec.csi if volume is not None else None
     return (source.driver, source.volume_handle) if source is not None else None
 
 
 class VolumeRequest(NamedTuple):
-    """A volume that is to be made for a claim, of so many thousandths of a byte, reachable from a node."""
+    """A volume to be provisioned for a claim; `size` is in thousandths of a byte; `node` has to reach it."""
 
     claim: ClaimName
     storage_class: str
@@ -57,14 +57,14 @@ class VolumeRequest(NamedTuple):
 
 
 def requested_by(pod: k.Pod, node: k.Node, storage: Storage, drivers: Collection[str]) -> Iterator[VolumeRequest]:
-    """The volumes to be made for the claims of a pod at a node, by drivers that say how much storage there is."""
+    """Yield the volumes to be provisioned for the claims of a pod on a node, by drivers that report their capacity."""
     yield from requests_of(unbound_claims(pod, storage), node, storage, drivers)
 
 
 def requests_of(
     claims: Iterable[k.Claim], node: k.Node, storage: Storage, drivers: Collection[str]
 ) -> Iterator[VolumeRequest]:
-    """The volumes to be made for these claims at a node, by drivers that say how much storage there is."""
+    """Yield the volumes to be provisioned for these claims on a node, by drivers that report their capacity."""
     for claim in claims:
         own = storage.classes.get(claim.spec.storage_class_name or "")
         size = asked_of(claim)
@@ -73,7 +73,7 @@ def requests_of(
 
 
 class Capacities:
-    """All CSIStorageCapacity objects, found by the class and the labels of a node."""
+    """All CSIStorageCapacity objects, indexed by the class and the labels of a node."""
 
     def __init__(self, objects: Iterable[v.StorageCapacity]) -> None:
         self.by_name: dict[CapacityName, v.StorageCapacity] = {}
@@ -85,7 +85,7 @@ class Capacities:
                 self._index.setdefault(one.storage_class_name, {}).setdefault(label, []).append(one)
 
     def reached(self, request: VolumeRequest) -> Iterator[CapacityName]:
-        """Those from which a volume could come, if it were the only one."""
+        """Yield the capacities that could hold this volume if it were the only one."""
         labels = request.node.metadata.labels or {}
         for (key, value), found in self._index.get(request.storage_class, {}).items():
             if key and labels.get(key) != value:
@@ -98,11 +98,11 @@ class Capacities:
     def shared_out(
         self, requests: Iterable[VolumeRequest], before: Iterable[VolumeRequest] = ()
     ) -> list[VolumeRequest]:
-        """The requests that cannot be met together, the largest first; `before` are those that have been granted.
+        """Return the requests that cannot be met together, the largest first; `before` have been granted.
 
-        A driver that says only how large a volume may be has no end of them.
+        The total of a driver that reports only the largest possible volume is taken to be unlimited.
         """
-        first, rest = _by_size(before), _by_size(requests)  # from which capacity those before come nobody says
+        first, rest = _by_size(before), _by_size(requests)  # the capacities that `before` uses are unknown
         if not self._unmet(sorted([*first, *rest], key=_largest_first), {}):
             return []
         left: dict[CapacityName, int] = {}
@@ -110,7 +110,7 @@ class Capacities:
         return self._unmet(rest, left)
 
     def _unmet(self, requests: Iterable[VolumeRequest], left: dict[CapacityName, int]) -> list[VolumeRequest]:
-        """Give each in turn to the capacity with the most `left`; returns those for which there is none."""
+        """Give each request in turn to the capacity with the most `left`; return those that fit none."""
         unmet: list[VolumeRequest] = []
         for request in requests:
             for name in (reached := list(self.reached(request))):
@@ -124,7 +124,7 @@ class Capacities:
 
 
 def _by_size(requests: Iterable[VolumeRequest]) -> list[VolumeRequest]:
-    """One for each claim, the largest first."""
+    """Return one request for each claim, the largest first."""
     return sorted({request.claim: request for request in requests}.values(), key=_largest_first)
 
 
@@ -133,12 +133,12 @@ def _largest_first(request: VolumeRequest) -> tuple[int, ClaimName]:
 
 
 def largest_of(one: v.StorageCapacity) -> int:
-    """The largest volume that can be made, thousandths of a byte; 0 where nobody says it."""
+    """Return the size of the largest possible volume, in thousandths of a byte; 0 where it is unknown."""
     return _bytes(one.maximum_volume_size if one.maximum_volume_size is not None else one.capacity)
 
 
 def total_of(one: v.StorageCapacity) -> int:
-    """Thousandths of a byte that all volumes together may have."""
+    """Return the thousandths of a byte that all volumes together may have."""
     return _bytes(one.capacity) if one.capacity is not None else _ENDLESS
 
 

@@ -1,4 +1,4 @@
-"""Defragmentations: a round that an operator asks for, as an object. Its spec says what, its status what came of it."""
+"""Defragmentations: objects by which operators request a round. The spec is the request, the status its outcome."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class DefragmentationSpec(View, frozen=True):
     stop: bool = False
 
     def selects(self, labels: dict[str, str]) -> bool:
-        """Whether a node with these labels is among those that it is about."""
+        """Whether the round includes a node with these labels."""
         return all(labels.get(key) == value for key, value in (self.node_selector or {}).items())
 
 
 class DefragmentationStatus(View, frozen=True):
-    """How far a leader before us has come."""
+    """How far a previous leader has got."""
 
     phase: str = ""
     moved: int = 0
 
 
 class AskedRound(NamedTuple):
-    """A round that somebody asks for, and what its status says."""
+    """A requested round, and its status."""
 
     name: str
     spec: DefragmentationSpec
@@ -44,7 +44,7 @@ class AskedRound(NamedTuple):
 
 
 def asked_round(found: Unstructured) -> AskedRound:
-    """The round that an object asks for. Raises InputError."""
+    """Return the round that an object requests. Raises InputError."""
     spec: DefragmentationSpec = decoded(found, DefragmentationSpec)
     if not 1 <= spec.most_moves <= 10_000:
         raise InputError(f"{about(found)}, spec.mostMoves", "1 to 10,000 moves", spec.most_moves)

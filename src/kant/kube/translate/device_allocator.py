@@ -1,7 +1,7 @@
 """The allocator: devices for claims, all of them or none, by an exhaustive search with a limit.
 
-Claims that have no pool in common are searched for apart, so that the nodes of a gang do not multiply. Devices that
-are alike in all that the claims ask about stand for each other, so that none of the many equal choices is tried twice.
+Claims without a common pool are searched separately, so that the nodes of a gang do not multiply the search. Of devices
+that are alike in all that the claims ask about only one is tried, so that equal choices are not repeated.
 
 The order of the search is that of k8s.io/dynamic-resource-allocation, structured: claims and requests in their order,
 the first alternative of a request first, devices by driver, pool, slice and place in their slice.
@@ -21,11 +21,11 @@ from kant.kube.translate.devices import Candidate, Counter, DeviceId, PoolId
 from kant.kube.translate.selectors import tolerates
 
 STEPS = 20_000
-"""Choices that one search may try."""
+"""Maximum number of choices in one search."""
 
 
 class TooHardError(Exception):
-    """The search has reached its limit, and has found nothing."""
+    """The search has reached its limit without a result."""
 
 
 class Grant(NamedTuple):
@@ -36,14 +36,14 @@ class Grant(NamedTuple):
 
     @property
     def taken(self) -> dict[str, int]:
-        """What it takes of the capacity of a device that is shared, in billionths."""
+        """What it takes of the capacity of a shared device, in billionths."""
         return (taken_of(dict(self.want.capacity), self.device.limits) or {}) if self.device.shared else {}
 
 
 class Task(NamedTuple):
-    """A claim that needs devices among `devices`, which can be used wherever its pods are to be.
+    """A claim that needs some of `devices`, which can be used wherever its pods are to be.
 
-    `incomplete`: some pool there lacks slices, so that nobody can have all devices.
+    `incomplete`: some pool there lacks slices, so that a request for all devices fails.
     """
 
     asked: Asked
@@ -52,8 +52,8 @@ class Task(NamedTuple):
 
 
 class Free(NamedTuple):
-    """What may be given out: whether a device is free, what is left of counters, what devices match, and what others
-    have of the capacity of one that is shared."""
+    """What may be allocated: whether a device is free, what is left of counters, which devices match, and what other
+    claims use of the capacity of a shared device."""
 
     is_free: Callable[[DeviceId], bool]
     left: Callable[[Counter], int]
@@ -62,7 +62,7 @@ class Free(NamedTuple):
 
 
 def allocate(tasks: Sequence[Task], free: Free, steps: int = STEPS) -> list[list[Grant]] | None:
-    """Devices for each of the tasks; None where there is no way to satisfy all. Raises TooHardError, SelectorError."""
+    """Return devices for each task; None where they cannot all be satisfied. Raises TooHardError, SelectorError."""
     found: list[list[Grant]] = [[] for _ in tasks]
     for part in _apart(tasks):
         grants = _Search([tasks[at] for at in part], free, steps).run()
@@ -74,7 +74,7 @@ def allocate(tasks: Sequence[Task], free: Free, steps: int = STEPS) -> list[list
 
 
 def _apart(tasks: Sequence[Task]) -> list[list[int]]:
-    """The tasks in groups that have no pool in common, each in their order."""
+    """Return the tasks in groups without a common pool, each in their order."""
     parts: list[tuple[set[PoolId], list[int]]] = []
     for at, task in enumerate(tasks):
         pools, members = {one.pool for one in task.devices}, [at]
@@ -89,7 +89,7 @@ def _apart(tasks: Sequence[Task]) -> list[list[int]]:
 
 
 class _At(NamedTuple):
-    """Where a search stands: at an alternative (-1: none chosen) of a request of a task, and the next device to try."""
+    """A position of the search: an alternative (-1: none chosen) of a request of a task, and the next device to try."""
 
     task: int
     request: int
@@ -99,7 +99,7 @@ class _At(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """What one choice adds, and where the search stands then."""
+    """What one choice adds, and the position after it."""
 
     grants: tuple[Grant, ...]
     then: _At
@@ -111,13 +111,13 @@ class _Search:
     free: Free
     steps: int
     grants: list[list[Grant]] = field(default_factory=list)
-    taken: Tally[DeviceId] = field(default_factory=Tally)  # how often each device has been given
-    spent: dict[DeviceId, Tally[str]] = field(default_factory=dict)  # of the capacity of those that are shared
+    taken: Tally[DeviceId] = field(default_factory=Tally)  # how often each device has been allocated
+    spent: dict[DeviceId, Tally[str]] = field(default_factory=dict)  # capacity used of shared devices
     used: dict[Counter, int] = field(default_factory=dict)
     likeness: dict[tuple[int, DeviceId], object] = field(default_factory=dict)
 
     def run(self) -> list[list[Grant]] | None:
-        """Depth first, with a stack of our own: a gang may need more devices than Python can recurse."""
+        """Search depth first, with an explicit stack: a gang may need more devices than Python's recursion limit."""
         self.grants = [[] for _ in self.tasks]
         at = self._settled(_At(0, 0))
         if at.task == len(self.tasks):
@@ -142,7 +142,7 @@ class _Search:
         return None
 
     def _settled(self, at: _At) -> _At:
-        """The next place at which there is something to choose."""
+        """Return the next position with something to choose."""
         while at.task < len(self.tasks):
             if at.request == len(self.tasks[at.task].asked.requests):
                 at = _At(at.task + 1, 0)
@@ -153,7 +153,7 @@ class _Search:
         return at
 
     def _steps(self, at: _At) -> Iterator[_Step]:
-        """The choices at a place, one after the other; each is undone before the next is asked for."""
+        """Yield the choices at a position; each is undone before the next is taken."""
         task = self.tasks[at.task]
         alternatives = task.asked.requests[at.request]
         if at.alternative < 0:
@@ -177,7 +177,7 @@ class _Search:
                 yield _Step((Grant(want, device),), then)
 
     def _everything(self, at: int, want: Want) -> tuple[Grant, ...] | None:
-        """All devices that match, of which there has to be one; None where one of them cannot be had."""
+        """Return all matching devices, at least one; None where one of them cannot be allocated."""
         task = self.tasks[at]
         if task.incomplete:
             return None
@@ -195,7 +195,7 @@ class _Search:
         return tuple(step.grants[0] for step in done) if len(done) == len(found) else None
 
     def _can(self, at: int, want: Want, device: Candidate) -> bool:
-        """Whether the device can be given to the claim now."""
+        """Whether the device can be allocated to the claim now."""
         if not device.usable or len(self.grants[at]) >= MOST_DEVICES:
             return False
         if any(taint.effect in ("NoSchedule", "NoExecute") and not _bears(want, taint) for taint in device.taints):
@@ -218,16 +218,16 @@ class _Search:
         )
 
     def _is_first(self, device: Candidate) -> bool:
-        """Whether nobody has the device yet. The first to share one takes what it needs of counters, for all."""
+        """Whether no claim has the device yet. The first to share a device takes its counters on behalf of all."""
         return not self.taken[device.id] and self.free.is_free(device.id)
 
     def _spent(self, device: Candidate) -> tuple[int, ...]:
-        """What is had of each capacity of a device that is shared."""
+        """Return how much is used of each capacity of a shared device."""
         others, own = self.free.spent(device.id), self.spent.get(device.id, Tally())
         return tuple(others.get(name, 0) + own[name] for name in device.limits)
 
     def _has_room(self, want: Want, device: Candidate) -> bool:
-        """Whether the device has the capacity that is asked for, and still has it where it is shared."""
+        """Whether the device has the requested capacity, and enough of it left where it is shared."""
         taken = taken_of(dict(want.capacity), device.limits)
         if taken is None or not device.shared or want.admin:
             return taken is not None
@@ -264,7 +264,7 @@ class _Search:
                     self.spent[one.device.id].subtract(one.taken)
 
     def _likeness(self, at: int, device: Candidate) -> object:
-        """Equal for devices that are the same to all tasks from this one on."""
+        """Return a key that is equal for devices that are the same to all tasks from this one on."""
         known = self.likeness.get((at, device.id))
         if known is None:
             asked = [

@@ -1,7 +1,7 @@
 """Consumable capacity: what a request takes of a device that several claims share (KEP-5075).
 
 Amounts are billionths, so that they add up exactly. A request takes what it asks for of each capacity, rounded up as
-the device says; of a capacity that it does not name the default, and without one all of it.
+the device says; of a capacity that it does not name, the default, or all of it where there is none.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal/incubating (consumable_capacity.go).
 """
@@ -17,14 +17,14 @@ from kant.model.units import GPU
 
 NANO = 10**9
 MANY = 1 << 20
-"""How often a device without any capacity is shared: as often as somebody asks."""
+"""Maximum number of requests that share a device without any capacity, which is in effect unlimited."""
 
 Taken = Mapping[str, int]
-"""Of each capacity so much, in billionths."""
+"""Amount by capacity, in billionths."""
 
 
 class Limit(NamedTuple):
-    """A capacity of a device: all there is, and which parts of it may be taken. -1: nothing is said."""
+    """A capacity of a device: its total, and which amounts of it may be taken. -1: unspecified."""
 
     value: int
     default: int = -1
@@ -34,7 +34,7 @@ class Limit(NamedTuple):
     step: int = 0
 
     def taken(self, asked: int | None) -> int:
-        """What a request takes that asks for so much (None: it does not say); -1 where it cannot have it."""
+        """Return what a request takes that asks for this amount (None: unspecified); -1 where it cannot have it."""
         if asked is None:
             return self.default if self.default >= 0 else self.value
         if self.values:
@@ -46,12 +46,12 @@ class Limit(NamedTuple):
 
 
 def billionths(amount: d.Amount, where: str) -> int:
-    """An amount in billionths; finer ones are rounded up. Raises InputError."""
+    """Return an amount in billionths, rounded up. Raises InputError."""
     return -int(-exact(amount, where) * NANO // 1)
 
 
 def limits_of(device: d.Device) -> dict[str, Limit]:
-    """The capacities of a device. Raises InputError."""
+    """Return the capacities of a device. Raises InputError."""
     found = {}
     for name, amount in device.capacity.items():
         where, policy = f"capacity {name} of device {device.name}", amount.request_policy
@@ -69,7 +69,7 @@ def limits_of(device: d.Device) -> dict[str, Limit]:
 
 
 def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None:
-    """What a request takes of a device that nobody has yet; None where the device cannot serve it."""
+    """Return what a request takes of an unused device; None where the device cannot serve it."""
     if not asked.keys() <= limits.keys():
         return None
     taken = {name: limit.taken(asked.get(name)) for name, limit in limits.items()}
@@ -77,7 +77,7 @@ def taken_of(asked: Taken, limits: Mapping[str, Limit]) -> dict[str, int] | None
 
 
 def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
-    """How often a device can be shared by requests like this, at most."""
+    """Return how many such requests can share a device, at most."""
     taken = taken_of(asked, limits)
     if taken is None:
         return 0
@@ -85,7 +85,7 @@ def times_in(asked: Taken, limits: Mapping[str, Limit]) -> int:
 
 
 def text_of(amount: int) -> str:
-    """An amount in billionths as a quantity: in Gi and their like where it is a whole number of them."""
+    """Return an amount in billionths as a quantity: with a suffix such as Gi where it is a whole number of them."""
     if amount % NANO:
         return f"{amount}n"
     whole = amount // NANO
@@ -94,6 +94,6 @@ def text_of(amount: int) -> str:
 
 
 def part_of(taken: Taken, limits: Mapping[str, Limit]) -> int:
-    """Thousandths of the device that this is: the largest part of any of its capacities; 0 where it has none."""
+    """Return the used thousandths of the device: the largest of those of its capacities; 0 where it has none."""
     parts = [-(-GPU * taken.get(name, 0) // limit.value) for name, limit in limits.items() if limit.value]
     return min(max(parts, default=0), GPU)

@@ -1,4 +1,4 @@
-"""What a claim to devices asks for, and which claims a pod has.
+"""What a device claim asks for, and which claims a pod has.
 
 Source: ResourceClaim of resource.k8s.io/v1; k8s.io/dynamic-resource-allocation, resourceclaim/claim.go (Name).
 """
@@ -19,22 +19,22 @@ from kant.kube.translate.volumes import ClaimName
 from kant.model.errors import InputError
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""What keeps an allocated claim from being deleted."""
+"""The finalizer that keeps an allocated claim from being deleted."""
 
 EXTENDED = "resource.kubernetes.io/extended-resource-claim"
 """The annotation of a claim that stands for extended resources of a pod, which owns it."""
 
 MOST_DEVICES = 32
-"""Devices that one claim may have (AllocationResultsMaxSize)."""
+"""Maximum number of devices of one claim (AllocationResultsMaxSize)."""
 
 MOST_CONSUMERS = 256
-"""Pods that may use one claim (ResourceClaimReservedForMaxSize)."""
+"""Maximum number of pods that use one claim (ResourceClaimReservedForMaxSize)."""
 
 
 class Want(NamedTuple):
-    """One way to satisfy a request: so many devices (0: all there are at the node) of a class that match.
+    """One way to satisfy a request: a number of matching devices (0: all of the node) of a class.
 
-    `selectors` are those of the class, and `own` those of the claim, which its namespace pays for.
+    `selectors` are those of the class, and `own` those of the claim, whose CPU time counts for its namespace.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Want(NamedTuple):
     own: tuple[str, ...] = ()
     admin: bool = False
     tolerations: tuple[k.Toleration, ...] = ()
-    capacity: tuple[tuple[str, int], ...] = ()  # that each device has to have, or to have left, in billionths
+    capacity: tuple[tuple[str, int], ...] = ()  # that each device must have (left), in billionths
 
 
 class Constraint(NamedTuple):
-    """All devices of these requests (none: of all) have one value of an attribute; or, `distinct`, each its own."""
+    """All devices of these requests (none: of all) share one value of an attribute; or, `distinct`, none share one."""
 
     requests: tuple[str, ...]
     attribute: str
@@ -60,7 +60,7 @@ class Constraint(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a claim asks for: of each request the first of its alternatives that can be had."""
+    """What a claim asks for: for each request its alternatives, of which the first possible one is taken."""
 
     requests: tuple[tuple[Want, ...], ...]
     constraints: tuple[Constraint, ...] = ()
@@ -68,7 +68,7 @@ class Asked(NamedTuple):
 
 
 def anonymous(asked: Asked) -> Asked:
-    """The same without the names of requests and classes: equal where the same devices will do."""
+    """Return the request without the names of requests and classes: equal where the same devices will do."""
     if not asked.constraints:
         requests = tuple(tuple(want._replace(name="", device_class="") for want in wants) for wants in asked.requests)
         return asked._replace(requests=requests)
@@ -77,7 +77,7 @@ def anonymous(asked: Asked) -> Asked:
 
 
 def claim_names(pod: k.Pod) -> tuple[str, ...]:
-    """The names of the claims that a pod uses. Raises NotYetError for one that has not been made yet."""
+    """Return the names of the claims that a pod uses. Raises NotYetError for one that has not been created yet."""
     if not pod.spec.resource_claims:
         return ()
     made = {one.name: one.resource_claim_name for one in pod.status.resource_claim_statuses}
@@ -95,7 +95,7 @@ def claim_names(pod: k.Pod) -> tuple[str, ...]:
 
 
 def known_names(pod: k.Pod) -> tuple[str, ...]:
-    """The names of those of its claims that have been made."""
+    """Return the names of the claims of a pod that have been created."""
     if not pod.spec.resource_claims:
         return ()
     made = (one.resource_claim_name for one in (*pod.spec.resource_claims, *pod.status.resource_claim_statuses))
@@ -107,7 +107,7 @@ def key_of(claim: d.ResourceClaim) -> ClaimName:
 
 
 def asked_of(claim: d.ResourceClaim, classes: Mapping[str, d.DeviceClass]) -> Asked:
-    """What it asks for. Raises NotYetError without one of its classes, InputError for what Kant cannot give."""
+    """Return what a claim asks for. Raises NotYetError without its class, InputError for what Kant cannot give."""
     spec, where = claim.spec.devices, f"resourceclaim {claim.metadata.namespace}/{claim.metadata.name}"
     requests: list[tuple[Want, ...]] = []
     for one in spec.requests:
@@ -164,24 +164,24 @@ def _constraint(one: d.DeviceConstraint, where: str) -> Constraint:
 
 
 def is_ours(claim: d.ResourceClaim) -> bool:
-    """Whether Kant has allocated it."""
+    """Whether Kant has allocated the claim."""
     return ALLOCATED in (claim.metadata.annotations or {})
 
 
 def identity(claim: d.ResourceClaim) -> str:
-    """Its uid; for extended resources that of its pod, for which it may be made, and made anew."""
+    """Return the uid of a claim; for extended resources that of its pod, for which it may be re-created."""
     if EXTENDED in (claim.metadata.annotations or {}):
         return next((one.uid for one in claim.metadata.owner_references if one.controller), "")
     return claim.metadata.uid
 
 
 def is_made(claim: d.ResourceClaim) -> bool:
-    """Whether it is there, and not only what will be made for extended resources."""
+    """Whether the claim exists, rather than only planned for extended resources."""
     return bool(claim.metadata.uid)
 
 
 def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:
-    """The devices that nobody else can have, by driver, pool and name. Access of an administrator holds nothing."""
+    """Return the devices that no other claim can have, by driver, pool and name. Administrator access holds nothing."""
     allocation = claim.status.allocation
     if allocation is None:
         return []
@@ -189,7 +189,7 @@ def held_by(claim: d.ResourceClaim) -> list[tuple[str, str, str]]:
 
 
 def consumed_by(claim: d.ResourceClaim, device: tuple[str, str, str]) -> dict[str, int]:
-    """What it has of the capacity of a device that is shared, in billionths."""
+    """Return what a claim uses of the capacity of a shared device, in billionths."""
     found: Counter[str] = Counter()
     for one in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
         if (one.driver, one.pool, one.device) == device and not one.admin_access:
@@ -198,7 +198,7 @@ def consumed_by(claim: d.ResourceClaim, device: tuple[str, str, str]) -> dict[st
 
 
 def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
-    """The terms of which a node has to meet one, so that an allocated claim can be used there; None: any node."""
+    """Return the terms of which a node has to meet one for an allocated claim to be usable there; None: any node."""
     allocation = claim.status.allocation
     selector = allocation.node_selector if allocation is not None else None
     if selector is None or not selector.node_selector_terms:
@@ -207,5 +207,5 @@ def reach_terms(claim: d.ResourceClaim) -> tuple[Term, ...] | None:
 
 
 def consumer(pod: k.Pod) -> d.Consumer:
-    """The pod, as a claim names whom it is reserved for."""
+    """Return the pod as an entry of the list of pods for which a claim is reserved."""
     return d.Consumer("", "pods", pod.metadata.name, pod.metadata.uid)

@@ -1,4 +1,4 @@
-"""What was decided for a claim, as its status says it.
+"""The allocation decided for a claim, as its status states it.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal (allocator_stable.go, Allocate).
 """
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def results_of(
     claim: d.ResourceClaim, grants: Sequence[Grant], classes: Mapping[str, d.DeviceClass], node: str, now: str
 ) -> dict[str, Any]:
-    """`status.allocation` of a claim with these devices, chosen for a node: their configuration, and where they can be
-    used; where some have to be attached first, since when they are to be."""
+    """Return `status.allocation` of a claim with these devices, chosen for a node: with their configuration, and the
+    nodes that reach them; with a timestamp where some have to be attached first."""
     results = []
     for grant in grants:
         want, device = grant

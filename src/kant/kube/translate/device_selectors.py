@@ -1,7 +1,7 @@
 """Selectors of devices: expressions of the Common Expression Language (CEL), evaluated by Google's own library.
 
-An expression can loop no more than 10,000 times (the library ends it then), and what those of one namespace cost is
-counted: whoever has used up the time of their namespace waits, and nobody else.
+The library ends an expression after 10,000 loop iterations, and the CPU time of the expressions of each namespace is
+counted: a namespace that has used up its time waits, and no other.
 
 Source: k8s.io/dynamic-resource-allocation, cel/compile.go, for what an expression sees of a device; k8s.io/apiserver,
 pkg/cel/library (quantity.go, semverlib.go), for the functions besides those of CEL.
@@ -24,10 +24,10 @@ BUDGET = 2.0
 """Seconds of CPU time that the expressions of one namespace may take at once."""
 
 REFILL = 0.02
-"""So much of each second of time they may take for ever."""
+"""Seconds of CPU time per second that they may take in the long run."""
 
 MOST_KEPT = 4096
-"""Expressions that are remembered. With more of them all are forgotten, and read again when they are asked for."""
+"""Maximum number of cached expressions. Beyond it the whole cache is cleared."""
 
 Facts = dict[str, Any]
 """What expressions see of a device, as `device`."""
@@ -45,11 +45,11 @@ _VERSION = re.compile(
 _UNKNOWN = re.compile(
     r"undeclared reference to '([^']+)'|no matching overload for '(?![_@])([^']+' applied to '[^']+)'"
 )
-"""What the library says of functions that it does not have, or not for these."""
+"""The library's message for functions that it lacks, or lacks for these types."""
 
 
 class SelectorError(Exception):
-    """An expression that cannot be evaluated, in one sentence. `later`: it can be when time has gone by."""
+    """An expression that cannot be evaluated, in one sentence. `later`: it can be evaluated after some time."""
 
     def __init__(self, sentence: str, later: bool = False) -> None:
         super().__init__(sentence)
@@ -57,9 +57,9 @@ class SelectorError(Exception):
 
 
 class DeviceSelectors:
-    """Whether devices match expressions, remembered for as long as the devices are what they were.
+    """Whether devices match expressions, cached until the devices change.
 
-    `clock` tells time and `cpu` the CPU time of this thread, both in seconds.
+    `clock` returns the time and `cpu` the CPU time of this thread, both in seconds.
     """
 
     def __init__(
@@ -67,20 +67,20 @@ class DeviceSelectors:
     ) -> None:
         self.clock = clock
         self.cpu = cpu
-        self.turned_away = False  # somebody waits for more time
+        self.turned_away = False  # a namespace waits for more time
         self._programs: dict[str, Any] = {}
         self._spent: dict[str, tuple[float, float]] = {}  # by namespace: seconds of CPU time, and when that was so
         self._known: dict[tuple[str, str], dict[str, bool]] = {}
 
     def keep(self, stamps: set[str]) -> None:
-        """Forget all devices but those of these versions of slices."""
+        """Forget all devices except those of these slice versions."""
         self._known = {key: known for key, known in self._known.items() if key[0] in stamps}
 
     def matches(self, expression: str, stamp: str, name: str, facts: Callable[[], Facts], tenant: str) -> bool:
         """Whether an expression holds for the device `name` of a slice of version `stamp`. Raises SelectorError.
 
-        One that fails at a device, for lack of an attribute, does not hold. `tenant` is the namespace that pays for it,
-        "" for nobody.
+        An expression that fails on a device, for lack of an attribute, does not hold. `tenant` is the namespace whose
+        time it uses, "" for none.
         """
         found = self._known.get((stamp, expression), {}).get(name)
         if found is None:
@@ -127,7 +127,7 @@ class DeviceSelectors:
 
 
 def _holds(program: Any, facts: Callable[[], Facts]) -> bool:
-    """Whether a program says true, and not something else, or nothing: it may loop too often, or lack what it reads."""
+    """Whether a program returns true; False also where it fails: it may loop too often, or lack what it reads."""
     try:
         return program.eval(data={"device": facts()}).value() is True
     except (RuntimeError, ValueError, InputError):
@@ -135,7 +135,7 @@ def _holds(program: Any, facts: Callable[[], Facts]) -> bool:
 
 
 def facts_of(device: d.Device, driver: str) -> Facts:
-    """What expressions see of a device of this driver."""
+    """Return what expressions see of a device of this driver."""
     attributes: dict[str, Facts] = {driver: {}}
     for name, attribute in device.attributes.items():
         domain, own = split_name(name, driver)
@@ -153,13 +153,13 @@ def facts_of(device: d.Device, driver: str) -> Facts:
 
 
 def split_name(name: str, driver: str) -> tuple[str, str]:
-    """The domain and the rest of the name of an attribute; one without a domain is in that of its driver."""
+    """Return the domain and the rest of the name of an attribute; the driver is the domain of a name without one."""
     domain, slash, own = name.rpartition("/")
     return (domain, own) if slash else (driver, name)
 
 
 def value_of(attribute: d.DeviceAttribute) -> Any:
-    """The value of an attribute, in the words of CEL."""
+    """Return the value of an attribute as a CEL value."""
     if attribute.version_value is not None:
         return _semver(attribute.version_value)
     if attribute.versions:
@@ -170,9 +170,9 @@ def value_of(attribute: d.DeviceAttribute) -> Any:
 
 
 def with_defaults(expression: str) -> str:
-    """The expression with `device.attributes[X]` an empty map where a device has nothing in the domain X.
+    """Return the expression with an empty map for `device.attributes[X]` where a device has nothing in the domain X.
 
-    So it is in Kubernetes, for attributes and capacity alike. What is in quotation marks stays.
+    Kubernetes does so for attributes and capacity alike. Quoted text is unchanged.
     """
     written: list[str] = []
     open_brackets: list[bool] = []
@@ -192,7 +192,7 @@ def with_defaults(expression: str) -> str:
 
 
 # --- quantities and versions -----------------------------------------------------------------------------------------
-# Both are maps of one key, which no expression that the API server has checked can look into.
+# Both are maps with one key, which expressions that the API server has checked cannot access.
 
 QUANTITY, SEMVER = "kubernetes.Quantity", "kubernetes.Semver"
 
@@ -214,7 +214,7 @@ def _semver(text: str) -> Facts:
 
 
 def _rank(value: Facts) -> tuple[Any, ...]:
-    """Sorts versions as semver.org has it; what follows a + does not count."""
+    """Return a sort key for versions as semver.org orders them; what follows a + does not count."""
     found = _VERSION.fullmatch(value[SEMVER])
     assert found is not None
     parts = (found[4] or "").split(".") if found[4] else []
@@ -298,7 +298,7 @@ def _environment() -> Any:
 
 
 def _why(error: Exception) -> str:
-    """What is wrong with an expression: a function that Kubernetes has and Kant does not, or what the library says."""
+    """Return the error in an expression: a function of Kubernetes that Kant lacks, or the library's message."""
     text = str(error).strip().splitlines()[0]
     unknown = _UNKNOWN.search(text)
     if unknown is None:

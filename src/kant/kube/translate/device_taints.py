@@ -1,8 +1,8 @@
-"""DeviceTaintRules: taints that people put on devices, beside those that drivers publish with them.
+"""DeviceTaintRules: taints that people put on devices, in addition to those that drivers publish.
 
 Source: DeviceTaintRule of resource.k8s.io/v1beta2 (Kubernetes 1.36), where a rule selects by driver, pool and name.
-Rules of v1alpha3 may select by class and expressions too. These are not evaluated: such a rule counts for each device
-that the rest of it selects, so that no device is given out that it is about.
+Rules of v1alpha3 may select by class and expressions too. These are not evaluated: such a rule applies to each device
+that the rest of it selects, so that no tainted device is allocated.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import msgspec
 from kant.kube.objects.views import Taint, Unstructured, View
 
 TAINT_RULES = "devicetaintrules"
-"""What the mirror calls them."""
+"""Their name in the mirror."""
 
 TAINT_RULES_PATHS = tuple(f"/apis/resource.k8s.io/{version}/devicetaintrules" for version in ("v1beta2", "v1alpha3"))
 
 
 class DeviceTaintSelector(View, frozen=True):
-    """Which devices a rule is about; a field that is None selects all."""
+    """Which devices a rule applies to; a field that is None selects all."""
 
     driver: str | None = None
     pool: str | None = None
@@ -41,7 +41,7 @@ class DeviceTaintRule(View, frozen=True):
 
 
 def taint_rule(found: Unstructured) -> DeviceTaintRule:
-    """The rule that an object says. One that cannot be read is about all devices, so that none is given out wrongly."""
+    """Return the rule of an object. An unreadable one applies to all devices, so that none is allocated wrongly."""
     try:
         return msgspec.json.decode(found.spec, type=DeviceTaintRule)
     except msgspec.MsgspecError:

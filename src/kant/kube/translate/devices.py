@@ -1,7 +1,7 @@
-"""The devices of a cluster as its drivers publish them: where each can be used, and what those of one pool share.
+"""The devices of a cluster as its drivers publish them: which nodes can use each, and what those of one pool share.
 
 Source: k8s.io/dynamic-resource-allocation, structured/internal (pools_incubating.go): the slices of the newest
-generation of a pool, and none of a pool of which some are missing.
+generation of a pool, and none of a pool that lacks some.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ GPU_DRIVERS = ("gpu.nvidia.com", "gpu.amd.com", "gpu.intel.com")
 """Drivers whose devices are GPUs, or parts of GPUs."""
 
 WHOLE = ("", "gpu", "amdgpu")
-"""What the attribute `type` of a whole GPU says."""
+"""Values of the attribute `type` of a whole GPU."""
 
 _ANY_TAINT = (k.Toleration(operator="Exists"),)
 
 
 class Reach(NamedTuple):
-    """The nodes at which a device can be used: one, or those that a term selects, or (neither) all."""
+    """The nodes that can use a device: one, or those that a term selects, or (neither) all."""
 
     node: str = ""
     term: Term | None = None
@@ -58,9 +58,9 @@ class Reach(NamedTuple):
 class Candidate:
     """A device. `stamp` is the version of its slice, and `takes` what it needs of shared counters.
 
-    `taints` are its own, and those of the rules about it. `usable` is False for one that Kant does not give out: it
-    cannot tell where it is. One that is `shared` is had by several claims, as far as its `limits` go. `worth` is how
-    much of a GPU a part of one is, in thousandths; None where nobody can tell.
+    `taints` are its own, and those of the rules that apply to it. `usable` is False for a device that Kant does not
+    allocate, since its nodes are given in an unknown way. A `shared` one serves several claims, within its `limits`.
+    `worth` is how much of a GPU a part of one is, in thousandths; None where that is unknown.
     """
 
     id: DeviceId
@@ -100,7 +100,7 @@ class Candidate:
         return self.is_gpu and not self.shared and ((kind.string_value if kind is not None else "") or "") in WHOLE
 
     def attribute(self, name: str) -> object:
-        """The value of a fully qualified attribute; None where it has none."""
+        """Return the value of a fully qualified attribute; None where the device lacks it."""
         domain, _, own = name.rpartition("/")
         found = self.view.attributes.get(name)
         if found is None and domain == self.driver:
@@ -112,11 +112,11 @@ class Candidate:
 class DevicePool:
     id: PoolId
     devices: list[Candidate] = field(default_factory=list)
-    wrong: str = ""  # why nothing of it is given out
+    wrong: str = ""  # why none of its devices is allocated
 
 
 class Inventory:
-    """All devices of a cluster. `counters` has what there is of each shared counter, in billionths."""
+    """All devices of a cluster. `counters` has the total of each shared counter, in billionths."""
 
     def __init__(self, slices: Iterable[d.ResourceSlice] = (), rules: Sequence[DeviceTaintRule] = ()) -> None:
         self._rules = rules
@@ -166,9 +166,9 @@ class Inventory:
         return found
 
     def at(self, node: k.Node) -> tuple[Candidate, ...]:
-        """The devices that can be used at a node, in the order in which they are given out.
+        """Return the devices that a node can use, in the order of allocation.
 
-        Last come those of pools of which some have to be attached.
+        Pools with devices that have to be attached come last.
         """
         name = node.metadata.name
         known = self._at.get(name)
@@ -179,7 +179,7 @@ class Inventory:
         return known[1]
 
     def gpus_of(self, node: str) -> int:
-        """How many whole GPUs belong to a node alone."""
+        """Return the number of whole GPUs that belong to a node alone."""
         return sum(one.is_whole_gpu for one in self._here.get(node, ()))
 
 
@@ -209,7 +209,7 @@ def _candidate(
         for name, counter, value in _amounts(device.consumes_counters)
     )
     reach = Reach(source.node_name, None if source.all_nodes else _term(source.node_selector))
-    # whatever else says where it can be used is newer than we are
+    # any other way to name the nodes is newer than this code
     usable = bool(source.node_name) or source.all_nodes or source.node_selector is not None
     id_ = spec.driver, spec.pool.name, device.name
     taints = (*device.taints, *(rule.taint for rule in rules if rule.is_about(*id_)))
@@ -218,9 +218,9 @@ def _candidate(
 
 
 def _worth(device: d.Device, takes: Iterable[tuple[Counter, int]], counters: Mapping[Counter, int]) -> int | None:
-    """Thousandths of a GPU that a part of one is: by its MIG profile, as those of a device plugin, else by its memory.
+    """Return the worth of a part of a GPU in thousandths: by its MIG profile, as for device plugins, or its memory.
 
-    How much memory there is in all is said by the counter `memory` that all parts of the GPU take from.
+    The total memory is that of the counter `memory` that all parts of the GPU take from.
     """
     memory = next(((amount, counters.get(one, 0)) for one, amount in takes if one[3] == "memory"), (0, 0))
     kind = device.attributes.get("profile")
@@ -230,7 +230,7 @@ def _worth(device: d.Device, takes: Iterable[tuple[Counter, int]], counters: Map
 
 
 def _term(selector: k.NodeSelector | None) -> Term | None:
-    """The one term of a node selector, as slices and allocations have it; an empty one selects all nodes."""
+    """Return the one term of a node selector, as in slices and allocations; None, for all nodes, if it is empty."""
     if selector is None or not selector.node_selector_terms:
         return None
     term = selector.node_selector_terms[0]
@@ -239,7 +239,7 @@ def _term(selector: k.NodeSelector | None) -> Term | None:
 
 
 def _amounts(sets: Iterable[d.CounterSet]) -> Iterable[tuple[str, str, int]]:
-    """Set, counter and amount in billionths."""
+    """Yield set, counter and amount in billionths."""
     for one in sets:
         name = one.counter_set or one.name
         for counter, amount in sorted(one.counters.items()):
@@ -247,7 +247,7 @@ def _amounts(sets: Iterable[d.CounterSet]) -> Iterable[tuple[str, str, int]]:
 
 
 def reach_of(devices: Iterable[Candidate], node: str) -> k.NodeSelector | None:
-    """Where all of these devices, chosen for a node, can be used, as an allocation says it; None for everywhere.
+    """Return the nodes that can use all of these devices, chosen for a node, as a selector of an allocation; None: all.
 
     Source: createNodeSelector of the same package.
     """

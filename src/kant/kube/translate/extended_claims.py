@@ -1,7 +1,7 @@
-"""Extended resources that a device class serves: the claim that stands for them, made for a pod when it has its node.
+"""Extended resources that a device class serves: the claim that stands for them, made for a pod once it has its node.
 
 A class serves the resource that its `extendedResourceName` says, and `deviceclass.resource.kubernetes.io/NAME` always.
-A node that has the resource from a device plugin gives it out itself; at any other the pod needs devices of the class.
+A node that has the resource from a device plugin allocates it itself; on any other the pod needs devices of the class.
 
 Source: KEP-5004; kube-scheduler's plugin DynamicResources (extendeddynamicresources.go) for what the claim asks for,
 and k8s.io/dynamic-resource-allocation, deviceclass/extendedresourcecache, for which class serves a resource.
@@ -24,10 +24,10 @@ from kant.kube.translate.device_claims import EXTENDED, FINALIZER
 from kant.model.errors import InputError
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
-"""Before the name of a class: the resource that it serves always."""
+"""Prefix of the name of a class, to form the resource that it always serves."""
 
 LONGEST = 253
-"""Letters that the name of an object may have."""
+"""Maximum length of the name of an object."""
 
 
 class Part(NamedTuple):
@@ -49,12 +49,12 @@ class ExtendedClaim:
     _made: dict[tuple[str, ...], d.ResourceClaim] = field(default_factory=dict)
 
     def needed_at(self, node: k.Node | None) -> tuple[str, ...]:
-        """The resources that a node does not have from a device plugin."""
+        """Return the resources that a node does not have from a device plugin."""
         amounts = (node.status.allocatable or {}) if node is not None else {}
         return tuple(one.resource for one in self.parts if not has_amount(amounts, one.resource))
 
     def claim(self, resources: tuple[str, ...] | None = None, version: str = "") -> d.ResourceClaim:
-        """The claim for these resources (None: for all); one without a uid, as it has not been made."""
+        """Return the claim for these resources (None: for all); it has no uid, as it has not been created."""
         wanted = tuple(one.resource for one in self.parts) if resources is None else resources
         found = self._made.get(wanted)
         if found is None:
@@ -79,12 +79,12 @@ class ExtendedClaim:
         return d.ResourceClaim(head, d.ResourceClaimSpec(devices))
 
     def mappings(self, resources: tuple[str, ...]) -> tuple[k.RequestMapping, ...]:
-        """Which container gets the devices of which request of the claim for these resources."""
+        """Return which container gets the devices of which request of the claim for these resources."""
         return tuple(one for part in self.parts if part.resource in resources for one in part.mappings)
 
 
 def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
-    """The class that serves a resource: of several the newest, and of those the first by name."""
+    """Return the class that serves each resource: of several the newest, and of those the first by name."""
     found: dict[str, str] = {}
     for one in sorted(classes, key=lambda one: one.metadata.name, reverse=True):
         found[f"{IMPLICIT}{one.metadata.name}"] = one.metadata.name
@@ -95,7 +95,7 @@ def served_by(classes: Iterable[d.DeviceClass]) -> dict[str, str]:
 
 
 def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
-    """The claim that a pod may need for what its containers ask for; None where no class serves any of it."""
+    """Return the claim that a pod may need for its containers' requests; None where no class serves any of them."""
     starting = len(pod.spec.init_containers)
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     asked = sorted({name for one in containers for name in one.resources.requests or () if name in classes})
@@ -109,13 +109,13 @@ def extended_of(pod: k.Pod, classes: Mapping[str, str]) -> ExtendedClaim | None:
 
 
 def name_for(pod: k.Pod) -> str:
-    """The name of its claim, which is the same whoever leads: what one has made the next one finds."""
+    """Return the name of the claim of a pod: always the same, so that the next leader finds the claim."""
     tail = f"-extended-resources-{blake2s(pod.metadata.uid.encode(), digest_size=5).hexdigest()}"
     return f"{pod.metadata.name[: LONGEST - len(tail)].rstrip('.-')}{tail}"
 
 
 def has_amount(amounts: Mapping[str, str | int | float], resource: str) -> bool:
-    """Whether there is any of a resource among these amounts, as far as they can be read."""
+    """Whether the amount of a resource is above zero; unreadable amounts count as zero."""
     try:
         return exact(amounts.get(resource, 0), resource) > 0
     except InputError:
@@ -123,7 +123,7 @@ def has_amount(amounts: Mapping[str, str | int | float], resource: str) -> bool:
 
 
 def body_of(claim: d.ResourceClaim, notes: Mapping[str, str]) -> dict[str, Any]:
-    """A claim for extended resources, as it is sent to be made: ours, and protected from being deleted.
+    """Return a claim for extended resources as the body of a create request: marked as ours, with the finalizer.
 
     `notes` are further annotations.
     """
@@ -159,7 +159,7 @@ def _relevant(claim: d.ResourceClaim) -> list[tuple[str, str, int]]:
 
 
 def _part(resource: str, containers: tuple[k.Container, ...], starting: int) -> Part:
-    """Requests of the containers that stay, and one for what an init container needs beyond those after it."""
+    """Return the requests of the lasting containers, and one for what an init container needs beyond those after it."""
     stays = [at >= starting or one.restart_policy == "Always" for at, one in enumerate(containers)]
     requests: dict[int, tuple[str, int]] = {}
     mappings: list[k.RequestMapping] = []

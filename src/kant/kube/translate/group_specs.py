@@ -17,16 +17,16 @@ Spec = Mapping[str, Any]
 
 
 class GroupSpec(NamedTuple):
-    """`least` pods run together (0: each pod runs alone). "" and None stand for nothing said.
+    """`least` pods run together (0: each pod runs alone). "" and None: unspecified.
 
-    `required` and `preferred` are levels of the fabric, by name or by node label, of which one domain has to, or
-    should, hold all pods. `created` is the moment of its creation, as the API has it. Of each task in `tasks` so many
-    pods are among those that run together. `node_pool` is the pool that its pods have to name, in the words of KAI.
-    `together`: they go only all at once. `preempts`: False where nobody is to be stopped for them.
-    Of its `later` parts pods are made only once others of it are there. `gangs` has the names of the parts of each gang
-    where there are several: then the rest says nothing. `alone`: each pod runs alone, whatever else says how many do
-    not. `parent` names the group of groups that it is in; of one of those `least` are the groups that start together.
-    `node_wait` is how long they wait for a node before they stop others.
+    `required` and `preferred` are levels of the fabric, by name or by node label; one domain of that level must, or
+    should, hold all pods. `created` is the creation time, as in the API. `tasks` has the minimum number of pods of each
+    task among `least`. `node_pool` is the pool that its pods have to name, in the words of KAI. `together`: its pods
+    are only evicted all at once. `preempts`: False where they must not preempt others. Pods of the `later` parts are
+    made only once others exist. `gangs` has the names of the parts of each gang where there are several: then the other
+    fields mean nothing. `alone`: each pod runs alone, even where a label gives a number of pods. `parent` names the
+    composite group that it is in; for a composite group itself, `least` are the groups that start together. `node_wait`
+    is how long they wait for a node before they preempt others.
     """
 
     least: int
@@ -49,8 +49,8 @@ class GroupSpec(NamedTuple):
 
 
 def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
-    """What the object says that `GroupRef.paths` names, of the group `part` in it: of a JobSet the gang that begins
-    with the job of that name. Raises InputError where it cannot be used."""
+    """Return what the object at `GroupRef.paths` says of the group `part` in it; for a JobSet `part` is the first job
+    of a gang. Raises InputError where the object cannot be used."""
     where = f"{found.kind or source} {found.metadata.namespace}/{found.metadata.name}, spec"
     try:
         spec = msgspec.json.decode(found.spec)
@@ -77,7 +77,7 @@ def group_spec(source: str, found: Unstructured, part: str = "") -> GroupSpec:
 
 
 def _part(spec: Spec, part: str, where: str) -> Spec:
-    """A group of a Workload of Kubernetes 1.35, in the words of the later PodGroup."""
+    """Return a group of a Workload of Kubernetes 1.35 in the form of the later PodGroup."""
     own = next((one for one in spec.get("podGroups") or [] if one.get("name") == part), None)
     if own is None:
         raise InputError(f"{where}.podGroups", f"the group {part} that its pods name")
@@ -85,7 +85,7 @@ def _part(spec: Spec, part: str, where: str) -> Spec:
 
 
 def _upstream(spec: Spec, where: str) -> GroupSpec:
-    mode = spec.get("disruptionMode")  # a word until 1.36, then an object
+    mode = spec.get("disruptionMode")  # a string until 1.36, then an object
     together = mode == "PodGroup" or (isinstance(mode, dict) and mode.get("all") is not None)
     policy = spec.get("schedulingPolicy") or {}
     gang = policy.get("gang")
@@ -148,12 +148,13 @@ def _plugins(spec: Spec, where: str) -> GroupSpec:
 
 
 def _member(spec: Spec, where: str) -> int:
-    """Volcano, KAI and scheduler-plugins call it minMember; without it one pod is enough."""
+    """Return minMember, as Volcano, KAI and scheduler-plugins call it; without it one pod is enough."""
     return whole(f"{where}.minMember", spec.get("minMember", 1))
 
 
 def _job(spec: Spec, where: str) -> GroupSpec:
-    """A gang where it says so, as in Kubernetes 1.37 (KEP-5547). Never where its pods end and fail one by one."""
+    """Return a gang where the Job says so (Kubernetes 1.37, KEP-5547), but never if its pods end and fail one
+    by one."""
     pods, every = _pods_of_job(spec, where), spec.get("completions")
     if spec.get("backoffLimitPerIndex") is not None or (every is not None and pods < whole(where, every)):
         return GroupSpec(0, alone=True)
@@ -171,7 +172,7 @@ def _pods_of_job(spec: Spec, where: str) -> int:
 
 
 def _jobset(spec: Spec, where: str) -> GroupSpec:
-    """All jobs of the set together, but for those that wait until others are complete."""
+    """Return all jobs of the set as one gang, or several gangs where some wait until others are complete."""
     gangs = gangs_of(_replicated_jobs(spec, where))
     if len(gangs) > 1:
         return GroupSpec(0, gangs=tuple(tuple(part.name for part in gang) for gang in gangs))
@@ -179,7 +180,7 @@ def _jobset(spec: Spec, where: str) -> GroupSpec:
 
 
 def _one_gang(parts: Sequence[Part], first: str) -> GroupSpec:
-    """The gang that begins with this part; of a part that is none each pod is alone."""
+    """Return the gang that begins with this part; each pod is alone where no gang does."""
     return next((_of_gang(gang) for gang in gangs_of(parts) if gang[0].name == first), GroupSpec(0))
 
 
@@ -188,7 +189,7 @@ def _of_gang(gang: Sequence[Part]) -> GroupSpec:
 
 
 def _replicated_jobs(spec: Spec, where: str) -> list[Part]:
-    """The jobs of a JobSet, and which have to be ready or complete before others are made."""
+    """Return the jobs of a JobSet, and which have to be ready or complete before others are made."""
     in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
     parts: list[Part] = []
     for number, job in enumerate(spec.get("replicatedJobs") or []):
@@ -206,7 +207,7 @@ def _replicated_jobs(spec: Spec, where: str) -> list[Part]:
 
 
 def _lws(spec: Spec, where: str) -> GroupSpec:
-    """One group of leader and workers, who may be made only once the leader is ready."""
+    """Return one group of leader and workers, which may be made only once the leader is ready."""
     template = spec.get("leaderWorkerTemplate") or {}
     size = whole(f"{where}.leaderWorkerTemplate.size", template.get("size", 1))
     if spec.get("startupPolicy") != "LeaderReady" or size < 2:
@@ -240,7 +241,7 @@ def _kubeflow(spec: Spec, where: str) -> GroupSpec:
 
 
 def _ray(spec: Spec, where: str) -> GroupSpec:
-    """The head, and what each group of workers has at least that is not suspended."""
+    """Return the head, and the minimum of each group of workers that is not suspended."""
     scales = spec.get("enableInTreeAutoscaling") is True
     pods, tasks = 1, [("headgroup", 1)]
     for number, group in enumerate(spec.get("workerGroupSpecs") or []):

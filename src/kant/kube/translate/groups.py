@@ -1,6 +1,6 @@
 """Which group a pod belongs to, in the words of many schedulers and controllers: a group is one gang.
 
-What is asked first counts. Sources: the labels and annotations of upstream Kubernetes (KEP-4671), KAI, Volcano,
+The first match counts. Sources: the labels and annotations of upstream Kubernetes (KEP-4671), KAI, Volcano,
 scheduler-plugins, Koordinator, Kueue, YuniKorn, JobSet, LeaderWorkerSet, Kubeflow's training operator and KubeRay.
 """
 
@@ -29,7 +29,7 @@ TASK = "volcano.sh/task-spec"
 """The annotation that names the task of a pod in the words of Volcano."""
 
 TASK_GROUP = "yunikorn.apache.org/task-group-name"
-"""That of YuniKorn."""
+"""The annotation that names the task of a pod in the words of YuniKorn."""
 
 ROLE = "training.kubeflow.org/replica-type"
 """The label that names the role of a pod of a Kubeflow job."""
@@ -38,13 +38,13 @@ RAY_GROUP = "ray.io/group"
 """The label that names the group of workers, or the head, that a pod of a Ray cluster belongs to."""
 
 NODE_POOL = "kai.scheduler/node-pool"
-"""The label by which KAI keeps pods to the nodes that have it too."""
+"""The label by which KAI restricts pods to the nodes that also have it."""
 
 LEADER, WORKERS = "leader", "workers"
 """The parts of a group of a LeaderWorkerSet."""
 
 ORDERED = "jobset", "leaderworkerset"
-"""Sources whose pods may be made one part after the other."""
+"""Sources whose parts may be created one after the other."""
 
 _REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 _WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
@@ -57,12 +57,11 @@ KUBEFLOW = {
 
 
 class GroupRef(NamedTuple):
-    """A group: whose words name it (`source`), and how.
+    """A group: the convention that names it (`source`), and its name.
 
-    `paths` are the API paths of the object that says more, the first that is there counts (none: the pods say all).
-    `part` is the name of the group inside that object, where it has several; of a JobSet that of its first job.
-    `least` is what this pod says of the pods that have to run together; 0: nothing. Of each task in `tasks` so many are
-    among them.
+    `paths` are the API paths of the object with its details, of which the first that exists counts (none: the pods say
+    all). `part` is the name of the group inside that object, where it has several; for a JobSet that of its first job.
+    `least` is the minimum number of running pods that this pod states; 0: none. `tasks` has the minimum of each task.
     """
 
     namespace: str
@@ -75,25 +74,25 @@ class GroupRef(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies the group: equal for all of its pods, and for no others."""
+        """The identity of the group: equal for all of its pods, and for no others."""
         return self.namespace, self.source, self.name
 
 
 def group_of(pod: k.Pod) -> GroupRef | None:
-    """The group of a pod; None: it stands alone. Raises InputError where what it says of its group is malformed."""
+    """Return the group of a pod; None for a single pod. Raises InputError where its group is malformed."""
     return _found(pod, f"pod {pod.metadata.namespace}/{pod.metadata.name}")
 
 
 def composite_of(namespace: str, name: str) -> GroupRef:
-    """A group of groups, in the words of Kubernetes (KEP-6012)."""
+    """Return a reference to a composite group, in the words of Kubernetes (KEP-6012)."""
     name_of(f"the group of groups {namespace}/{name}", name)
     path = _path(f"{UPSTREAM}/v1alpha3/compositepodgroups", namespace, name)
     return GroupRef(namespace, COMPOSITE, name, (path,))
 
 
 def part_of(pod: k.Pod) -> str:
-    """The part of its group that its controller has made a pod for: a job of a JobSet, or the leader or workers; "" for
-    none."""
+    """Return the part of its group for which a pod was made: a job of a JobSet, or the leader or workers; ""
+    for none."""
     labels = pod.metadata.labels or {}
     if index := labels.get(_WORKER_INDEX):
         return LEADER if index == "0" else WORKERS
@@ -149,7 +148,7 @@ def _found(pod: k.Pod, where: str) -> GroupRef | None:
 
 
 def _task_groups(text: str, where: str) -> tuple[tuple[str, int], ...]:
-    """The task groups of an application, and how many pods of each run together."""
+    """Return the task groups of an application, and how many pods of each run together."""
     place = f"{where}, {_YUNIKORN}/task-groups"
     try:
         groups = msgspec.json.decode(text.encode(), type=list[dict[str, object]])
@@ -160,8 +159,8 @@ def _task_groups(text: str, where: str) -> tuple[tuple[str, int], ...]:
 
 
 def _by_owner(pod: k.Pod, own: int) -> GroupRef | None:
-    """The group that the controller of the pod means by it. With a number of the pod's own nobody asks the object, but
-    for that of a Job."""
+    """Return the group that the controller of the pod stands for. If the pod states its own minimum, the object is not
+    read, except for a Job."""
     labels, notes = pod.metadata.labels or {}, pod.metadata.annotations or {}
     space = pod.metadata.namespace
     owner = next((one for one in pod.metadata.owner_references if one.controller), k.Owner())

@@ -1,12 +1,12 @@
-"""HAMi: which devices its device plugin has registered on a node, what containers ask of them, and what it is to give.
+"""HAMi: which devices its device plugin has registered on a node, what containers ask of them, and what to allocate.
 
-The plugin registers the devices of a node in an annotation of the node, and reads from annotations of a pod which of
-them each container gets and how much of each; that it enforces. Kant writes these annotations with the binding.
+The plugin registers the devices of a node in an annotation of the node. It reads from annotations of a pod which
+devices each container gets and how much of each, and enforces that. Kant writes these annotations with the binding.
 
 Sources: HAMi, docs/develop/protocol.md; pkg/device/devices.go (DecodeNodeDevices, UnMarshalNodeDevices,
 EncodePodSingleDevice); pkg/device/nvidia/device.go (GenerateResourceRequests);
-pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go (Allocate) and util.go (popNextContainerDevices:
-init containers first); pkg/util/util.go (GetPendingPod).
+pkg/device-plugin/nvidiadevice/nvinternal/plugin/server.go (Allocate) and util.go (popNextContainerDevices: init
+containers first); pkg/util/util.go (GetPendingPod).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ALLOCATING = "allocating"
 
 
 class Device(NamedTuple):
-    """A GPU as HAMi registers it: `slots` pods may share it, its memory in MiB, its cores in percent."""
+    """A GPU as HAMi registers it: `slots` pods may share it; its memory is in MiB, its cores in percent."""
 
     uuid: str
     slots: int
@@ -42,7 +42,7 @@ class Device(NamedTuple):
 
     @property
     def slot(self) -> int:
-        """The fewest thousandths of which one part more than there are slots does not fit."""
+        """The smallest share in thousandths of which `slots` + 1 do not fit."""
         return GPU // (self.slots + 1) + 1
 
 
@@ -59,11 +59,11 @@ class Part(NamedTuple):
         return not (self.memory or self.percent or self.cores)
 
     def memory_of(self, device: Device) -> int:
-        """MiB of the device."""
+        """Return the MiB of the device."""
         return self.memory or device.memory * (self.percent or 100) // 100
 
     def milli_of(self, device: Device) -> int:
-        """Thousandths of the device: the largest of its parts of memory, cores and pods; over 1000: more than all."""
+        """Return thousandths of the device, the largest of memory, cores and slots; over 1000: more than all."""
         if self.is_whole:
             return GPU
         memory = _up(self.memory * GPU, device.memory) if self.memory else 10 * (self.percent or 100)
@@ -71,14 +71,14 @@ class Part(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """The devices of a node in the order of their indices, and those that are out of order, as bits."""
+    """The devices of a node in the order of their indices, and the unhealthy ones as a bit mask."""
 
     devices: tuple[Device, ...] = ()
     unhealthy: int = 0
 
 
 def registered(view: k.Node) -> Registered:
-    """What HAMi has registered of a node; no devices where it has not. Raises InputError."""
+    """Return the devices that HAMi has registered on a node; none where it has not. Raises InputError."""
     text = (view.metadata.annotations or {}).get(REGISTER, "")
     if not text:
         return Registered()
@@ -90,7 +90,7 @@ def registered(view: k.Node) -> Registered:
 
 
 def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
-    """What each container asks for, in their order. Raises InputError for what HAMi or Kant cannot give."""
+    """Return what each container asks for, in their order. Raises InputError for what HAMi or Kant cannot give."""
     for number, container in enumerate(spec.init_containers):
         asked = amounts_of(container.resources, f"{where}.initContainers[{number}]")
         shares = [name for name in (MEMORY, PERCENT, CORES) if asked.get(name)]
@@ -104,12 +104,12 @@ def parts_of(spec: k.PodSpec, where: str = "spec") -> tuple[Part, ...]:
 
 
 def fits(spec: k.PodSpec) -> bool:
-    """Whether HAMi can give the pod GPUs: none of them to an init container."""
+    """Whether HAMi can give the pod GPUs: no init container asks for any."""
     return not any(NVIDIA in (one.resources.limits or {}) for one in spec.init_containers)
 
 
 def notes_of(spec: k.PodSpec, node: str, devices: tuple[Device, ...], mask: int, seconds: int) -> dict[str, str]:
-    """The annotations by which HAMi's device plugin gives the containers the devices in `mask`, from the first on."""
+    """Return the annotations by which HAMi's device plugin gives the containers the devices in `mask`, lowest first."""
     own = [device for number, device in enumerate(devices) if mask >> number & 1]
     words = ";" * len(spec.init_containers)
     for part in parts_of(spec):
@@ -122,7 +122,7 @@ def notes_of(spec: k.PodSpec, node: str, devices: tuple[Device, ...], mask: int,
 
 
 def held(pod: k.Pod, devices: tuple[Device, ...]) -> dict[int, int]:
-    """Thousandths of each device, by its number, that a pod holds by its annotations; the dearest of its parts."""
+    """Return the thousandths of each device, by its number, that a pod holds by its annotations: its largest share."""
     notes = pod.metadata.annotations or {}
     if notes.get(NODE) != pod.spec.node_name:
         return {}
@@ -158,7 +158,7 @@ def _part(container: k.Container, where: str) -> Part:
 
 
 class _Registration(msgspec.Struct):
-    """As newer releases register a device."""
+    """A device in the form of newer releases."""
 
     id: str
     count: int
@@ -188,7 +188,7 @@ def _decode(text: str) -> Registered:
 
 
 def _registration(number: int, fields: list[str]) -> _Registration:
-    """Seven fields, or nine with the index and the mode."""
+    """Parse seven fields, or nine with the index and the mode."""
     if len(fields) not in (7, 9):
         raise ValueError(f"{len(fields)} fields")
     index, mode = (int(fields[7]), fields[8]) if len(fields) == 9 else (number, "hami-core")
@@ -198,5 +198,5 @@ def _registration(number: int, fields: list[str]) -> _Registration:
 
 
 def _up(amount: int, whole: int) -> int:
-    """A quotient rounded up; 0 where there is no whole."""
+    """Return a quotient rounded up; 0 where the divisor is 0."""
     return -(-amount // whole) if whole else 0

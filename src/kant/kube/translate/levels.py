@@ -1,4 +1,4 @@
-"""Which node label names the domain of which level of the fabric: by a Topology object, or by labels that are there.
+"""Which node label names the domain of which level of the fabric: by a Topology object, or by well-known labels.
 
 Sources: topograph (docs/labels), Kueue KEP-2724 and KAI (Topology), NVIDIA GPU feature discovery, GKE and EKS.
 """
@@ -36,11 +36,11 @@ CONVENTIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("EKS", _AWS),
     ("zones", ("", "", "topology.kubernetes.io/zone")),
 )
-"""Whose labels they are, and the labels from the leaf outwards; the first of which a node has the narrowest counts."""
+"""Conventions, each with its labels from the leaf outwards; the first whose narrowest label some node has counts."""
 
 
 class Levels(Struct, frozen=True):
-    """The label for each level ("": this level is not described), and who says so."""
+    """The label for each level ("": the level is not described), and the source of the labels."""
 
     superspine: str = ""
     spine: str = ""
@@ -49,7 +49,7 @@ class Levels(Struct, frozen=True):
     source: str = ""
 
     def level_of(self, word: str) -> Level:
-        """The level that a label, or the name of a level, stands for; "" for neither."""
+        """Return the level that a label, or the name of a level, stands for; "" for neither."""
         if word == "node" or word in HOSTS:
             return "node"
         for level in LEVELS[1:]:
@@ -60,7 +60,7 @@ class Levels(Struct, frozen=True):
 
     @property
     def known(self) -> tuple[str, ...]:
-        """What may be asked for, for sentences."""
+        """The levels that may be requested, for messages."""
         return ("node", *(level for level in LEVELS[1:] if getattr(self, level)))
 
     @property
@@ -70,7 +70,7 @@ class Levels(Struct, frozen=True):
 
 
 def level_asked(levels: Levels, word: str, where: str) -> Level:
-    """The level that somebody asks for by its name or label. Raises InputError where there is none such."""
+    """Return the level requested by its name or label. Raises InputError where it is unknown."""
     level = levels.level_of(word)
     if not level:
         labels = f" or a label: {', '.join(levels.labels)}" if levels.labels else ""
@@ -79,7 +79,7 @@ def level_asked(levels: Levels, word: str, where: str) -> Level:
 
 
 def levels_listed(labels: Iterable[str], source: str, where: str) -> Levels:
-    """Of a Topology of KAI or Kueue, which lists its labels from the broadest to the narrowest.
+    """Return the levels of a Topology of KAI or Kueue, which lists its labels from the broadest to the narrowest.
 
     Hosts are left out, and a label known to name NVLink domains is the level hbd. Raises InputError where more than
     three are left.
@@ -96,7 +96,7 @@ def levels_listed(labels: Iterable[str], source: str, where: str) -> Levels:
 
 
 def levels_named(pairs: Iterable[tuple[str, str]], source: str, where: str) -> Levels:
-    """Of our own Topology: (level, label) pairs. Raises InputError for an unknown or repeated one."""
+    """Return the levels of our own Topology: (level, label) pairs. Raises InputError for an unknown or repeated one."""
     found: dict[str, str] = {}
     for level, label in pairs:
         if level not in LEVELS[1:] or level in found or not label or label in found.values():
@@ -106,7 +106,7 @@ def levels_named(pairs: Iterable[tuple[str, str]], source: str, where: str) -> L
 
 
 def levels_seen(nodes: Iterable[Mapping[str, str] | None]) -> Levels:
-    """By the labels that nodes carry, where no Topology says anything."""
+    """Return the levels by the labels of nodes, for use where no Topology is given."""
     present = {key for labels in nodes if labels for key in labels}
     hbd = next((label for label in HBDS if label in present), "")
     for source, labels in CONVENTIONS:

@@ -1,11 +1,11 @@
-"""Which volume each claim gets, where its class has no provisioner: local volumes, which somebody has made beforehand.
+"""Which volume each claim gets, where its class has no provisioner: local volumes, created in advance.
 
 A volume is for one claim. It fits a claim if it is free, large enough, of the same class and mode, has the access modes
-and labels that the claim asks for, and reaches the node. A claim for which somebody has kept a volume gets that.
+and labels that the claim asks for, and reaches the node. A claim with a volume reserved for it gets that one.
 
 Source: kube-scheduler's plugin VolumeBinding, and FindMatchingVolume of k8s.io/component-helpers. It gives the claims
-of one pod, the smallest first, the smallest volume that fits, and may so find none where there is one. Here a volume
-that was chosen gives way where that lets all claims have one, and those of a whole gang are matched together.
+of one pod, the smallest first, the smallest volume that fits, and so may miss a solution. Here a chosen volume is
+exchanged where that lets all claims have one, and those of a whole gang are matched together.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.model.errors import InputError
 
 
 def chosen_claims(pod: k.Pod, storage: Storage) -> list[k.Claim]:
-    """The claims of a pod for which the scheduler chooses volumes."""
+    """Return the claims of a pod for which the scheduler chooses volumes."""
     found = []
     for name in claims_of(pod):
         claim = storage.claims.get((pod.metadata.namespace, name))
@@ -38,13 +38,13 @@ def key_of(claim: k.Claim) -> ClaimName:
 
 
 def is_kept_for(volume: k.PersistentVolume, claim: k.Claim) -> bool:
-    """Whether a volume is this claim's already, or kept for it."""
+    """Whether a volume is bound to this claim already, or reserved for it."""
     ref = volume.spec.claim_ref
     return ref is not None and (ref.namespace, ref.name) == key_of(claim) and ref.uid in ("", claim.metadata.uid)
 
 
 def fits(volume: k.PersistentVolume, claim: k.Claim) -> bool:
-    """Whether a claim may have a volume, wherever its pod is."""
+    """Whether a claim may have a volume, regardless of the node of its pod."""
     spec, own = volume.spec, claim.spec
     if volume.metadata.deletion_timestamp is not None:
         return False
@@ -59,12 +59,12 @@ def fits(volume: k.PersistentVolume, claim: k.Claim) -> bool:
 
 
 def size_of(volume: k.PersistentVolume) -> int:
-    """Thousandths of a byte; 0 for one that does not say it."""
+    """Return the size in thousandths of a byte; 0 where it is not given."""
     return _bytes(volume.spec.capacity or {}, f"persistentvolume {volume.metadata.name}, spec.capacity", up=False)
 
 
 def asked_of(claim: k.Claim) -> int:
-    """The least size that a claim asks for, thousandths of a byte."""
+    """Return the minimum size that a claim asks for, in thousandths of a byte."""
     return _bytes(claim.spec.resources.requests or {}, f"claim {claim.metadata.name}, spec.resources.requests", up=True)
 
 
@@ -76,7 +76,7 @@ def _bytes(amounts: Mapping[str, str | int | float], where: str, up: bool) -> in
 
 
 def reaches(volume: k.PersistentVolume, node: k.Node) -> bool:
-    """Whether a volume can be used at a node."""
+    """Whether a volume can be used on a node."""
     required = volume.spec.node_affinity.required if volume.spec.node_affinity is not None else None
     where = f"persistentvolume {volume.metadata.name}, spec.nodeAffinity"
     try:
@@ -93,10 +93,10 @@ Wants = Sequence[tuple[k.Claim, Sequence[k.Node]]]
 def match(
     wants: Wants, volumes: Iterable[k.PersistentVolume], taken: Collection[str] = ()
 ) -> dict[ClaimName, str] | None:
-    """A volume for each claim that reaches all of its nodes, none twice and none `taken`; None where not all get one.
+    """Return a volume for each claim that reaches all of its nodes, none twice and none `taken`; None if some get none.
 
-    The smallest claims choose first, the smallest volume that fits, then by name; a claim for which a volume is kept
-    has no other choice.
+    The smallest claims choose first, the smallest volume that fits, then by name; a claim with a reserved volume has no
+    other choice.
     """
     free = [one for one in volumes if one.metadata.name not in taken]
     free.sort(key=lambda one: (size_of(one), one.metadata.name))

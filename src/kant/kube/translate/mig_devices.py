@@ -1,8 +1,8 @@
 """MIG devices of NVIDIA's device plugin (strategy `mixed`): which part of a GPU one of them is.
 
-The plugin has cut the GPUs, counts the devices by profile and chooses among them; a node has so many of each. To quotas
-and shares a device is worth its memory slices, as everywhere in Kant (`kant.model.mig`): that is what one GPU cannot
-give out twice, so that the devices of a GPU never add up to more than the GPU.
+The plugin has cut the GPUs, counts the devices by profile and chooses among them; a node has a number of each. For
+quotas and shares a device is worth its memory slices, as everywhere in Kant (`kant.model.mig`): memory slices are what
+a GPU cannot allocate twice, so that the devices of a GPU never add up to more than the GPU.
 
 Sources: NVIDIA's k8s-device-plugin, README, and its gpu-feature-discovery (labels `nvidia.com/gpu.memory` and
 `nvidia.com/mig-PROFILE.replicas`); MIG User Guide, "Supported MIG Profiles".
@@ -20,7 +20,7 @@ from kant.model.mig import PROFILES, usual_milli
 from kant.model.units import GPU
 
 RESOURCE = re.compile(r"(nvidia\.com/mig-(([1-9])g\.([0-9]{1,4})gb)(?:\.me)?)[.\w]*")
-"""With the name of the profile, its compute slices of seven, and its memory in GB."""
+"""Groups: the resource without suffix, the name of the profile, its compute slices of seven, its memory in GB."""
 
 MEMORY = "nvidia.com/gpu.memory"
 """The label with the MiB of a whole GPU of the node."""
@@ -29,11 +29,11 @@ SLICES = 8
 """Memory slices of a GPU. An A30 has four, each of which is two of these."""
 
 BY_COMPUTE = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Memory slices that go with so many compute slices, where nobody says more."""
+"""Memory slices by compute slices, where nothing more exact is known."""
 
 
 def milli_of(resource: str, labels: dict[str, str] | None) -> int:
-    """Thousandths of a GPU that one such device is on a node with these labels; 0 for what is no MIG device."""
+    """Return the thousandths of a GPU of one such device on a node with these labels; 0 for what is no MIG device."""
     found = RESOURCE.fullmatch(resource)
     if found is None:
         return 0
@@ -43,7 +43,7 @@ def milli_of(resource: str, labels: dict[str, str] | None) -> int:
 
 
 def _slices(profile: str, compute: int, gb: int, total: int) -> int:
-    """Thousandths of a GPU of `total` MiB (0: unknown): the eighths that are nearest to its part of the memory."""
+    """Return the thousandths of a GPU of `total` MiB (0: unknown), rounded to the nearest eighths of its memory."""
     if total:
         return GPU // SLICES * min(max((gb * 1024 * SLICES * 2 + total) // (2 * total), 1), SLICES)
     if profile in PROFILES:
@@ -52,14 +52,14 @@ def _slices(profile: str, compute: int, gb: int, total: int) -> int:
 
 
 def _number(labels: dict[str, str], key: str, least: int = 0) -> int:
-    """A label that is a number; the least where it is none."""
+    """Return the value of a numeric label; the least where it is not a number."""
     with suppress(InputError):
         return max(whole("label", labels.get(key, str(least)), 0, 1 << 40), least)
     return least
 
 
 def worths_of(view: k.Node) -> dict[str, int]:
-    """Thousandths of a GPU that each kind of MIG device is that a node gives out."""
+    """Return the thousandths of a GPU that a device of each kind of MIG device of a node is worth."""
     amounts = view.status.capacity or view.status.allocatable or {}
     worths = {name: milli_of(name, view.metadata.labels) for name, amount in amounts.items() if str(amount) != "0"}
     return {name: milli for name, milli in worths.items() if milli}

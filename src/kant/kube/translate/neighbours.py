@@ -1,6 +1,6 @@
-"""What a pod demands of the pods around it: whom it must not run beside, whom it must, and how evenly they spread.
+"""Rules of a pod about other pods: which ones it must not run with, which ones it must, and how evenly they spread.
 
-A pod obeys its own rules, and the anti-affinity of the pods that are there already. Source: kube-scheduler's plugins
+A pod obeys its own rules, and the anti-affinity of the pods that are already placed. Source: kube-scheduler's plugins
 InterPodAffinity, PodTopologySpread and NodePorts.
 """
 
@@ -18,10 +18,10 @@ from kant.kube.translate.levels import HOSTNAME
 from kant.kube.translate.selectors import matches, selects
 
 DISK = "disk "
-"""Before the name of a disk among what no other pod of a host may have."""
+"""Prefix of disks among the host resources that only one pod may use."""
 
 NO_NAMESPACE = ("",)
-"""The namespaces of a term that selects some by labels, of which there are none: no pod is in one without a name."""
+"""The namespaces of a term whose namespace selector matches none: no pod is in a namespace without a name."""
 
 
 class Rule(NamedTuple):
@@ -36,7 +36,7 @@ class Rule(NamedTuple):
     key: str = HOSTNAME
 
     def is_about(self, pod: k.Pod) -> bool:
-        """Whether the rule is about this pod."""
+        """Whether the rule selects this pod."""
         meta = pod.metadata
         if not self.selector or (self.namespaces and meta.namespace not in self.namespaces):
             return False
@@ -44,16 +44,16 @@ class Rule(NamedTuple):
 
     @property
     def requirements(self) -> tuple[k.Requirement, ...]:
-        """What the labels of its pods have to meet."""
+        """The requirements that the labels of its pods have to meet."""
         return _requirements(self.selector)
 
 
 class Spread(NamedTuple):
-    """At most `skew` more pods that `like` is about in a node's domain than in the emptiest domain of its label.
+    """At most `skew` more pods selected by `like` in a node's domain than in the emptiest domain of its label.
 
-    Domains are those of the nodes that the pod selects and whose taints it tolerates, each only where it says so
-    (`by_selector`, `by_taints`), and that have all of the labels `keys`, by which the pod is spread. Where there are
-    fewer than `least` the emptiest counts as empty.
+    Domains are those of nodes that the pod selects and whose taints it tolerates (each only if `by_selector` or
+    `by_taints` says so), and that have all of the labels `keys` by which the pod is spread. Where there are fewer
+    domains than `least`, the emptiest counts as empty.
     """
 
     like: Rule
@@ -65,9 +65,9 @@ class Spread(NamedTuple):
 
 
 def wanted_beside(pod: k.Pod) -> tuple[Rule, ...]:
-    """The required affinity of a pod to pods: of each rule one has to be in the domain of its node.
+    """Return the required affinity of a pod to pods: for each rule one such pod has to be in the domain of its node.
 
-    As for kube-scheduler, a pod counts for one term only if all of them are about it.
+    As for kube-scheduler, a pod counts for one term only if all terms select it.
     """
     affinity = pod.spec.affinity
     near = affinity.pod_affinity if affinity is not None else None
@@ -78,7 +78,7 @@ def wanted_beside(pod: k.Pod) -> tuple[Rule, ...]:
 
 
 def _both(rules: Sequence[Rule], key: str) -> Rule:
-    """The rule that is about the pods that all of these are about, by this label."""
+    """Return the rule for this label that selects the pods which all of these rules select."""
     spaces = [{*rule.namespaces} for rule in rules if rule.namespaces]
     common = set.intersection(*spaces) if spaces else set()
     if not all(rule.selector for rule in rules):
@@ -89,7 +89,7 @@ def _both(rules: Sequence[Rule], key: str) -> Rule:
 
 
 def spreads_of(pod: k.Pod, must: bool = True) -> tuple[Spread, ...]:
-    """The topology spread constraints of a pod that must hold (DoNotSchedule), or those that need not."""
+    """Return the topology spread constraints of a pod: hard ones (DoNotSchedule), or soft ones (`must` False)."""
     labels, found = pod.metadata.labels or {}, []
     asked = [
         one for one in pod.spec.topology_spread_constraints if (one.when_unsatisfiable != "ScheduleAnyway") == must
@@ -101,7 +101,7 @@ def spreads_of(pod: k.Pod, must: bool = True) -> tuple[Spread, ...]:
         if selector is not None and own:
             selector = replace(selector, match_expressions=(*selector.match_expressions, *own))
         if selector is not None and not (selector.match_labels or selector.match_expressions):
-            selector = None  # for kube-scheduler an empty one counts nobody
+            selector = None  # for kube-scheduler an empty one selects no pods
         like = Rule((pod.metadata.namespace,), selector_text(selector), one.topology_key)
         by_selector, by_taints = one.node_affinity_policy != "Ignore", one.node_taints_policy == "Honor"
         found.append(Spread(like, one.max_skew, one.min_domains or 1, by_selector, by_taints, keys))
@@ -109,7 +109,7 @@ def spreads_of(pod: k.Pod, must: bool = True) -> tuple[Spread, ...]:
 
 
 def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
-    """The required anti-affinity of a pod. Of namespaces that are selected by labels it is about all there are."""
+    """Return the required anti-affinity of a pod. Terms that select namespaces by labels apply to all of them."""
     affinity = pod.spec.affinity
     anti = affinity.pod_anti_affinity if affinity is not None else None
     if anti is None:
@@ -118,9 +118,9 @@ def rules_of(pod: k.Pod) -> tuple[Rule, ...]:
 
 
 def pulls_of(pod: k.Pod) -> tuple[tuple[Rule, int], ...]:
-    """The preferred affinity of a pod to others with its weights, those of anti-affinity below 0.
+    """Return the preferred affinity of a pod to others with its weights, negative ones for anti-affinity.
 
-    A term about namespaces that it selects by labels, which Kant may not list, is left out.
+    A term that selects namespaces by labels, which Kant may not list, is left out.
     """
     affinity = pod.spec.affinity
     if affinity is None:
@@ -134,10 +134,10 @@ def pulls_of(pod: k.Pod) -> tuple[tuple[Rule, int], ...]:
 
 
 def ports_of(spec: k.PodSpec) -> tuple[str, ...]:
-    """What of its host no other pod may have: ports, such as TCP/8080, and disks that it names itself and writes to.
+    """Return the host resources that no other pod may use: ports, such as TCP/8080, and disks that it writes to.
 
-    Every address of the host is taken for all of them. Of disks this is what kube-scheduler's VolumeRestrictions looks
-    at, but that pods which only read are let beside one that writes.
+    A port is taken on all addresses of the host. Disks are treated as by kube-scheduler's VolumeRestrictions, except
+    that pods which only read are allowed with one that writes.
     """
     ports = (port for container in (*spec.containers, *spec.init_containers) for port in container.ports)
     found = {f"{port.protocol or 'TCP'}/{port.host_port}" for port in ports if port.host_port}
@@ -156,12 +156,12 @@ def _disks_of(spec: k.PodSpec) -> set[str]:
 
 
 def port_words(port: str) -> str:
-    """What people call one of `ports_of`."""
+    """Return a name of one of `ports_of` for messages."""
     return port if port.startswith(DISK) else f"port {port}"
 
 
 def selector_text(selector: k.LabelSelector | None) -> str:
-    """The selector as text, equal for equal selectors however they are written down; "" for none."""
+    """Return the selector as text, equal for equal selectors however they are written; "" for none."""
     if selector is None:
         return ""
     terms = [[key, "In", [value]] for key, value in (selector.match_labels or {}).items()]
@@ -170,14 +170,14 @@ def selector_text(selector: k.LabelSelector | None) -> str:
 
 
 def selects_namespaces(affinity: k.Affinity | None) -> bool:
-    """Whether a term is about pods of namespaces that it selects by their labels."""
+    """Whether a term selects namespaces by their labels."""
     return affinity is not None and any(map(_has_labels, _terms(affinity)))
 
 
 def in_namespaces(affinity: k.Affinity, namespaces: Mapping[str, Mapping[str, str] | None]) -> k.Affinity:
-    """The same affinity with the names of the namespaces that its terms select by labels, as they are now.
+    """Return the affinity with the present names of the namespaces that its terms select by labels.
 
-    `namespaces` has the labels of each. A selector stands beside the names that the term lists itself.
+    `namespaces` has the labels of each. The selected names are added to those that the term lists itself.
     """
     near, apart = (
         part
@@ -216,7 +216,7 @@ def _named(term: k.PodTerm, namespaces: Mapping[str, Mapping[str, str] | None]) 
 
 
 def domain_of(labels: Mapping[str, str] | None, node: str, key: str) -> str | None:
-    """The domain of a node by a label; a host is the node itself. None where it has no such label."""
+    """Return the domain of a node by a label; a host is the node itself. None where it has no such label."""
     return node if key == HOSTNAME else (labels or {}).get(key)
 
 

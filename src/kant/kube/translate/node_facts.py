@@ -1,7 +1,7 @@
-"""Node facts: what decides besides amounts whether a pod may stand on a node, and why no node will do.
+"""Node facts: what decides, apart from amounts, whether a pod may run on a node, and why no node fits.
 
-These are its labels, its name, the devices that it has, how it shares its GPUs and the taints that only ask pods to
-stay away, under one key each; and its taints.
+Facts are its labels, its name, its devices, how it shares its GPUs, and its soft taints (PreferNoSchedule), under one
+key each. Its hard taints are kept apart.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ ANY_TAINT = (k.Toleration(operator="Exists"),)
 _EFFECTS = ("NoSchedule", "NoExecute")
 
 SoftTaint = tuple[str, str]
-"""Key and value of a taint that only asks pods to stay away (PreferNoSchedule)."""
+"""Key and value of a soft taint (PreferNoSchedule)."""
 
 SOFTLY_TAINTED = "taint:"
-"""Before key and value of such a taint, which stands beside the labels of a node."""
+"""Prefix of the key and value of a soft taint, which is kept with the labels of a node."""
 
 
 def admits(selection: Selection, view: k.Node) -> bool:
-    """Whether a node will do."""
+    """Whether a node matches a selection."""
     return selection.admits(facts_of(view), taints_of(view))
 
 
 def meets(terms: tuple[Term, ...] | None, view: k.Node) -> bool:
-    """Whether a node meets one of these terms, whatever its taints; None: any does."""
+    """Whether a node meets one of these terms, regardless of its taints; None: every node does."""
     return terms is None or admits(Selection((), terms, ANY_TAINT), view)
 
 
 def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, str], tuple[Taint, ...]]]) -> str:
-    """Why no node will do for pods with these requests, in one sentence; `seen` are facts and taints of all nodes."""
+    """Return why no node fits pods with these requests, in one sentence; `seen` are facts and taints of all nodes."""
     for one in selections:
         lacking = next((own for own in one.always if not any(matches(facts, own) for facts, _ in seen)), None)
         taints = [own for facts, own in seen if one.admits(facts, ())] if lacking is None else []
@@ -53,7 +53,7 @@ def why_nowhere(selections: Iterable[Selection], seen: Sequence[tuple[dict[str, 
 
 
 def _lacking(selection: Selection, facts: list[dict[str, str]]) -> str:
-    """What a pod demands that no node has all of."""
+    """Return the demands of a pod that no node meets all of."""
     if selection.terms is not None and not any(selection._replace(always=()).admits(own, ()) for own in facts):
         return "none meets its nodeAffinity"
     every = [_words(one) for one in selection.always]
@@ -69,14 +69,14 @@ def _words(one: k.Requirement) -> str:
 
 
 def lasting(selection: Selection) -> Selection:
-    """A selection without tolerations of taints that say in which state a node is: the API server adds some to every
-    pod."""
+    """Return a selection without tolerations of taints for the state of a node: the API server adds some to
+    every pod."""
     kept = tuple(one for one in selection.tolerations if one.key not in STATE_TAINTS or not one.key)
     return selection._replace(tolerations=kept)
 
 
 def taints_of(view: k.Node) -> tuple[Taint, ...]:
-    """The taints that keep pods away, but for those that say in which state the node is."""
+    """Return the hard taints, except those for the state of the node."""
     found = (
         (taint.key, taint.value, taint.effect)
         for taint in view.spec.taints
@@ -86,12 +86,12 @@ def taints_of(view: k.Node) -> tuple[Taint, ...]:
 
 
 def soft_taints_of(view: k.Node) -> list[SoftTaint]:
-    """The taints that only ask pods to stay away."""
+    """Return the soft taints."""
     return [(taint.key, taint.value) for taint in view.spec.taints if taint.effect == "PreferNoSchedule"]
 
 
 def facts_of(view: k.Node) -> dict[str, str]:
-    """Labels, name, devices and soft taints of a node under the keys that selections have for them."""
+    """Return labels, name, devices and soft taints of a node under the keys that selections use for them."""
     facts = dict(view.metadata.labels or {})
     facts[NAME] = view.metadata.name
     facts |= {f"{SOFTLY_TAINTED}{key}={value}": "yes" for key, value in soft_taints_of(view)}
@@ -107,5 +107,5 @@ def facts_of(view: k.Node) -> dict[str, str]:
         try:
             facts[DEVICE + name] = str(amount_of(name, amount, name, up=False))
         except InputError:
-            continue  # cpu and memory may be fractions; nobody selects on them
+            continue  # cpu and memory may be fractions; no pod selects on them
     return facts

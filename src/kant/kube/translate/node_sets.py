@@ -1,8 +1,8 @@
-"""Node sets: on which nodes pods may stand by what they select and tolerate, followed as nodes change.
+"""Node sets: the nodes on which pods may run by what they select and tolerate, updated as nodes change.
 
-A set stands for the selection of the pods of one group (`kant.model.job.Role`), and equal ones are one set. Which nodes
-have a label, a device or a taint is kept as the bits of an integer for each value. So a new selection costs a few
-operations on integers, and where a node changes only those selections are looked at that name what changed of it.
+A set stands for the selection of the pods of one group (`kant.model.job.Role`); equal selections share a set. The nodes
+with a label, a device or a taint are kept as a bit mask for each value. So a new selection costs a few operations on
+integers, and a change of a node affects only the selections that name what changed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from kant.kube.translate.selectors import Selection, Taint, matches, tolerates
 from kant.model.job import Job
 
 EVERYWHERE = ""
-"""The set of pods that select nothing, as long as no node has a taint: they have none."""
+"""The name that stands for no set: that of pods that select nothing, as long as no node has a taint."""
 
 NEW_TAINT = "taints"
-"""The change that says that some node is the first with a taint that only asks pods to stay away."""
+"""The change which says that some node is the first with a new soft taint."""
 
 LEAST_SETS = 64
-"""Sets below which none are forgotten."""
+"""Number of sets up to which none are forgotten."""
 
 
 class SetChange(NamedTuple):
-    """What has become of a set. `is_new`: nobody has been told of it. `is_empty`: no node is in it now.
+    """A change of a set. `is_new`: the first report of the set. `is_empty`: no node is in it now.
 
-    Of `EVERYWHERE` there is one such change, when the first node has a taint: pods that select nothing need sets. Of
-    `NEW_TAINT` there is one whenever pods may prefer something that they did not know of.
+    There is one such change of `EVERYWHERE`, when the first node has a taint: pods that select nothing need sets then.
+    There is one of `NEW_TAINT` whenever nodes have a new soft taint, which pods may prefer to avoid.
     """
 
     name: str
@@ -42,7 +42,7 @@ class SetChange(NamedTuple):
 
 
 class _Set:
-    """A selection and its nodes, as bits; `told` are those that the core was told."""
+    """A selection and its nodes, as a bit mask; `told` are those last reported to the core."""
 
     __slots__ = ("is_new", "name", "nodes", "selection", "told")
 
@@ -51,7 +51,7 @@ class _Set:
 
 
 class _Tolerant:
-    """The nodes with no taint but such as some tolerations tolerate, as bits; `sets` have these tolerations."""
+    """The nodes (a bit mask) of which all taints are tolerated by some tolerations; `sets` have these tolerations."""
 
     __slots__ = ("nodes", "sets")
 
@@ -63,8 +63,7 @@ class _Tolerant:
 class NodeSets:
     """The sets of one state. `tainted`: some node has had a taint, so all pods have sets.
 
-    Names are given again when sets are forgotten, so whoever keeps something by name keeps no more than there were sets
-    at once.
+    Names are reused when sets are forgotten, so tables by name stay as small as the largest number of sets at a time.
     """
 
     def __init__(self) -> None:
@@ -73,7 +72,7 @@ class NodeSets:
         self._bit: dict[str, int] = {}
         self._facts: dict[str, dict[str, str]] = {}
         self._taints: dict[str, tuple[Taint, ...]] = {}
-        self._read: dict[str, tuple[k.Node | None, Collection[str]]] = {}  # of what these were read
+        self._read: dict[str, tuple[k.Node | None, Collection[str]]] = {}  # the source of the facts and taints
         self._said: dict[str, tuple[k.Node, dict[str, str], tuple[Taint, ...]]] = {}
         self._having: dict[str, dict[str, int]] = {}  # nodes by key and value
         self._tainted_with: dict[tuple[Taint, ...], int] = {}
@@ -81,16 +80,16 @@ class NodeSets:
         self._tolerant: dict[tuple[k.Toleration, ...], _Tolerant] = {}
         self._sets: dict[Selection, _Set] = {}
         self._by_name: dict[str, _Set] = {}
-        self._spare: list[tuple[str, int]] = []  # names that are free again, each with the nodes last told
+        self._spare: list[tuple[str, int]] = []  # reusable names, each with the nodes last reported
         self._changed: dict[_Set, None] = {}
         self._told_tainted = self._told_soft = False
-        self.soft_taints: dict[SoftTaint, None] = {}  # that nodes have or had, and that only ask pods to stay away
+        self.soft_taints: dict[SoftTaint, None] = {}  # that nodes have or had
         self._most = LEAST_SETS
 
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def follow(self, name: str, view: k.Node | None, failing: Collection[str] = ()) -> None:
-        """A node is as in this view, or gone; `failing` stands beside its labels for now."""
+        """Update a node from this view, None if it is gone; `failing` are filters to be added to its labels."""
         seen = self._read.get(name)
         if seen is not None and seen[0] is view and seen[1] == failing:
             return
@@ -121,18 +120,18 @@ class NodeSets:
         for one in naming | tolerant:
             had, one.nodes = one.nodes, self._nodes_of(one.selection)
             otherwise = not one.nodes and (one in naming or one.selection.admits(facts, ()))
-            if one.nodes != had or otherwise:  # no node will do, and now perhaps for another reason
+            if one.nodes != had or otherwise:  # no node fits, perhaps for another reason now
                 self._changed[one] = None
 
     def said(self, view: k.Node) -> tuple[dict[str, str], tuple[Taint, ...]]:
-        """Facts and taints of a node, remembered for as long as it is as in this view."""
+        """Return facts and taints of a node, cached while its view is unchanged."""
         known = self._said.get(view.metadata.name)
         if known is None or known[0] is not view:
             known = self._said[view.metadata.name] = view, facts_of(view), taints_of(view)
         return known[1], known[2]
 
     def _sets_naming(self, before: Mapping[str, str], facts: Mapping[str, str]) -> dict[_Set, None]:
-        """The sets that name something of what is other now."""
+        """Return the sets that name a changed fact."""
         found: dict[_Set, None] = {}
         for key in before.keys() | facts.keys():
             old, new = before.get(key), facts.get(key)
@@ -159,7 +158,7 @@ class NodeSets:
     def _note_taints(
         self, bit: int, was: bool, before: tuple[Taint, ...], taints: tuple[Taint, ...] | None
     ) -> dict[_Set, None]:
-        """A node has other taints, or has come or gone (None). Returns the sets that tolerate it now or did."""
+        """Update the taints of a node (None: it left). Returns the sets that tolerate it now or did."""
         if was:
             self._tainted_with[before] ^= bit
             if not self._tainted_with[before]:
@@ -177,7 +176,7 @@ class NodeSets:
     # --- selections -------------------------------------------------------------------------------------------------
 
     def name_of(self, selection: Selection) -> str:
-        """The set of the nodes on which pods with this selection may stand."""
+        """Return the name of the set of nodes on which pods with this selection may run."""
         asked = lasting(selection)
         if not self.tainted and not asked.always and asked.terms is None:
             return EVERYWHERE
@@ -190,7 +189,7 @@ class NodeSets:
         return found.name
 
     def is_nowhere(self, job: Job) -> bool:
-        """Whether some pod of a job has no node on which it may stand, be all of them free."""
+        """Whether some pod of a job has no node on which it may run, even if all were free."""
         sets = (self._by_name[name] for name in names_in(job) if name)
         return any(not one.nodes for one in sets)
 
@@ -206,7 +205,7 @@ class NodeSets:
         one.nodes = self._nodes_of(one.selection)
 
     def _nodes_of(self, selection: Selection) -> int:
-        """As `Selection.admits` for each node."""
+        """Return the nodes that `Selection.admits`, as a bit mask."""
         nodes = reduce(and_, map(self._meeting, selection.always), self._tolerant[selection.tolerations].nodes)
         if selection.terms is not None and nodes:
             each = (term.requirements for term in selection.terms if term.requirements)
@@ -214,7 +213,7 @@ class NodeSets:
         return nodes
 
     def _meeting(self, one: k.Requirement) -> int:
-        """The nodes that meet a requirement, as bits; among others that are not there."""
+        """Return the nodes that meet a requirement, as a bit mask; bits of nodes that do not exist may be set too."""
         having = self._having.get(one.key, {})
         if one.operator in ("In", "NotIn"):
             able = reduce(or_, (having.get(value, 0) for value in one.values), 0)
@@ -224,10 +223,10 @@ class NodeSets:
             return reduce(or_, (own for value, own in having.items() if matches({one.key: value}, one)), 0)
         return ~able if one.operator in ("NotIn", "DoesNotExist") else able
 
-    # --- what is said of them ---------------------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------------------------
 
     def take_changes(self) -> list[SetChange]:
-        """What nobody has been told yet. An empty set whose selections name what changed is among it."""
+        """Return the unreported changes, with empty sets whose selections name what changed."""
         found = [SetChange(EVERYWHERE)] if self.tainted and not self._told_tainted else []
         self._told_tainted = self._told_tainted or bool(found)
         if self.soft_taints and not self._told_soft:
@@ -250,7 +249,7 @@ class NodeSets:
 
     @property
     def are_many(self) -> bool:
-        """Whether there are so many that it pays to ask which of them somebody uses."""
+        """Whether there are so many sets that it pays to find out which are used."""
         return len(self._sets) > self._most
 
     def keep(self, used: Collection[str]) -> None:
@@ -277,18 +276,18 @@ class NodeSets:
 
 
 def names_in(job: Job) -> set[str]:
-    """The sets that a job names, `EVERYWHERE` where some pods of it have none."""
+    """Return the sets that a job names, `EVERYWHERE` where some pods of it have none."""
     return {role.node_set or job.node_set for role in job.roles} or {job.node_set}
 
 
 def preferred_in(job: Job) -> set[str]:
-    """The sets of which a job likes the nodes, or avoids them."""
+    """Return the sets of nodes that a job prefers or avoids."""
     each = job.preferences
     return {name for one in each for name in (*one.avoided, *(liked.node_set for liked in one.nodes))}
 
 
 def _named(selection: Selection) -> set[tuple[str, str | None]]:
-    """The values of keys that decide whether a selection admits a node; None: any value of the key."""
+    """Return the values of keys that decide whether a selection admits a node; None: any value of the key."""
     asked = [*selection.always, *(one for term in selection.terms or () for one in term.requirements)]
     listed = ((one.key, one.values if one.operator in ("In", "NotIn") else (None,)) for one in asked)
     return {(key, value) for key, values in listed for value in values}

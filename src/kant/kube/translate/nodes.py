@@ -1,4 +1,4 @@
-"""A Node of the API as a node of the model: its GPUs, what it can give, its place in the fabric, whether it serves."""
+"""A Node of the API as a node of the model: its GPUs, its amounts, its place in the fabric, and its status."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STATE_TAINTS = frozenset(
         "karpenter.sh/disrupted",
     }
 )  # fmt: skip
-"""Taints that say in which state a node is, not for whom it is there."""
+"""Taints for the state of a node, rather than for which pods it is meant."""
 
 
 class Seen(NamedTuple):
@@ -59,9 +59,9 @@ def about(view: k.Node) -> str:
 
 
 def node_of(view: k.Node, levels: Levels, devices: int = 0) -> Seen:
-    """The node in the words of the model. Raises InputError where it has amounts that cannot be used.
+    """Return the node as a node of the model. Raises InputError where it has amounts that cannot be used.
 
-    `devices` are GPUs that are had by claims; those that a device plugin gives out go before them.
+    `devices` are GPUs that claims allocate; those of a device plugin take precedence.
     """
     capacity, left = view.status.capacity or {}, view.status.allocatable or {}
     place = f"{about(view)}, status"
@@ -110,13 +110,13 @@ def _gpus(amounts: dict[str, Quantity], where: str) -> int:
 
 
 def model_of(view: k.Node) -> str:
-    """The GPU model, as the first label that names one says."""
+    """Return the GPU model that the first matching label names."""
     labels = view.metadata.labels or {}
     return next((labels[key] for key in MODELS if labels.get(key)), "")
 
 
 def status_of(view: k.Node) -> NodeStatus:
-    """In service, or cordoned: told so, not ready, or tainted for its state."""
+    """Return in service, or cordoned: unschedulable, not ready, being deleted, or tainted for its state."""
     ready = any(condition.type == "Ready" and condition.status == "True" for condition in view.status.conditions)
     state = any(taint.key in STATE_TAINTS and taint.effect != "PreferNoSchedule" for taint in view.spec.taints)
     going = view.metadata.deletion_timestamp is not None
@@ -124,10 +124,10 @@ def status_of(view: k.Node) -> NodeStatus:
 
 
 def domains_of(view: k.Node, levels: Levels) -> tuple[str, str, str, str]:
-    """HBD, leaf, spine and superspine of a node; each name but the HBD's begins with the names of those around it.
+    """Return HBD, leaf, spine and superspine of a node; each name but the HBD's begins with the names of the domains
+    around it.
 
-    A domain that no label names holds only what lies in it by the labels that are there, in the end the node alone:
-    nobody knows its neighbours.
+    A domain that no label names holds only the domain inside it, in the end the node alone: its neighbours are unknown.
     """
     labels = view.metadata.labels or {}
     hbd = labels.get(levels.hbd, "") if levels.hbd else ""
@@ -142,13 +142,13 @@ def domains_of(view: k.Node, levels: Levels) -> tuple[str, str, str, str]:
 
 
 def _path(inside_out: list[str]) -> str:
-    """The name of a domain with those around it before it."""
+    """Return the name of a domain, prefixed by the names of those around it."""
     return "/".join(name for name in reversed(inside_out) if name) if inside_out[0] else ""
 
 
 def contradictions(views: Iterable[k.Node], levels: Levels) -> dict[str, str]:
-    """NVLink domains whose nodes are in several leaves: each part of one counts as a domain of its own. What is wrong
-    with a node of each, by what it is about."""
+    """Return the NVLink domains whose nodes are in several leaves, of which each part counts as a domain of its own: an
+    error for one node of each, by that node."""
     homes: dict[str, tuple[str, str]] = {}
     split: dict[str, tuple[str, str]] = {}
     for view in sorted(views, key=lambda view: view.metadata.name):

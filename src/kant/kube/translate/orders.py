@@ -1,4 +1,4 @@
-"""What people order of a pod that waits, by annotations on it: that it is held, and another priority."""
+"""Orders of users for waiting pods, as annotations: a hold, and another priority."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from kant.kube.objects.validation import whole
 from kant.kube.objects.views import Pod
 
 LOW, HIGH = -(1 << 31), (1 << 31) - 1
-"""The priorities that a pod may have, as `spec.priority`."""
+"""Range of the priorities of pods, as in `spec.priority`."""
 
 
 def is_held(pod: Pod) -> bool:
-    """Whether somebody holds the pod."""
+    """Whether the pod is on hold."""
     return (pod.metadata.annotations or {}).get(HOLD) == "true"
 
 
 def priority_of(pod: Pod, where: str) -> int:
-    """The priority that was ordered, else that of its PriorityClass. Raises InputError for what is no number."""
+    """Return the ordered priority, else that of the PriorityClass. Raises InputError for what is not a number."""
     said = (pod.metadata.annotations or {}).get(PRIORITY)
     return whole(f"{where}, annotation {PRIORITY}", said, LOW, HIGH) if said else pod.spec.priority
 
 
 def ordered(pod: Pod) -> tuple[str | None, ...]:
-    """All that was ordered, as it stands there: another value makes the job of the pod come anew."""
+    """Return all orders, unparsed: another value makes the job of the pod be re-created."""
     said = pod.metadata.annotations or {}
     return tuple(said.get(key) for key in (HOLD, PRIORITY))

@@ -1,8 +1,8 @@
-"""Parts of a workload that start one after the other: which of them are one gang, and who stands in for later pods.
+"""Parts of a workload that start one after the other: which of them are one gang, and stand-ins for later pods.
 
-A part that waits until another one is *ready* runs beside it, so both are one gang: it starts when there is room for
-all of it, and the places of pods that are yet to be made are kept for them. A part that waits until another one is
-*complete* is a gang of its own, since what runs before it ends by itself.
+A part that waits until another one is *ready* runs at the same time, so both are one gang: it starts when there is room
+for all of it, and slots are kept for pods that are yet to be made. A part that waits until another one is *complete* is
+a gang of its own, since the earlier part ends without it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from msgspec.structs import replace
 from kant.kube.objects.views import Meta, Pod, PodSpec, PodStatus, Toleration
 from kant.model.errors import InputError
 
-_STANDS_IN = "to be made: "  # no uid of a real pod begins so
+_STANDS_IN = "to be made: "  # no uid of a real pod has this prefix
 
 
 class Part(NamedTuple):
-    """Pods of a group that are made from one template. `after` are the parts that have to be ready, or with True
-    complete, before; `scheduler` is whom the template names."""
+    """Pods of a group that are made from one template. `after` are the parts that have to be ready before, or complete
+    (True); `scheduler` is the one that the template names."""
 
     name: str
     pods: int
@@ -35,11 +35,11 @@ class Part(NamedTuple):
 
 
 def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
-    """Which parts are one gang.
+    """Return which parts form one gang.
 
-    Those of which one waits until the other is ready are, and all those that nobody waits for to be complete: they may
-    wait for each other. Should a gang hold places while it waits for another part to be complete, that part belongs to
-    it: else that might wait for those places. Whom different schedulers place is no gang.
+    Two parts do if one waits until the other is ready, and so do all parts whose completion no part waits for: they may
+    wait for each other. If a gang would hold places while one of its parts waits for another part to complete, that
+    part joins the gang: else it might wait for those places. Parts of different schedulers are never one gang.
     """
     known = {part.name: part for part in parts}
     edges = [(part, known[name], complete) for part in parts for name, complete in part.after if name in known]
@@ -75,24 +75,24 @@ def gangs_of(parts: Sequence[Part]) -> list[list[Part]]:
 
 
 def later_parts(gang: Sequence[Part]) -> tuple[Part, ...]:
-    """Those of a gang that are made only once others of it are there."""
+    """Return the parts of a gang that are made only once others of it exist."""
     own = {part.name for part in gang}
     return tuple(part for part in gang if any(name in own for name, _ in part.after))
 
 
-# --- who stands in for pods that are yet to be made ------------------------------------------------------------------
+# --- stand-ins for pods that are yet to be made ----------------------------------------------------------------------
 
 
 def stands_in(pod: Pod) -> bool:
-    """Whether it is no pod of the API server, but stands in for one that is yet to be made."""
+    """Whether the pod is a stand-in for one that is yet to be made, and unknown to the API server."""
     return pod.metadata.uid.startswith(_STANDS_IN)
 
 
 def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None = None) -> list[Pod]:
-    """Pods as a part will have them: as `same`, which is one of it, else as its template says.
+    """Return pods like those that a part will have: copies of `same`, a pod of the part, else as its template says.
 
-    A `sibling` of the gang lends what a template lacks: owner, priority and time. Claims that are made with a pod are
-    left out, as they are not there yet. Raises InputError where the template is none.
+    A `sibling` of the gang supplies what a template lacks: owner, priority and time. Claims that are created with a pod
+    are left out, as they do not exist yet. Raises InputError where the template is invalid.
     """
     if count <= 0:
         return []
@@ -121,6 +121,6 @@ def stand_ins(part: Part, count: int, group: str, sibling: Pod, same: Pod | None
 
 
 def _tolerations(spec: PodSpec, sibling: Pod) -> tuple[Toleration, ...]:
-    """Its own, and those that the API server gives every pod (admission plugin DefaultTolerationSeconds)."""
+    """Return its own tolerations, and those that the API server adds (admission plugin DefaultTolerationSeconds)."""
     given = (one for one in sibling.spec.tolerations if one.key.startswith("node.kubernetes.io/"))
     return tuple(dict.fromkeys((*spec.tolerations, *given)))

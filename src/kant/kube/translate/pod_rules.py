@@ -1,8 +1,8 @@
-"""The rules among pods in the words of the model: which classes a pod counts in, what it demands of them, its amounts.
+"""The rules among pods as objects of the model: which classes a pod counts in, its demands on them, its amounts.
 
-A class is the pods that a selector is about in some namespaces, those that carry one rule of anti-affinity, or those
-that have one port of their host. So anti-affinity holds in both directions: who carries a rule keeps away from the pods
-that it is about, and these keep away from who carries it. Source: kube-scheduler's plugins InterPodAffinity,
+A class is the pods that a selector matches in some namespaces, those that carry one rule of anti-affinity, or those
+that use one port of their host. So anti-affinity holds in both directions: a pod with a rule avoids the pods that the
+rule selects, and these avoid the pods that carry it. Source: kube-scheduler's plugins InterPodAffinity,
 PodTopologySpread, NodePorts and NodeResourcesFit.
 """
 
@@ -41,32 +41,32 @@ PODS = "pods"
 
 NO_LIMIT = 1 << 30
 LEAST = 512
-"""Classes up to which a book is never overgrown."""
+"""Number of classes up to which a book is never overgrown."""
 
 REQUIRED_WEIGHT = 1
-"""What required affinity of a pod that is there counts for pods that come: hardPodAffinityWeight of kube-scheduler."""
+"""Weight of the required affinity of placed pods for new pods: hardPodAffinityWeight of kube-scheduler."""
 
 CLAIMED, PULLING = "devices ", "pulling "
-"""Before the names of classes with equal claims to devices, and of those that prefer others."""
+"""Prefixes of the names of classes with equal claims to devices, and of classes that prefer others."""
 
 LABEL, CARRIERS, LIVING, ELIGIBLE = "label ", "carriers ", "living ", "eligible "
-"""Before the names of topologies that are labels, of classes that carry a rule, of those without pods that are ending,
-and of topologies that have only the nodes over which a pod is spread."""
+"""Prefixes of the names of topologies that are labels, of classes that carry a rule, of classes without terminating
+pods, and of topologies restricted to the nodes over which a pod is spread."""
 
 
 class PodClass(NamedTuple):
-    """The pods that a rule is about, whatever its label; `living`: but for those that are ending."""
+    """The pods that a rule selects, whatever its topology label; `living`: except terminating ones."""
 
     rule: Rule
     living: bool = False
 
     @property
     def name(self) -> str:
-        """Equal for equal classes."""
+        """A name that is equal for equal classes."""
         return f"{LIVING if self.living else ''}{','.join(self.rule.namespaces)}/{self.rule.selector}"
 
     def has(self, pod: k.Pod) -> bool:
-        """Whether a pod is in it."""
+        """Whether a pod is in the class."""
         return not (self.living and pod.metadata.deletion_timestamp) and self.rule.is_about(pod)
 
 
@@ -78,7 +78,7 @@ class Eligible(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the topology; that of the label alone where all nodes are eligible that have it."""
+        """The name of the topology; that of the label alone where all nodes with the label are eligible."""
         spread = self.spread
         selects = spread.by_selector and (self.selection.always or self.selection.terms is not None)
         if not selects and not spread.by_taints and spread.keys in ((), (spread.like.key,)):
@@ -87,7 +87,7 @@ class Eligible(NamedTuple):
         return f"{ELIGIBLE}{spread.like.key} {_digest((spread.keys, *policies, self.selection))}"
 
     def domain(self, view: k.Node) -> str:
-        """The domain of a node; "" where it is not eligible."""
+        """Return the domain of a node; "" where it is not eligible."""
         labels, name, spread = view.metadata.labels, view.metadata.name, self.spread
         if any(domain_of(labels, name, key) is None for key in spread.keys):
             return ""
@@ -100,27 +100,27 @@ class Eligible(NamedTuple):
 
 
 class RuleBook:
-    """The classes and topologies that rules of pods speak of.
+    """The classes and topologies that rules of pods name.
 
-    A class comes to be when a pod is noted whose rules speak of it, and has then to be counted for pods that are there.
+    A class is created when a pod is noted whose rules name it; existing pods then have to be counted for it.
     """
 
     def __init__(self) -> None:
-        self.topologies: dict[str, Eligible] = {}  # those that no event has named have no domains
+        self.topologies: dict[str, Eligible] = {}  # without domains until an event names them
         self._classes = _Classes()
-        self._kept_away = _Classes()  # by the name of the class that carries a rule: the pods that it is about
-        self._pulled = _Classes()  # by the name of the class that prefers a rule: the pods that it is about
-        self._weights: dict[str, int] = {}  # of these classes
+        self._kept_away = _Classes()  # by the class that carries a rule: the pods that it selects
+        self._pulled = _Classes()  # by pulling class: the pods that its rule selects
+        self._weights: dict[str, int] = {}  # by the name of the pulling class
         self._new: dict[Rule, None] = {}
         self._most = LEAST
 
     @property
     def is_overgrown(self) -> bool:
-        """Whether it pays to begin another one, of the pods that there are: nothing is forgotten here."""
+        """Whether it pays to begin a new book from the existing pods: this one forgets nothing."""
         return self._size > self._most
 
     def begun(self) -> None:
-        """All pods there are have been noted."""
+        """Note that all existing pods have been noted."""
         self._new, self._most = {}, max(LEAST, 4 * self._size)
 
     @property
@@ -128,16 +128,16 @@ class RuleBook:
         return len(self._classes.names) + len(self._kept_away.names) + len(self._pulled.names)
 
     def take_new(self) -> list[Rule]:
-        """The rules that were not known when somebody asked last: pods that they are about count otherwise now."""
+        """Return the rules that are new since the last call: pods that they select count differently now."""
         found, self._new = list(self._new), {}
         return found
 
     def rules(self, pod: k.Pod) -> PodRules:
-        """All that a pod counts as and demands; what its rules speak of is known from now on. Raises InputError."""
+        """Return all that a pod counts as and demands, and note what its rules name. Raises InputError."""
         self.note(pod)
         near = [PodAffinity(self._class(rule), self._label(rule.key)) for rule in wanted_beside(pod)]
         even = [self._spread(one, whole_selection(pod)) for one in spreads_of(pod)]
-        self.evenly(pod)  # it may count in what it would have spread
+        self.evenly(pod)  # it may count in the classes of its soft spreads
         return PodRules(
             self.classes(pod),
             tuple(dict.fromkeys(self._anti_affinity(pod))),
@@ -147,12 +147,12 @@ class RuleBook:
         )
 
     def counted(self, pod: k.Pod) -> PodRules:
-        """What a pod counts as that stands where it is, whatever it demands."""
+        """Return what a placed pod counts as, without its demands."""
         self.note(pod)
         return PodRules(self.classes(pod), amounts=amounts_of(pod))
 
     def note(self, pod: k.Pod) -> None:
-        """A pod is there: it carries its rules."""
+        """Note an existing pod, which carries its rules."""
         for rule in rules_of(pod) if pod.spec.affinity is not None else ():
             name = carriers_of(rule)
             if rule.selector and name not in self._kept_away.names:
@@ -170,7 +170,7 @@ class RuleBook:
                 self._label(rule.key)
 
     def pulls(self, pod: k.Pod) -> tuple[LikedPods, ...]:
-        """The pods that a pod likes or avoids beside it, and those that like or avoid it."""
+        """Return the pods that a pod prefers or avoids, and those that prefer or avoid it."""
         self.note(pod)
         own = pulls_of(pod) if pod.spec.affinity is not None else ()
         found = [LikedPods(self._class(rule), weight, topology_of(rule.key)) for rule, weight in own]
@@ -178,13 +178,13 @@ class RuleBook:
         return tuple(sorted(found, key=lambda one: (one.pod_class, one.topology, one.weight)))
 
     def evenly(self, pod: k.Pod) -> tuple[LikedSpread, ...]:
-        """What a pod would have spread evenly. Raises InputError."""
+        """Return the soft spread constraints of a pod. Raises InputError."""
         asked = spreads_of(pod, must=False) if pod.spec.topology_spread_constraints else ()
         even = [self._spread(one, whole_selection(pod)) for one in asked]
         return tuple(LikedSpread(one.pod_class, one.topology, one.max_skew) for one in even)
 
     def classes(self, pod: k.Pod) -> tuple[str, ...]:
-        """The classes that a pod counts in, in order."""
+        """Return the classes that a pod counts in, in order."""
         found = {name for name, _ in self._classes.of(pod)} | {*ports_of(pod.spec)}
         if pod.spec.affinity is not None:
             found.update(carriers_of(rule) for rule in rules_of(pod) if rule.selector)
@@ -223,7 +223,7 @@ class RuleBook:
 
 
 class _Classes:
-    """Classes by name, found by a label that all of their pods have, where they name one."""
+    """Classes by name, indexed by a label that all of their pods have, where there is one."""
 
     def __init__(self) -> None:
         self.names: dict[str, PodClass] = {}
@@ -236,19 +236,19 @@ class _Classes:
         (self._others if label is None else self._by_label.setdefault(label, {}))[name] = one
 
     def of(self, pod: k.Pod) -> Iterator[tuple[str, PodClass]]:
-        """Those that a pod is in."""
+        """Yield the classes that a pod is in."""
         labels = (pod.metadata.labels or {}).items() if self._by_label else ()
         for found in (self._others, *(self._by_label[label] for label in labels if label in self._by_label)):
             yield from (own for own in found.items() if own[1].has(pod))
 
 
 def amounts_of(pod: k.Pod) -> tuple[tuple[str, int], ...]:
-    """The exact amounts that a pod takes of its node, itself among them."""
+    """Return the exact amounts that a pod takes of its node, including one of `PODS`."""
     return tuple(sorted({**others_of(pod.spec), PODS: 1}.items()))
 
 
 def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
-    """The exact amounts that a node has."""
+    """Return the exact amounts that a node has."""
     found = {PODS: NO_LIMIT}
     for name, amount in (view.status.allocatable or {}).items():
         if name not in (*GPU_RESOURCES, "cpu", "memory"):
@@ -258,7 +258,7 @@ def amounts_at(view: k.Node) -> tuple[tuple[str, int], ...]:
 
 
 def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
-    """The rules of a pod that counts in this class as well, and is kept from others of it; None for none."""
+    """Return the rules of a pod that also counts in this class, and is kept apart from others of it; None for none."""
     if apart is None:
         return rules
     classes = tuple(sorted((*rules.classes, apart.pod_class)))
@@ -266,12 +266,12 @@ def apart_from(rules: PodRules, apart: PodAntiAffinity | None) -> PodRules:
 
 
 def topology_of(key: str) -> str:
-    """The topology of a label; the nodes themselves for that of hosts."""
+    """Return the topology of a label; the nodes themselves for the host label."""
     return HOST if key == HOSTNAME else f"{LABEL}{key}"
 
 
 def named_class(name: str) -> str:
-    """What people call what only so many pods of a node may have, such as `port TCP/80`; "" for any other class."""
+    """Return what users call a class that a node limits, such as `port TCP/80`; "" for any other class."""
     if name.startswith(CLAIMED):
         return "what its claims ask for"
     if name.startswith((LIVING, CARRIERS)) or "[" in name:
@@ -280,24 +280,24 @@ def named_class(name: str) -> str:
 
 
 def named_topology(name: str) -> str:
-    """The label of a topology."""
+    """Return the label of a topology."""
     if name == HOST:
         return HOSTNAME
     return name.removeprefix(LABEL) if name.startswith(LABEL) else name.removeprefix(ELIGIBLE).partition(" ")[0]
 
 
 def carriers_of(rule: Rule) -> str:
-    """The class of the pods that carry a rule of anti-affinity."""
+    """Return the class of the pods that carry a rule of anti-affinity."""
     return f"{CARRIERS}{rule.key} {PodClass(rule).name}"
 
 
 def pulling(rule: Rule, weight: int) -> str:
-    """The class of the pods that prefer others so much by a rule."""
+    """Return the class of the pods that prefer others by a rule with this weight."""
     return f"{PULLING}{weight} {rule.key} {PodClass(rule).name}"
 
 
 def _pulls(pod: k.Pod) -> list[tuple[Rule, int]]:
-    """What a pod that is there prefers of those that come; whom it requires beside it, as kube-scheduler has it."""
+    """Return what a placed pod prefers of new pods, including its required affinity, as in kube-scheduler."""
     asked = [(rule, weight) for rule, weight in pulls_of(pod) if rule.selector]
     return list(dict.fromkeys([*asked, *((rule, REQUIRED_WEIGHT) for rule in wanted_beside(pod) if rule.selector)]))
 

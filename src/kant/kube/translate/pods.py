@@ -33,49 +33,49 @@ _HASH = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5,10}))+$")
 
 
 Filters = Callable[[k.Pod], tuple[k.Requirement, ...]]
-"""What a pod demands of its node for now, besides what it says."""
+"""Returns what a pod demands of its node for now, besides its spec."""
 
 
 def no_filters(pod: k.Pod) -> tuple[k.Requirement, ...]:
-    """Nothing."""
+    """Return no filters."""
     return ()
 
 
 Sets = Callable[[Selection], str]
-"""The set of the nodes on which pods with this selection may stand."""
+"""Returns the set of nodes on which pods with this selection may run."""
 
 
 def everywhere(selection: Selection) -> str:
-    """All nodes, whatever they select."""
+    """Return the set of all nodes, whatever the selection."""
     return EVERYWHERE
 
 
 Demands = Callable[[k.Pod, str], Demand]
-"""What a pod asks for; its second argument is what complaints call the pod. Raises InputError."""
+"""Returns what a pod asks for; the second argument is the name of the pod in errors. Raises InputError."""
 
 
 def whole_gpus(pod: k.Pod, where: str) -> Demand:
-    """What a pod asks for where no node shares its GPUs. Raises InputError."""
+    """Return what a pod asks for where no node shares its GPUs. Raises InputError."""
     return requests_of(pod.spec, where).demand
 
 
 Rules = Callable[[k.Pod], PodRules]
-"""What a pod counts as, and what it demands of the pods around it. Raises InputError."""
+"""Returns what a pod counts as, and what it demands of the pods around it. Raises InputError."""
 
 
 def no_rules(pod: k.Pod) -> PodRules:
-    """Nothing."""
+    """Return no rules."""
     return PodRules()
 
 
 Child = tuple[str, Level]
-"""A group inside the gang whose pods have to lie in one domain of a level by themselves."""
+"""A group inside the gang, and the level of which one domain has to hold its pods."""
 
 NO_CHILD: Child = ("", "")
 
 
 def no_child(pod: k.Pod) -> Child:
-    """None."""
+    """Return no group."""
     return NO_CHILD
 
 
@@ -94,14 +94,14 @@ class Setting(NamedTuple):
 
 
 class GangJob(NamedTuple):
-    """A job, and the names of its pods in the order of its groups: so many of the first, then of the second…"""
+    """A job, and the names of its pods in the order of its groups: those of the first group, then of the second…"""
 
     job: Job
     pods: tuple[str, ...]
 
 
 class _Read(NamedTuple):
-    """One pod, read."""
+    """One translated pod."""
 
     demand: Demand
     role: Role
@@ -112,7 +112,7 @@ class _Read(NamedTuple):
 
     @property
     def kind(self) -> tuple[Demand, Role, PodRules, Preferences, Child]:
-        """Equal for pods that nothing tells apart: they are one group of the job."""
+        """A key that is equal for interchangeable pods, which form one group of the job."""
         return self.demand, self.role, self.rules, self.preferences, self.child
 
 
@@ -126,13 +126,13 @@ def selection(
     filters: Filters = no_filters,
     models: str = PRODUCT,
 ) -> Selection:
-    """What the pod demands of its node besides amounts. Raises InputError.
+    """Return what the pod demands of its node besides amounts. Raises InputError.
 
-    `models` is the label of nodeSelector that is left out, as the GPU model of the job; "" for none.
+    `models` is the label of nodeSelector that is left out, as it is the GPU model of the job; "" for none.
     """
     where = f"{about(pod)}, spec"
     others = requests_of(pod.spec, where).others
-    if pod.spec.by_claim:  # which nodes do is a node filter
+    if pod.spec.by_claim:  # a node filter says which nodes fit
         others = tuple(one for one in others if one[0] not in pod.spec.by_claim)
     found = selection_of(pod.spec, where, others, models=models)
     pool = (pod.metadata.labels or {}).get(NODE_POOL)
@@ -145,25 +145,25 @@ def selection(
 
 
 def whole_selection(pod: k.Pod, storage: Storage = NO_STORAGE) -> Selection:
-    """All that the pod says of the nodes that it selects, the GPU model too. Raises InputError."""
+    """Return all that the pod says about its nodes, including the GPU model. Raises InputError."""
     return selection(pod, storage, models="")
 
 
 def natural(pod: k.Pod) -> tuple[tuple[str | int, ...], str]:
-    """Sorts `worker-2` before `worker-10`: the order of ranks."""
+    """Return a sort key that puts `worker-2` before `worker-10`: the order of ranks."""
     parts = _DIGITS.split(pod.metadata.name)
     return tuple(int(part) if number % 2 else part for number, part in enumerate(parts)), pod.metadata.name
 
 
 def ranked(pods: Iterable[k.Pod]) -> list[k.Pod]:
-    """In the order of their names: their ranks."""
+    """Return pods in the order of their names, which is that of their ranks."""
     return sorted(pods, key=natural)
 
 
 def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec | None = None) -> GangJob:
-    """The job `name` of these pods, at least one, all of one namespace. Raises InputError for what is wrong with one.
+    """Return the job `name` of these pods, at least one, all of one namespace. Raises InputError for an invalid pod.
 
-    `spec` is what their group says, where an object says it.
+    `spec` is what the object of their group says, if there is one.
     """
     pods = ranked(pods)
     groups: dict[tuple[Demand, Role, PodRules, Preferences, Child], list[str]] = {}
@@ -216,7 +216,7 @@ def job_of(name: str, pods: Sequence[k.Pod], setting: Setting, spec: GroupSpec |
 
 
 def _cut(group: PodGroup, cuts: Sequence[tuple[Level, int]], child: Level) -> PodGroup:
-    """The group in these segments; as a `child` all of it in one domain of that level, and the segments inside."""
+    """Return the group cut into these segments; as a `child`, all of it is inside one domain of that level."""
     found = [*([(child, 0)] if child else []), *cuts]
     if not found:
         return group
@@ -244,15 +244,15 @@ def _read(pod: k.Pod, setting: Setting, spec: GroupSpec | None) -> _Read:
 
 
 def model_asked(pod: k.Pod) -> str:
-    """The GPU model that its nodeSelector names; "" for none."""
+    """Return the GPU model that its nodeSelector names; "" for none."""
     return (pod.spec.node_selector or {}).get(PRODUCT, "")
 
 
 def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -> Level:
-    """The level of which one domain has to hold the gang, as its required affinity to its own pods says; "" for none.
+    """Return the level of which one domain has to hold the gang, by its required affinity to its own pods; "" for none.
 
-    That is so where the label is one of a level and all pods of the gang say so, or all but the one that they mean.
-    Other affinity among them is honoured when they get their places.
+    This applies where the affinity label is that of a level and all pods of the gang have the rule, or all but the one
+    that it selects. Other affinity among them is checked when they get their places.
     """
     found: list[Level] = [annotations.within] if annotations.within_required and annotations.within else []
     asked = False
@@ -266,12 +266,12 @@ def _together(pods: Sequence[k.Pod], levels: Levels, annotations: Annotations) -
 
 
 def moment(pod: k.Pod, epoch: int) -> int:
-    """When the pod was made, in microseconds after time zero; negative where it was before."""
+    """Return when the pod was created, in microseconds after time zero; negative before it."""
     return microseconds(pod.metadata.creation_timestamp, f"{about(pod)}, metadata.creationTimestamp") - epoch
 
 
 def title(pod: k.Pod) -> str:
-    """What its owner calls the work: the name of the controller without the numbers and letters appended to it."""
+    """Return what the owner calls the work: the name of the controller without generated suffixes."""
     labels = pod.metadata.labels or {}
     for key in ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "ray.io/cluster"):
         if labels.get(key):

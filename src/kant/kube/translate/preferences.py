@@ -1,4 +1,4 @@
-"""What a pod prefers of its node, in the words of the model: preferred node affinity, and taints that it may stand.
+"""What a pod prefers of its node, as objects of the model: preferred node affinity, and soft taints that it tolerates.
 
 Source: kube-scheduler's plugins NodeAffinity and TaintToleration.
 """
@@ -13,19 +13,19 @@ from kant.kube.translate.selectors import Selection, checked_term, tolerates
 from kant.model.preference import LikedNodes, Preferences
 
 Sets = Callable[[Selection], str]
-"""The set of the nodes on which pods with this selection may stand."""
+"""Returns the set of nodes on which pods with this selection may run."""
 
 Preferring = Callable[[k.Pod], Preferences]
-"""What a pod prefers of its node. Raises InputError."""
+"""Returns what a pod prefers of its node. Raises InputError."""
 
 
 def no_preferences(pod: k.Pod) -> Preferences:
-    """Nothing."""
+    """Return no preferences."""
     return Preferences()
 
 
 def preferences_of(pod: k.Pod, taints: Iterable[SoftTaint], node_sets: Sets, where: str) -> Preferences:
-    """What a pod prefers of its node; `taints` are those of nodes that only ask pods to stay away.
+    """Return what a pod prefers of its node; `taints` are the soft taints of nodes.
 
     Raises InputError.
     """
@@ -34,7 +34,7 @@ def preferences_of(pod: k.Pod, taints: Iterable[SoftTaint], node_sets: Sets, whe
     liked: dict[str, int] = {}
     for one in asked.preferred_during_scheduling_ignored_during_execution if asked is not None else ():
         term = checked_term(one.preference, f"{where}.affinity.nodeAffinity")
-        if one.weight and term.requirements:  # an empty one says nothing
+        if one.weight and term.requirements:  # an empty term means nothing
             name = node_sets(Selection(term.requirements, None, ANY_TAINT))
             liked[name] = liked.get(name, 0) + one.weight
     return Preferences(

@@ -1,8 +1,8 @@
-"""ProvisioningRequests: nodes that an autoscaler was asked for, and the pods that consume what it has provided.
+"""ProvisioningRequests: nodes requested from an autoscaler, and the pods that consume them.
 
-Of autoscaling.x-k8s.io, as the Cluster Autoscaler has them (its proposal provisioning-request.md): who asks for nodes
-names them on the pods, and the autoscaler says in conditions how far it has come. Until the nodes are provided the pods
-are not tried: without them a gang would take the room of others, or be taken for unschedulable.
+The objects are of autoscaling.x-k8s.io, as the Cluster Autoscaler has them (its proposal provisioning-request.md): a
+user names the request on the pods, and the autoscaler reports its progress in conditions. Pods are not scheduled until
+their nodes are provided: before that a gang would take the room of others, or be considered unschedulable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 from kant.kube.objects.views import Condition, Pod, Unstructured, View
 
 PROVISIONING = "provisioningrequests"
-"""What the mirror calls them."""
+"""Their name in the mirror."""
 
 PROVISIONING_PATHS = tuple(
     f"/apis/autoscaling.x-k8s.io/{version}/provisioningrequests" for version in ("v1", "v1beta1")
@@ -29,15 +29,15 @@ class _Status(View, frozen=True):
 
 
 def consumed_by(pod: Pod) -> str:
-    """The name of the ProvisioningRequest that a pod consumes; "" for none."""
+    """Return the name of the ProvisioningRequest that a pod consumes; "" for none."""
     said = pod.metadata.annotations or {}
     return next((said[key] for key in CONSUMES if said.get(key)), "")
 
 
 def why_not_provided(name: str, found: Unstructured | None) -> str:
-    """Why the nodes of a ProvisioningRequest are not there, in one sentence; "" where they are.
+    """Return why the nodes of a ProvisioningRequest are missing, in one sentence; "" where they are provided.
 
-    When its booking has expired others may have taken them: its pods compete for what is there.
+    Once its booking has expired, other pods may have taken them: its pods then compete for what is there.
     """
     if found is None:
         return f"its ProvisioningRequest {name} is not there"

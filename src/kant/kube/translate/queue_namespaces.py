@@ -1,6 +1,6 @@
-"""Queues that are for the pods of some namespaces only, as they list them or select them by labels.
+"""Queues restricted to the pods of some namespaces, listed by name or selected by labels.
 
-A queue that is bound so binds those below it: a pod has to be in a namespace of each queue on the path to the root.
+The restriction of a queue applies to those below it: each queue on the path to the root has to allow the namespace.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class _Bound(View, frozen=True):
 
 
 class QueueNamespaces:
-    """`allowed` has the namespaces of each queue that is bound to some. `changed` are namespaces whose pods may name
-    other queues than they might before, as nobody has looked at yet; None stands for all there are."""
+    """`allowed` has the namespaces of each restricted queue. `changed` are namespaces whose pods may name other queues
+    than before, until `take_changed`; None stands for all namespaces."""
 
     def __init__(self) -> None:
         self.allowed: dict[str, frozenset[str]] = {}
@@ -36,7 +36,7 @@ class QueueNamespaces:
     def follow(
         self, queues: Iterable[Unstructured], queue_config: QueueConfig, labels: Labels | None
     ) -> dict[str, str]:
-        """Take in what the queues say; `labels` is None where namespaces may not be listed. What is wrong with some."""
+        """Take in the restrictions of queues; `labels` is None if namespaces may not be listed. Returns errors."""
         before, self.allowed = self.allowed, {}
         stood = self._parents
         self._parents = {queue.name: queue.parent for queue in queue_config.queues}
@@ -72,12 +72,12 @@ class QueueNamespaces:
                 self.changed |= was ^ now
 
     def take_changed(self) -> set[str] | None:
-        """`changed`, once."""
+        """Return `changed` and reset it."""
         found, self.changed = self.changed, set()
         return found
 
     def refuses(self, queue: str, namespace: str) -> str:
-        """Why a pod of a namespace may not name a queue, in one sentence; "" where it may."""
+        """Return why a pod of a namespace may not name a queue, in one sentence; "" where it may."""
         above = queue
         while above:
             if namespace not in self.allowed.get(above, (namespace,)):

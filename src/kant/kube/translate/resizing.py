@@ -1,8 +1,8 @@
-"""Pods that are resized in place: what they have and what they are to have, whichever is more.
+"""Pods that are resized in place: the larger of what they have and what they are to have.
 
 A request may change while a pod runs (KEP-1287), and its kubelet takes time to follow. Until then its node has to have
-room for both. Such a pod stands in the mirror with the larger amounts as its requests, so that nobody else has to know
-of resizes. Source: k8s.io/component-helpers, resource/helpers.go (PodRequests with UseStatusResources).
+room for both. The mirror keeps such a pod with the larger amounts as its requests, so that no other code has to know of
+resizes. Source: k8s.io/component-helpers, resource/helpers.go (PodRequests with UseStatusResources).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Amounts = Mapping[str, Quantity] | None
 
 
 def as_counted(pod: k.Pod) -> k.Pod:
-    """The pod with the amounts that its node has to have for it, and without those of its status."""
+    """Return the pod with the amounts that its node has to have for it as requests, and without those of its status."""
     status = pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return pod
@@ -35,7 +35,7 @@ def as_counted(pod: k.Pod) -> k.Pod:
 
 
 def is_resized(before: k.PodSpec, after: k.PodSpec) -> bool:
-    """Whether a pod asks for other amounts than it did."""
+    """Whether a pod asks for other amounts than before."""
     return (before.containers, before.init_containers, before.resources) != (
         after.containers,
         after.init_containers,
@@ -61,7 +61,7 @@ def _all(
 
 
 def _of(asked: k.Resources, has: k.Resources | None, granted: Amounts, refused: bool) -> k.Resources:
-    """What counts of amounts that are asked for, had and granted."""
+    """Return the amounts that count, given the requested, present and granted ones."""
     if has is None or (has.requests in (None, asked.requests) and granted in (None, asked.requests)):
         return asked
     try:
@@ -70,6 +70,6 @@ def _of(asked: k.Resources, has: k.Resources | None, granted: Amounts, refused: 
             for name, value in (amounts or {}).items():
                 if name not in most or exact(value, name) > exact(most[name], name):
                     most[name] = value
-    except InputError:  # which is told of the pod where somebody counts it
+    except InputError:  # reported where the pod is counted
         return asked
     return asked if most == asked.requests else replace(asked, requests=most)

@@ -25,23 +25,23 @@ GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.int
 """Extended resources that count as GPUs."""
 
 SHARES = ("nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
-"""Shares of a GPU in the words of HAMi, which no node says that it has."""
+"""Shares of a GPU in the words of HAMi, which no node lists among its resources."""
 
 PARTS = re.compile(r"nvidia\.com/(mig-[\w.]+|gpu\.shared)")
-"""Parts of GPUs that a device plugin gives out: MIG devices, and replicas of GPUs that are shared by turns.
+"""Parts of GPUs that a device plugin allocates: MIG devices, and replicas of time-shared GPUs.
 
-The plugin has divided the GPUs and chooses among the parts, so a node has so many of each. What they are worth to
-quotas of GPUs, `kant.kube.translate.shares` knows, unless a pod asks for whole GPUs too.
+The plugin has divided the GPUs and chooses among the parts, so a node has a number of each.
+`kant.kube.translate.shares` gives their worth for quotas of GPUs, unless a pod asks for whole GPUs too.
 """
 
 UNCOUNTED = ("storage", "pods")
-"""What no container asks for."""
+"""Resources that no container requests."""
 
 Amounts = dict[str, Fraction]
 
 
 class PodRequests(NamedTuple):
-    """`others` are what the core does not count, in whole numbers, or MiB of what is bytes. `kind` names the GPUs."""
+    """`others` are what the core does not count: whole numbers, or MiB for bytes. `kind` names the GPU resource."""
 
     demand: Demand
     others: tuple[tuple[str, int], ...] = ()
@@ -53,7 +53,7 @@ MOST_KNOWN = 4096
 
 
 def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
-    """Read once for equal amounts: pods of a workload are alike, and exact sums cost more than all else about a pod."""
+    """Cache by equal amounts: pods of a workload are alike, and exact sums dominate the cost of reading a pod."""
     known: dict[Hashable, T] = {}
 
     @wraps(read)
@@ -70,7 +70,7 @@ def _remembered(read: Callable[[PodSpec, str], T]) -> Callable[..., T]:
 
 @_remembered
 def requests_of(spec: PodSpec, where: str) -> PodRequests:
-    """What the pod asks of its node. Raises InputError for a bad quantity and for what Kant cannot give."""
+    """Return what the pod asks of its node. Raises InputError for a bad quantity and for what Kant cannot give."""
     total = _total(spec, where)
     place = f"{where}, resources"
     kinds = [name for name in GPU_RESOURCES if total.get(name)]
@@ -92,7 +92,7 @@ def requests_of(spec: PodSpec, where: str) -> PodRequests:
 
 @_remembered
 def used_of(spec: PodSpec, where: str) -> Demand:
-    """What a pod that somebody else bound takes of its node, whatever else it says; nothing if nobody can tell."""
+    """Return what a bound pod takes of its node, even if its spec is invalid; nothing where that is unknown."""
     try:
         total = _total(spec, where)
         kind = next((name for name in GPU_RESOURCES if total.get(name)), "")
@@ -104,7 +104,7 @@ def used_of(spec: PodSpec, where: str) -> Demand:
 
 @_remembered
 def others_of(spec: PodSpec, where: str) -> dict[str, int]:
-    """What any pod takes of its node besides GPUs, CPU and memory; nothing of what nobody can tell."""
+    """Return what any pod takes of its node besides GPUs, CPU and memory, without amounts that cannot be read."""
     found: dict[str, int] = {}
     with suppress(InputError):
         for name, amount in _total(spec, where).items():
@@ -115,7 +115,7 @@ def others_of(spec: PodSpec, where: str) -> dict[str, int]:
 
 
 def amount_of(name: str, value: Quantity | Fraction, where: str, up: bool = True) -> int:
-    """An amount of a resource that the core does not count: MiB of what is bytes, else whole things."""
+    """Return an amount of a resource that the core does not count: in MiB for bytes, else a whole number."""
     return mib(value, where, up) if is_bytes(name) else count(value, where)
 
 
@@ -144,7 +144,7 @@ def check_quota(where: str, part: str, queue: str, queue_config: QueueConfig, ex
 
 
 class Claimed(NamedTuple):
-    """What claims have of GPUs: whole ones of a node, and what parts of some are worth together, in thousandths."""
+    """The GPUs that claims have: whole ones of a node, and the total worth of parts, in thousandths."""
 
     gpus: int = 0
     milli: int = 0
@@ -156,7 +156,7 @@ def gives_gpus(resources: Collection[str]) -> bool:
 
 
 def with_gpus(demand: Demand, claimed: Claimed) -> Demand:
-    """The demand, and the GPUs besides that are had by claims. Parts beside whole GPUs count for nothing."""
+    """Return the demand plus the GPUs of claims. Parts next to whole GPUs count for nothing."""
     if claimed.gpus:
         return Demand(demand.gpus + claimed.gpus, GPU, demand.cpu, demand.memory)
     if not claimed.milli or demand.gpus:
@@ -171,7 +171,7 @@ def is_bytes(name: str) -> bool:
 
 
 def capacity_of(amounts: Mapping[str, Quantity]) -> Demand:
-    """GPUs, CPU and memory among what a node has to give; nothing of what nobody can tell."""
+    """Return GPUs, CPU and memory among the amounts of a node; nothing where they cannot be read."""
     found = Demand()
     with suppress(InputError):
         found = Demand(
@@ -187,7 +187,7 @@ _NONE = Fraction(0)
 
 
 def key_of(spec: PodSpec) -> Hashable:
-    """Something that is equal only for pods whose specs ask for equal amounts in equal words."""
+    """Return a key that is equal only for pods whose specs ask for equal amounts, equally written."""
     containers = tuple(_words(one.resources) for one in spec.containers)
     starting = tuple((_words(one.resources), one.restart_policy) for one in spec.init_containers)
     overhead = tuple(spec.overhead.items()) if spec.overhead else None
@@ -200,7 +200,7 @@ def _words(resources: Resources) -> Hashable:
 
 
 def _total(spec: PodSpec, where: str) -> Amounts:
-    """The most that the pod needs at one time: while it starts, or while it runs."""
+    """Return the most that the pod needs at one time: while it starts, or while it runs."""
     running: Amounts = {}  # sidecars so far, and then the containers
     starting: Amounts = {}
     for number, container in enumerate(spec.init_containers):
@@ -213,7 +213,7 @@ def _total(spec: PodSpec, where: str) -> Amounts:
     for number, container in enumerate(spec.containers):
         running = _sum(running, _of_container(container, f"{where}.containers[{number}]"))
     total = _most(running, starting)
-    if spec.resources is not None:  # of the pod as a whole (KEP-2837): in place of what its containers add up to
+    if spec.resources is not None:  # of the pod as a whole (KEP-2837): replaces the sum of its containers
         total |= amounts_of(spec.resources, f"{where}.resources")
     return _sum(total, _amounts(spec.overhead, f"{where}.overhead"))
 
@@ -223,7 +223,7 @@ def _of_container(container: Container, where: str) -> Amounts:
 
 
 def amounts_of(resources: Resources, where: str) -> Amounts:
-    """Requests; where only a limit is given it is the request too. Raises InputError."""
+    """Return the requests; a limit without a request is the request too. Raises InputError."""
     return _amounts(resources.limits, f"{where}.limits") | _amounts(resources.requests, f"{where}.requests")
 
 

@@ -1,4 +1,4 @@
-"""What a pod demands of a node besides amounts: node selectors, node affinity, tolerations; and what Kant refuses.
+"""What a pod demands of a node besides amounts: node selectors, node affinity, tolerations; and what Kant rejects.
 
 Source: k8s.io/component-helpers, scheduling/corev1 (nodeaffinity, helpers): the same rules.
 """
@@ -12,10 +12,10 @@ from kant.kube.objects import views as k
 from kant.model.errors import InputError
 
 NAME = "metadata.name"
-"""The field of a node that `matchFields` may ask for; it stands beside the labels."""
+"""The field of a node that `matchFields` may ask for; it is kept with the labels."""
 
 DEVICE = "resource:"
-"""Before the name of a resource that the core does not count: how many a node has stands beside the labels."""
+"""Prefix of a resource that the core does not count; the amount of a node is kept with its labels."""
 
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 Taint = tuple[str, str, str]
@@ -23,7 +23,7 @@ Taint = tuple[str, str, str]
 
 
 class Term(NamedTuple):
-    """What all must hold for a node to match."""
+    """Requirements of which a node has to meet all."""
 
     requirements: tuple[k.Requirement, ...]
 
@@ -36,12 +36,12 @@ class Selection(NamedTuple):
     tolerations: tuple[k.Toleration, ...]
 
     def selects(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node with these labels and this name is among those that it selects, whatever devices it has."""
+        """Whether a node with these labels and this name is selected, regardless of its devices."""
         own = tuple(one for one in self.always if not one.key.startswith(DEVICE))
         return self._replace(always=own).admits({**labels, NAME: name}, ())
 
     def admits(self, labels: Mapping[str, str], taints: Iterable[Taint]) -> bool:
-        """Whether a node with these labels and taints will do."""
+        """Whether a node with these labels and taints matches."""
         if not all(matches(labels, requirement) for requirement in self.always):
             return False
         if self.terms is not None and not any(
@@ -54,7 +54,7 @@ class Selection(NamedTuple):
 def selection_of(
     spec: k.PodSpec, where: str = "spec", devices: tuple[tuple[str, int], ...] = (), models: str = ""
 ) -> Selection:
-    """What the pod demands; `models` is a label in nodeSelector that is honoured elsewhere. Raises InputError."""
+    """Return what the pod demands; `models` is a label in nodeSelector that is handled elsewhere. Raises InputError."""
     always = [
         k.Requirement(key, "In", (value,)) for key, value in sorted((spec.node_selector or {}).items()) if key != models
     ]
@@ -68,7 +68,7 @@ def selection_of(
 
 
 def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
-    """The terms of which a node has to meet one. Raises InputError."""
+    """Return the terms of which a node has to meet one. Raises InputError."""
     terms = tuple(checked_term(term, where) for term in required.node_selector_terms)
     if not terms:
         raise InputError(where, "at least one of nodeSelectorTerms")
@@ -76,7 +76,7 @@ def terms_of(required: k.NodeSelector, where: str) -> tuple[Term, ...]:
 
 
 def checked_term(term: k.SelectorTerm, where: str) -> Term:
-    """What a term demands of a node. Raises InputError."""
+    """Return what a term demands of a node. Raises InputError."""
     for field in term.match_fields:
         if field.key != NAME or field.operator not in ("In", "NotIn"):
             raise InputError(f"{where}.matchFields", f"{NAME} In or NotIn", f"{field.key} {field.operator}")
@@ -126,11 +126,11 @@ def tolerates(toleration: k.Toleration, taint: Taint) -> bool:
     return bool(toleration.key) and toleration.operator in ("", "Equal") and toleration.value == value
 
 
-# --- pods beside each other --------------------------------------------------------------------------------------
+# --- rules among pods --------------------------------------------------------------------------------------------
 
 
 def check_neighbours(pod: k.Pod, where: str) -> None:
-    """Raise InputError for rules about the pods beside it that must hold, and that Kant cannot keep."""
+    """Raise InputError for required rules about other pods that Kant cannot enforce."""
     spec = pod.spec
     for constraint in spec.topology_spread_constraints:
         for requirement in constraint.label_selector.match_expressions if constraint.label_selector else ():
@@ -148,7 +148,7 @@ def check_neighbours(pod: k.Pod, where: str) -> None:
 
 
 def selects(selector: k.LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether a selector of pods matches these labels; an empty one matches all."""
+    """Whether a pod selector matches these labels; an empty one matches all."""
     return all(labels.get(key) == value for key, value in (selector.match_labels or {}).items()) and all(
         matches(labels, requirement) for requirement in selector.match_expressions
     )

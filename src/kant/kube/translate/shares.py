@@ -1,9 +1,9 @@
 """What part of a GPU a pod asks for, which depends on the nodes that it may go to.
 
-A node gives out whole GPUs, replicas of them, or parts by HAMi, all under the name of one resource: a pod that asks for
-`amd.com/gpu` goes to no node of another vendor. A pod that asks for `nvidia.com/gpu` alone means whole
-GPUs where a node that it selects has some, and replicas where all of them have replicas; one that asks for memory or
-cores of a GPU means HAMi. Where parts of different sizes are in question it is counted with the largest.
+A node offers whole GPUs, replicas of them, or parts by HAMi, all as one resource; a pod that asks for `amd.com/gpu`
+goes to no node of another vendor. A pod that asks for `nvidia.com/gpu` alone means whole GPUs where some node that it
+selects has them, and replicas where all of them have replicas; one that asks for memory or cores of a GPU means HAMi.
+Where parts may have different sizes, the pod is counted with the largest.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ NO_REPLICAS = k.Requirement(SHARING, "NotIn", REPLICATED)
 NO_SHARES = k.Requirement(SHARING, "NotIn", (*REPLICATED, HAMI))
 NO_HAMI = f"no node that it selects gives out parts of GPUs by HAMi (annotation {hami.REGISTER})"
 Holding = tuple[Demand, int]
-"""What a pod holds of a node, and which GPUs, as bits; 0: nobody knows which."""
+"""What a pod holds of a node, and which GPUs, as a bit mask; 0: unknown."""
 
 
 class Asked(NamedTuple):
-    """What a pod asks for, and what of GPUs its node must have besides; `why` says why no node has that."""
+    """What a pod asks for, and what its node must have of GPUs besides; `why` says why no node has that."""
 
     demand: Demand
     nodes: tuple[k.Requirement, ...] = ()
@@ -54,10 +54,10 @@ class Asked(NamedTuple):
 
 
 class GpuShares:
-    """Knows how the nodes of a state share their GPUs."""
+    """How the nodes of a state share their GPUs."""
 
     def __init__(self) -> None:
-        self._names: set[str] = set()  # of the nodes that it has learned of
+        self._names: set[str] = set()  # of the known nodes
         self._views: dict[str, k.Node] = {}
         self._sharing: dict[str, Sharing] = {}  # of the nodes whose GPUs are shared
         self._kinds: dict[str, str] = {}  # of the nodes with GPUs of a device plugin
@@ -66,7 +66,7 @@ class GpuShares:
         self._known: dict[tuple[Hashable, Selection], tuple[k.PodSpec, Asked]] = {}
 
     def begin(self, nodes: Collection[k.Node]) -> None:
-        """Learn of all nodes there are."""
+        """Learn how all nodes share their GPUs."""
         self._names = {view.metadata.name for view in nodes}
         self._views = {view.metadata.name: view for view in nodes if _has_gpus(view)}
         found = {view.metadata.name: _sharing(view) for view in nodes}
@@ -77,8 +77,8 @@ class GpuShares:
         self._known = {}
 
     def is_new(self, view: k.Node) -> bool:
-        """Whether a node shares its GPUs in another way than when they were learned, or has those of another vendor; or
-        pods ask for something else now, as others may go there."""
+        """Whether a node has changed how it shares its GPUs, or their vendor, or whether pods ask for something else
+        now since its labels or taints have changed."""
         name = view.metadata.name
         if name not in self._names:
             return self._joins(view)
@@ -95,7 +95,7 @@ class GpuShares:
         return self._ask_otherwise([key for key in self._known if admits(key[1], before) != admits(key[1], view)])
 
     def _joins(self, view: k.Node) -> bool:
-        """Learn of a node that was not there. Whether it is of a kind that was not, or pods ask for something else."""
+        """Learn of a joining node. Returns whether its kind of GPUs is new, or pods ask for something else now."""
         name, kind = view.metadata.name, kind_of(view)
         if _sharing(view) != WHOLE or worths_of(view) or (kind and kind not in self._all_kinds):
             return True
@@ -113,27 +113,27 @@ class GpuShares:
         return any(self._shared(requests_of(spec, "spec"), spec, "spec") != was for spec, was in asked)
 
     def forget(self, name: str) -> None:
-        """A node is not there any more."""
+        """Forget a node that is gone."""
         self._names.discard(name)
         for known in (self._views, self._sharing, self._kinds, self._migs):
             known.pop(name, None)
 
     def names_devices(self, node: str) -> bool:
-        """Whether it matters which GPUs of a node a pod has: they are named on it."""
+        """Whether pods on a node are annotated with the GPUs that they have, so that it matters which ones."""
         return bool(self._sharing.get(node, WHOLE).devices)
 
-    # --- of pods that wait ----------------------------------------------------------------------------------------
+    # --- waiting pods ---------------------------------------------------------------------------------------------
 
     def demand(self, pod: k.Pod, where: str = "spec") -> Demand:
-        """What the pod asks for. Raises InputError."""
+        """Return what the pod asks for. Raises InputError."""
         return self._asked(pod, where).demand
 
     def requirements(self, pod: k.Pod) -> tuple[k.Requirement, ...]:
-        """What of GPUs the node of the pod must have, besides what the pod says itself. Raises InputError."""
+        """Return what the node of the pod must have of GPUs, besides the pod's own selection. Raises InputError."""
         return self._asked(pod, "spec").nodes
 
     def why_nowhere(self, pod: k.Pod) -> str:
-        """Why no node shares its GPUs so that the pod could have what it asks for; "" where one does."""
+        """Return why no node shares its GPUs as the pod needs; "" where one does."""
         return self._asked(pod, "spec").why
 
     def _asked(self, pod: k.Pod, where: str) -> Asked:
@@ -147,7 +147,7 @@ class GpuShares:
         return Asked(found.demand, (*found.nodes, k.Requirement(KIND, "In", (asked.kind,))), why)
 
     def _shared(self, asked: PodRequests, spec: k.PodSpec, where: str) -> Asked:
-        """What the pod asks for if it may go to the nodes of all vendors."""
+        """Return what the pod asks for if it may go to the nodes of all vendors."""
         parts = [one for one in asked.others if milli_of(one[0], None) and one[0] not in spec.by_claim]
         if parts:
             return self._find_mig(asked.demand, parts, spec, where)
@@ -168,7 +168,7 @@ class GpuShares:
         return found
 
     def _find(self, whole: Demand, kind: str, replicas: int, select: Selection, fits: bool) -> Asked:
-        """Whole GPUs, or replicas of GPUs."""
+        """Find whole GPUs, or replicas of GPUs."""
         own = (NO_REPLICAS if fits else NO_SHARES,)
         if kind == NVIDIA and any(
             self._eligible(select, kind, lambda one: one.replicas == 1 and (fits or not one.devices))
@@ -184,7 +184,7 @@ class GpuShares:
         return Asked(replace(whole, gpus=replicas, milli=max(parts)), (k.Requirement(SHARING, "In", words),))
 
     def _find_part(self, whole: Demand, spec: k.PodSpec, where: str, select: Selection) -> Asked:
-        """Parts of GPUs by HAMi."""
+        """Find parts of GPUs by HAMi."""
         part = next(one for one in hami.parts_of(spec, where) if one.gpus)
         nodes: tuple[k.Requirement, ...] = (k.Requirement(SHARING, "In", (HAMI,)),)
         if not hami.fits(spec):
@@ -201,7 +201,7 @@ class GpuShares:
         return Asked(replace(whole, milli=min(milli, GPU)), nodes)
 
     def _find_mig(self, whole: Demand, parts: list[tuple[str, int]], spec: k.PodSpec, where: str) -> Asked:
-        """MIG devices. Beside whole GPUs, or shares of some, they are not counted."""
+        """Find MIG devices. They are not counted together with whole GPUs, or shares of some."""
         if whole.gpus or _asks_for_shares(spec):
             return Asked(whole)
         select = selection_of(spec, where)
@@ -214,20 +214,20 @@ class GpuShares:
         return self._known[key][1]
 
     def _eligible(self, select: Selection, kind: str, holds: Callable[[Sharing], bool]) -> Iterator[Sharing]:
-        """How the nodes share their GPUs that will do, and that give out GPUs of this name."""
+        """Yield how the matching nodes that offer GPUs as `kind` share them."""
         for view in self._views.values():
             sharing = self._sharing.get(view.metadata.name, WHOLE)
             if holds(sharing) and _count(view, kind) and admits(select, view):
                 yield sharing
 
-    # --- of pods that have nodes ----------------------------------------------------------------------------------
+    # --- bound pods -----------------------------------------------------------------------------------------------
 
     def used(self, pod: k.Pod) -> Demand:
-        """What a pod takes of the node that it is bound to, whatever it says; nothing where nobody can tell."""
+        """Return what a bound pod takes of its node, even if its spec is invalid; nothing where that is unknown."""
         return self.holdings(pod)[0][0]
 
     def holdings(self, pod: k.Pod) -> list[Holding]:
-        """What a pod holds of the node that it is bound to: one piece, or more where its parts of GPUs are unlike."""
+        """Return what a pod holds of its node: one piece, or more where its parts of GPUs have different sizes."""
         used = used_of(pod.spec)
         if pod.spec.node_name in self._migs and not used.gpus:
             worths = self._migs[pod.spec.node_name][1]
@@ -243,13 +243,13 @@ class GpuShares:
 
 
 def _with_parts(whole: Demand, parts: list[tuple[str, int]], worths: Mapping[str, int]) -> Demand:
-    """The demand with what these MIG devices are worth, and their names."""
+    """Return the demand with the worth of these MIG devices, and their names."""
     milli = sum(count * worths[name] for name, count in parts)
     return replace(whole, milli=milli, mig=",".join(name for name, _ in parts))
 
 
 def _held(used: Demand, devices: dict[int, int]) -> list[Holding]:
-    """CPU and memory are part of the first piece. Without annotations the GPUs count as whole, whichever they are."""
+    """Return pieces, the first one with CPU and memory. Without annotations the GPUs are whole unknown ones."""
     if not devices:
         return [(used, 0)]
     masks: dict[int, int] = {}
@@ -270,7 +270,7 @@ def _both(resources: k.Resources) -> Iterable[dict[str, str | int | float] | Non
 
 
 def _sharing(view: k.Node) -> Sharing:
-    """As `sharing_of`; whole for a node that cannot be understood, where nothing is placed."""
+    """Return `sharing_of`, or whole for a malformed node, where nothing is placed."""
     try:
         return sharing_of(view)
     except InputError:

@@ -1,4 +1,4 @@
-"""How the GPUs of a node are given out: whole, as replicas by time-slicing or MPS, or in parts by HAMi.
+"""How the GPUs of a node are offered: whole, as replicas by time-slicing or MPS, or in parts by HAMi.
 
 Sources: NVIDIA's k8s-device-plugin, README, "Shared Access to GPUs" (labels `nvidia.com/gpu.replicas`,
 `nvidia.com/gpu.sharing-strategy`, resource `nvidia.com/gpu.shared`); GKE, "GPU sharing strategies" (label
@@ -17,33 +17,33 @@ from kant.model.errors import InputError
 from kant.model.units import GPU
 
 SHARED = "nvidia.com/gpu.shared"
-"""What NVIDIA's device plugin calls a replica where it is told not to call it a GPU (`renameByDefault`)."""
+"""The name of a replica where NVIDIA's device plugin is configured not to call it a GPU (`renameByDefault`)."""
 
 REPLICAS = "nvidia.com/gpu.replicas"
 CLIENTS = "cloud.google.com/gke-max-shared-clients-per-gpu"
 STRATEGY = "nvidia.com/gpu.sharing-strategy"
 
 SHARING = "gpu sharing:"
-"""Stands beside the labels of a node whose GPUs are shared, with one of the words below. No label has a colon."""
+"""Key, among the labels, of how a node shares its GPUs; the value begins with a word below. No label has a colon."""
 
 MANY, ONE = "replicas", "one replica"
-"""A pod may have many replicas of such a node; or but one, as with MPS and on GKE. The name of the resource follows."""
+"""A pod may have many replicas of such a node; or only one, as with MPS and on GKE. The resource name follows."""
 
 
 HAMI = "HAMi"
-"""HAMi gives out parts of its GPUs."""
+"""HAMi offers parts of the GPUs."""
 
 LEAST_MEMORY = "gpu memory:"
-"""Stands beside the labels of a node of HAMi's: MiB of the smallest of its GPUs."""
+"""Key, among the labels of a node with HAMi, of the MiB of its smallest GPU."""
 
 KIND = "gpu resource:"
-"""Stands beside the labels of a node with GPUs: the resource by which its device plugin gives them out."""
+"""Key, among the labels of a node with GPUs, of the resource by which its device plugin offers them."""
 
 
 class Sharing(NamedTuple):
-    """So many `replicas` of each GPU are given out as `resource`; 1: whole GPUs. `single`: a pod may have but one.
+    """`replicas` of each GPU are offered as `resource`; 1: whole GPUs. `single`: a pod may have only one.
 
-    `devices` are GPUs of which HAMi gives out parts.
+    `devices` are GPUs of which HAMi offers parts.
     """
 
     replicas: int = 1
@@ -60,7 +60,7 @@ class Sharing(NamedTuple):
 
     @property
     def part(self) -> int:
-        """Thousandths of a GPU that one replica is."""
+        """The thousandths of a GPU that one replica is."""
         return GPU // self.replicas
 
 
@@ -68,9 +68,10 @@ WHOLE = Sharing()
 
 
 def sharing_of(view: k.Node) -> Sharing:
-    """How the GPUs of a node are given out. Raises InputError for a label that says it wrongly.
+    """Return how the GPUs of a node are offered. Raises InputError for an invalid label.
 
-    Also for so many replicas that thousandths could not tell that one more does not fit: 36, and most above 42.
+    Numbers of replicas for which thousandths cannot show that one more does not fit are invalid too: 36, and most above
+    42.
     """
     devices = registered(view).devices
     if devices:
@@ -91,7 +92,7 @@ def sharing_of(view: k.Node) -> Sharing:
 
 
 def kind_of(view: k.Node) -> str:
-    """The resource by which a device plugin gives out the GPUs of a node, be they lost now; "" where none does."""
+    """Return the resource of the GPUs of a node that a device plugin offers, lost ones included; "" for none."""
     amounts = view.status.capacity or view.status.allocatable or {}
     kind = next((name for name in (*GPU_RESOURCES, SHARED) if str(amounts.get(name, 0)) != "0"), "")
     return NVIDIA if kind == SHARED else kind

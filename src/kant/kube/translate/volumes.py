@@ -1,4 +1,4 @@
-"""What the volumes of a pod demand of its node, and whether its claims are there to be used.
+"""What the volumes of a pod demand of its node, and whether its claims can be used.
 
 A bound claim demands what its PersistentVolume says: node affinity, and the zone labels of older volumes. One that is
 bound when a pod first uses it (WaitForFirstConsumer) demands the topologies that its StorageClass allows.
@@ -21,7 +21,7 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 """The annotation of a claim that is bound for good."""
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""The annotation by which a scheduler tells a provisioner where the first pod of a claim goes."""
+"""The annotation by which a scheduler tells a provisioner the node of the first pod of a claim."""
 
 FIRST_CONSUMER = "WaitForFirstConsumer"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -39,14 +39,14 @@ ClaimName = tuple[str, str]
 
 
 def no_devices(pod: k.Pod) -> Sequence[tuple[Term, ...]]:
-    """None that have been allocated."""
+    """Return no terms: no devices are allocated."""
     return ()
 
 
 class Storage(NamedTuple):
-    """Claims, volumes and classes of the cluster; its nodes by name. `known`: we may read them all.
+    """Claims, volumes and classes of the cluster; its nodes by name. `known`: Kant may read them all.
 
-    `devices` has, for each claim to devices that a pod has, the terms of which a node has to meet one to reach them.
+    `devices` returns, for each claim to devices of a pod, the terms of which a node has to meet one to reach them.
     """
 
     claims: Mapping[ClaimName, k.Claim]
@@ -61,7 +61,7 @@ NO_STORAGE = Storage({}, {}, {}, {})
 
 
 def claims_of(pod: k.Pod) -> tuple[str, ...]:
-    """The names of the claims that a pod uses; an ephemeral volume has one that is named after the pod."""
+    """Return the names of the claims that a pod uses; that of an ephemeral volume begins with the name of the pod."""
     if not pod.spec.volumes:
         return ()
     names = []
@@ -74,7 +74,7 @@ def claims_of(pod: k.Pod) -> tuple[str, ...]:
 
 
 def is_bound(claim: k.Claim) -> bool:
-    """Whether its volume is known, and stays."""
+    """Whether the claim is bound to a volume for good."""
     return bool(claim.spec.volume_name) and BIND_COMPLETED in (claim.metadata.annotations or {})
 
 
@@ -103,7 +103,7 @@ def check_claims(pod: k.Pod, storage: Storage) -> None:
 
 
 def unbound_claims(pod: k.Pod, storage: Storage) -> Iterator[k.Claim]:
-    """The claims of the pod that are to be bound once it has a node."""
+    """Yield the claims of the pod that are to be bound once it has a node."""
     for name in claims_of(pod):
         claim = storage.claims.get((pod.metadata.namespace, name))
         if claim is not None and not is_bound(claim):
@@ -111,13 +111,13 @@ def unbound_claims(pod: k.Pod, storage: Storage) -> Iterator[k.Claim]:
 
 
 def selected_node(claim: k.Claim, storage: Storage) -> str:
-    """The node at which a volume is being made for an unbound claim; "" where nobody has named one that is there."""
+    """Return the existing node for which the volume of an unbound claim is being provisioned; "" for none."""
     name = (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
     return name if name in storage.nodes else ""
 
 
 def reaching(selection: Selection, pod: k.Pod, storage: Storage) -> Selection:
-    """The selection, and beside it what the volumes and the devices of the pod demand. Raises InputError."""
+    """Return the selection combined with the demands of the pod's volumes and devices. Raises InputError."""
     terms = None if selection.terms is None else tuple(term for term in selection.terms if term.requirements)
     claims = (storage.claims.get((pod.metadata.namespace, name)) for name in claims_of(pod))
     found = [own for claim in claims if claim is not None and (own := demanded(claim, storage)) is not None]
@@ -136,7 +136,7 @@ def _requirements(part: Term | tuple[()]) -> tuple[k.Requirement, ...]:
 
 
 def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
-    """The terms of which a node has to meet one, so that a claim can be used there; None where any node will do."""
+    """Return the terms of which a node has to meet one for a claim to be usable; None where every node will do."""
     if not is_bound(claim):
         node = selected_node(claim, storage)
         if node:
@@ -165,7 +165,7 @@ def demanded(claim: k.Claim, storage: Storage) -> tuple[Term, ...] | None:
 
 
 def why_out_of_reach(pod: k.Pod, storage: Storage) -> str:
-    """What its volumes demand of nodes, for a sentence; "" where they demand nothing."""
+    """Return what the volumes of a pod demand of nodes, for a message; "" where they demand nothing."""
     said = []
     for name in claims_of(pod):
         claim = storage.claims.get((pod.metadata.namespace, name))

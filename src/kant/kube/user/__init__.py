@@ -1,1 +1,1 @@
-"""What a user asks of a cluster at the command line, with the user's own rights."""
+"""Operations of users on a cluster from the command line, with the user's own rights."""

@@ -1,7 +1,8 @@
-"""The addresses behind a Service, by its EndpointSlices (discovery.k8s.io/v1): list and watch them, and nothing else.
+"""The addresses behind a Service, from its EndpointSlices (discovery.k8s.io/v1), which are only listed and watched.
 
-A pod may get new requests while it is ready and does not terminate. One that is not leaves, and is gone when the
-slices name it no more. Of a Service with addresses of two families those of IPv4 count, so that a pod is there once.
+A pod may get new requests while it is ready and does not terminate. Otherwise it is leaving, and it is gone when the
+slices do not name it any more. If a Service has addresses of two families, those of IPv4 count, so that a pod appears
+once.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ FAMILIES = ("IPv4", "IPv6", "FQDN")
 
 
 class Conditions(View, frozen=True):
-    ready: bool | None = None  # absent: it is
+    ready: bool | None = None  # absent: ready
     terminating: bool | None = None
 
 
 class Endpoint(View, frozen=True):
-    addresses: tuple[str, ...] = ()  # any of them will do
+    addresses: tuple[str, ...] = ()  # all are equivalent
     conditions: Conditions = Conditions()
 
     @property
@@ -52,9 +53,9 @@ class EndpointSlice(PartialMetadata, frozen=True):
 
 
 def addresses(slices: Iterable[EndpointSlice], port: str, where: str) -> dict[str, bool]:
-    """By URL, whether an endpoint may get new requests.
+    """Return, by URL, whether an endpoint may get new requests.
 
-    `port` is a name or a number, empty for the only one there is. Raises InputError where none, or more, are meant.
+    `port` is a name or a number, empty for the only one. Raises InputError where no port matches, or several do.
     """
     slices = [part for part in slices if part.endpoints]
     family = next((family for family in FAMILIES if any(part.address_type == family for part in slices)), "")
@@ -81,9 +82,9 @@ def _number(ports: Iterable[Port], port: str, where: str) -> int:
 
 
 class ServiceEndpoints:
-    """The endpoints of one Service. Its rights: list and watch endpointslices in its namespace.
+    """The endpoints of one Service. Needs the rights to list and watch endpointslices in its namespace.
 
-    `on_trouble` is told in one sentence of whatever keeps them from being known; what was known stays.
+    `on_trouble` is called with one sentence when they cannot be read; the last known ones stay valid.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class ServiceEndpoints:
         self.path = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?labelSelector={selector}"
 
     async def now(self) -> Mapping[str, bool]:
-        """The addresses there are. Raises InputError where the API server does not say."""
+        """Return the present addresses. Raises InputError where the API server does not answer."""
         try:
             async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
                 found = await client.list(self.path, EndpointSlice)
@@ -107,7 +108,7 @@ class ServiceEndpoints:
         return addresses(found, self.port, self.where)
 
     async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
-        """Tell of all addresses whenever they change, for ever."""
+        """Call `tell` with all addresses whenever they change, forever."""
         slices: dict[str, EndpointSlice] = {}
         told: Mapping[str, bool] | None = None
 

@@ -1,6 +1,6 @@
-"""The Job (batch/v1) that `kant submit --kube` makes: indexed, its pods a gang, or an array whose pods start alone.
+"""The Job (batch/v1) that `kant submit --kube` creates: indexed, with a gang of pods, or an array of single pods.
 
-The pods of a gang have names in the DNS, by a headless Service of the Job's own, and are told who is the first of them.
+The pods of a gang have DNS names, through a headless Service of the Job, and get the address of the first pod.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ from kant.model.errors import InputError
 from kant.model.submission import Submission
 
 LONGEST_NAME = 46
-"""Characters of a name before what makes it unique: with that and the index of a pod it is a host name (63)."""
+"""Maximum length of a name before the unique suffix: with that and the index of a pod it is a host name (63)."""
 TAIL = "bcdfghjklmnpqrstvwxz2456789"
-"""What makes a name unique is of these, as where the API server makes it: they spell no words."""
+"""Characters of the unique suffix, as the API server generates it: they spell no words."""
 MASTER_PORT = "29500"
-"""Where torchrun and `torch.distributed` meet unless told otherwise."""
+"""The default rendezvous port of torchrun and `torch.distributed`."""
 LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOptions:
-    """What only Kubernetes asks of a job: so many `pods`, each with what the job asks for, and what they are.
+    """Options of a job for Kubernetes only: the number of `pods`, each with the resources of the job, and their
+    properties.
 
-    `within` is a level of the fabric that has to hold all of them, and `segments` are levels, from outside to inside,
-    that have to hold so many each: `spine=16 leaf=4`.
+    `within` is a level of the fabric of which one domain has to hold all pods, and `segments` are levels, from outside
+    to inside, each with the number of pods in one domain: `spine=16 leaf=4`.
     """
 
     image: str
@@ -47,10 +48,10 @@ class PodOptions:
 
 
 def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[str, Any]:
-    """The object to create. Raises InputError for what Kubernetes or Kant would refuse.
+    """Return the object to create. Raises InputError for what Kubernetes or Kant would reject.
 
-    Each index of an array is a pod that starts alone. That of a gang (`options.pods` over 1) has its whole name and is
-    suspended: it may start when its Service is there.
+    Each index of an array is a pod that starts alone. The Job of a gang (`options.pods` over 1) has a complete name and
+    is suspended: it may start once its Service exists.
     """
     _check(job, options)
     count, gang = len(job.array) or options.pods, options.pods > 1
@@ -60,7 +61,7 @@ def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[s
     notes = {f"{OWN}/preemptible": "true" if job.preemptible else "false"}
     if count > 1:
         notes[MIN_AVAILABLE] = "1" if job.array else str(count)
-    if job.time_s is not None:  # others plan with it, as on one machine
+    if job.time_s is not None:  # used to plan other jobs, as on one machine
         notes[RUNTIME] = f"{math.ceil(job.time_s)}s"
     said = {
         "topology-required": options.within,
@@ -77,7 +78,7 @@ def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[s
     }
     if gang:
         spec["subdomain"] = whole
-    if job.time_s is not None:  # of the pod: what a Job waits for its start is not counted
+    if job.time_s is not None:  # of the pod: waiting time of the Job does not count
         spec["activeDeadlineSeconds"] = max(math.ceil(job.time_s), 1)
     if options.priority_class:
         spec["priorityClassName"] = options.priority_class
@@ -100,7 +101,7 @@ def job_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[s
 
 
 def trial_manifest(job: Submission, options: PodOptions, namespace: str) -> dict[str, Any]:
-    """A Job whose one pod asks when the job would start, behind a gate. Raises InputError as `job_manifest` does."""
+    """Return a Job with one gated pod that asks when the job would start. Raises InputError as `job_manifest` does."""
     if job.array:
         raise InputError("--array", "one job beside --test-only", len(job.array))
     made = job_manifest(structs.replace(job, hold=False), replace(options, pods=1), namespace)
@@ -111,7 +112,7 @@ def trial_manifest(job: Submission, options: PodOptions, namespace: str) -> dict
 
 
 def service_of(name: str, uid: str, namespace: str) -> dict[str, Any]:
-    """The headless Service by which the pods of a gang, Job `name`, find each other; it goes when the Job goes."""
+    """Return the headless Service by which the pods of a gang, Job `name`, find each other; it goes with the Job."""
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
     return {
         "apiVersion": "v1",
@@ -122,7 +123,7 @@ def service_of(name: str, uid: str, namespace: str) -> dict[str, Any]:
 
 
 _PREEMPTED = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
-"""A pod that is evicted waits and runs anew. That is no failure of the job."""
+"""An evicted pod waits and runs again. That does not count as a failure of the job."""
 
 
 def _container(job: Submission, options: PodOptions, name: str, gang: str) -> dict[str, Any]:
@@ -155,10 +156,10 @@ def _container(job: Submission, options: PodOptions, name: str, gang: str) -> di
 
 
 def _meeting(job: Submission, options: PodOptions, gang: str) -> tuple[dict[str, str], list[str]]:
-    """What the pods of a gang have to know of each other, and what is the index of each.
+    """Return the rendezvous variables of a gang, and those whose value is the index of the pod.
 
-    As torchrun reads it (`PET_…` are the defaults of its options). Rank and world size are of processes: Kant knows
-    them where a pod has one GPU at most, and else the launcher of the processes says them.
+    They are those of torchrun (`PET_…` are the defaults of its options). Rank and world size count processes: Kant sets
+    them where a pod has one GPU at most, otherwise the launcher of the processes does.
     """
     told = {"MASTER_ADDR": f"{gang}-0.{gang}", "MASTER_PORT": MASTER_PORT, "NNODES": str(options.pods)}
     told |= {f"PET_{key}": value for key, value in told.items()}
@@ -197,7 +198,7 @@ def _check(job: Submission, options: PodOptions) -> None:
 
 
 def _name(text: str) -> str:
-    """A name that an object may have, as near as can be to what was wanted."""
+    """Return a valid object name, as close as possible to the wanted one."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     plain = plain if plain[:1].isalpha() else f"job-{plain}" if plain else "job"
     return plain[:LONGEST_NAME].rstrip("-")

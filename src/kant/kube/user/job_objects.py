@@ -1,6 +1,6 @@
 """Jobs of Kubernetes (batch/v1) as `kant jobs` shows them: a Job and its pods become one row.
 
-The words are those of one machine (`kant.service.views.Job`): held, waiting, running, stopping, finished, failed.
+The phases are those of one machine (`kant.service.views.Job`): held, waiting, running, stopping, finished, failed.
 """
 
 from __future__ import annotations
@@ -75,19 +75,19 @@ class RunStatus(PodStatus, frozen=True):
 
 
 class RunPod(Pod, frozen=True):
-    """A pod, with what became of its containers."""
+    """A pod, with the state of its containers."""
 
     status: RunStatus = RunStatus()
 
 
 def index_of(pod: RunPod) -> int:
-    """Which pod of an indexed Job it is; 0 of another Job."""
+    """Return the index of a pod in its indexed Job; 0 for other Jobs."""
     said = (pod.metadata.annotations or {}).get(INDEX) or (pod.metadata.labels or {}).get(INDEX) or "0"
     return int(said) if said.isdigit() else 0
 
 
 def latest(pods: Iterable[RunPod]) -> RunPod | None:
-    """Of several pods for one place the last; who runs goes before who is being made."""
+    """Return the latest of several pods with one index; bound pods precede unbound ones."""
     return max(
         pods,
         key=lambda pod: (bool(pod.spec.node_name), pod.metadata.creation_timestamp, pod.metadata.name),
@@ -96,7 +96,7 @@ def latest(pods: Iterable[RunPod]) -> RunPod | None:
 
 
 def phase_of(job: JobObject, pods: Sequence[RunPod]) -> str:
-    """One word for how it stands."""
+    """Return the phase of a job in one word."""
     ended = {one.type for one in job.status.conditions if one.status == "True"}
     if "Complete" in ended:
         return "finished"
@@ -111,9 +111,9 @@ def phase_of(job: JobObject, pods: Sequence[RunPod]) -> str:
 
 
 def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
-    """What is shown of a job, with the keys of the API of one machine. Times are microseconds since 1970, -1 for none.
+    """Return the row of a job, with the keys of the API of one machine. Times are microseconds since 1970, -1 for none.
 
-    `priority` is None until there is a pod, for the class of a Job has its number from the API server.
+    `priority` is None until there is a pod, as the API server resolves the PriorityClass of a Job only for its pods.
     """
     meta, spec, phase = job.metadata, job.spec, phase_of(job, pods)
     pods = sorted(pods, key=lambda pod: (index_of(pod), pod.metadata.creation_timestamp, pod.metadata.name))
@@ -144,18 +144,18 @@ def row_of(job: JobObject, pods: Sequence[RunPod]) -> dict[str, Any]:
 
 
 def _nodes(pods: Iterable[RunPod]) -> dict[str, str]:
-    """The nodes on which its pods run; which GPUs they have there is the kubelets' choice."""
+    """Return the nodes of its running pods; their GPUs are unknown, as the kubelets choose them."""
     return {pod.spec.node_name: "" for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED}
 
 
 def title_of(job: JobObject) -> str:
-    """Its name without the letters that make it unique."""
+    """Return the name without its unique suffix."""
     owner = Owner(kind="Job", name=job.metadata.name, controller=True)
     return title(Pod(Meta(name=job.metadata.name, owner_references=(owner,))))
 
 
 def pods_of(job: JobObject) -> int:
-    """So many pods it is in all: those of a gang run together, those of an array one by one."""
+    """Return the total number of pods: those of a gang run together, those of an array one by one."""
     side, all_of_it = job.spec.parallelism, job.spec.completions
     return side if all_of_it is None else all_of_it if is_array(job) else min(side, all_of_it)
 
@@ -173,7 +173,7 @@ def _time(text: str | None) -> int:
 
 
 def _started(pod: RunPod) -> int:
-    """When its kubelet took it, or else when it was bound."""
+    """Return when the kubelet accepted the pod, or else when it was bound."""
     bound = next((one for one in pod.status.conditions if one.type == "PodScheduled" and one.status == "True"), None)
     return _time(pod.status.start_time or (bound.last_transition_time if bound is not None else None))
 
@@ -184,13 +184,13 @@ def _end(job: JobObject) -> int:
 
 
 def _reason(job: JobObject) -> str:
-    """Why it has failed, in the words of its controller."""
+    """Return why the job has failed, in the words of its controller."""
     failed = next((one for one in job.status.conditions if one.type == "Failed" and one.status == "True"), None)
     return (failed.message or failed.reason) if failed is not None else ""
 
 
 def _waits(pods: Sequence[RunPod]) -> str:
-    """What Kant has said of a pod that waits. All pods of a gang are told one reason."""
+    """Return what Kant reports on a waiting pod. All pods of a gang get the same reason."""
     if not pods:
         return UNMADE
     found = (one for pod in pods for one in pod.status.conditions if one.type == "PodScheduled")
@@ -198,7 +198,7 @@ def _waits(pods: Sequence[RunPod]) -> str:
 
 
 def _ended_with(pods: Sequence[RunPod]) -> tuple[int | None, int | None]:
-    """The exit code of the first container that failed, else 0 where all ended well; and its signal."""
+    """Return the exit code of the first failed container, or 0 where all succeeded, and its signal."""
     ends = [one.state.terminated for pod in pods for one in pod.status.container_statuses]
     done = [one for one in ends if one is not None]
     worst = next((one for one in done if one.exit_code), done[0] if done else None)

@@ -1,6 +1,6 @@
-"""What a user does with jobs on Kubernetes: submit, list, read, hold, release, withdraw. With the user's own rights.
+"""Operations of a user on jobs on Kubernetes: submit, list, read, hold, release, cancel. With the user's own rights.
 
-A job is a Job (batch/v1) whose pods ask for Kant. Nothing here speaks to Kant itself: it sees the pods.
+A job is a Job (batch/v1) whose pods name Kant as scheduler. Nothing here contacts Kant itself: it sees the pods.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from kant.kube.user.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of
 from kant.model.errors import InputError
 from kant.model.submission import Submission
 
-ANSWERED = 60.0  # seconds for the answer when a job would start
-LOOK = 1.0  # seconds between two looks at a job whose output is followed
+ANSWERED = 60.0  # seconds to wait for the answer when a job would start
+LOOK = 1.0  # seconds between two reads of a job whose output is followed
 ROLE = "the role kant-user (docs/kubernetes.md, section The same commands)"
 
 
 class UserJobs:
-    """The jobs of one namespace. Every method raises InputError with one sentence for a person."""
+    """The jobs of one namespace. Every method raises InputError with one sentence for the user."""
 
     def __init__(self, client: ApiClient, namespace: str = "", scheduler_name: str = "kant") -> None:
         self.client = client
@@ -40,7 +40,7 @@ class UserJobs:
         self._services = f"/api/v1/namespaces/{space}/services"
 
     async def submit(self, job: Submission, options: PodOptions) -> str:
-        """Make a Job, of more than one pod with the Service by which these find each other; returns its name."""
+        """Create a Job; one of several pods gets a Service by which they find each other. Returns its name."""
         made = await self._make(job, options)
         if options.pods > 1:
             try:
@@ -59,12 +59,12 @@ class UserJobs:
                 raw = await self.client.create(self._jobs, made)
                 return msgspec.json.decode(raw, type=JobObject)
             except ApiError as error:
-                if error.reason != "AlreadyExists" or last:  # a name of ours may be taken
+                if error.reason != "AlreadyExists" or last:  # a generated name may be taken
                     raise self._sentence(error, "") from None
         raise AssertionError("the last try returns or raises")
 
     async def _unmade(self, job: JobObject, error: ApiError) -> InputError:
-        """Take a Job back that cannot have its Service, and say why. It was suspended: none of its pods has started."""
+        """Delete a Job that cannot have its Service, and return why. It was suspended: none of its pods has started."""
         name = job.metadata.name
         try:
             await self.client.delete(self._path(name), uid=job.metadata.uid, propagation="Background")
@@ -74,9 +74,9 @@ class UserJobs:
         return self._sentence(error, "")
 
     async def trial(self, job: Submission, options: PodOptions) -> str:
-        """When the job would start if it were submitted now, as the leader answers the pod of a Job that only asks.
+        """Return when the job would start if submitted now, as the leader answers the pod of a Job that only asks.
 
-        The Job is deleted again.
+        The Job is deleted afterwards.
         """
         made = trial_manifest(job, options, self.namespace)
         try:
@@ -99,7 +99,7 @@ class UserJobs:
                 await self.client.delete(self._path(name), uid=uid, propagation="Background")
 
     async def rows(self) -> list[dict[str, Any]]:
-        """All jobs there are, the latest first."""
+        """Return all jobs, the latest first."""
         jobs = [job for job in await self._ask(self.client.list(self._jobs, JobObject)) if self._ours(job)]
         pods: dict[str, list[RunPod]] = {}
         if jobs:
@@ -109,7 +109,7 @@ class UserJobs:
         return [row_of(job, _own(job, pods.get(job.metadata.name, ()))) for job in jobs]
 
     async def row(self, name: str) -> dict[str, Any] | None:
-        """One job; None where no Job has the name, or one for another scheduler."""
+        """Return one job; None where no Job has the name, or one of another scheduler."""
         try:
             job, pods = await self._found(name)
         except NoSuchJobError:
@@ -117,9 +117,9 @@ class UserJobs:
         return row_of(job, pods)
 
     async def is_alone(self, name: str, pods: int = 0) -> bool:
-        """Whether a Job of this name is there that no other object owns: who owns one decides whether it is held.
+        """Whether a Job of this name exists that no other object owns: an owner decides whether its Job is held.
 
-        With `pods` it also has to be one of so many.
+        With `pods` it also has to have this number of pods.
         """
         try:
             job = await self.client.get(self._path(name), JobObject)
@@ -131,7 +131,7 @@ class UserJobs:
         return fits and self._ours(job) and not any(one.controller for one in job.metadata.owner_references)
 
     async def cancel(self, name: str) -> bool:
-        """Withdraw a job; its pods go with it. False where it is over."""
+        """Delete a job with its pods. Returns False where it has ended."""
         job, pods = await self._found(name)
         if phase_of(job, pods) in OVER:
             return False
@@ -139,7 +139,7 @@ class UserJobs:
         return True
 
     async def hold(self, name: str) -> bool:
-        """Keep a job that waits from starting. False where it is held."""
+        """Keep a waiting job from starting. Returns False where it is held already."""
         job, pods = await self._found(name)
         phase = phase_of(job, pods)
         if phase == "held":
@@ -164,9 +164,9 @@ class UserJobs:
     # --- output ---------------------------------------------------------------
 
     async def logs(self, name: str, *, follow: bool = False) -> AsyncIterator[bytes]:
-        """What the last run of a job has written; of a gang the pod with index 0, NAME_3 that with index 3.
+        """Yield the output of the last run of a job; of a gang, that of pod 0; NAME_3 means the pod with index 3.
 
-        `follow`: until the job is over, through each run that it still has.
+        `follow`: until the job has ended, through each of its later runs.
         """
         job, index = _place(name)
         seen, at = "", 0  # the pod whose output was read, and how many bytes of it
@@ -217,7 +217,7 @@ class UserJobs:
         return job.spec.template.spec.scheduler_name == self.scheduler_name
 
     async def _found(self, name: str) -> tuple[JobObject, list[RunPod]]:
-        """A job and its pods. Raises InputError where there is none."""
+        """Return a job and its pods. Raises InputError where it does not exist."""
         job = await self._ask(self.client.get(self._path(name), JobObject), name)
         if not self._ours(job):
             raise self._unknown(name)
@@ -247,11 +247,11 @@ class UserJobs:
 
 
 class NoSuchJobError(InputError):
-    """There is no such job."""
+    """The job does not exist."""
 
 
 class ServerMessageError(InputError):
-    """What the API server has answered: one sentence, as it is."""
+    """A message of the API server: one sentence, unchanged."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("", "", None)
@@ -259,17 +259,17 @@ class ServerMessageError(InputError):
 
 
 def _suspension(job: JobObject, suspended: bool) -> dict[str, Any]:
-    """The UID goes along, so that a later job of this name is not meant."""
+    """Return a patch that suspends or resumes a Job, with its UID, so that it spares a later Job of the name."""
     return {"metadata": {"uid": job.metadata.uid}, "spec": {"suspend": suspended}}
 
 
 def _own(job: JobObject, pods: Iterable[RunPod]) -> list[RunPod]:
-    """Those that this very job has made, not an earlier one of its name."""
+    """Return the pods of this very job, not those of an earlier one of its name."""
     return [pod for pod in pods if any(one.uid == job.metadata.uid for one in pod.metadata.owner_references)]
 
 
 def _place(name: str) -> tuple[str, int]:
-    """NAME_3 is the pod with index 3 of NAME: names of objects have no underscore."""
+    """Split NAME_3 into NAME and the pod index 3: object names contain no underscore."""
     job, line, index = name.partition("_")
     if line and not index.isdigit():
         raise InputError("JOB", "the name of a job, or NAME_3 for its pod with index 3", name)
@@ -281,6 +281,6 @@ def _has_begun(pod: RunPod) -> bool:
 
 
 def pod_container(pod: RunPod) -> str:
-    """The container whose output is meant: the one of ours, else the first that has a state."""
+    """Return the container whose output is shown: ours, else the first with a status."""
     names: Sequence[str] = [one.name for one in pod.status.container_statuses if one.name]
     return "main" if "main" in names or not names else names[0]

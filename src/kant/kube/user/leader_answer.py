@@ -1,6 +1,6 @@
 """Questions to the leader through the API server, which passes them on to the Service `kant`: `get` on services/proxy.
 
-A Service has every replica behind it, and picks one each time. Those that stand by say so at once.
+The Service has all replicas behind it, and picks one each time. Those on standby refuse at once.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ SERVICE = "kant:http"
 """The Service of Kant and its port, as `kant kube manifests` has them."""
 
 TRIES = 12
-"""Questions until one meets the leader, of two or three replicas."""
+"""Maximum requests until one reaches the leader, of two or three replicas."""
 
 ANSWERS = 4.0
-"""Seconds after which the API server is taken not to reach the pods."""
+"""Seconds after which the API server is assumed not to reach the pods."""
 
 FORECAST = 120.0
-"""Seconds for a forecast to be made: the leader is no slower at that than whoever would reckon alone."""
+"""Seconds to wait for a forecast: the leader is no slower at it than this process would be."""
 
 SOON = 2.0
-"""Seconds after which it is said without a forecast why a job waits."""
+"""Seconds after which the reason why a job waits is requested without a forecast."""
 
 
 async def answer_of_leader(
@@ -40,9 +40,9 @@ async def answer_of_leader(
     within: float = FORECAST,
     answers: float = ANSWERS,
 ) -> bytes | None:
-    """What the leader answers; None where it cannot be asked. Raises InputError where the question is wrong.
+    """Return the answer of the leader; None where it cannot be reached. Raises InputError where the question is wrong.
 
-    `ticket` is that on its Lease in the namespace `system`. `answers` are the seconds that one answer may take.
+    `ticket` is that on its Lease in the namespace `system`. `answers` is the timeout of one request in seconds.
     """
     place = f"/api/v1/namespaces/{quote(system, safe='')}/services/{SERVICE}/proxy"
     began, met = time.monotonic(), 0

@@ -1,6 +1,6 @@
-"""Jobs of an earlier time, which no object of the cluster is left of: kept in ConfigMaps, for `kant history --kube`.
+"""Jobs of the past, of which the cluster has no objects any more: kept in ConfigMaps, for `kant history --kube`.
 
-Each has some of them as lines of JSON, gzipped, below the 256 KiB that `kubectl apply` can take.
+Each ConfigMap has some of them as lines of JSON, gzipped, below the limit of 256 KiB of `kubectl apply`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from kant.model.errors import InputError
 LABEL = f"{OWN}/history"
 KEY = "jobs.jsonl.gz"
 MOST = 5_000
-"""Jobs of one ConfigMap: about 100 KiB. Names that hardly compress could make it three times as much."""
+"""Jobs of one ConfigMap: about 100 KiB. With names that hardly compress it could be three times as much."""
 FEWER = 500
 MOST_BYTES = 180_000
-"""Of what is packed, before base64 adds a third."""
+"""Maximum size after compression, before base64 adds a third."""
 
 
 def history_objects(source: str, jobs: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
-    """ConfigMaps with these jobs. `source` tells those of one export from those of others: letters and digits."""
+    """Return ConfigMaps with these jobs. `source`, of letters and digits, distinguishes exports."""
     made: list[dict[str, Any]] = []
     for packed in _packed(jobs):
         meta = {"name": f"kant-history-{source}-{len(made)}", "namespace": namespace, "labels": {LABEL: source}}
@@ -47,7 +47,7 @@ def _packed(jobs: list[dict[str, Any]]) -> Iterable[bytes]:
 
 
 async def old_jobs(client: ApiClient, namespace: str) -> AsyncIterator[dict[str, Any]]:
-    """The jobs of all such ConfigMaps of a namespace, each job once. Raises InputError where they cannot be read."""
+    """Yield the jobs of all such ConfigMaps of a namespace, each once. Raises InputError if they cannot be read."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps?labelSelector={quote(LABEL)}"
     seen = set[tuple[str, str]]()
     try:

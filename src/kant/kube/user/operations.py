@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 
 OPERATIONS = f"{API}/operations"
 LATEST = 300
-"""Entries that the page shows."""
+"""Number of entries that the page shows."""
 
 
 class _Found(View, frozen=True):
@@ -22,12 +22,12 @@ class _Found(View, frozen=True):
 
 
 def name_of(seq: int) -> str:
-    """The name of the entry with a number: the latest comes first in a list."""
+    """Return the name of the entry with a number: lists begin with the latest."""
     return f"op-{10**10 - seq}"
 
 
 def operation(seq: int, who: str, what: str, line: bytes) -> dict[str, Any]:
-    """The object of an entry, which is one line of JSON."""
+    """Return the object of an entry, which is one line of JSON."""
     spec = {"who": who, "what": what, "entry": line.decode().rstrip("\n")}
     return {"apiVersion": "scheduling.kant.dev/v1alpha1", "kind": "Operation", "metadata": {"name": name_of(seq)}} | {
         "spec": spec
@@ -35,7 +35,7 @@ def operation(seq: int, who: str, what: str, line: bytes) -> dict[str, Any]:
 
 
 async def latest(config: Config) -> list[Any]:
-    """The latest entries, the last first; none where the kind is not installed. Raises InputError."""
+    """Return the latest entries, the last first; none where the kind is not installed. Raises InputError."""
     async with ApiClient(config, concurrency=1, timeout=10.0) as client:
         try:
             found = await client.get(OPERATIONS, _Found, params={"limit": str(LATEST)})

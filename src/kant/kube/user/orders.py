@@ -1,6 +1,6 @@
-"""What people order of jobs, queues and nodes, with their own rights: the objects themselves are changed.
+"""Orders of users for jobs, queues and nodes, with their own rights: the objects themselves are changed.
 
-Nothing here speaks to Kant, and Kant has no right to any of it: it follows what the objects say.
+Nothing here contacts Kant, and Kant has no right to any of it: it follows the objects.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kant.kube.user.targets import Target, pods_meant, target_of
 from kant.model.errors import InputError
 from kant.model.units import GPU, parse_duration
 
-STRICT = {"fieldValidation": "Strict"}  # else the API server drops a field that it does not know, without a word
-AT_ONCE = 16  # pods that are changed at the same time
+STRICT = {"fieldValidation": "Strict"}  # else the API server silently drops unknown fields
+AT_ONCE = 16  # concurrent changes of pods
 QUEUE_STATES = {"hold": "hold", "release": "open", "drain": "drain"}
 DENIED = "kant-orders"
-"""The policy of the API server that keeps who may not change queues from raising priorities."""
+"""The policy of the API server that lets only those who may change queues raise priorities."""
 
 
 class Orders:
-    """The orders of one person in one namespace. Each raises InputError with one sentence, and says what it changed.
+    """The orders of one user in one namespace. Each raises InputError with one sentence, and returns what it changed.
 
-    `suspends`: a Job that nothing else owns is held by its own field, which takes its pods away.
+    `suspends`: a Job that no other object owns is held by its own field, which removes its pods.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Orders:
         return bool(free)
 
     async def release(self, text: str) -> bool:
-        """Let start again what was held, or take pods again what was drained. False: nothing keeps it."""
+        """Let held jobs start, or reopen a drained queue or node. False: nothing was held or drained."""
         target = target_of(text)
         if target.kind == "queue":
             return await self._queue(target, "release")
@@ -79,7 +79,7 @@ class Orders:
         return bool(pods)
 
     async def rank(self, text: str, priority: int | None) -> bool:
-        """Give what waits another priority; None: that of its class."""
+        """Give waiting pods another priority; None: that of their class."""
         target = target_of(text)
         if target.kind in ("queue", "node"):
             raise InputError("TARGET", "a job or a pod: queues have weights", text)
@@ -91,7 +91,7 @@ class Orders:
         return bool(pods)
 
     async def drain(self, text: str, until: str = "", reason: str = "") -> bool:
-        """Let a queue take no new jobs, or free a node: a Reservation for nobody, gang by gang. `until`: how long."""
+        """Close a queue for new jobs, or free a node gang by gang by a Reservation for no queue. `until`: how long."""
         target = target_of(text)
         if target.kind == "queue":
             return await self._queue(target, "drain")
@@ -115,7 +115,7 @@ class Orders:
         return True
 
     async def cancel(self, text: str) -> bool:
-        """Withdraw a job: its Job, or its pods where nothing would make them anew. False: it is over."""
+        """Delete a job: its Job, or its pods where no controller would re-create them. False: it has ended."""
         target = target_of(text)
         if await self.jobs.is_alone(target.name):
             return await self.jobs.cancel(target.name)
@@ -132,7 +132,7 @@ class Orders:
         return True
 
     async def preempt(self, text: str) -> None:
-        """Evict the pods of a running job, which their owner makes anew: so it waits again."""
+        """Evict the pods of a running job, which their owner re-creates: so it waits again."""
         target = target_of(text)
         pods = [pod for pod in await self._pods(target) if pod.spec.node_name]
         if not pods or not all(any(one.controller for one in pod.metadata.owner_references) for pod in pods):
@@ -142,12 +142,12 @@ class Orders:
         )
 
     async def cordon(self, node: str, closed: bool) -> None:
-        """Let a node take nothing new, or take pods again."""
+        """Close a node for new pods, or reopen it."""
         path = f"/api/v1/nodes/{quote(node, safe='')}"
         await self._ask(self.client.patch(path, {"spec": {"unschedulable": closed or None}}), Target("node", node))
 
     async def undrain(self, node: str) -> bool:
-        """Take a drain back. False: the node was not drained."""
+        """End a drain. False: the node was not drained."""
         try:
             await self.client.delete(f"{API}/reservations/{quote(_drain(Target('node', node)), safe='')}")
         except ApiError as error:
@@ -157,7 +157,7 @@ class Orders:
         return True
 
     async def quota(self, queue: str, model: str, gpus: float) -> float:
-        """Give a queue another nominal quota of GPUs; the one before."""
+        """Set the nominal GPU quota of a queue. Returns the previous one."""
         target, path = Target("queue", queue), f"{API}/queues/{quote(queue, safe='')}"
         found = await self._ask(self.client.get(path, Unstructured), target)
         quotas = _spec(found).get("quotas") or []
@@ -170,19 +170,19 @@ class Orders:
         return before
 
     async def make(self, kind: str, name: str, spec: dict[str, Any]) -> None:
-        """Make an object of one of Kant's kinds; with a name that ends in - the API server completes it."""
+        """Create an object of one of Kant's kinds; the API server completes a name that ends in -."""
         call = self.client.create(f"{API}/{kind.lower()}s", _object(kind, name, spec), params=STRICT)
         await self._ask(call, Target("node", name))
 
     async def unreserve(self, name: str) -> dict[str, Any]:
-        """Take a Reservation back; what it was."""
+        """Delete a Reservation. Returns what it was."""
         path, target = f"{API}/reservations/{quote(name, safe='')}", Target("reservation", name)
         found = await self._ask(self.client.get(path, Unstructured), target)
         await self._ask(self.client.delete(path, uid=found.metadata.uid), target)
         return _spec(found)
 
     async def priority(self, text: str) -> int:
-        """The priority of what waits, that is ordered or of its class."""
+        """Return the priority of waiting pods: the ordered one, or that of their class."""
         return priority_of((await self._waiting(target_of(text)))[0], text)
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Orders:
         return True
 
     async def _is_own_job(self, target: Target) -> bool:
-        """Whether a Job of batch/v1 is meant, which is held by its own field; what a controller owns is not ours."""
+        """Whether the target is a Job of batch/v1 that is held by its own field: one without an owner."""
         return self.suspends and target.kind != "pod" and await self.jobs.is_alone(target.name)
 
     async def _waiting(self, target: Target) -> list[Pod]:
@@ -226,7 +226,7 @@ class Orders:
         await self._each(pods, change)
 
     async def _each(self, pods: list[Pod], act: Callable[[str, Pod], Awaitable[object]]) -> None:
-        """Do it to each of the pods, some at a time. Raises InputError with what was refused first."""
+        """Apply `act` to each of the pods, some at a time. Raises InputError with the first rejection."""
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(pod: Pod) -> None:

@@ -1,6 +1,6 @@
-"""A first look at a cluster, with few requests and little to load: how large it is, what runs there, what we may see.
+"""A first look at a cluster, with few requests and few imports: its size, what runs there, what the user may read.
 
-And what Kant has said of one's own pods, on the pods themselves: for whoever may see no others.
+It also shows what Kant reports on the user's own pods, for users who may read no others.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ CLOCKS = 60.0
 
 
 class Overview(NamedTuple):
-    """How many nodes there are, None where we may not see them all. Of the Lease of the leader, as far as we may read
-    it: the text of its profile, its version, and the ticket with which it is asked; "" is unknown. `unled` says in one
-    sentence that by it nobody leads, "" where somebody does or we may not know."""
+    """The number of nodes, None where we may not see them all. From the leader's Lease, as far as we may read it: the
+    text of its profile, its version, and the ticket to ask it with; "" is unknown. `unled` says in one sentence that no
+    replica leads, "" where one does or that is unknown.
+    """
 
     nodes: int | None
     profile: str = ""
@@ -49,7 +50,7 @@ class _Count(View, frozen=True):
 
 
 async def overview(config: Config, system: str) -> Overview:
-    """Look. Raises InputError where the API server does not answer, or does not know us."""
+    """Read the overview. Raises InputError where the API server does not answer, or does not accept us."""
     async with _client(config) as client:
         nodes: int | None = None
         try:
@@ -71,7 +72,7 @@ async def overview(config: Config, system: str) -> Overview:
 
 
 async def ticket_of(config: Config, system: str) -> str:
-    """The ticket with which the leader is asked. Raises InputError where we may not read it, or there is none."""
+    """Return the ticket to ask the leader with; "" for none. Raises InputError where the Lease cannot be read."""
     async with _client(config) as client:
         try:
             lease = await client.get(_path(system), LeaseObject)
@@ -89,7 +90,7 @@ def _path(system: str) -> str:
 
 
 def _unled(lease: LeaseObject, system: str) -> str:
-    """Whether nobody holds a Lease, in one sentence; "" where somebody does."""
+    """Return a sentence where no replica holds the Lease; "" where one does."""
     spec, name = lease.spec, f"the Lease {system}/kant"
     if not spec.holder_identity:
         return f"nobody holds {name}"
@@ -102,7 +103,7 @@ def _unled(lease: LeaseObject, system: str) -> str:
 
 
 async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant") -> list[OwnJob]:
-    """The jobs of one namespace, as their pods tell. Needs `pods: list` there, and nothing else. Raises InputError."""
+    """Return the jobs of one namespace, from their pods alone. Needs only `pods: list` there. Raises InputError."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
     async with _client(config) as client:
         try:
@@ -116,7 +117,7 @@ async def own_jobs(config: Config, namespace: str, scheduler_name: str = "kant")
 
 
 def refused(error: ApiError, config: Config) -> InputError:
-    """One sentence for an API server that does not answer, or does not let us in."""
+    """Return an error for an API server that does not answer, or does not accept us."""
     expected = "one that answers" if error.code == 0 else "one that lets us in"
     return InputError("the API server", f"{expected} ({advice(error, config.source)})")
 

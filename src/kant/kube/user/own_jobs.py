@@ -1,4 +1,4 @@
-"""The jobs of one namespace as their own pods tell: who waits and why, and what runs where."""
+"""The jobs of one namespace as shown by their own pods: which wait and why, and what runs where."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class OwnJob:
-    """A gang, or a pod that stands alone: `pods` has the node of each pod, "" for one that waits.
+    """A gang, or a single pod: `pods` has the node of each pod, "" for a waiting one.
 
-    `queue` is that of the labels of its pods. `reason` and `sentence` are what Kant says of a pod that waits. `since`
-    is when the first of its pods was made, microseconds since the Unix epoch; `milli` are the thousandths of GPUs that
-    its running and its waiting pods ask for.
+    `queue` is that of the labels of its pods. `reason` and `sentence` are what Kant reports on a waiting pod. `since`
+    is when the first of its pods was created, microseconds since the Unix epoch; `milli` are the thousandths of GPUs
+    that its running and its waiting pods ask for.
     """
 
     name: str
@@ -46,12 +46,12 @@ class OwnJob:
 
     @property
     def waiting_gpus(self) -> float:
-        """The GPUs that its other pods ask for."""
+        """The GPUs that its waiting pods ask for."""
         return self.milli[1] / GPU
 
 
 def jobs_of(pods: Iterable[Pod]) -> list[OwnJob]:
-    """All jobs whose pods are not over, the oldest first."""
+    """Return all jobs with pods that have not ended, the oldest first."""
     gangs: dict[tuple[str, ...], list[Pod]] = {}
     for pod in pods:
         if pod.status.phase not in ENDED:
@@ -60,7 +60,7 @@ def jobs_of(pods: Iterable[Pod]) -> list[OwnJob]:
 
 
 def job_meant(jobs: Iterable[OwnJob], name: str) -> OwnJob | None:
-    """The job that a person calls by its name, that of a pod, or that of the owner of its pods."""
+    """Return the job with this name, with a pod of this name, or with pods whose owner has this name."""
     found = list(jobs)
     meant = pods_meant([pod for job in found for pod in job.whole], Target("", name))
     return next((job for job in found if meant and meant[0] in job.whole), None)
@@ -87,7 +87,7 @@ def _milli(pods: Iterable[Pod]) -> int:
     for pod in pods:
         try:
             demand = used_of(pod.spec)
-        except InputError:  # what is no quantity asks for nothing
+        except InputError:  # an invalid quantity asks for nothing
             continue
         total += demand.gpus * demand.milli
     return total

@@ -1,6 +1,7 @@
-"""Orders from the page: each is sent on with the bearer token of whoever gives it, and never with Kant's own.
+"""Orders from the page: each is sent with the bearer token of the caller, and never with Kant's own.
 
-So the API server decides by its own roles, as for kubectl. A token is used for one order, and kept and logged nowhere.
+So the API server decides by its own roles, as for kubectl. A token is used for one order, and neither stored nor
+logged.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ REVIEWS = {
     "order_queue": {"group": "scheduling.kant.dev", "resource": "queues", "verb": "patch"},
     "order_node": {"group": "scheduling.kant.dev", "resource": "reservations", "verb": "create"},
 }
-"""What a caller needs for orders about things that are in no namespace."""
+"""The rights that a caller needs for orders about cluster-scoped objects."""
 
 
 class NoTokenError(InputError):
-    """The caller has not said who they are."""
+    """The caller has not identified themselves."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -48,7 +49,7 @@ class NoTokenError(InputError):
 
 
 class Desk(Protocol):
-    """Plans and carries out the orders of one caller. Each raises InputError."""
+    """Plans and carries out the orders of one caller. Each method raises InputError."""
 
     def plan(self, orders: Any) -> dict[str, Any]: ...
     def apply(self, plan_id: str, reason: str, approved: str = "") -> dict[str, Any]: ...
@@ -56,9 +57,9 @@ class Desk(Protocol):
 
 
 class Planned(msgspec.Struct, forbid_unknown_fields=True):
-    """What the page sends to plan `orders`, to apply the plan `id`, or to undo the transaction `id`.
+    """A request of the page to plan `orders`, to apply the plan `id`, or to undo the transaction `id`.
 
-    `agreed`: whoever sits there has been asked, and agrees to a plan beyond the limits.
+    `agreed`: the user has been asked, and agrees to a plan beyond the limits.
     """
 
     orders: list[dict[str, Any]] = []
@@ -68,7 +69,7 @@ class Planned(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class PageOrders:
-    """Gives the orders of callers at the API server that `config` names. `desk` makes the desk of a caller."""
+    """Sends the orders of callers to the API server that `config` names. `desk` makes the desk of a caller."""
 
     def __init__(
         self, config: Config, scheduler_name: str = "kant", desk: Callable[[Config], Desk] | None = None
@@ -78,7 +79,7 @@ class PageOrders:
         self.scheduler_name = scheduler_name
 
     def routes(self) -> list[tuple[str, Handler]]:
-        """The paths of the orders, each with what carries it out."""
+        """Return the paths of the orders, each with its handler."""
 
         def on_job(order: str) -> Handler:
             async def handler(request: web.Request) -> web.StreamResponse:
@@ -105,24 +106,24 @@ class PageOrders:
         return found + [(f"/v1/nodes/{{name}}/{order}", on_thing("node", order)) for order in NODE_ORDERS]
 
     async def operations(self) -> list[Any]:
-        """The latest of what was planned and done, as Kant itself may read it. Raises InputError."""
+        """Return the latest of what was planned and done, as Kant itself may read it. Raises InputError."""
         from kant.kube.user.operations import latest
 
         return await latest(self.own)
 
     def client(self, request: web.Request) -> ApiClient:
-        """A client with the rights of the caller. Raises NoTokenError."""
+        """Return a client with the rights of the caller. Raises NoTokenError."""
         return ApiClient(self.theirs(request), concurrency=16, timeout=30.0)
 
     def theirs(self, request: web.Request) -> Config:
-        """The API server, and the rights of the caller. Raises NoTokenError."""
+        """Return the configuration of the API server with the rights of the caller. Raises NoTokenError."""
         found = TOKEN.fullmatch(request.headers.get("Authorization", ""))
         if found is None:
             raise NoTokenError
         return replace(self.config, credentials=Bearer(found[1]))
 
     async def caller(self, request: web.Request) -> tuple[str, list[str]]:
-        """Who asks, "" for somebody without a token, and which orders they may try. Raises StrangerError."""
+        """Return the name of the caller, "" without a token, and the orders that they may try. Raises StrangerError."""
         if "Authorization" not in request.headers:
             return "", []
         try:
@@ -131,7 +132,7 @@ class PageOrders:
             raise StrangerError(*refusal(error)) from None
 
     async def _known(self, request: web.Request) -> tuple[str, list[str]]:
-        from kant.kube.user.reviews import may, own_name  # for the first who signs in
+        from kant.kube.user.reviews import may, own_name  # imported with the first sign-in
 
         async with self.client(request) as client:
             user = await own_name(client)
@@ -142,9 +143,9 @@ class PageOrders:
             ]
 
     async def job(self, request: web.Request, order: str) -> bool:
-        """An order about a job; `update` with a priority (none: that of its class)."""
+        """Carry out an order about a job; `update` with a priority (none: that of its class)."""
         space, _, name = request.match_info["job"].partition("/")
-        name = name.partition("~")[0]  # one of a name that was there before
+        name = name.partition("~")[0]  # a suffix distinguishes earlier jobs of the name
         said = msgspec.json.decode(await request.read() or b"{}") if order == "update" else {}
         async with self.client(request) as client:
             orders = self._orders(client, space)
@@ -155,13 +156,13 @@ class PageOrders:
             return await {"hold": orders.hold, "release": orders.release, "cancel": orders.cancel}[order](name)
 
     def _orders(self, client: ApiClient, namespace: str) -> Orders:
-        """Who gives the orders; loaded for the first of them."""
+        """Return the orders of this client; imported with the first of them."""
         from kant.kube.user.orders import Orders
 
         return Orders(client, namespace, self.scheduler_name, suspends=False)
 
     async def planned(self, request: web.Request, act: str) -> dict[str, Any]:
-        """Plan, apply or undo by the desk of the caller."""
+        """Plan, apply or undo with the desk of the caller."""
         config, said = self.theirs(request), msgspec.json.decode(await request.read(), type=Planned)
 
         def inside() -> dict[str, Any]:
@@ -176,7 +177,7 @@ class PageOrders:
         return await asyncio.to_thread(inside)
 
     async def thing(self, request: web.Request, kind: str, order: str) -> bool:
-        """An order about a queue or a node."""
+        """Carry out an order about a queue or a node."""
         target = f"{kind}/{request.match_info['name']}"
         async with self.client(request) as client:
             orders = self._orders(client, "")
@@ -184,7 +185,7 @@ class PageOrders:
 
 
 def refusal(error: Exception) -> tuple[int, str]:
-    """The code and the sentence for what went wrong with an order."""
+    """Return the HTTP status and the sentence for a failed order."""
     if isinstance(error, NoTokenError):
         return 401, str(error)
     if isinstance(error, ApiError):

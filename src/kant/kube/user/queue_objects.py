@@ -12,7 +12,7 @@ API = f"{OWN}/v1alpha1"
 
 
 def queue_objects(queue_config: QueueConfig) -> list[dict[str, Any]]:
-    """A Queue for each queue. Prices of GPU models have no object."""
+    """Return a Queue object for each queue. Prices of GPU models have no object."""
     return [_queue(queue) for queue in queue_config.queues]
 
 
@@ -51,12 +51,12 @@ def _quota(quota: Quota) -> dict[str, Any]:
 
 
 def class_of(priority: int) -> str:
-    """The name of the PriorityClass that stands for a number; "" for 0, which needs none."""
+    """Return the name of the PriorityClass of a number; "" for 0, which needs none."""
     return "" if not priority else f"kant-{'minus' if priority < 0 else 'plus'}-{abs(priority)}"
 
 
 def priority_class(priority: int) -> dict[str, Any]:
-    """The PriorityClass of a number."""
+    """Return the PriorityClass of a number."""
     return {
         "apiVersion": "scheduling.k8s.io/v1",
         "kind": "PriorityClass",

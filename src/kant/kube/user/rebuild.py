@@ -1,4 +1,4 @@
-"""The state of a cluster as it stands, for questions about it: built as by a replica that starts."""
+"""The present state of a cluster, for questions about it: built as by a starting replica."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kant.live.journals import Journals
 from kant.model.errors import InputError
 from kant.scheduler.profile import Profile
 
-LOOKING = 5.0  # seconds for the objects of groups to be read
+LOOKING = 5.0  # seconds to wait for the objects of groups
 
 
 async def rebuilt(
@@ -31,9 +31,9 @@ async def rebuilt(
     within: float = 120.0,
     namespace: str = "kant-system",
 ) -> RebuiltState:
-    """Read the cluster once. Needs only read access. Raises InputError.
+    """Read the cluster once and return its state. Needs only read access. Raises InputError.
 
-    What the leader whose Lease is in `namespace` has learned about expected starts comes with it, if it tells.
+    The state includes what the leader, whose Lease is in `namespace`, has learned about expected starts, if published.
     """
     async with _read(
         config, DriverSettings(profile, None, scheduler_name, namespace=namespace, once=True), within
@@ -46,9 +46,9 @@ async def rebuilt(
 async def record(
     config: Config, profile: Profile, folder: Path, scheduler_name: str = "kant", within: float = 120.0
 ) -> tuple[Path, int]:
-    """Read the cluster once, and write the journal with which a replica that starts now would begin into `folder`.
+    """Read the cluster once, and write into `folder` the journal with which a replica starting now would begin.
 
-    Returns its path and the present, microseconds since the Unix epoch. Raises InputError.
+    Returns its path and the present time, microseconds since the Unix epoch. Raises InputError.
     """
 
     def trouble(error: Exception) -> None:
@@ -65,7 +65,7 @@ async def record(
 
 @asynccontextmanager
 async def _read(config: Config, settings: DriverSettings, within: float) -> AsyncIterator[KubeDriver]:
-    """A driver that has built its state from the API server, and will neither decide nor write. Raises InputError."""
+    """Yield a driver with a state built from the API server; it neither decides nor writes. Raises InputError."""
     trouble: list[Exception] = []
     async with ApiClient(config) as client:
         driver = KubeDriver(client, settings, EventRecorder(client, "kubectl"), on_trouble=trouble.append)
@@ -96,13 +96,13 @@ async def _read(config: Config, settings: DriverSettings, within: float) -> Asyn
 
 
 async def _read_groups(driver: KubeDriver) -> None:
-    for _ in range(2):  # the first time it is found out whether autoscalers are to be asked
+    for _ in range(2):  # the first round finds out whether Events of autoscalers are needed
         with suppress(TimeoutError):
             async with asyncio.timeout(LOOKING):
                 while driver.informers.is_looking:
                     await asyncio.sleep(0.01)
         driver.take_changes()
-    driver.workloads.messages.look_at_growing(at_once=True)  # nobody waits here for the rest of a gang to come
+    driver.workloads.messages.look_at_growing(at_once=True)  # there is no waiting for the rest of a gang here
 
 
 def _sentence(error: Exception, config: Config) -> str:

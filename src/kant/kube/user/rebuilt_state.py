@@ -1,4 +1,4 @@
-"""The state by which a driver decides, for questions about it, and which of its jobs people mean by a name."""
+"""The state by which a driver decides, for questions about it, and which of its jobs a user means by a name."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from kant.kube.lead.driver import KubeDriver
 
 Name = tuple[str, str]
-"""A namespace, and a name there."""
+"""A namespace, and a name in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RebuiltState:
-    """A scheduler before the state at `now`; the job of each pod (namespace, name), and what is wrong with others.
+    """A scheduler before the state at `now`; the job of each pod (namespace, name), and the errors of others.
 
-    `calibration` is what the leader has learned about expected starts. `remarks` are about
-    nodes that take no more; `unread` says what of the cluster cannot be understood, or may not be read. `queues_gone`
-    says that no Queue is left where there were some, and what to do; "" where that is not so. `scale_ups` has what node
-    autoscalers say of jobs that wait.
+    `calibration` is what the leader has learned about expected starts. `remarks` are about nodes that take no more;
+    `unread` says what of the cluster is malformed, or may not be read. `queues_gone` says that no Queue is left where
+    there were some, and what to do; "" where that is not so. `scale_ups` has the reports of node autoscalers on waiting
+    jobs.
     """
 
     scheduler: Scheduler
@@ -45,7 +45,7 @@ class RebuiltState:
 
 
 def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
-    """The state of a driver that has built it; with `only` no other name is looked for among pods."""
+    """Return the state of a driver that has built it; with `only`, names of pods other than this one are left out."""
     assert driver.state is not None
     members = driver.workloads.members
     if only is None:
@@ -70,11 +70,11 @@ def rebuilt_state(driver: KubeDriver, only: Name | None = None) -> RebuiltState:
 
 
 def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name, str], dict[Name, str]]:
-    """The jobs of these workloads by the names of their pods and owners, and what is wrong with those that are none."""
+    """Return the jobs of these workloads by the names of pods and owners, and the errors of those without a job."""
     jobs: dict[Name, str] = {}
     complaints: dict[Name, str] = {}
     owned: dict[Name, str] = {}
-    waiting: set[Name] = set()  # owners of which a pod that waits is known: the first stands for all
+    waiting: set[Name] = set()  # owners with a waiting pod: the first one represents all
     for workload in workloads:
         for uid in driver.workloads.members.pods_of.get(workload.key, ()):
             pod = driver.mirror.pods.get(uid)
@@ -95,7 +95,7 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
 
 
 def _told(workload: Workload, pod: Pod) -> str:
-    """What stands on a pod that waits and of which nothing has been said in this state, as one that was just built."""
+    """Return the condition of a waiting pod for which a freshly built state has no report yet."""
     if workload.foreign or pod.spec.node_name:
         return ""
     said = next((one.message for one in pod.status.conditions if one.type == "PodScheduled"), "")
@@ -103,7 +103,7 @@ def _told(workload: Workload, pod: Pod) -> str:
 
 
 def _may_be(pod: Pod, named: Name) -> bool:
-    """Whether a person may mean this pod, or its workload."""
+    """Whether a user may mean this pod, or its workload."""
     space, name = named
     if pod.metadata.namespace != space:
         return False
@@ -111,7 +111,7 @@ def _may_be(pod: Pod, named: Name) -> bool:
 
 
 def _owner_names(pod: Pod) -> list[str]:
-    """What a person may call the pod by: its owner, and for an indexed Job NAME_3."""
+    """Return what a user may call the pod: the name of its owner, and for an indexed Job NAME_3."""
     owner = next((one.name for one in pod.metadata.owner_references if one.controller), "")
     index = (pod.metadata.annotations or {}).get(INDEX, "")
     return ([owner] if owner else []) + ([f"{owner}_{index}"] if owner and index else [])

@@ -1,4 +1,4 @@
-"""Who we are to the API server, and what it lets us do."""
+"""Who we are to the API server, and what we may do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.kube.connect.client import ApiClient
 
 
 async def own_name(client: ApiClient) -> str:
-    """The name by which the API server knows us. Raises ApiError."""
+    """Return the name by which the API server knows us. Raises ApiError."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     answer = await client.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
     return str(msgspec.json.decode(answer)["status"]["userInfo"]["username"])

@@ -1,6 +1,6 @@
-"""The replicas of a workload on Kubernetes, by its `scale` subresource: read and set, and nothing else.
+"""The replicas of a workload on Kubernetes: its `scale` subresource is read and set, and nothing else.
 
-With the caller's own rights, which need no more than `get` and `patch` on `scale` of the objects that are named.
+It uses the caller's own rights, and needs no more than `get` and `patch` on `scale` of the named objects.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class _Status(View, frozen=True):
 
 
 class Scale(View, frozen=True):
-    """What the subresource says: replicas that are wanted, and that there are."""
+    """The subresource: the wanted number of replicas, and the present one."""
 
     spec: _Spec = _Spec()
     status: _Status | UnsetType = UNSET
 
 
 def scale_path(text: str, namespace: str, where: str) -> str:
-    """The path of a `scale` subresource, from PLURAL/NAME or GROUP/VERSION/PLURAL/NAME. Raises InputError."""
+    """Return the path of a `scale` subresource, from PLURAL/NAME or GROUP/VERSION/PLURAL/NAME. Raises InputError."""
     parts = text.split("/")
     if len(parts) == 2 and parts[0] in BUILT_IN:
         parts = ["apps", "v1", *parts]
@@ -50,18 +50,18 @@ def scale_path(text: str, namespace: str, where: str) -> str:
 
 
 class ScaledWorkload:
-    """The workload at one path. Each method opens a connection of its own, and raises InputError."""
+    """The workload at one path. Each method opens its own connection, and raises InputError."""
 
     def __init__(self, config: Config, path: str, where: str) -> None:
         self.config, self.path, self.where = config, path, where
 
     async def replicas(self) -> int:
-        """How many are wanted of it now."""
+        """Return the wanted number of replicas."""
         async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
             return await self._wanted(client)
 
     async def have(self, replicas: int) -> bool:
-        """Want so many of it. False where so many were wanted already: then nothing is written."""
+        """Set the wanted number of replicas. Returns False where it is the same: then nothing is written."""
         async with ApiClient(self.config, concurrency=1, timeout=30.0) as client:
             if await self._wanted(client) == replicas:
                 return False

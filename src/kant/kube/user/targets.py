@@ -1,4 +1,4 @@
-"""What an order of a person is about: pods that wait, a queue, a node; by the names that kubectl gives them."""
+"""Targets of users' orders: waiting pods, a queue or a node, by the names that kubectl gives them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KINDS = {
 
 
 class Target(NamedTuple):
-    """A kind, "" for a job or a pod, and the name of it."""
+    """A kind, "" for a job or a pod, and its name."""
 
     kind: str
     name: str
 
 
 def target_of(text: str) -> Target:
-    """NAME, or KIND/NAME as kubectl has it. Raises InputError."""
+    """Parse NAME, or KIND/NAME as in kubectl. Raises InputError."""
     kind, slash, name = text.rpartition("/")
     if not name or (slash and kind not in KINDS):
         raise InputError("TARGET", "a job or a pod, or one of queue/NAME and node/NAME", text)
@@ -33,7 +33,7 @@ def target_of(text: str) -> Target:
 
 
 def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
-    """The pods of one namespace that are meant: all of the gang of the pod, owner or group of this name."""
+    """Return the matching pods of one namespace: the whole gang of the pod, owner or group of this name."""
     found = {pod.metadata.uid: (pod, gang_of(pod)) for pod in pods}
     for calls in (_is_pod, _is_owned, _is_in_group):
         named = [(pod, gang) for pod, gang in found.values() if calls(pod, target)]
@@ -44,7 +44,7 @@ def pods_meant(pods: Iterable[Pod], target: Target) -> list[Pod]:
 
 
 def gang_of(pod: Pod) -> tuple[str, ...]:
-    """What identifies the gang of a pod; its own uid where it stands alone, or says nothing that makes sense."""
+    """Return the identity of the gang of a pod; its own uid where it is single, or its group is malformed."""
     try:
         group = group_of(pod)
     except InputError:
