@@ -175,13 +175,13 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
 
 def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
-    """The kernel for some nodes, around one policy's functions."""
+    """Build the kernel for some nodes from one policy's functions."""
 
     def place_in_slice(
         table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, nodes: Table, count: int,
         by_node: bool, drawn: int, pieces: Table, used: int,
     ) -> int:  # fmt: skip
-        """Place `count` pods of demand `d`, which are known to fit, on `nodes`, which are in tie order.
+        """Place `count` pods of demand `d`, which must fit, on `nodes`, given in tie order.
 
         Appends to `pieces` from row `used` on, takes them from `table`, and returns the number of rows used.
         """
@@ -223,11 +223,11 @@ def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
 @cache
 def index_kernel(policy: type[NodePolicy]) -> Kernel:
-    """The kernel of a policy class for all nodes, made once."""
+    """Return the kernel of a policy class for all nodes, built once."""
     return make_index_kernel(policy.score, policy.pick, policy.fresh)
 
 
 @cache
 def slice_kernel(policy: type[NodePolicy]) -> Kernel:
-    """The kernel of a policy class for some nodes, made once."""
+    """Return the kernel of a policy class for some nodes, built once."""
     return make_slice_kernel(policy.score, policy.pick, policy.fresh)
