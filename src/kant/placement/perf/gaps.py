@@ -19,8 +19,7 @@ from kant.placement.perf.streams import Floats
 
 @compiled
 def split_halves(experts: Floats, attention: Floats, total: Floats, first: Table) -> None:
-    """Find for each number of buckets the least seconds of a layer summing them, and how many the experts' half
-    sums."""
+    """Find for each number of buckets the least seconds of a layer summing them, and the experts' half of them."""
     for k in range(len(total)):
         total[k] = np.inf
         for here in range(k + 1):

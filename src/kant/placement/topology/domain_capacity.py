@@ -19,9 +19,7 @@ FITTING_ON_BROKEN = 1  # those that fit on partly taken nodes, or on nodes witho
 WHOLE_NODES = 2  # nodes with all GPUs free
 GPU_NODES = 3  # nodes with GPUs
 FREE_MILLI = 4  # milli-GPUs free
-TIGHTEST = (
-    5  # for an HBD or leaf: the milli-GPUs free on the fullest node on which a pod fits; NOWHERE: none
-)
+TIGHTEST = 5  # for an HBD or leaf: the milli-GPUs free on the fullest node on which a pod fits; NOWHERE: none
 CAPACITY_WIDTH = 6
 
 NOWHERE = 1 << 40

@@ -399,8 +399,7 @@ class GangPlacement:
 
 
 def _milli_of_first(shape: Shape) -> int:
-    """Return the milli-GPUs of the groups whose nodes are all open to the first group: they share what is free
-    there."""
+    """Return the milli-GPUs of groups whose nodes are all open to the first group: they share what is free there."""
     roles = shape.ask.roles or (shape.pool_bits,) * len(shape.groups)
     sets = shape.ask.node_sets or ("",) * len(shape.groups)
     return sum(
