@@ -15,8 +15,8 @@ from kant.model.taxonomy import TAXONOMY, Tags
 from kant.scheduler import registry
 
 KINDS = (*registry.KINDS, "engine", "router", "workflow", "dispatcher", "optimiser")
-"""The kinds: three parts of a profile; kant-lab's engine policies, request routers, workflow rules, dispatchers of
-short tasks, planners."""
+"""The kinds: three parts of a profile; kant-lab's engine policies, request routers, workflow rules, schedulers of short
+tasks, planners."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,7 @@ class Workload:
 
     @classmethod
     def of(cls, columns: pl.DataFrame | Mapping[str, Sequence[Any]], name: str = "jobs") -> Workload:
-        """Return the jobs in a frame or a mapping of columns: `submit_s`, `runtime_s`, `gpus`, and others of Kant's
-        table.
+        """Return the jobs in a frame or mapping of columns: `submit_s`, `runtime_s`, `gpus`, others of Kant's table.
 
         The columns are those of a CSV file (docs/workloads.md). Raises InputError for an invalid column or cell.
         """

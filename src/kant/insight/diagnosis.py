@@ -79,8 +79,7 @@ class Diagnosis:
         return Behind(self.state.ids[head]) if head is not None else self.profile.discipline.held_by(self.cycle, row)
 
     def missing(self, row: int) -> tuple[Reason | None, Shape]:
-        """Return what the job would lack if it were tried now (None: nothing), and the shape for the GPU model
-        concerned.
+        """Return what the job would lack if tried now (None: nothing), and the shape for the GPU model concerned.
 
         Of several GPU models one with room is preferred, then one that is full, then one without quota.
         """

@@ -151,6 +151,6 @@ def more_nodes_sentence(one: MoreNodes) -> str:
 
 
 def more_nodes_remedy(one: MoreNodes) -> str:
-    """Return text for the nodes to come, and the quota raises that are also needed."""
+    """Return text: these nodes come, and the quota raises that are also needed."""
     come = f"{more_nodes_sentence(one)} come{'s' * (one.count == 1)}"
     return " and ".join((come, *map(raise_sentence, one.quotas)))

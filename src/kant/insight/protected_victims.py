@@ -44,7 +44,7 @@ class MinRunWaits:
         return again
 
     def of(self, row: int, before: int = FOREVER) -> ProtectedVictims | None:
-        """Return what this job waits for; None where no `min_run` delays its preemption up to `before`."""
+        """Return the protected victims that this job waits for; None: there are none, or not before `before`."""
         policy, state = self.diagnosis.profile.preemption, self.diagnosis.state
         if policy is None or not state.shape_of(row).ask.preempts:
             return None

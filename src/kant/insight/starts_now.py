@@ -194,8 +194,8 @@ def _cheapest(proof: Proof) -> int:
 
 
 def _greedy(proof: Proof) -> int:
-    """Return a sufficient set from which no job can be left out: cheapest jobs first, then without needless costly
-    ones."""
+    """Return a sufficient set without unneeded jobs: the cheapest are taken first, then costly unneeded ones
+    dropped."""
     enough = proof.shortest_prefix()
     if enough is None:
         return 0

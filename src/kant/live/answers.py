@@ -134,7 +134,7 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
 
 
 def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
-    """Return the limits of each budget, in GPU-hours of the month that ends at `until_us`; `user` "": the whole queue.
+    """Return each budget's use and limits, in GPU-hours of the month that ends at `until_us`; `user` "": a whole queue.
 
     `state` is `hard` or `soft` where that limit is used up, else "".
     """

@@ -181,8 +181,7 @@ class Core:
         return self._decided(carry_out_proposal(self.scheduler, self.now))
 
     def preempt_by_node(self, row: int, in_the_way: InTheWay, will_do: WillDo) -> Plan | None:
-        """Return the preemptions for a waiting single-pod job whose obstacles only the driver knows; None where it may
-        not preempt.
+        """Return the preemptions for a waiting single-pod job whose obstacles only the driver knows; None: not allowed.
 
         The result is recorded as events, since a replay could not decide it again.
         """

@@ -1,7 +1,7 @@
 """Journals of a live cluster: a folder of files, one for each time that a state was built.
 
-Their names sort in the order in which they were begun, even if the clock goes back. They are for people and for `kant
-replay`, and are no source of truth: a full disk ends the record, not the scheduling. The record continues in a new file
+Their names sort in the order in which they were begun, even if the clock goes back. People and `kant replay` read them,
+but they are no source of truth: a full disk ends the record, not the scheduling. The record continues in a new file
 once the disk can be written again.
 """
 

@@ -1,7 +1,6 @@
 """What a core has learned of expected starts and run times, and what queues have used, saved for the next core.
 
-Corrections of expected starts apply only under the profile under which they were learned; run times are facts under any
-profile.
+Corrections of expected starts apply only under the profile of their learning; run times are facts under any profile.
 """
 
 from __future__ import annotations

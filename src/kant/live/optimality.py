@@ -1,7 +1,6 @@
 """How far a live Kant is from the optimum, computed outside the cycle: the latest look, with its age.
 
-Looks are computed by a solver in another process, one after the other, with long pauses; questions and metrics use the
-latest one.
+Looks are computed by a solver in another process, one after the other, with long pauses; all readers use the latest.
 """
 
 from __future__ import annotations

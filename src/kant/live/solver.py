@@ -1,7 +1,6 @@
 """What a solver computes in parallel to the scheduler: a task with a frozen moment, and its answer as JSON.
 
-No cycle waits for a solver. What carries tasks out (a process, or in a simulation the caller itself) does not know
-their content.
+No cycle waits for a solver. What carries out tasks (a process, or in a simulation the caller) ignores their content.
 """
 
 from __future__ import annotations

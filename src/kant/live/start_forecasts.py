@@ -68,8 +68,7 @@ class StartForecasts:
         self._under_way: asyncio.Task[None] | None = None
 
     async def latest(self, core: Core, jobs: Collection[str] = (), within: float = FIRST) -> StartForecast:
-        """Return the latest forecast, which has the waiting ones of `jobs`, if one can be made `within` this many
-        seconds.
+        """Return the latest forecast, which has the waiting ones of `jobs`, if one can be made `within` these seconds.
 
         Empty where no job waits. Raises InputError where there is none, and none can be made.
         """

@@ -80,7 +80,7 @@ class Waits:
             self._known[row] = self._before(row, waited)
         self._earlier = {}
 
-    # --- what can be asked ----------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     def of(self, row: int, now: int) -> dict[str, int]:
         """Return a job's wait by `now`, by the causes that occur, over all its submissions."""

@@ -15,8 +15,7 @@ from kant.placement.cost.communication import FULL
 
 
 def jtted(spans: Table, best: Table, slowdowns: Table, sizes: dict[str, Any]) -> dict[str, Any]:
-    """Return the metric over started jobs: nodes and leaves in `spans` and in `best`, and a slowdown (thousandths)
-    each.
+    """Return the metric over started jobs, each with nodes and leaves in `spans` and `best`, and a slowdown (‰).
 
     `sizes` has a mask over the jobs for each size class.
     """

@@ -65,8 +65,7 @@ def middle_interval(values: Sequence[float] | ArrayLike, confidence: float = CON
 
 @cache
 def _cut(n: int, tail: float) -> int:
-    """Return how many of the least pairwise means lie below the interval: one more than the rank sums that are too
-    rare."""
+    """Return how many of the least pairwise means are below the interval: one more than the rank sums too rare."""
     if n > EXACT:
         wide = NormalDist().inv_cdf(1 - tail) * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return max(math.floor(n * (n + 1) / 4 - wide), 0)

@@ -174,8 +174,7 @@ def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, e
 def _by_queue(
     state: ClusterState, recorder: Recorder, table: JobTable, admitted: np.ndarray, end: int, quantile: str
 ) -> Any:
-    """Return for each tenant queue: jobs, waits, GPU-hours, its share of the GPU time in service, and its rho
-    (fairness.py)."""
+    """Return for each tenant queue: jobs, waits, GPU-hours, share of the GPU time in service, and rho (fairness.py)."""
     jobs = state.jobs[: len(state.ids)]
     running = table.status == JobStatus.RUNNING
     served = jobs[:, c.J_ATTAINED] + np.where(running, end - jobs[:, c.J_SINCE], 0)

@@ -257,7 +257,7 @@ def waits_at(state: ClusterState, end: int, rows: int | slice | Ints) -> Ints:
 def _even(own: Table, left: int, last: Cause) -> None:
     """Make the causes of a job add up: positive `left` is added to OTHER, negative is taken from the `last` cause.
 
-    It is taken from the other causes only where a clock went back by more than the last one has.
+    The others are reduced only where a clock went back by more than the `last` cause has.
     """
     if left >= 0:
         own[_AT[Cause.OTHER]] += left

@@ -41,8 +41,7 @@ class Draft:
     def clear(
         self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
     ) -> tuple[Table, NDArray[np.bool_]]:
-        """Find which jobs must leave these nodes for up to `left` pods of a demand (`clear` in
-        `placement/clearing.py`)."""
+        """Find which jobs must leave these nodes for up to `left` pods of a demand (`placement/clearing.py`)."""
         levels = min(left.bit_length() + 1, LEVELS)
         pods: Table = np.zeros((len(places), levels), dtype=np.int64)
         leaving = np.zeros((len(places), levels, holders.widest), dtype=np.bool_)
@@ -52,8 +51,7 @@ class Draft:
     def clear_one(
         self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int
     ) -> Table | None:
-        """Return the entries of the holders that leave a node so that it takes one pod, at the least weight of all
-        nodes.
+        """Return the entries of the holders that leave a node so that it takes one pod, at the least weight.
 
         Empty: no such node; None: there are too many sets to find the best (`placement/one_node.py`).
         """
@@ -62,7 +60,7 @@ class Draft:
         return None if count == TOO_MANY else leaving[: max(count, 0)]
 
     def put(self, node: int, demand: int, pods: int) -> None:
-        """Place pods that must fit."""
+        """Place pods, which must fit."""
         put_pods(self.table, node, self._demands, demand, pods)
 
     def free(self, pieces: Allocation) -> None:

@@ -59,8 +59,7 @@ class PoolFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedDomain:
-    """A domain that holds the gang, `rank` from 1, with the criteria of the order among such domains
-    (docs/policies.md).
+    """A domain that holds the gang, `rank` from 1, with the criteria by which such domains rank (docs/policies.md).
 
     For a node, `broken` says whether its leaf is. `free` and `fullest` are milli-GPUs; `fullest` is what is free on the
     fullest node of a leaf that takes a pod. `around` has the whole nodes left in its superspine and in its spine.

@@ -120,7 +120,7 @@ class Placer:
         """Return the policy that places jobs of this shape."""
         return self.policies[shape.ask.workload]
 
-    # --- what is asked -----------------------------------------------------------------------------------------
+    # --- queries and placement ---------------------------------------------------------------------------------
 
     def place(self, shape: Shape, job_row: int = 0) -> Allocation | NoFit:
         """Place and take the whole gang, or return the first group that does not fit and how much of it would.
@@ -132,8 +132,7 @@ class Placer:
         return (self._routes.get(shape.index) or self._choose_route(shape)).place(job_row)
 
     def kept(self, policies: Sequence[NodePolicy]) -> tuple[list[NodeScores], DomainCapacity | None]:
-        """Return the cached node scores under these policies, and the domain capacity where the profile's policy uses
-        one."""
+        """Return the cached node scores under these policies, and the domain capacity if the policy uses it."""
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         found = [self.scores_of(one) for one in policies]

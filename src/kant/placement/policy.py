@@ -61,8 +61,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     @staticmethod
     def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
-        """Return the terms of this node's `score` for a pod of demand d, for `kant explain`; empty: the number is
-        enough.
+        """Return the terms of this node's `score` for a pod of demand d, for `kant explain`; empty: the number will do.
 
         The score must follow from the terms: nodes with equal terms have equal scores. Called like `score`, but in
         plain Python, never compiled.
@@ -70,8 +69,7 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return {}
 
     ignores_topology: ClassVar[bool] = False
-    """A pod smaller than a node goes to the best of all nodes; else, with a `preferred_level`, its leaf is chosen
-    first."""
+    """A pod smaller than a node goes to the best of all nodes; else `preferred_level` has its leaf chosen first."""
     reads_typical_pods: ClassVar[bool] = False
     """Whether `score`, `pick` or `numbers` use the typical pods. Other policies get none."""
     learns: ClassVar[bool] = False
@@ -90,6 +88,5 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return np.array(self.params or (0,), dtype=np.int64)
 
     def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
-        """Return the policy that places group number `group` of `groups`, and whether node by node instead of pod by
-        pod."""
+        """Return the policy that places group number `group` of `groups`, and whether it goes node by node."""
         return self, False

@@ -47,8 +47,7 @@ LOOKS = 1 << 18
 
 @compiled
 def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near: Table) -> None:
-    """Write to `fits` how many pods of a demand each of these nodes takes, and to `near` the same without regard to
-    affinity."""
+    """Write to `fits` how many pods of a demand each of these nodes takes, and to `near` the same without affinity."""
     for i in range(nodes.shape[0]):
         near[i] = amounts_capacity(table, nodes[i], demands, d)
         if near[i] > 0:
@@ -58,7 +57,7 @@ def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near
 
 @compiled
 def put_alone(table: Table, log: Table, demands: Table, d: int, node: int, pieces: Table, used: int) -> None:
-    """Place a pod that must fit on the tightest devices of a node, as the piece in row `used`."""
+    """Place a pod, which must fit, on the tightest devices of a node, as the piece in row `used`."""
     put(table, node, tightest(table, node, demands, d), demands, d, pieces, used, used)
     note_piece(table, log, pieces[used], demands)
 
@@ -142,8 +141,7 @@ class _Search:
         return -1
 
     def _wanted(self, group: int) -> list[tuple[int, int, int]]:
-        """Return the topology and column of each class that a group has affinity to, and whether its own pods count
-        there."""
+        """Return topology and column of each class that a group has affinity to, and whether its pods count there."""
         demand = self.parts[group][1]
         entries = self.demands[demand, DEMAND_WIDTH : DEMAND_WIDTH + ENTRY_WIDTH * self.demands.item(demand, D_ENTRIES)]
         return [

@@ -1,9 +1,8 @@
-"""Advance a simulated run by many instants in one compiled call: jobs end and arrive, then awake buckets are walked,
-best first.
+"""Advance a simulated run by many instants in one compiled call: jobs end and arrive, the awake buckets are walked.
 
-This covers disciplines that keep to `Discipline.run`, without quotas, limits or evictions. For anything else the call
-returns, and Python decides that instant. Both use the same functions: `queueing/waiting.py`, `cluster/transitions.py`,
-the placement kernels, the metrics.
+Buckets are walked best first. This covers disciplines that keep to `Discipline.run`, without quotas, limits or
+evictions. For anything else the call returns, and Python decides that instant. Both use the same functions:
+`queueing/waiting.py`, `cluster/transitions.py`, the placement kernels, the metrics.
 
 Long: it is one loop.
 """
@@ -71,8 +70,7 @@ MOST_WAKES = 1024
 """Maximum number of instants without an event in one call."""
 
 WAITS, FULL = 1, 2
-"""Return codes: Python decides the instant; there may be too little room for ROOM pieces, or for ROOM more waiting
-jobs."""
+"""Return codes: Python decides the instant; there may be no room for ROOM pieces, or for ROOM more waiting jobs."""
 
 FINISHED = int(JobStatus.FINISHED)
 

@@ -48,8 +48,7 @@ class Bill:
         _Reading(self, walk).run()
 
     def rows(self, by: Sequence[str]) -> list[dict[str, Any]]:
-        """Return GPU-hours and costs grouped by user, queue or model, the most expensive first. Costs are None without
-        a price."""
+        """Return GPU-hours and costs by some of user, queue and model, dearest first; costs None without a price."""
         found: dict[tuple[str, ...], dict[str, Any]] = {}
         for key, totals in sorted(self.totals.items()):
             own = dict(zip(("user", "queue", "model"), key, strict=True))

@@ -333,8 +333,7 @@ class Run:
         return self.until
 
     def _goes_on(self, before: int, after: int, total: int) -> bool:
-        """Return whether the run should continue. Runs the periodic checks and progress reports between `before` and
-        `after`."""
+        """Return whether the run should continue, after the checks and reports due between `before` and `after`."""
         state, hooks = self.state, self.hooks
         if before // CHECK_EVERY != after // CHECK_EVERY:
             state.check()

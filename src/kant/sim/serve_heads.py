@@ -26,8 +26,7 @@ from kant.sim.ends import ENDS, JOB
 
 
 class Rules(NamedTuple):
-    """How a discipline serves late heads: the timeouts, µs, the size from which a job is large, the victims' minimum
-    run.
+    """How a discipline serves late heads: timeouts, µs, the size from which a job is large, the victims' minimum run.
 
     `above` is above all priorities, `facts` are those of the shapes; `heads` has room for the first jobs of the
     buckets. `known` has heads that could not be served: the number of node changes by then, and until when that holds.

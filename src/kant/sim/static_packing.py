@@ -70,8 +70,7 @@ class PackingCurve:
         self.rows.append((self._arrived, int(state.pools[:, 2].sum()), self._fragments))
 
     def curves(self) -> dict[str, dict[str, float]]:
-        """Return `allocated_pct`, `frag_pct` and `frag_ratio_pct` by arrived percent: the mean of the steps in each
-        bin."""
+        """Return `allocated_pct`, `frag_pct` and `frag_ratio_pct` by arrived percent: the mean of steps in each bin."""
         rows = np.array(self.rows, dtype=np.float64).reshape(-1, 3)
         weight = max(int(self.typical_pods[:, 4].sum()), 1)
         arrived = 100 * rows[:, 0] / self.capacity

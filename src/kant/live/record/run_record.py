@@ -222,7 +222,7 @@ class RunRecord(RecordTables):
             self.nodes = [*{change[0]: change for change in early}.values(), *late]
             self.epoch += 1
 
-    # --- what can be asked ----------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     def since(self, cursor: str, now: int) -> dict[str, Any]:
         """Return what is new since the answer that gave this `cursor` (`RecordAnswers.since`)."""

@@ -249,8 +249,7 @@ class Calendar:
         return best
 
     def least_start(self, shape: Shape, duration: int, not_before: int) -> int:
-        """Return the first time from `not_before` on at which as many GPUs as the gang requests are free for
-        `duration`.
+        """Return the first time from `not_before` on at which the gang's number of GPUs is free for `duration`.
 
         They are counted in its pools, wherever they are: the gang need not have a place then. NEVER where there never
         are enough.
@@ -367,8 +366,7 @@ class Calendar:
         self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
-        """Call the kernel (moves.py). Returns the job's position; its place and the jobs that moved, if others made
-        way."""
+        """Call the kernel (moves.py). Returns the job's position, its place and the jobs that moved, if any did."""
         self.no_room.meet()
         moves = self._moves(reserved, len(jobs) - 1)
         while True:
@@ -457,7 +455,7 @@ class Calendar:
         book.slots[0, 1] = 2 * bounds.size <= BOUND_CELLS
         self._book = book._replace(bounds=bounds, floors=floors, marks=marks)
 
-    # --- what is promised ----------------------------------------------------------------------------------
+    # --- whether reservations hold ---------------------------------------------------------------------------
 
     def holds(self, key: int) -> bool:
         """Return whether reservation `key` still fits with all other commitments, on nodes in service."""

@@ -117,8 +117,7 @@ def place_at(
     book: Book, store: Table, d: int, count: int, duration: int, now: int, start: int, column: int, domain: int,
     loose: NDArray[np.bool_],
 ) -> tuple[int, Table]:  # fmt: skip
-    """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and no pieces: they do not
-    fit.
+    """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and none: they do not fit.
 
     FULL as in `find_earliest`. Bounds of `loose` nodes are not valid.
     """
@@ -249,8 +248,7 @@ def settle(
     empty: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, now: int, start: int, duration: int,
     entries: Table, known: int, rows: Table,
 ) -> Table:  # fmt: skip
-    """Return pieces for `count` pods at `start`: on the nodes freed last, among these those with the least free, by
-    index.
+    """Return pieces for `count` pods at `start`: on the nodes freed last, then those with the least free, by index.
 
     What is free from `now` on is taken last, to keep it for jobs that start before. Free counts as how much of a node's
     GPUs is free throughout; for pods of whole GPUs, how many GPUs are wholly free.

@@ -104,8 +104,7 @@ def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, s
 
 @inlined
 def loosened(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
-    """Return a bound after [start, end) was freed, in a gap from `left` to `right`: a new window includes part of the
-    span."""
+    """Return a bound after [start, end) was freed, in a gap from `left` to `right`: new windows touch that span."""
     if gpus == 0:
         return min(bound, max(start - least + 1, 0))
     if right - left < least:

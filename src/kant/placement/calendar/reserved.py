@@ -44,8 +44,7 @@ def all_hold(
     empty: Table, table: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int, demands: Table,
     rows: Table,
 ) -> bool:  # fmt: skip
-    """Return whether all nodes of entered `pieces` are in service and not overcommitted, in [start, end), in what they
-    take."""
+    """Return whether all nodes of committed `pieces` are in service and not overcommitted for these in [start, end)."""
     for i in range(pieces.shape[0]):
         node = pieces[i, 0]
         if table[node, STATUS] != 0:

@@ -17,8 +17,7 @@ from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M
 
 
 def node_claims(typical: Table, empty: Table) -> Table:
-    """Return for each node the thousandths of its GPUs that typical pods claim, if enough of them came to fill the
-    cluster.
+    """Return for each node the thousandths of its GPUs that typical pods claim, if enough came to fill the cluster.
 
     `typical` has the typical pods, `empty` the node table with nothing taken. A kind of pods may use the nodes of its
     pools that have the GPUs and the CPU of one such pod; its demand divided by all GPUs of these nodes is its load on

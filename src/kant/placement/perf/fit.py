@@ -1,7 +1,6 @@
 """Costs from measurements: for each operation and place a line of seconds over units, by least squares.
 
-FSMoE profiles a cluster in this way: 24 message sizes, 12 GEMM sizes, five runs each (Pan et al., ASPLOS 2025, section
-4).
+FSMoE profiles a cluster so: 24 message sizes, 12 GEMM sizes, five runs each (Pan et al., ASPLOS 2025, section 4).
 """
 
 from __future__ import annotations

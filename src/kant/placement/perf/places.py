@@ -27,8 +27,7 @@ class Place(NamedTuple):
         return "/".join([f"{self.nodes}x{self.gpus}", *map(str, above)])
 
     def spans(self, hbd: int = 1) -> Spans:
-        """Return the spans for the communication model, with `hbd` nodes per HBD; it uses as few HBDs as its leaves
-        allow."""
+        """Return the spans for the communication model, with `hbd` nodes per HBD and the fewest possible HBDs."""
         in_leaf = -(-self.nodes // self.leaves)
         hbds = self.leaves * -(-in_leaf // hbd)
         domains = (self.nodes, min(hbds, self.nodes), self.leaves, self.spines, self.superspines)

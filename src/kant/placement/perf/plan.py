@@ -80,8 +80,7 @@ class Stack(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A plan, and the seconds of its forward and backward pass; `tail` units are summed at the end of the backward
-    pass."""
+    """A plan, and the seconds of its forward and backward pass; `tail` units are summed at the end of the latter."""
 
     layers: tuple[LayerPlan, ...]
     tail: float

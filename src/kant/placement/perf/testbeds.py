@@ -49,8 +49,7 @@ TESTBEDS = {
 
 
 def layers(testbed: Testbed) -> Iterator[Volumes]:
-    """Yield the 1,458 layers of table 4: batches, heads, lengths, widths, hidden sizes, capacities for two experts,
-    GEMMs.
+    """Yield the 1,458 layers of table 4: batches, heads, lengths, widths, hidden sizes, capacities (2 experts), GEMMs.
 
     The number of heads does not matter in the model, so each layer occurs three times.
     """

@@ -66,11 +66,10 @@ class InferenceZone:
         self.closed: Table = np.zeros(len(pools), dtype=np.int64)
         """1 for the nodes of the zone."""
 
-    # --- who is a replica ------------------------------------------------------------------------------------
+    # --- which jobs are replicas -----------------------------------------------------------------------------
 
     def admits(self, shape: Shape) -> bool:
-        """Return whether jobs of this shape are replicas: their policy is E-Spread, and each pod is less than a whole
-        node."""
+        """Return whether jobs of this shape are replicas: placed by E-Spread, each pod less than a whole node."""
         small = self._small.get(shape.index)
         if small is None:
             whole = max((self._largest[pool] for pool in shape.pools), default=0) * GPU

@@ -88,8 +88,7 @@ class SpreadPlacer:
         self.zone = InferenceZone(snapshot, zone, self._leaf, order, policy_of) if zone is not None else None
 
     def place(self, shape: Shape, row: int, packed: bool, pieces: Table) -> Allocation | NoFit | None:
-        """Place and take the whole gang, or return the first group that does not fit; None where the zone cannot hold
-        it.
+        """Place and take the whole gang, or return the first group that does not fit; None: the zone cannot hold it.
 
         `packed`: in the inference zone, and on the fullest of equal nodes instead of the emptiest.
         """
@@ -129,7 +128,7 @@ def spread(
     """Place pods of demand `d` one by one: on the node, then in the leaf, with the fewest pods of the service.
 
     Of equal nodes the fullest if `packed`, else the emptiest; then the first of `nodes`. `counts` and `by_leaf` are
-    updated. Appends to `pieces` from row `used` on, takes them from `table`, and returns the number of rows used, or -1
+    updated. Appends to `pieces` from row `used` on and takes them from `table`. Returns the number of rows used, or -1
     - f where only f pods fit (then nothing is taken).
     """
     fitting = np.zeros(nodes.shape[0], dtype=np.int64)

@@ -107,7 +107,7 @@ def count_node(table: Table, node: int, demands: Table, d: int, above: Table, ro
 
 @inlined
 def tighten(rows: Table, domain: int, domain_range: Table) -> None:
-    """Find the fullest node of a domain on which a pod fits again."""
+    """Search a domain again for the fullest node on which a pod fits."""
     tight = NOWHERE
     for place in range(domain_range[domain, 0], domain_range[domain, 1]):
         if rows[place, FITTING_PODS] > 0:

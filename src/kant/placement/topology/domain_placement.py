@@ -22,7 +22,7 @@ from kant.placement.topology.segments import in_rank_order
 
 
 class Zone(Protocol):
-    """Nodes reserved for others: 1 in `closed`, once it has been brought up to date."""
+    """Nodes that other jobs should avoid: 1 in `closed`, once it has been brought up to date."""
 
     closed: Table
 

@@ -231,11 +231,11 @@ class GangPlacement:
         )  # fmt: skip
 
     def _not_whole(self, level: int) -> Table:
-        """Return 1 for the domains of a level that have the capacity for the gang, but not in whole segments."""
+        """Return a mask of the domains of a level that have the capacity for the gang, but not in whole segments."""
         return self._closed(level, range(len(self.counts)), self.counts.tolist())
 
     def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
-        """Return 1 for the domains of a level that have the room, but not in whole segments."""
+        """Return a mask with 1 for the domains of a level that have the room, but not in whole segments."""
         closed = self.topology.no_domain
         first, last = self.topology.offsets[level : level + 2]
         for group, count in zip(groups, pods, strict=True):
