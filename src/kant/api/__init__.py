@@ -1,1 +1,1 @@
-"""What `import kant` offers, and what the command line shares with it."""
+"""The public names of `import kant`, and what the command line shares with them."""

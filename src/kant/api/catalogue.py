@@ -1,4 +1,4 @@
-"""Everything in Kant that decides, of every kind, with its tags; and the choice among them by tags."""
+"""The catalogue of all policies in Kant, of every kind, with their tags; and filtering by tags."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kant.model.taxonomy import TAXONOMY, Tags
 from kant.scheduler import registry
 
 KINDS = (*registry.KINDS, "engine", "router", "workflow", "dispatcher", "optimiser")
-"""The kinds: three parts of a profile; of kant-lab policies of an engine, routers of requests, rules for workflows,
-schedulers of short tasks, planners."""
+"""The kinds: three parts of a profile; kant-lab's engine policies, request routers, workflow rules, schedulers of short
+tasks, planners."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A policy as people see it. `fields` are its settings with their defaults, `package` is where it comes from."""
+    """A policy for people. `fields` are its settings with their defaults, `package` is its origin."""
 
     kind: str
     policy: str
@@ -33,7 +33,7 @@ class Entry:
 
 
 def catalogue() -> list[Entry]:
-    """Every policy, kind by kind. Raises InputError for a package whose policy is unusable."""
+    """Return every policy, kind by kind. Raises InputError for a package whose policy is unusable."""
     return [
         *(_of_profile(policy) for kind in registry.KINDS for policy in registry.policies(kind).values()),
         *_of_the_lab(),
@@ -41,7 +41,7 @@ def catalogue() -> list[Entry]:
 
 
 def _of_the_lab() -> list[Entry]:
-    """The policies of kant-lab, where it is installed."""
+    """Return the policies of kant-lab, where it is installed."""
     if find_spec("kant.api.lab_policies") is None:
         return []
     from kant.api.lab_policies import entries
@@ -53,12 +53,12 @@ def _of_profile(policy: registry.Policy) -> Entry:
     defaults = msgspec.to_builtins(policy.type())
     fields = {field.name: defaults[field.name] for field in policy.fields}
     tags: Tags = policy.type.tags  # type: ignore[attr-defined]
-    tags = tags if isinstance(tags, Mapping) else {}  # of another package, and `kant check policy` says so
+    tags = tags if isinstance(tags, Mapping) else {}  # of another package; `kant check policy` reports it
     return Entry(policy.kind, policy.name, policy.about, policy.source, tags, fields, policy.package)
 
 
 def of_object(kind: str, name: str, made: Any) -> Entry:
-    """A policy that is an object with a docstring, `source` and `tags`."""
+    """Return the entry of a policy that is an object with a docstring, `source` and `tags`."""
     parts = dataclasses.fields(made) if dataclasses.is_dataclass(made) else ()
     fields = {part.name: getattr(made, part.name) for part in parts if part.init}
     about = " ".join((type(made).__doc__ or "").split("\n\n")[0].split())
@@ -66,12 +66,12 @@ def of_object(kind: str, name: str, made: Any) -> Entry:
 
 
 def parse_where(texts: Sequence[str], where: str = "--where") -> list[tuple[str, str]]:
-    """The pairs of `KEY=VALUE` texts. Raises InputError with the keys or values there are."""
+    """Return the pairs of `KEY=VALUE` texts. Raises InputError with the valid keys or values."""
     return [check_tag(*text.partition("=")[::2], where) for text in texts]
 
 
 def check_tag(key: str, value: str, where: str) -> tuple[str, str]:
-    """The pair, if the taxonomy has it. Raises InputError with the keys or values there are."""
+    """Return the pair, if the taxonomy has it. Raises InputError with the valid keys or values."""
     if key not in TAXONOMY:
         raise InputError(where, f"a tag such as method=learned, of {', '.join(TAXONOMY)}", key)
     if value not in TAXONOMY[key]:
@@ -80,12 +80,12 @@ def check_tag(key: str, value: str, where: str) -> tuple[str, str]:
 
 
 def chosen(entries: Sequence[Entry], where: Sequence[tuple[str, str]]) -> list[Entry]:
-    """Those that have every one of the tags, in the same order."""
+    """Return the entries that have every one of the tags, in the same order."""
     return [entry for entry in entries if all(value in entry.tags.get(key, ()) for key, value in where)]
 
 
 def own_tags(entry: Entry) -> str:
-    """What a policy says of itself, for people: its tags but for those that most have."""
+    """Return a policy's tags for people, without the most common ones."""
     keys = ("objective", "method", "knowledge", "preemption", "resources")
     found = ((key, entry.tags.get(key, ("none",))) for key in keys)
     return " · ".join(f"{key} {' '.join(values)}" for key, values in found if values != ("none",))

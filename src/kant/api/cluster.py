@@ -1,4 +1,4 @@
-"""`kant.Cluster`: the machines that jobs run on, and the fabric that joins them."""
+"""`kant.Cluster`: the machines that jobs run on, and the fabric that connects them."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from kant.workload.cluster_file import parse_cluster, read_cluster
 
 @dataclass(frozen=True)
 class Cluster:
-    """The nodes of a cluster, in the order of their indices. `inner` is what Kant's rooms work on.
+    """The nodes of a cluster, in the order of their indices. `inner` is Kant's internal object.
 
-    Make one by `read` (NxG, or a cluster file) or `parse` (the TOML text of a cluster file). It does not change.
+    Make one by `read` (NxG, or a cluster file) or `parse` (the TOML text of a cluster file). It is immutable.
     """
 
     inner: ClusterSpec
 
     @classmethod
     def read(cls, spec: str | PathLike[str]) -> Cluster:
-        """`"4x8"`: four nodes of eight GPUs; or the path of a cluster file. Raises InputError."""
+        """Read a cluster: `"4x8"` (four nodes of eight GPUs), or the path of a cluster file. Raises InputError."""
         return cls(read_cluster(fspath(spec)))
 
     @classmethod
     def parse(cls, text: str, name: str = "cluster") -> Cluster:
-        """The cluster that the text of a TOML file describes (docs/clusters.md). Raises InputError."""
+        """Return the cluster described by a TOML text (docs/clusters.md). Raises InputError."""
         return cls(parse_cluster(f"{name}.toml", text.encode()))
 
     @cached_property
@@ -52,12 +52,12 @@ class Cluster:
 
     @property
     def name(self) -> str:
-        """What tables and pictures call it."""
+        """The name in tables and pictures."""
         return self.inner.name
 
     @property
     def gpus(self) -> int:
-        """The GPUs of all nodes."""
+        """The number of GPUs of all nodes."""
         return self.inner.gpus
 
     @cached_property

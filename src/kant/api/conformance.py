@@ -1,4 +1,4 @@
-"""Checking policies by name: those that a profile can choose, of Kant and of other packages."""
+"""Checks policies by name: those that a profile can use, of Kant and of other packages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kant.testing.conformance import NonconformanceError, check_policy
 
 
 def policies_named(names: Sequence[str]) -> list[Policy]:
-    """The policies called KIND.NAME, or NAME where no two kinds have it; without names those of other packages.
+    """Return the policies called KIND.NAME, or NAME where it is unique; without names those of other packages.
 
-    Raises InputError for a name that none or several have.
+    Raises InputError for a name with no match or several.
     """
     every = [policy for kind in KINDS for policy in policies(kind).values()]
     if not names:
@@ -30,11 +30,11 @@ def _named(name: str, every: Sequence[Policy]) -> Policy:
 
 
 def broken_rule(policy: Policy, rounds: int, seed: int) -> str:
-    """The rule that a policy with its default fields breaks, in a sentence; empty if it keeps all of them."""
+    """Return the rule that a policy with its default fields breaks, as a sentence; empty if it breaks none."""
     try:
         check_policy(policy.type(), rounds=rounds, seed=seed)
     except NonconformanceError as error:
         return str(error)
-    except Exception as error:  # whatever the code of somebody else raises
+    except Exception as error:  # whatever foreign code raises
         return f"expected no exception, got {type(error).__name__}: {error}".splitlines()[0]
     return ""

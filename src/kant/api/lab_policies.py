@@ -11,7 +11,7 @@ from kant.serving.router import ROUTERS
 
 
 def entries() -> list[Entry]:
-    """Each, kind by kind."""
+    """Return all entries, kind by kind."""
     return [
         *(of_object("engine", name, make()) for name, make in POLICIES.items()),
         *(of_object("router", name, make()) for name, make in ROUTERS.items()),

@@ -1,4 +1,4 @@
-"""`kant.policies`: everything that decides, as a frame."""
+"""`kant.policies`: all policies, as a frame."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kant.model.taxonomy import TAXONOMY
 
 
 def policies(**where: str) -> pl.DataFrame:
-    """A row for each policy of Kant and of installed packages, with its tags as lists: `policies(method="learned")`.
+    """Return a row for each policy of Kant and of installed packages, with its tags: `policies(method="learned")`.
 
     The keys and values are those of the taxonomy (docs/taxonomy.md); several values of one key are separated by spaces,
-    and all are asked for. The columns are `kind`, `policy`, `about`, `source`, `package` and the ten keys. Raises
-    InputError for an unknown key or value.
+    and all must match. The columns are `kind`, `policy`, `about`, `source`, `package` and the ten keys, whose values
+    are lists. Raises InputError for an unknown key or value.
     """
     pairs = [check_tag(key, value, "policies") for key, values in where.items() for value in values.split() or [""]]
     rows = [

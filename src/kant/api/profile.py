@@ -1,4 +1,4 @@
-"""`kant.Profile`: an order, a discipline and a placement, built in, from a file, or written where it is used."""
+"""`kant.Profile`: an order, a discipline and a placement, built in, from a file, or from a text."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from kant.scheduler.registry import KINDS, make_policy, policies
 from kant.scheduler.strategies import check_zone
 
 BASES: dict[str, type] = {"order": Order, "discipline": Discipline, "placement": NodePolicy}
-"""What each part of a profile is."""
+"""The base class of each part of a profile."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The policies of a scheduler and their settings. `inner` is what Kant's rooms work on.
+    """The policies of a scheduler and their settings. `inner` is Kant's internal object.
 
-    Make one by `read` (a built-in profile or a file) or `parse` (the TOML text), and put other policies into it by
-    `using`. It does not change.
+    Make one by `read` (a built-in profile or a file) or `parse` (the TOML text), and replace policies with `using`. It
+    is immutable.
     """
 
     inner: profiles.Profile
 
     @classmethod
     def read(cls, spec: str | PathLike[str]) -> Profile:
-        """A built-in profile by name, such as "kant" or "fifo", or one from a TOML file. Raises InputError."""
+        """Return a built-in profile by name, such as "kant" or "fifo", or one from a TOML file. Raises InputError."""
         return cls(read_profile(spec, "profile"))
 
     @classmethod
     def parse(cls, text: str, name: str = "profile") -> Profile:
-        """The profile that a TOML text describes (docs/profiles.md). Raises InputError."""
+        """Return the profile described by a TOML text (docs/profiles.md). Raises InputError."""
         return cls(profiles.parse_profile(text, name))
 
     def using(
@@ -47,10 +47,10 @@ class Profile:
         placement: NodePolicy | str | None = None,
         name: str | None = None,
     ) -> Profile:
-        """This profile with other policies, each an object or the name of one with its default fields.
+        """Return this profile with other policies, each an object or the name of one with its default fields.
 
-        It is called `name`, or after the policies that are new. Raises InputError for what is no policy of its kind,
-        and for policies that do not go together.
+        It is called `name`, or after the new policies. Raises InputError for a policy of the wrong kind, and for
+        policies that do not fit together.
         """
         given = {"order": order, "discipline": discipline, "placement": placement}
         made = {kind: _policy(kind, choice) for kind, choice in given.items() if choice is not None}
@@ -66,12 +66,12 @@ class Profile:
 
     @property
     def name(self) -> str:
-        """What tables and pictures call it."""
+        """The name in tables and pictures."""
         return self.inner.name
 
     @property
     def text(self) -> str:
-        """The TOML that it was read from; with policies put in by `using`, all its parts as Python writes them."""
+        """The TOML that it was read from; with policies replaced by `using`, the Python `repr` of all its parts."""
         return self.inner.text or repr(self.inner)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""`kant.Result`: what a simulated run leaves behind, as Polars frames, with what decided it."""
+"""`kant.Result`: the result of a simulated run, as Polars frames, with what determined it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kant.model.status import JobStatus
 from kant.model.units import GPU
 
 LIBRARIES = ("numpy", "numba", "polars")
-"""What results may depend on beside Kant."""
+"""Libraries, besides Kant, that results may depend on."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Result:
     """One simulated run: frames of jobs, of the cluster over time and of placements, and the figures in `summary`.
 
     Times in frames are durations since time zero, the first submission; null where something has not happened. `inner`
-    is what Kant's rooms work on.
+    is Kant's internal object.
     """
 
     inner: RunResult
@@ -45,7 +45,7 @@ class Result:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The figures of the run, as `kant simulate --json` prints them (docs/metrics.md)."""
+        """The figures of the run, as printed by `kant simulate --json` (docs/metrics.md)."""
         return self.inner.summary
 
     @property
@@ -56,7 +56,7 @@ class Result:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """Digests of what decided the run (`workload`, `cluster`, `profile`, `code`) and of what it `decided`."""
+        """Digests of what determined the run (`workload`, `cluster`, `profile`, `code`) and of what it `decided`."""
         inner = self.profile.inner
         return {
             "workload": self.workload.digest,
@@ -100,7 +100,7 @@ class Result:
 
     @cached_property
     def series(self) -> pl.DataFrame:
-        """A row for each moment at which something changed; it holds until the next row.
+        """A row for each time at which something changed; it holds until the next row.
 
         `time`, `gar` (GPUs allocated over GPUs in service, null where there are none), `allocated_gpus`,
         `in_service_gpus`, `fragmented_nodes`, `nodes` (in service), `waiting_jobs`, `waiting_gpus`.
@@ -160,9 +160,9 @@ class Result:
 
 
 def compare(*results: Result, figures: Sequence[str] = SHOWN) -> pl.DataFrame:
-    """A row for each result: what was run, the figures by name (such as "wait_s.p90"), and the digest.
+    """Return a row for each result: what was run, the figures by name (such as "wait_s.p90"), and the digest.
 
-    Raises InputError without results, and for a name that no figure has.
+    Raises InputError without results, and for an unknown figure.
     """
     if not results:
         raise InputError("compare", "at least one result")
@@ -177,5 +177,5 @@ def compare(*results: Result, figures: Sequence[str] = SHOWN) -> pl.DataFrame:
 
 
 def _times(column: Ints) -> pl.Series:
-    """Microseconds as durations; negative ones are null."""
+    """Return microseconds as durations; negative ones are null."""
     return pl.Series(column).set(pl.Series(column < 0), None).cast(pl.Duration("us"))

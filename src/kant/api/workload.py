@@ -27,10 +27,10 @@ ALWAYS = ("id", "submit_s", "runtime_s", "gpus")
 
 @dataclass(frozen=True)
 class Workload:
-    """The jobs that will arrive, in order of submission. `inner` is what Kant's rooms work on.
+    """The jobs that will arrive, in order of submission. `inner` is Kant's internal object.
 
     Make one by `read` (a trace of any format that Kant reads), `generate` (after a published cluster) or `of` (a frame
-    or a mapping of columns). It does not change.
+    or a mapping of columns). It is immutable.
     """
 
     inner: jobs.Workload
@@ -44,10 +44,10 @@ class Workload:
         slice: str | None = None,
         window: str | None = None,
     ) -> Workload:
-        """The trace in a file, plain or gzip.
+        """Read the trace in a file, plain or gzip.
 
-        `format` is one of those on the page about workloads (None: told from the content), `slice` one queue or trace
-        of a file that holds several, `window` keeps submissions within A:B, such as "27d:88d". Raises InputError.
+        `format` is one of those in docs/workloads.md (None: detected from the content), `slice` one queue or trace of a
+        file that holds several, `window` keeps submissions within A:B, such as "27d:88d". Raises InputError.
         """
         span = parse_window(window, "window") if window is not None else None
         return cls(read_workload(Path(path), format=format, slice=slice, window=span))
@@ -65,11 +65,11 @@ class Workload:
         tenants: int | None = None,
         seed: int = 0,
     ) -> Workload:
-        """`days` days of jobs drawn after the published facts of a cluster, such as "philly"; the same for one seed.
+        """Generate `days` days of jobs after the published facts of a cluster, such as "philly"; the same for one seed.
 
         Exactly `jobs` jobs; or as many as keep `load` times `gpus` GPUs busy; or as many as the cluster saw. Jobs
-        larger than `gpus` are left out. `services` is the part of the load that inference services ask for, `tenants`
-        the number of queues. Raises InputError for values that make no workload.
+        larger than `gpus` are left out. `services` is the share of the load from inference services, `tenants` the
+        number of queues. Raises InputError for values that make no workload.
         """
         return cls(
             generate(after, jobs=jobs, days=days, gpus=gpus, load=load, services=services, tenants=tenants, seed=seed)
@@ -77,10 +77,9 @@ class Workload:
 
     @classmethod
     def of(cls, columns: pl.DataFrame | Mapping[str, Sequence[Any]], name: str = "jobs") -> Workload:
-        """The jobs in a frame or a mapping of columns: `submit_s`, `runtime_s`, `gpus`, and others of Kant's table.
+        """Return the jobs in a frame or mapping of columns: `submit_s`, `runtime_s`, `gpus`, others of Kant's table.
 
-        The columns are those of a CSV file (docs/workloads.md). Raises InputError for a column or a cell that is not
-        what it should be.
+        The columns are those of a CSV file (docs/workloads.md). Raises InputError for an invalid column or cell.
         """
         try:
             frame = columns if isinstance(columns, pl.DataFrame) else pl.DataFrame(dict(columns), strict=False)
@@ -94,9 +93,9 @@ class Workload:
 
     @cached_property
     def frame(self) -> pl.DataFrame:
-        """A row for each job, in the columns of Kant's table; columns that only hold their default are left out.
+        """A row for each job, in the columns of Kant's table, without columns that only hold their default.
 
-        Times are seconds on the trace's own clock. `Workload.of` takes the frame back.
+        Times are seconds on the trace's own clock. `Workload.of` accepts the frame.
         """
         table = to_table(self.inner)
         columns: dict[str, Any] = {}
@@ -113,7 +112,7 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """What tables and pictures call it."""
+        """The name in tables and pictures."""
         return self.inner.name
 
     @cached_property

@@ -1,1 +1,1 @@
-"""What explains: why a job waits, when it is expected to start, what would help, and why it is where it is."""
+"""Explanations: why a job waits, when it is expected to start, what would help, and why it runs where it does."""

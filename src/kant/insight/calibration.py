@@ -1,6 +1,6 @@
-"""The calibration of expected starts as data: what answers need, and the state that a restart goes on with.
+"""The calibration of expected starts as data: what answers need, and the state that survives a restart.
 
-`eta_calibrator.py` says how it is learned. Times are microseconds, ratios thousandths, levels millionths.
+`eta_calibrator.py` describes how it is learned. Times are microseconds, ratios thousandths, levels millionths.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEAR = MINUTE
 """The first horizon reaches up to twice this, each further one twice as far ahead."""
 
 SIZES = (1, 8, 64)
-"""The largest jobs of the classes of size, GPUs; there is one class more."""
+"""Upper bounds of the job-size classes, in GPUs; larger jobs form one more class."""
 
 ANY = len(SIZES) + 1
 """The class of all sizes together."""
@@ -29,7 +29,7 @@ Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Correction(Struct, frozen=True, array_like=True):
-    """The correction of answers of one cell: ratios (permille) of P50 and P90, and the track record."""
+    """The correction of the answers in one cell: ratios (permille) of P50 and P90, and the track record."""
 
     p50: Count
     p90: Count
@@ -38,14 +38,15 @@ class Correction(Struct, frozen=True, array_like=True):
 
 
 class Calibration(Struct, frozen=True):
-    """The corrections by cell: all that answers need. It is a few numbers, so that followers can get it."""
+    """The corrections by cell: all that answers need. It is small, so it can be sent to followers."""
 
     lessons: dict[int, Correction] = {}
 
     def correct(self, now: int, start: ExpectedStart, gpus: int) -> ExpectedStart:
-        """The answer at `now` about a job of so many milli-GPUs where the futures say `start`.
+        """Return the answer at `now` about a job of `gpus` milli-GPUs for which the futures say `start`.
 
-        The P90 is only put off: the futures hold for about nine in ten, and few ratios tell no better.
+        The P90 is only moved later: the futures' own P90 holds for about nine in ten, and few ratios give no better
+        one.
         """
         at = nearest(self.lessons, now, start, gpus)
         if at is None or start.p50 is None:
@@ -56,7 +57,7 @@ class Calibration(Struct, frozen=True):
         return replace(start, p50=p50, p90=p90, earlier=TrackRecord(lesson.answers, lesson.kept))
 
     def corrected(self, forecast: StartForecast) -> StartForecast:
-        """The forecast with all its starts corrected."""
+        """Return the forecast with all its starts corrected."""
         if not self.lessons:
             return forecast
         jobs = {
@@ -67,32 +68,32 @@ class Calibration(Struct, frozen=True):
 
 
 def corrected(now: int, start: int, ratio: int) -> int:
-    """A start that is as much further ahead as `ratio` (permille) says."""
+    """Return a start whose distance from `now` is scaled by `ratio` (permille)."""
     return now + ahead_of(now, start) * ratio // 1000
 
 
 def ahead_of(now: int, start: int) -> int:
-    """How far ahead a start is; not nothing, so that it can be a denominator."""
+    """Return how far ahead a start is, at least a second, so that it can be a denominator."""
     return max(start - now, SECOND)
 
 
 def cell(reach: int, size: int) -> int:
-    """The number of the cell of forecasts that reach about as far ahead, of jobs of one class of size."""
+    """Return the cell number for forecasts at one horizon, of jobs of one size class."""
     return reach * _CLASSES + size
 
 
 def reach(ahead: int) -> int:
-    """The number of the horizon: 1 up to twice NEAR, 2 up to four times, …"""
+    """Return the number of the horizon: 1 up to twice NEAR, 2 up to four times, …"""
     return (max(ahead, NEAR) // NEAR).bit_length()
 
 
 def size_of(gpus: int) -> int:
-    """The class of size of a job of so many milli-GPUs."""
+    """Return the size class of a job of `gpus` milli-GPUs."""
     return sum(gpus > most * GPU for most in SIZES)
 
 
 def nearest(known: Mapping[int, object], now: int, start: ExpectedStart, gpus: int) -> int | None:
-    """The cell that is known and fits best: of the class and the horizon, of all sizes, of the nearest horizon."""
+    """Return the best-fitting known cell: same class and horizon, else all sizes, else the nearest horizon."""
     if start.p50 is None or not known:
         return None
     own, size = reach(start.p50 - now), size_of(gpus)
@@ -103,10 +104,10 @@ def nearest(known: Mapping[int, object], now: int, start: ExpectedStart, gpus: i
 
 
 class OpenAnswer(Struct, array_like=True):
-    """An answer that was given at `at` and is still to be judged. The futures looked `ahead` microseconds ahead.
+    """An answer given at `at` that is still to be judged. The futures looked `ahead` microseconds ahead.
 
-    `ahead` is of P50 and P90 (-1: not known), `starts` what was answered, empty where nothing had been learned. `cell`
-    is the one that was used, or -1, and `own` the job's own. `judged` says as bits which have been judged.
+    `ahead` is for P50 and P90 (-1: not known), `starts` are the answers, empty where nothing had been learned. `cell`
+    is the cell used, or -1, and `own` the job's own cell. `judged` has a bit for each one that has been judged.
     """
 
     at: int
@@ -118,7 +119,7 @@ class OpenAnswer(Struct, array_like=True):
 
 
 class CellState(Struct, array_like=True):
-    """What is known of one cell: the latest ratios of P50 and of P90, oldest first, the levels, how many held."""
+    """The state of one cell: the latest ratios of P50 and P90, oldest first, the levels, and how many answers held."""
 
     ratios: tuple[list[Count], list[Count]]
     levels: Annotated[list[Count], Meta(min_length=2, max_length=2)]
@@ -127,7 +128,7 @@ class CellState(Struct, array_like=True):
 
 
 class CalibrationState(Struct):
-    """All that was learned, for a restart to go on with. Times are on the clock of the state.
+    """All that was learned, for use after a restart. Times are on the clock of the state.
 
     `open` has the open answers of each waiting job; `next` is when to ask again.
     """

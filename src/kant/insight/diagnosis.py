@@ -32,8 +32,8 @@ from kant.scheduler.cycle import Scheduler
 class Diagnosis:
     """Why jobs of a scheduler's state wait at `now` (by default, and at least, the time of the last event).
 
-    What is tried for an answer is rolled back, so the scheduler decides as if nobody had asked. A diagnosis is valid
-    until the next event.
+    Whatever is tried for an answer is rolled back, so scheduling is not affected. A diagnosis is valid until the next
+    event.
     """
 
     def __init__(self, scheduler: Scheduler, now: int | None = None) -> None:
@@ -41,30 +41,30 @@ class Diagnosis:
         self.state = scheduler.state
         self.now = self.state.now if now is None else max(now, self.state.now)
         self.profile = scheduler.profile
-        self.cycle = scheduler.begin(self.now)  # which makes the placer anew where nodes have other rows
+        self.cycle = scheduler.begin(self.now)  # rebuilds the placer where node rows have changed
         self.placer = scheduler.placer
-        self.cycle.evictor = None  # nobody is evicted for an answer
+        self.cycle.evictor = None  # no job is evicted for an answer
         self.admission = self.cycle.admission
         self.uses_quotas = self.profile.discipline.quotas
 
     def row(self, job: str) -> int:
-        """The row of a waiting job. Raises StateError for one that does not wait."""
+        """Return the row of a waiting job. Raises StateError for one that does not wait."""
         row = self.state.row_of(job)
         if row not in self.state.pending:
             raise StateError(f"job {job!r} does not wait")
         return row
 
     def why(self, row: int) -> Reason | None:
-        """The one reason for which the job waits; None where nothing keeps the next cycle from starting it.
+        """Return the one reason the job waits; None where nothing keeps the next cycle from starting it.
 
-        In this order: it can never start; the job itself may not be tried; another job of its bucket goes first; a
+        Checked in this order: it can never start; it may not be tried itself; another job of its bucket goes first; a
         quota or a place is missing now.
         """
         return never_starts(self.cycle, row) or self.gating_reason(row) or self.blocked_by(row) or self.missing(row)[0]
 
     def gating_reason(self, row: int) -> Closed | OutOfBudget | BaseJobWaits | BackOff | Booked | None:
-        """What keeps the job from being tried, whatever is free: its queue is closed or has no budget left, its base
-        job waits, its back-off runs, or its reservation has not begun."""
+        """Return what keeps the job from being tried, whatever is free: its queue is closed or has no budget left, its
+        base job waits, its back-off runs, or its reservation has not begun."""
         if not self.uses_quotas:
             return None
         closed = self.admission.closed(row)
@@ -74,14 +74,14 @@ class Diagnosis:
         return closed
 
     def blocked_by(self, row: int) -> Behind | Outranked | None:
-        """The first job of the job's bucket, if it is another one; or one of higher priority that it may not pass."""
+        """Return the head of its bucket, if that is another job, or a job of higher priority that it may not pass."""
         head = self.scheduler.pending.head_before(row)
         return Behind(self.state.ids[head]) if head is not None else self.profile.discipline.held_by(self.cycle, row)
 
     def missing(self, row: int) -> tuple[Reason | None, Shape]:
-        """What the job would lack if it were tried now (None: nothing), and the shape of the GPU model concerned.
+        """Return what the job would lack if tried now (None: nothing), and the shape for the GPU model concerned.
 
-        Of several GPU models the one named is first one that has room, then one that is full, then one without quota.
+        Of several GPU models one with room is preferred, then one that is full, then one without quota.
         """
         shape = self.state.shape_of(row)
         found: list[tuple[Reason, Shape]] = []
@@ -95,7 +95,7 @@ class Diagnosis:
         return min(found, key=lambda pair: (isinstance(pair[0], OverQuota), isinstance(pair[0], NoFit)))
 
     def missing_place(self, row: int, shape: Shape) -> NoFit | Reserved | Booked | None:
-        """Why there is no place for the job now; None where there is one that no reservation needs."""
+        """Return why the job has no place now; None where it has one that no reservation needs."""
         with self.rolled_back(), self.without_reservation_of(row):
             beside = self.cycle.place(row, shape)
             if isinstance(beside, np.ndarray):
@@ -107,9 +107,9 @@ class Diagnosis:
             return free if isinstance(free, NoFit) else self._reserved(row, free) or beside
 
     def _reserved(self, row: int, place: Allocation) -> Reserved | None:
-        """The first reservation that needs a part of `place`, which the job could have now; else the first of all.
+        """Return the first reservation that needs a part of `place`, which is free now; else the first of all.
 
-        None where no other job holds one: then bookings to come need the place.
+        None where no other job holds one: then later bookings need the place.
         """
         assert self.cycle.forecast is not None
         until = min(self.now + self.cycle.forecast.estimates.duration(self.state, row), FOREVER)
@@ -137,7 +137,7 @@ class Diagnosis:
 
     @contextmanager
     def without_reservation_of(self, row: int) -> Iterator[None]:
-        """Take the job's own reservation out of the timeline for the length of the block."""
+        """Take the job's own reservation out of the calendar for the length of the block."""
         calendar = self.cycle.forecast.calendar if self.cycle.forecast is not None else None
         if calendar is None or row not in calendar:
             yield

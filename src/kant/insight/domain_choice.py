@@ -1,4 +1,4 @@
-"""Wait or place, for a waiting gang: its soonest start anywhere, and its soonest start in one topology domain."""
+"""Wait or place, for a waiting gang: its earliest start anywhere, and its earliest start in one topology domain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kant.scheduler.cycle import Scheduler
 
 
 def level_of(diagnosis: Diagnosis, slowdowns: Slowdowns, row: int) -> Level:
-    """The lowest topology level above the node at which one domain of the empty cluster holds the gang.
+    """Return the lowest topology level above the node at which one domain of the empty cluster holds the gang.
 
     Empty where there is no choice: one node could hold the gang, the gang requires a level, or no domain is large
     enough.
@@ -34,7 +34,7 @@ def level_of(diagnosis: Diagnosis, slowdowns: Slowdowns, row: int) -> Level:
 
 
 def domain_choice(plan: StartPlan, slowdowns: Slowdowns, row: int) -> Choice | None:
-    """The choice of a waiting job beside the jobs of `plan`: those that run, hold a reservation or go first.
+    """Return a waiting job's choice, given the jobs of `plan`: those that run, hold a reservation or go first.
 
     None where it has no choice, or its run time is not known.
     """
@@ -55,13 +55,13 @@ def domain_choice(plan: StartPlan, slowdowns: Slowdowns, row: int) -> Choice | N
 
 
 MOST = 20
-"""`domain_choices` covers this many gangs, the first in order: each costs two searches in time, or more."""
+"""Maximum number of gangs in `domain_choices`, the first in order: each costs two calendar searches, or more."""
 
 
 def domain_choices(scheduler: Scheduler, now: int | None = None, only: str = "") -> dict[str, Choice]:
-    """The choices of the waiting gangs (or of job `only`), each beside the jobs before it in the profile's order.
+    """Return the choices of the waiting gangs (or of job `only`), each given the jobs before it in the profile's order.
 
-    Only gangs that lack nothing but a place are covered. Asking changes nothing.
+    Only gangs that lack nothing but a place are covered. The scheduler is not affected.
     """
     diagnosis = Diagnosis(scheduler, now)
     state, cycle, slowdowns = diagnosis.state, diagnosis.cycle, Slowdowns(diagnosis.state)

@@ -1,18 +1,18 @@
-"""Calibrates expected starts: measures how far off earlier forecasts were, and corrects the next ones by that.
+"""Calibrates expected starts: measures how far off earlier forecasts were, and corrects the next ones accordingly.
 
-The quantiles of a forecast (`sim/forecast_starts.py`) are right where its futures are: where run times and arrivals are
-drawn from what will be. In a new kind of jam they are not. So the error is measured. When a job starts of which the
-forecast was kept, its actual wait over its forecast P50, and over its P90, are two *ratios*. The next answers are
-the forecast waits times quantiles of the latest such ratios of jobs of about its size that were about as far ahead.
+A forecast's quantiles (`sim/forecast_starts.py`) are right where its futures are: where the drawn run times and
+arrivals match what will happen. In a new kind of congestion they do not. So the error is measured: when a job with a
+kept forecast starts, its actual wait over its forecast P50, and over its P90, are two *ratios*. Later answers are the
+forecast waits times quantiles of the latest ratios, from jobs of similar size that were about as far ahead.
 
-This is conformalised quantile regression with a multiplicative score (Romano, Patterson and Candès, NeurIPS 2019). The
-jobs of one queue are far from exchangeable, so the levels of the quantiles follow the answers' own misses (Gibbs and
-Candès, Adaptive Conformal Inference, NeurIPS 2021), as in `cluster/history.py`. A miss counts as soon as the answered
-time has passed, not when the job starts at last; otherwise the longest waits of a jam would be learned last.
+This is conformalised quantile regression with a multiplicative score (Romano, Patterson and Candès, NeurIPS 2019). Jobs
+of one queue are far from exchangeable, so the quantile levels follow the answers' own misses (Gibbs and Candès,
+Adaptive Conformal Inference, NeurIPS 2021), as in `cluster/history.py`. A miss counts as soon as the answered time has
+passed, not when the job finally starts; otherwise the longest waits would be learned last.
 
-The calibrator is a fold over the instants of a run and the forecasts that were made: equal ones give equal answers.
-Times are microseconds, ratios thousandths, levels millionths, all integers. `benchmarks/studies/coverage.py` measures
-how often the answers hold.
+The calibrator is a fold over the instants of a run and the forecasts made: equal inputs give equal answers. Times are
+microseconds, ratios thousandths, levels millionths, all integers. `benchmarks/studies/coverage.py` measures how often
+the answers hold.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from kant.model.status import JobStatus
 from kant.model.units import HOUR
 
 EVERY = HOUR
-"""The least time between two forecasts of which the starts of jobs are kept that have been asked about before."""
+"""Minimum time between two forecasts that are kept for jobs with earlier answers."""
 
 SAMPLE = 16
-"""Jobs of one forecast that are kept, and as many that are new."""
+"""Maximum number of jobs kept per forecast among those with earlier answers, and again among new ones."""
 
 WINDOW = 128
-"""Latest ratios that are kept of one cell."""
+"""Number of latest ratios kept per cell."""
 
 FEW = 20
-"""A cell with fewer ratios is not used: the nearest with enough is, or else the forecast as it is."""
+"""A cell with fewer ratios is not used: the nearest with enough is, or else the uncorrected forecast."""
 
 STEP = 10
-"""How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""
+"""Step size of levels: STEP x q millionths up after a miss at q permille, STEP x (1000 - q) down after a hit."""
 
 HIGHEST_LEVEL = 1_500_000
 STATED = (500, 900)
@@ -62,7 +62,7 @@ _STARTED = (JobStatus.RUNNING.value, JobStatus.FINISHED.value)
 
 
 class _Cell:
-    """The ratios and levels of answers that look about equally far ahead, of jobs of about one size."""
+    """The ratios and levels of answers that look about equally far ahead, about jobs of similar size."""
 
     __slots__ = ("held", "judged", "levels", "ratios")
 
@@ -75,7 +75,7 @@ class _Cell:
         return all(len(window.ordered) >= FEW for window in self.ratios)
 
     def ratio(self, which: int) -> int:
-        """The ratio (permille) at the level of a stated probability. There is at least one ratio."""
+        """Return the ratio (permille) at the level of a stated probability. There must be at least one ratio."""
         ordered = self.ratios[which].ordered
         rank = -(-self.levels[which] * (len(ordered) + 1) // _ONE)
         return ordered[min(max(rank, 1), len(ordered)) - 1]
@@ -97,9 +97,9 @@ class _Cell:
 
 
 class EtaCalibrator:
-    """Follows one state and the forecasts about it. Call `observe` at the end of every instant, or of every turn.
+    """Follows one state and the forecasts about it. Call `observe` at the end of every instant or turn.
 
-    Jobs that have been asked about before are asked about again after `every` microseconds at least.
+    Jobs with earlier answers are asked about again after `every` microseconds at least.
     """
 
     def __init__(self, state: ClusterState, every: int = EVERY) -> None:
@@ -115,7 +115,7 @@ class EtaCalibrator:
         self._next = state.now
 
     def observe(self, now: int) -> None:
-        """Judge what can be judged at `now`."""
+        """Judge the answers that can be judged at `now`."""
         while self._due and self._due[0][0] < now:
             _, _, which, asked = heappop(self._due)
             self._judge(asked, which, kept=False)
@@ -126,11 +126,11 @@ class EtaCalibrator:
                 self._left(row, self._open.pop(row), now)
 
     def wants(self, now: int) -> bool:
-        """Whether it is time for a forecast to learn from: jobs wait, and the last was long ago."""
+        """Return whether a forecast to learn from is due: jobs wait, and the last was long enough ago."""
         return now >= self._next and bool(self.state.pending)
 
     def calibration(self) -> Calibration:
-        """The corrections of the cells that have enough ratios."""
+        """Return the corrections of the cells that have enough ratios."""
         return Calibration({at: own.correction() for at, own in sorted(self._cells.items()) if own.is_usable()})
 
     @property
@@ -139,7 +139,7 @@ class EtaCalibrator:
         return not self._cells
 
     def keep(self, forecast: StartForecast) -> StartForecast:
-        """The forecast, corrected. Of some of its jobs it is kept, to learn from when they start."""
+        """Return the forecast, corrected. For some of its jobs it is kept, to learn from when they start."""
         calibration = self.calibration()
         new, old = list[str](), list[str]()
         for name in forecast.jobs:
@@ -168,7 +168,7 @@ class EtaCalibrator:
         self._open_again(row, asked)
 
     def _open_again(self, row: int, asked: OpenAnswer) -> None:
-        """Keep an answer to judge it when its time has come; judge it now if the job has left the queue."""
+        """Keep an answer until it can be judged; judge it now if the job has left the queue."""
         self.learned += 1
         if row not in self.state.pending:
             self._left(row, [asked], int(self.state.jobs[row, J_STARTED]))
@@ -181,16 +181,16 @@ class EtaCalibrator:
     # --- from one state to the next --------------------------------------------------------------------------
 
     def remember(self) -> CalibrationState:
-        """All that was learned, for `recall`."""
+        """Return all that was learned, for `recall`."""
         cells = {at: own.state() for at, own in sorted(self._cells.items())}
         asked = {self.state.ids[row]: opened for row, opened in self._open.items()}
         return CalibrationState(cells, asked, self._asked, self._next)
 
     def recall(self, memory: CalibrationState, later: int = 0, rows: Mapping[str, int] | None = None) -> None:
-        """Go on with what an earlier calibrator has learned.
+        """Continue from what an earlier calibrator has learned.
 
-        Its clock began `later` microseconds before this one. `rows` maps the names that it knew jobs by to rows (None:
-        the names are equal); its answers about other jobs are dropped.
+        Its clock began `later` microseconds before this one. `rows` maps the job names that it used to rows (None: the
+        names are equal); its answers about other jobs are dropped.
         """
         rows = self.state.rows if rows is None else rows
         self._asked, self._next = memory.asked, memory.next - later
@@ -212,7 +212,7 @@ class EtaCalibrator:
     # --- judging ---------------------------------------------------------------------------------------------
 
     def _left(self, row: int, opened: list[OpenAnswer], when: int) -> None:
-        """Learn from a job that has left the queue, and started at `when` if it has started."""
+        """Learn from a job that has left the queue; `when` is its start if it has started."""
         started = int(self.state.jobs[row, J_STATUS]) in _STARTED
         for asked in opened:
             if not started or when < asked.at:
@@ -235,6 +235,6 @@ class EtaCalibrator:
 
 
 def _spread(names: list[str], turn: int) -> list[str]:
-    """At most SAMPLE of the names, evenly over their order, other ones in each turn."""
+    """Return at most SAMPLE of the names, evenly spaced, different ones in each turn."""
     step = -(-len(names) // SAMPLE)
     return names[turn % step :: step] if step else []

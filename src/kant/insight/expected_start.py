@@ -14,13 +14,13 @@ How = Literal["now", "ends", "reclaim", "priority", "backfill", "core", "freed",
 
 
 class Basis(Struct, frozen=True):
-    """What lets a job start at `at`. `jobs` are named, `more` are only counted; `queue` is theirs, if they have one.
-    Jobs that are still to come are neither named nor counted.
+    """What lets a job start at `at`. `jobs` are named, `more` are only counted; `queue` is their common queue, if any.
+    Jobs that arrive later are neither named nor counted.
 
-    `how`: `now` (nothing keeps it), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the jobs stop
-    for it, by that right), `freed` (a job that was stopped for another leaves room) or `time` (a time-out, a back-off
-    or a reservation). `ran` is the protected time that the last of the jobs has run by then, where the start waits for
-    that, and for `backfill` what the job has waited (microseconds; 0: none). So it is in `futures` of `of`.
+    `how`: `now` (nothing keeps it), `ends` (the jobs end), `reclaim`, `priority`, `backfill` or `core` (the jobs are
+    preempted for it by that rule), `freed` (a job preempted for another leaves room) or `time` (a timeout, a back-off
+    or a reservation). `ran`: the minimum run time that the last of the jobs completes at `at`, where the start waits
+    for that; for `backfill` how long the job has waited (microseconds; 0: none). True in `futures` of `of` futures.
     """
 
     how: How
@@ -34,10 +34,10 @@ class Basis(Struct, frozen=True):
 
 
 class TrackRecord(Struct, frozen=True):
-    """Of `answers` earlier answers about such jobs that looked about as far ahead, `kept` held.
+    """Of `answers` earlier answers about similar jobs that looked about as far ahead, `kept` held.
 
     An answer holds where the job started by its P90. Where too few looked as far ahead, those of the nearest horizon
-    are counted.
+    count.
     """
 
     answers: int
@@ -50,8 +50,8 @@ class TrackRecord(Struct, frozen=True):
 class ExpectedStart(Struct, frozen=True):
     """When a job is expected to start with a probability of 50 % and 90 % (microseconds; None: not known).
 
-    `basis` is what the median rests on. `earlier` is the track record of such answers; None where too few are known
-    and the times are those of the futures as they are.
+    `basis` is what the median rests on. `earlier` is the track record of similar answers; None where too few are known
+    and the times are the uncorrected forecast.
     """
 
     p50: int | None = None
@@ -61,16 +61,16 @@ class ExpectedStart(Struct, frozen=True):
 
 
 class WaitOrPlace(Struct, frozen=True):
-    """Whether a gang does better to wait for one domain of the fabric, and why, for people."""
+    """Whether a gang should wait for one topology domain, and why, for people."""
 
     wait: bool
     sentence: str
 
 
 class WaitingJob(Struct, frozen=True):
-    """A job that waits since `since`, in which `place` of the profile's order, for `gpus` (milli-GPUs).
+    """A job that waits since `since` at `place` in the profile's order, for `gpus` milli-GPUs.
 
-    `reason` is None where nothing keeps the next cycle from starting it. `choice` is a gang's that has one.
+    `reason` is None where nothing keeps the next cycle from starting it. `choice` is set for gangs that have one.
     """
 
     queue: str
@@ -83,11 +83,11 @@ class WaitingJob(Struct, frozen=True):
 
 
 class BudgetForecast(Struct, frozen=True):
-    """When a budget of `queue`, or of `user` of it, is expected to be used up in the month that ends at `until`.
+    """When a budget of `queue`, or of `user` in it, is expected to run dry in the month that ends at `until`.
 
-    `p50` and `p10` are when with a probability of 50 % and of 10 % (microseconds; None: not in this month, as far as is
-    known who comes). `limit` says which, hard or soft. `jobs` wait now and start, in the middle of the futures, not
-    before the next month, because of a hard one.
+    `p50` and `p10`: when it does with a probability of 50 % and of 10 % (microseconds; None: not in this month, as far
+    as arrivals are known). `limit` says which, hard or soft. `jobs` wait now and, in most of the futures, do not start
+    before the next month because of a hard limit.
     """
 
     queue: str
@@ -100,9 +100,9 @@ class BudgetForecast(Struct, frozen=True):
 
 
 class StartForecast(Struct, frozen=True):
-    """What is expected of the jobs that waited at `now`, first in order first, out of so many `futures`.
+    """The forecast for the jobs that waited at `now`, in order, over `futures` futures.
 
-    `of` is how many waited; `jobs` may have one of them alone.
+    `of` is how many waited; `jobs` may have only one of them.
     """
 
     now: int
@@ -113,12 +113,12 @@ class StartForecast(Struct, frozen=True):
 
 
 def is_final(reason: Reason | None) -> bool:
-    """Whether the job can never start, as the cluster and its queues are."""
+    """Return whether the job can never start with the cluster and its queues as they are."""
     return isinstance(reason, NeverFits | RetriesUsed) or (isinstance(reason, OverQuota) and reason.ever)
 
 
 def basis_sentence(basis: Basis) -> str:
-    """What a start rests on, for people."""
+    """Return the basis of a start as text for people."""
     at = clock(basis.at)
     several = len(basis.jobs) + basis.more > 1
     jobs = f"job{'s' * several} " + ", ".join(basis.jobs) + (f" and {basis.more:,} more" if basis.more else "")

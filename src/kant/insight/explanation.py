@@ -22,7 +22,7 @@ from kant.scheduler.cycle import Scheduler
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The `rank` of a job, from 1, among the `of` waiting jobs that it is compared with."""
+    """The `rank` of a job, from 1, among `of` waiting jobs."""
 
     rank: int
     of: int
@@ -30,13 +30,13 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything that is known at `now` of why `job` waits since `since` (microseconds on the run's clock).
+    """All that is known at `now` about why `job` waits since `since` (microseconds on the run's clock).
 
     `reason` is None where nothing keeps the next cycle from starting it. Ranks follow the profile's order:
     `among_competitors` counts the waiting jobs that compete for a pool of the job, `in_queue` those of its own queue.
-    `expected` is its expected start, as a forecast of `as_of` said (microseconds; -1: there was none). `choice` says
-    whether a gang does better to wait for one topology domain; None where it has no choice. `starts_now` has the
-    changes that start it at once, `more_nodes` the further nodes that do.
+    `expected` is its expected start, from a forecast made at `as_of` (microseconds; -1: there was none). `choice` says
+    whether a gang should wait for one topology domain; None where it has no choice. `starts_now` has the changes that
+    start it at once, `more_nodes` the additional nodes that do.
     """
 
     job: str
@@ -59,9 +59,9 @@ class Explanation:
 
 
 def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None:
-    """The one reason for which `job` waits; None where nothing keeps the next cycle from starting it.
+    """Return the one reason `job` waits; None where nothing keeps the next cycle from starting it.
 
-    Asking changes nothing. Raises StateError for a job that does not wait.
+    The scheduler is not affected. Raises StateError for a job that does not wait.
     """
     diagnosis = Diagnosis(scheduler, now)
     return diagnosis.why(diagnosis.row(job))
@@ -70,10 +70,10 @@ def why(scheduler: Scheduler, job: str, now: int | None = None) -> Reason | None
 def explain(
     scheduler: Scheduler, job: str, now: int | None = None, forecast: WaitingJob | None = None, as_of: int = -1
 ) -> Explanation:
-    """All that is known at `now` (by default the time of the last event) about why `job` waits.
+    """Return all that is known at `now` (by default the time of the last event) about why `job` waits.
 
-    `forecast` is what a forecast of `as_of` says of it. Asking changes nothing. Raises StateError for a job that does
-    not wait.
+    `forecast` is the job's part of a forecast made at `as_of`. The scheduler is not affected. Raises StateError for a
+    job that does not wait.
     """
     diagnosis = Diagnosis(scheduler, now)
     row, state = diagnosis.row(job), diagnosis.state
@@ -102,7 +102,7 @@ def explain(
 
 
 def _ranks(diagnosis: Diagnosis, row: int) -> tuple[Rank, Rank]:
-    """The job's rank among the waiting jobs that compete for one of its pools, and in its own queue."""
+    """Return the job's rank among the waiting jobs that compete for one of its pools, and in its own queue."""
     state, cycle = diagnosis.state, diagnosis.cycle
     rows = cycle.waiting_rows()
     ranked = rows[cycle.ranking(rows)]

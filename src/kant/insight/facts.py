@@ -28,8 +28,8 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
     """`now` of `nodes` nodes fit a pod of the group: `gpus` devices with `milli` thousandths of each free.
 
     Together they fit `takes` of its `pods`. `devices_only` more nodes have these devices, but not the CPU or memory.
-    `needed` is the fewest nodes that hold the group when they are empty. With `island` the devices of a pod have to be
-    in one NVLink island; with `mig` it asks for a MIG instance of that profile.
+    `needed` is the fewest empty nodes that hold the group. With `island` the devices of a pod must be in one NVLink
+    island; with `mig` it requests a MIG instance of that profile.
     """
 
     group: int
@@ -46,7 +46,7 @@ class Fitting(_Fact, frozen=True, tag="fitting"):
 
 
 class ClosedByRule(_Fact, frozen=True, tag="rule"):
-    """`nodes` nodes have room for a pod of the group, but `rule` closes them, such as anti-affinity with a class."""
+    """`nodes` nodes have room for a pod of the group, but `rule` excludes them, such as anti-affinity with a class."""
 
     group: int
     rule: str
@@ -62,7 +62,7 @@ class Holder(_Fact, frozen=True, tag="holder"):
 
 
 class Ending(_Fact, frozen=True, tag="ending"):
-    """`job` is one of the next to end: expected at `at` (-1: not known), it gives `held` milli-GPUs back."""
+    """`job` is one of the next to end: expected at `at` (-1: not known), it frees `held` milli-GPUs."""
 
     job: str
     held: int
@@ -70,7 +70,7 @@ class Ending(_Fact, frozen=True, tag="ending"):
 
 
 class QuotaUse(_Fact, frozen=True, tag="quota"):
-    """`queue` uses `used` of its quota `nominal`, which includes what queues below it may lend.
+    """`queue` uses `used` of its quota `nominal`, which includes what the queues below it may lend.
 
     `borrowed` is what it uses beyond its quota, `lent` how much of its unused quota other queues use now.
     """
@@ -85,7 +85,7 @@ class QuotaUse(_Fact, frozen=True, tag="quota"):
 
 
 class UserUse(_Fact, frozen=True, tag="user"):
-    """`user` holds `held` of a resource in `queue` and below, of at most `limit`."""
+    """`user` holds `held` of a resource in `queue` and below, out of at most `limit`."""
 
     user: str
     queue: str
@@ -130,9 +130,9 @@ class Blocker(_Fact, frozen=True, tag="blocker"):
 
 
 class ProtectedVictims(_Fact, frozen=True, tag="protected"):
-    """From `at` on `jobs` running jobs may be stopped for it, and that is enough.
+    """From `at` on, `jobs` running jobs that suffice may be preempted for the waiting job.
 
-    The last of them is of `queue`, and has then run for `min_run`, which nobody cuts short.
+    The last of them is in `queue`, and has then run for `min_run`, during which it is protected.
     """
 
     queue: str
@@ -142,8 +142,8 @@ class ProtectedVictims(_Fact, frozen=True, tag="protected"):
 
 
 class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
-    """Its `queue` ("": the job itself) waits `wait` for a node that an autoscaler adds, so it stops nobody before `at`
-    (µs)."""
+    """The job waits `wait` for a node that an autoscaler adds, as set for its `queue` ("": by the job itself), and
+    preempts no job before `at` (µs)."""
 
     queue: str
     wait: int
@@ -151,9 +151,9 @@ class AwaitsNode(_Fact, frozen=True, tag="awaits-node"):
 
 
 class VictimsTooLarge(_Fact, frozen=True, tag="too-large"):
-    """`jobs` running jobs, of which one is `job`, would make room, but the profile's `most` forbids to preempt them.
+    """`jobs` running jobs, one of them `job`, would free enough, but the profile's `most` forbids preempting them.
 
-    They hold `held` milli-GPUs, the fewest that suffice. The waiting job asks for `asked`, so `most` times as many may
+    They hold `held` milli-GPUs, the fewest that suffice. The waiting job requests `asked`, so `most` times as many may
     be preempted for it.
     """
 
@@ -182,7 +182,7 @@ Fact = (
 
 
 def fact_sentence(found: Fact) -> str:
-    """A fact as a sentence for people."""
+    """Return a fact as a sentence for people."""
     match found:
         case Free(free=free, capacity=capacity, on=on, nodes=nodes):
             return f"{free / GPU:g} of {count_gpus(capacity)} are free in all, on {on:,} of {count(nodes, 'node')}"
@@ -265,5 +265,5 @@ def count(number: int, noun: str) -> str:
 
 
 def known(time: int) -> int:
-    """A time, or -1 where it is not known."""
+    """Return a time, or -1 where it is not known."""
     return time if time < FOREVER else -1

@@ -1,4 +1,4 @@
-"""Finds the facts behind a reason: how much is free and where, which queues hold the rest, which of them borrow."""
+"""Find the facts behind a reason: how much is free and where, which queues hold the rest, which of them borrow."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from kant.model.status import NodeStatus
 from kant.model.units import GPU
 
 MOST = 3
-"""How many queues, borrowers or next ends are named: the largest, or the first."""
+"""Maximum number of queues, borrowers or next ends named: the largest, or the first."""
 
 
 def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[Fact, ...]:
-    """The facts behind the reason for which the job waits."""
+    """Return the facts behind the reason the job waits."""
     match reason:
         case NoFit(group=group):
             _, option = diagnosis.missing(row)
@@ -52,7 +52,7 @@ def find_facts(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[F
 
 
 def competitors(diagnosis: Diagnosis, shape: Shape) -> list[int]:
-    """The running jobs that hold part of a pool that admits the shape, in the order in which they started."""
+    """Return the running jobs that hold part of a pool that admits the shape, in order of submission."""
     state = diagnosis.state
     nodes = _open_nodes(diagnosis, shape)
     running = (row for row in sorted(state.running) if state.shape_of(row).pool_bits & shape.pool_bits)
@@ -60,7 +60,7 @@ def competitors(diagnosis: Diagnosis, shape: Shape) -> list[int]:
 
 
 def _open_nodes(diagnosis: Diagnosis, shape: Shape) -> np.ndarray:
-    """A mask over the nodes: those in service to which a pod of the shape may go."""
+    """Return a mask of the nodes in service that admit a pod of the shape."""
     state = diagnosis.state
     open_to = state.shapes.admitting(shape, state.table[:, c.POOL])
     mask: np.ndarray = (state.table[:, c.STATUS] == NodeStatus.IN_SERVICE) & open_to
@@ -68,7 +68,7 @@ def _open_nodes(diagnosis: Diagnosis, shape: Shape) -> np.ndarray:
 
 
 def free_capacity(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Fact, ...]:
-    """How much is free in total, and how many nodes fit a pod of the group."""
+    """Return how much is free in total, and how many nodes fit a pod of the group."""
     state = diagnosis.state
     mask = _open_nodes(diagnosis, shape)
     nodes, empty = state.table[mask], state.empty[mask]
@@ -94,7 +94,7 @@ def free_capacity(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Fact,
 
 
 def rules_in_the_way(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[ClosedByRule, ...]:
-    """Which rules among pods, and which exact amounts, close nodes that have room for a pod of the group."""
+    """Return the pod rules and exact amounts that exclude nodes with room for a pod of the group."""
     state = diagnosis.state
     if not shape.ask.rules:
         return ()
@@ -106,7 +106,7 @@ def rules_in_the_way(diagnosis: Diagnosis, shape: Shape, group: int) -> tuple[Cl
 
 
 def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
-    """How many pods of a demand fit on each node: by its devices alone, and with CPU and memory."""
+    """Return how many pods of a demand fit on each node: by its devices alone, and with CPU and memory."""
     gpus, milli = int(demand[c.D_GPUS]), int(demand[c.D_MILLI])
     slots = c.devices_of(nodes)
     free = np.maximum(nodes[:, c.DEVICES : c.DEVICES + slots], 0)
@@ -134,16 +134,16 @@ def _pods_on(nodes: Table, demand: Table) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _rounds(shares: Table, gpus: int) -> Table:
-    """The pods that fit where each pod takes one share of `gpus` different devices, by the shares that devices have."""
+    """Return how many pods fit where each takes a share of `gpus` different devices, given the shares per device."""
     most_first = np.sort(shares, axis=1)[:, ::-1]
     rounds: Table = most_first.sum(axis=1) // gpus
-    for always in range(1, min(gpus, shares.shape[1] + 1)):  # so many devices serve every pod
+    for always in range(1, min(gpus, shares.shape[1] + 1)):  # this many devices serve every pod
         rounds = np.minimum(rounds, most_first[:, always:].sum(axis=1) // (gpus - always))
     return rounds
 
 
 def holders(diagnosis: Diagnosis, shape: Shape) -> tuple[Holder, ...]:
-    """The queues that hold the most of the pools that admit the shape."""
+    """Return the queues that hold the most of the pools that admit the shape."""
     state = diagnosis.state
     held: dict[str, list[int]] = {}
     for row in competitors(diagnosis, shape):
@@ -155,21 +155,21 @@ def holders(diagnosis: Diagnosis, shape: Shape) -> tuple[Holder, ...]:
 
 
 def expected_ends(diagnosis: Diagnosis, rows: list[int]) -> list[tuple[int, int]]:
-    """(expected end, row) of running jobs, soonest first. Ends that are not known come last, in the given order."""
+    """Return (expected end, row) of running jobs, soonest first; unknown ends come last, in the given order."""
     estimates = diagnosis.profile.estimates
     ends = [(estimates.end(diagnosis.state, row, diagnosis.now), row) for row in rows]
     return sorted(ends, key=lambda entry: entry[0])
 
 
 def next_ends(diagnosis: Diagnosis, shape: Shape) -> tuple[Ending, ...]:
-    """The running jobs in the shape's pools that are expected to end first."""
+    """Return the running jobs in the shape's pools that are expected to end first."""
     state = diagnosis.state
     ends = expected_ends(diagnosis, competitors(diagnosis, shape))
     return tuple(Ending(state.ids[row], gpu_milli(state.running[row]), known(end)) for end, row in ends[:MOST])
 
 
 def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...]:
-    """What the job's queue and the binding queue use of the quota, and which other queues borrow."""
+    """Return what the job's queue and the binding queue use of the quota, and which other queues borrow."""
     state, tree = diagnosis.state, diagnosis.admission.quota_tree
     key = tree.keys.index((reason.model, reason.resource))
     node = state.quota_usage.node_of[int(state.jobs[row, c.J_QUEUE])]
@@ -203,7 +203,7 @@ def quotas(diagnosis: Diagnosis, row: int, reason: OverQuota) -> tuple[Fact, ...
 
 
 def reservations(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[HeldReservation, ...]:
-    """The job's own reservation and those of others in the shape's pools, the first to start."""
+    """Return the job's own reservation and those of others in the shape's pools, the first to start."""
     state = diagnosis.state
     nodes = _open_nodes(diagnosis, shape)
     found = [
@@ -214,7 +214,7 @@ def reservations(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[HeldRese
 
 
 def reservation(diagnosis: Diagnosis, row: int, own: bool = False) -> HeldReservation:
-    """The reservation of a waiting job."""
+    """Return the reservation of a waiting job as a fact."""
     held = diagnosis.state.reserved[row]
     nodes = len(set(held.allocation[:, NODE].tolist()))
     job = diagnosis.state.ids[row]
@@ -222,7 +222,7 @@ def reservation(diagnosis: Diagnosis, row: int, own: bool = False) -> HeldReserv
 
 
 def blocker(diagnosis: Diagnosis, row: int, job: str) -> tuple[Fact, ...]:
-    """The job that goes first, why it waits, and the facts behind that; nothing where it does not wait."""
+    """Return the job that goes first, why it waits, and the facts behind that; empty where it does not wait."""
     state = diagnosis.state
     first = state.rows[job]
     if first not in state.pending:

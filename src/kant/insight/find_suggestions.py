@@ -1,4 +1,4 @@
-"""Finds what would free a waiting job: single changes, each of which is tried before it is named."""
+"""Find what would free a waiting job: single changes, each verified on a trial before it is named."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ from kant.queueing.preemption.candidate import Candidate
 from kant.queueing.preemption.proof import Proof, keep_in_place
 
 MOST_ENDS = 4096
-"""Running jobs whose ends are tried together, the first to end first."""
+"""Maximum number of running jobs whose ends are tried together, the first to end first."""
 
 MOST_ALONE = 64
-"""Running jobs whose ends are each tried alone."""
+"""Maximum number of running jobs whose ends are each tried alone."""
 
 MOST_NAMED = 5
-"""Jobs that one suggestion names."""
+"""Maximum number of jobs that one suggestion names."""
 
 
 def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> tuple[Suggestion, ...]:
-    """What would end the wait for this reason. Empty where no such change is found, or none is needed."""
+    """Return the changes that would end the wait for this reason. Empty where none is found, or none is needed."""
     match reason:
         case NoFit():
             return (*ends(diagnosis, row, diagnosis.missing(row)[1]), *larger_most(diagnosis, row))
@@ -79,7 +79,7 @@ def find_suggestions(diagnosis: Diagnosis, row: int, reason: Reason | None) -> t
 
 
 def _queue_shape(diagnosis: Diagnosis, row: int, reason: OverQuota) -> Shape:
-    """The job's shape on the GPU model of the reason."""
+    """Return the job's shape on the GPU model of the reason."""
     options = diagnosis.admission.options(row, diagnosis.state.shape_of(row))
     return next((option for option in options if option.model == reason.model), options[0])
 
@@ -88,10 +88,10 @@ def _queue_shape(diagnosis: Diagnosis, row: int, reason: OverQuota) -> Shape:
 
 
 def ends(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[JobsEnd, ...]:
-    """The running jobs after whose expected ends the gang has a place and a quota; none of them can be left out.
+    """Return the running jobs after whose expected ends the gang has a place and a quota; none can be left out.
 
-    The first set in time comes first, then the first job, if any, whose end alone is enough. Jobs that go before the
-    gang may take the place.
+    The first set in time comes first, then the first job, if any, whose end alone is enough. Jobs ahead of the gang may
+    still take the place.
     """
     state, placer = diagnosis.state, diagnosis.placer
     reach = competitors(diagnosis, shape)
@@ -126,7 +126,7 @@ def _jobs_end(diagnosis: Diagnosis, ending: list[Candidate], end_of: dict[int, i
 
 
 def admits(diagnosis: Diagnosis, row: int, shape: Shape, gone: Collection[Candidate]) -> bool:
-    """Whether the quota lets the job start once these running jobs have gone."""
+    """Return whether the quota lets the job start once these running jobs have gone."""
     quota_usage = diagnosis.state.quota_usage
     if not diagnosis.uses_quotas or quota_usage.tree is None:
         return True
@@ -144,7 +144,7 @@ def admits(diagnosis: Diagnosis, row: int, shape: Shape, gone: Collection[Candid
 
 
 def more_quota(diagnosis: Diagnosis, row: int, reason: OverQuota, shape: Shape) -> tuple[MoreQuota, ...]:
-    """By how much one quota would have to grow, if that alone admits the job."""
+    """Return by how much one quota would have to grow, if that alone admits the job."""
     state, quota_usage = diagnosis.state, diagnosis.state.quota_usage
     queue, user = state.jobs[row, [J_QUEUE, J_USER]].tolist()
     own = diagnosis.admission.quota_tree.queues[quota_usage.node_of[queue]].name
@@ -164,7 +164,7 @@ def more_quota(diagnosis: Diagnosis, row: int, reason: OverQuota, shape: Shape) 
 
 
 def grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
-    """The queue with a larger quota: its nominal amount, or the limit of one user."""
+    """Return the queue with a larger quota: its nominal amount, or the limit of one user."""
     quotas = list(queue.quotas)
     at = next((i for i, q in enumerate(quotas) if (q.model, q.resource) == (reason.model, reason.resource)), -1)
     if at < 0:
@@ -177,7 +177,7 @@ def grown(queue: Queue, reason: OverQuota, more: int) -> Queue:
 
 
 def larger_most(diagnosis: Diagnosis, row: int) -> tuple[LargerMost, ...]:
-    """The least `most` with which the job may preempt enough, where the profile's own is too small for that."""
+    """Return the smallest `most` that lets the job preempt enough, where the profile's own is too small for that."""
     large = victims_too_large(diagnosis, row)
     if large is None or not large.asked:  # no `most` helps a job that asks for no GPU
         return ()
@@ -186,7 +186,7 @@ def larger_most(diagnosis: Diagnosis, row: int) -> tuple[LargerMost, ...]:
 
 
 def shorter(diagnosis: Diagnosis, row: int) -> tuple[ShorterRuntime, ...]:
-    """The longest run time with which the job ends before the reservation that keeps it needs its place."""
+    """Return the longest run time with which the job ends before the reservation that blocks it needs the place."""
     state, cycle = diagnosis.state, diagnosis.cycle
     shape = diagnosis.missing(row)[1]
     best = 0

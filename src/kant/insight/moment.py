@@ -1,4 +1,4 @@
-"""A moment of a scheduler, frozen: all that a forecast of starts is made of, on its way to where it is made."""
+"""A moment of a scheduler, frozen: all input of a start forecast, to be sent to the process that computes it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ NOTHING = np.zeros((0, WIDTH), dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The `state` at `now`, as `freeze` writes it, under a profile, and what is known of the past.
+    """The `state` at `now`, as written by `freeze`, with the profile and what is known of the past.
 
-    `zero` is that of the clock, microseconds since the Unix epoch; 0: it has no dates. A `trial` is a job that nobody
-    has submitted: a forecast is about it alone, as if it came now.
+    `zero` is the clock's zero, microseconds since the Unix epoch; 0: it has no dates. `trial` is a job that has not
+    been submitted: the forecast is about it alone, as if it arrived now.
     """
 
     state: bytes
@@ -38,7 +38,7 @@ class Moment:
     trial: Job | None = None
 
     def thawed(self) -> ClusterState:
-        """A state of its own each time, with the trial job in the queue."""
+        """Return a separate state each time, with the trial job in the queue."""
         state = thaw(self.state)
         if self.trial is not None:
             state.apply(JobSubmitted(self.now, self.trial))
@@ -46,12 +46,12 @@ class Moment:
 
 
 def freeze(state: ClusterState) -> bytes:
-    """The state as it is, without those who follow it. It takes some milliseconds."""
+    """Serialise the state, without its followers. Takes some milliseconds."""
     own = vars(state)
     kept, held, jobs = dict(own), state.running, state.jobs[: len(state.ids) + 1]
     running = list(held), list(map(len, held.values())), np.concatenate([NOTHING, *held.values()])
     live = list(state.live), msgspec.msgpack.encode(list(state.live.values()))
-    try:  # in place, as its parts know it; ten thousand of each would take pickle a third of a second
+    try:  # in place, since other parts refer to the state; ten thousand of each would take pickle a third of a second
         own.update(
             running={}, live={}, followers=[], job_changes=ChangeLog(), _competing=None, jobs=jobs, pieces=NOTHING
         )
@@ -61,7 +61,7 @@ def freeze(state: ClusterState) -> bytes:
 
 
 def thaw(frozen: bytes) -> ClusterState:
-    """A state as it was when it was frozen."""
+    """Restore a frozen state."""
     found, (rows, lengths, pieces), (live, jobs) = pickle.loads(frozen)
     assert isinstance(found, ClusterState)
     ends = accumulate(lengths)
@@ -74,6 +74,6 @@ def thaw(frozen: bytes) -> ClusterState:
 def moment_of(
     scheduler: Scheduler, past: PastJobs, now: int | None = None, zero: int = 0, trial: Job | None = None
 ) -> Moment:
-    """The present of a scheduler (by default, and at least, the time of the last event)."""
+    """Return the present moment of a scheduler (by default, and at least, the time of the last event)."""
     state = scheduler.state
     return Moment(freeze(state), scheduler.profile, 0, max(now or 0, state.now), past, zero, trial)

@@ -1,7 +1,7 @@
-"""Which further nodes would start a waiting job: empty ones are put beside those that are there, and it is placed.
+"""Additional nodes that would start a waiting job: empty nodes are added to the cluster, and the job is placed.
 
-What is named has been seen to suffice, and one node fewer of its kind does not. It is what an autoscaler asks for: the
-quota that the job lacks besides is named with them, and the job itself is taken to be the next in order.
+The number named has been verified to suffice, and one node fewer of its kind does not. It serves as an autoscaling
+request: any quota that the job also lacks is named too, and the job is assumed to be next in order.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from kant.model.status import NodeStatus
 from kant.scheduler.cycle import Scheduler
 
 MOST_KINDS = 4
-"""Kinds of nodes that are tried, those with the most nodes first."""
+"""Maximum number of node kinds tried, those with the most nodes first."""
 
 MOST_NODES = 1024
-"""Nodes that are added at most."""
+"""Maximum number of nodes added."""
 
 OUT = int(NodeStatus.CORDONED)
 
 
 class MoreNodes(Struct, frozen=True):
-    """So many more nodes like one that is there, each with so many GPUs of a model."""
+    """`count` more nodes like the existing node `like`, each with `gpus` GPUs of a model."""
 
     count: int
     like: str
     gpus: int
     model: str
     quotas: tuple[Raise, ...] = ()
-    """What quotas have to be raised by besides."""
+    """Quota raises that are also needed."""
 
 
 def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
-    """The fewest nodes of each kind that start the waiting job now, the fewest first.
+    """Return the fewest nodes of each kind that start the waiting job now, the fewest GPUs first.
 
-    Empty where it has a place already, where no number of nodes helps, and for jobs of which that cannot be said: a
-    burst replica, one with a reservation, and all while reservations have GPUs; for one whose queue is closed, too.
+    Empty where it has a place already, where no number of nodes helps, and where this cannot be determined: for a burst
+    replica, a job with a reservation, and any job while reservations hold GPUs; also where the queue is closed.
     """
     state = diagnosis.state
     job = state.live[row]
@@ -69,7 +69,7 @@ def more_nodes(diagnosis: Diagnosis, row: int) -> tuple[MoreNodes, ...]:
 
 
 def _quotas(diagnosis: Diagnosis, row: int, model: str) -> tuple[Raise, ...] | None:
-    """What quotas have to be raised by so that the job may start on a GPU model; None where no raise does."""
+    """Return the quota raises with which the job may start on a GPU model; None where no raise suffices."""
     shape = diagnosis.state.shape_of(row)
     if not diagnosis.uses_quotas:
         return ()
@@ -80,7 +80,7 @@ def _quotas(diagnosis: Diagnosis, row: int, model: str) -> tuple[Raise, ...] | N
 
 
 def _kinds(state: ClusterState, row: int) -> list[Node]:
-    """A node of each kind that the job may have, of the kinds with the most nodes."""
+    """Return a node of each kind that the job may use, of the kinds with the most nodes."""
     pools = state.table[:, c.POOL]
     open_to = state.shapes.admitting(state.shape_of(row), pools)
     kinds: dict[tuple[object, ...], list[Node]] = {}
@@ -92,7 +92,7 @@ def _kinds(state: ClusterState, row: int) -> list[Node]:
 
 
 class _Larger:
-    """The cluster of a diagnosis with `most` more nodes, of which as many are in service as are asked about."""
+    """The cluster of a diagnosis with `most` more nodes; `starts` puts some of them in service."""
 
     def __init__(self, diagnosis: Diagnosis, job: Job, like: Node, most: int) -> None:
         self.profile, self.now = diagnosis.profile, diagnosis.now
@@ -107,7 +107,7 @@ class _Larger:
         self.state.apply(JobSubmitted(self.now, self.job))
 
     def starts(self, count: int) -> bool:
-        """Whether the job has a place with so many of the further nodes."""
+        """Return whether the job has a place with `count` of the additional nodes."""
         low, high = sorted((count, self.in_service))
         for name in self.names[low:high]:
             self.state.apply(NodeChanged(self.now, name, NodeStatus.IN_SERVICE if count == high else OUT))
@@ -118,7 +118,7 @@ class _Larger:
 
 
 def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
-    """Take from the nodes that were there what is taken: jobs that others mind as they are, all others as one."""
+    """Occupy what running jobs hold: jobs with affinity one by one, all others as one job."""
     if state.given_pods is not None:
         larger.apply(TypicalPodsGiven(now, state.given_pods))
     pieces = []
@@ -145,12 +145,12 @@ def _occupy(larger: ClusterState, state: ClusterState, now: int) -> None:
 
 
 def more_nodes_sentence(one: MoreNodes) -> str:
-    """For people: 4 more nodes like n1 (8 H100)."""
+    """Return text for people: 4 more nodes like n1 (8 H100)."""
     what = f"{one.gpus} {one.model or 'GPU' + 's' * (one.gpus != 1)}" if one.gpus else "no GPU"
     return f"{one.count:,} more node{'s' * (one.count > 1)} like {one.like} ({what})"
 
 
 def more_nodes_remedy(one: MoreNodes) -> str:
-    """That they come, and what has to happen besides."""
+    """Return text: these nodes come, and the quota raises that are also needed."""
     come = f"{more_nodes_sentence(one)} come{'s' * (one.count == 1)}"
     return " and ".join((come, *map(raise_sentence, one.quotas)))

@@ -1,9 +1,8 @@
-"""What the past of a cluster tells about its future: how long jobs run, and who comes.
+"""What a cluster's past says about its future: how long jobs run, and which jobs arrive.
 
-A forecast of starts draws from it (`sim/forecast_starts.py`). A job of which the owner has said how long it will run is
-taken to use such a share of that as others of its kind did; one of which nobody has said anything runs as long as
-others of its kind (`cluster/history.py` says what a kind is), or as any others where none are known. Jobs that come
-later are those of an earlier day.
+A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same share
+of it as other jobs of its kind did; a job without one runs as long as others of its kind (`cluster/history.py` defines
+kinds), or as any other job where none are known. Arrivals repeat those of an earlier day.
 """
 
 from __future__ import annotations
@@ -21,19 +20,19 @@ from kant.model.status import JobStatus
 from kant.model.units import DAY, FOREVER
 
 WHOLE = 1_000_000
-"""The share of what was said that is all of it."""
+"""A share of 1: the run time equals the estimate."""
 
 MOST_DAYS = 7
-"""Days of arrivals that are remembered."""
+"""Days of arrivals that are kept."""
 
 MOST_ARRIVALS = 4096
 
 MOST_RUNS = 2000
-"""Run times that the next process is told of."""
+"""Maximum number of run times passed on to the next process."""
 
 
 class PastRun(NamedTuple):
-    """A job that has ended by itself: what says of which kind it was, what was said (-1: nothing), how long it ran."""
+    """A job that ended on its own: the fields that define its kind, its estimate (-1: none), and its run time."""
 
     queue: str
     user: str
@@ -44,26 +43,26 @@ class PastRun(NamedTuple):
 
 
 class PastJobs:
-    """A fold over the instants of a run: equal events give equal answers. It may go from one state to the next."""
+    """A fold over the instants of a run: equal events give equal answers. It can move from one state to the next."""
 
     def __init__(self) -> None:
         self._spans, self._shares = RunTimes(), RunTimes()  # with the same kinds
-        self._any = self._spans.kind(-1, -1, "", 0)  # of jobs of all kinds
+        self._any = self._spans.kind(-1, -1, "", 0)  # the kind of all jobs
         assert self._any == self._shares.kind(-1, -1, "", 0)
         self._queues: dict[str, int] = {}
         self._users: dict[str, int] = {}
         self._like: dict[int, tuple[str, str, str, int]] = {}  # by kind: a job of it
-        self._runs: deque[tuple[int, int, int]] = deque(maxlen=MOST_RUNS)  # the latest: kind, what was said, run time
-        self._kinds: dict[int, tuple[int, int]] = {}  # by row of a live job: its kind, and what was said
+        self._runs: deque[tuple[int, int, int]] = deque(maxlen=MOST_RUNS)  # the latest: kind, estimate, run time
+        self._kinds: dict[int, tuple[int, int]] = {}  # by row of a live job: its kind and estimate
         self._arrivals: deque[tuple[int, Job]] = deque(maxlen=MOST_ARRIVALS)
-        self._began: int | None = None  # when it began to watch who comes
+        self._began: int | None = None  # when it began to record arrivals
         self._rows = self._seen = 0
         self.learned = 0  # run times so far
 
     def begin(self, state: ClusterState, later: int = 0) -> None:
         """Follow another state from now on, whose clock began `later` microseconds after that of the last one.
 
-        Jobs that are there already have not come now.
+        Jobs that are already in it do not count as arrivals.
         """
         self._arrivals = deque(((time - later, job) for time, job in self._arrivals), MOST_ARRIVALS)
         self._began = state.now if self._began is None else self._began - later
@@ -71,7 +70,7 @@ class PastJobs:
         self._rows, self._seen = len(state.ids), state.job_changes.end
 
     def observe(self, state: ClusterState) -> None:
-        """Take in what has happened since the last call. Call it at the end of every instant, or of every turn."""
+        """Take in what has happened since the last call. Call it at the end of every instant or turn."""
         if self._began is None:
             self._began = state.now
         for row in range(self._rows, len(state.ids)):
@@ -92,19 +91,19 @@ class PastJobs:
             self._arrivals.popleft()
 
     def remember(self, job: Job, ran: int) -> None:
-        """A job of an earlier time ended by itself after it had run for so long."""
+        """Record that a job of an earlier time ended on its own after it had run for `ran`."""
         self.finished(*self._kind(job), ran)
 
     def recall(self, run: PastRun) -> None:
-        """A process before this one has seen this run."""
+        """Record a run that an earlier process has seen."""
         self.finished(self._kind_of(*run[:4]), run.said, run.ran)
 
     def runs(self) -> list[PastRun]:
-        """The latest runs, oldest first, for `recall`."""
+        """Return the latest runs, oldest first, for `recall`."""
         return [PastRun(*self._like[kind], said, ran) for kind, said, ran in self._runs]
 
     def finished(self, kind: int, said: int, ran: int) -> None:
-        """A job of this kind, of which `said` was said (-1: nothing), has ended by itself after so long."""
+        """Record that a job of this kind, with the estimate `said` (-1: none), ended on its own after `ran`."""
         self.learned += 1
         self._runs.append((kind, said, ran))
         self._spans.finished(kind, ran)
@@ -124,15 +123,15 @@ class PastJobs:
         return kind
 
     def kind_of(self, job: Job) -> int:
-        """The number of the kind of a job."""
+        """Return the number of a job's kind."""
         return self._kind(job)[0]
 
     # --- what to expect -------------------------------------------------------------------------------------------
 
     def left(self, state: ClusterState, row: int, now: int, permille: int) -> int:
-        """How much longer a live job runs once it has a place, by the quantile of its kind; FOREVER: nobody knows.
+        """Return how much longer a live job runs once placed, by the quantile of its kind; FOREVER: unknown.
 
-        Microseconds of work, of an elastic gang with all its pods.
+        Microseconds of work, for an elastic gang with all its pods.
         """
         said, remaining, elapsed, since = state.jobs[row, [J_ESTIMATE, J_REMAINING, J_ATTAINED, J_SINCE]].tolist()
         running = now - since if row in state.running else 0
@@ -140,7 +139,7 @@ class PastJobs:
         if progress is not None:
             elapsed = progress.done(said, running) // progress.ceiling
         else:
-            elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # less what it does again
+            elapsed = said - remaining if said >= 0 and remaining > 0 else elapsed  # less what it repeats
             elapsed += running
         kind = self._kinds[row][0] if row in self._kinds else self.kind_of(state.live[row])
         left = self._left(kind, said, elapsed, permille)
@@ -148,7 +147,7 @@ class PastJobs:
         return min(left, max(limit - elapsed, 1)) if limit > 0 else left
 
     def whole(self, job: Job, permille: int) -> int:
-        """How long a job runs that is still to come; FOREVER where nobody knows."""
+        """Return how long a job that arrives later runs; FOREVER: unknown."""
         left = self._left(self.kind_of(job), job.estimate, 0, permille)
         return min(left, job.limit) if job.limit > 0 else left
 
@@ -166,16 +165,16 @@ class PastJobs:
         return max(_left(self._spans, kind, elapsed, permille), 1)
 
     def days(self, now: int) -> int:
-        """The whole days before `now` of which it is known who came."""
+        """Return the number of whole days before `now` with known arrivals, at most MOST_DAYS."""
         if self._began is None:
             return 0
         first = self._began if len(self._arrivals) < MOST_ARRIVALS else max(self._began, self._arrivals[0][0])
         return min((now - first) // DAY, MOST_DAYS)
 
     def coming(self, now: int, day: int) -> Iterator[tuple[int, Job]]:
-        """Who comes after `now` if the days to come are like those from `day` days before it on, in order of time.
+        """Yield the arrivals after `now` in order of time, as if the next days repeat those from `day` days ago on.
 
-        Nobody where not one whole day is known. It does not end while anybody came at all.
+        Empty where not one whole day is known. Otherwise endless, if any job arrived at all.
         """
         days = self.days(now)
         if not days:
@@ -192,6 +191,6 @@ class PastJobs:
 
 
 def _left(known: RunTimes, kind: int, elapsed: int, permille: int) -> int:
-    """How much longer a job of a known kind runs. One that outlives all others follows a Pareto law of index 2."""
+    """Return how long a job of a known kind still runs; one that outlives all others has a Pareto law of index 2."""
     total = known.drawn(kind, elapsed if elapsed else -1, permille)
     return total - elapsed if total >= 0 else elapsed * (isqrt(10**9 // (1000 - permille)) - 1000) // 1000

@@ -1,4 +1,4 @@
-"""When a waiting job may stop others that are protected now, since they have not run for their `min_run` yet."""
+"""When a waiting job may preempt others that are protected now because they have not run for their `min_run`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from kant.queueing.preemption.search import choose
 from kant.scheduler.profile import Profile
 
 TRIALS = 200
-"""Placements that are tried for all jobs of one plan."""
+"""Maximum number of placements tried for all jobs of one plan."""
 
 
 class MinRunWaits:
-    """For one waiting job after another: the first moment at which enough of those it may stop have run long enough.
+    """Finds, for one waiting job after another, the first time at which enough of its victims have run long enough.
 
-    Nobody is counted on twice: the victims of an earlier job are not there for a later one.
+    No victim is counted twice: those of an earlier job are not available to a later one.
     """
 
     def __init__(self, diagnosis: Diagnosis) -> None:
@@ -38,13 +38,13 @@ class MinRunWaits:
         self._trials = TRIALS
 
     def renewed(self, diagnosis: Diagnosis) -> MinRunWaits:
-        """The same for the state as it is now."""
+        """Return the same for the current state."""
         again = MinRunWaits(diagnosis)
         again._taken, again._trials = self._taken, self._trials
         return again
 
     def of(self, row: int, before: int = FOREVER) -> ProtectedVictims | None:
-        """What the job at this row waits for; None where `min_run` keeps nobody from making room before that time."""
+        """Return the protected victims that this job waits for; None: there are none, or not before `before`."""
         policy, state = self.diagnosis.profile.preemption, self.diagnosis.state
         if policy is None or not state.shape_of(row).ask.preempts:
             return None
@@ -87,7 +87,7 @@ class MinRunWaits:
         return best
 
     def _enough(self, rules: PreemptionRules, row: int, shape: Shape, level: int, places: np.ndarray) -> int:
-        """How many of these have to have run long enough, in their order; 0: all of them are too few."""
+        """Return how many of these, in order, must have run long enough; 0: all of them are too few."""
         low, high = 1, len(places)
         if not high or not self._suffice(rules, row, shape, level, places):
             return 0
@@ -131,7 +131,7 @@ class MinRunWaits:
 def protected_victims(
     diagnosis: Diagnosis, row: int, reason: Reason | None
 ) -> tuple[AwaitsNode | ProtectedVictims | VictimsTooLarge, ...]:
-    """What keeps a job that lacks capacity or quota from preempting: `node_wait`, others' `min_run`, or `most`."""
+    """Return what stops a job that lacks capacity or quota from preempting: `node_wait`, `min_run` or `most`."""
     if not isinstance(reason, NoFit | OverQuota):
         return ()
     node = awaits_node(diagnosis.profile, diagnosis.state, row, diagnosis.now) if isinstance(reason, NoFit) else None
@@ -148,9 +148,8 @@ def protected_victims(
 
 
 def awaits_node(profile: Profile, state: ClusterState, row: int, now: int) -> AwaitsNode | None:
-    """Until when a job that has its quota waits for a node instead of stopping others; None where it could stop nobody
-    anyway, or does not wait.
-    """
+    """Return until when a job that has its quota waits for a node instead of preempting; None where it could preempt no
+    job anyway, or does not wait."""
     at = awaits_node_until(state, row, now)
     if not at or profile.preemption is None or not state.shape_of(row).ask.preempts:
         return None

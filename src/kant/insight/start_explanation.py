@@ -1,4 +1,4 @@
-"""Why is this job there? The cycle that started it is run again with a tracing placer, which records the choice."""
+"""Why does this job run there? The cycle that started it is rerun with a tracing placer, which records the choice."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ class PlacementEffect:
 class StartExplanation:
     """Why `job` got `place` in the cycle at `now`.
 
-    With `agrees` the cycle decides the same when it is run again. `how` says what chose: `policy`, explained by
-    `account`; `preferences`, where the policy spreads or the job names segments, affinity or the like (rules that
-    are not explained); `clear` (of places that are equal for the policy, one that is clear of bookings); `plan`
-    (the search for a start in time found the place, the policy found none); or `proposed` (a solver, as the journal
-    says). `stopped` jobs were preempted for it. `choice` is what a gang could have had by waiting. `within` is the
-    topology level that the job asks for (empty: none), and `required` whether it is a hard requirement.
+    With `agrees` the cycle decides the same when run again. `how` names what chose the place: `policy`, explained by
+    `account`; `preferences`, where the policy spreads or the job names segments, affinity or the like (rules that are
+    not explained); `clear` (among places equal for the policy, one clear of bookings); `plan` (the search for an
+    earliest start found the place, the policy found none); or `proposed` (a solver, as the journal says). `stopped`
+    jobs were preempted for it. `choice` is what a gang could have had by waiting. `within` is the topology level that
+    the job requests (empty: none), and `required` whether it is a hard requirement.
     """
 
     job: str
@@ -79,7 +79,7 @@ class StartExplanation:
 
 
 class TracingPlacer:
-    """A placer that records the last placement of a job, and the nodes as they were before."""
+    """A placer that records the last placement of a job, and the nodes before it."""
 
     def __init__(self, placer: Placer, row: int) -> None:
         self.placer = placer
@@ -130,7 +130,7 @@ class TracingPlacer:
 
 
 def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -> StartExplanation:
-    """Why the cycle at `now` started `job` on `place`. `scheduler` has the state just before that cycle.
+    """Explain why the cycle at `now` started `job` on `place`. `scheduler` has the state just before that cycle.
 
     The cycle is run, so the scheduler cannot be used for anything else afterwards.
     """
@@ -164,18 +164,18 @@ def explain_start(scheduler: Scheduler, job: str, now: int, place: Allocation) -
 
 
 def _is_same(place: Allocation, said: Allocation) -> bool:
-    """Whether two places are the same; what their pods count as is in no journal."""
+    """Return whether two places are the same, ignoring the column of counted pods, which journals do not have."""
     return np.array_equal(place[:, :COUNTED], said[:, :COUNTED])
 
 
 def _at_its_size(state: ClusterState, shape: Shape, place: Allocation) -> Shape:
-    """The shape at the size that the gang got: an elastic gang may get more than its minimum."""
+    """Return the shape at the size that the gang got: an elastic gang may get more than its minimum."""
     counts = pods_by_group(shape, place) if shape.ceiling else None
     return shape if counts is None else state.shapes.sized(shape, counts)
 
 
 def effect(slowdowns: Slowdowns, before: Table, shape: Shape, place: Allocation) -> PlacementEffect:
-    """What `place` means, given the nodes as they were `before`."""
+    """Return what `place` means, given the nodes as they were `before`."""
     state: ClusterState = slowdowns.state
     spans, best = slowdowns.spans(place), slowdowns.best(shape.index)
     nodes = np.unique(place[:, NODE])

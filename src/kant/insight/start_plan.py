@@ -1,7 +1,7 @@
-"""The whole queue laid out in time beside running jobs and reservations, each job at its earliest start.
+"""Lays out the whole queue in time around running jobs and reservations, each job at its earliest start.
 
-A plan takes each run time as exact, and knows nothing of what the profile does beside: it is what a gang that may wait
-for one domain is compared with (`domain_choice.py`). When jobs start is forecast otherwise (`sim/forecast_starts.py`).
+A plan treats run times as exact and ignores what else the profile does: it is the baseline for a gang that may wait for
+one domain (`domain_choice.py`). Start times are forecast elsewhere (`sim/forecast_starts.py`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Charged = tuple[int, int, Held, Amounts]
 """Queue, user, and what a running job is charged with."""
 
 MOST_CHARGES = 200_000
-"""Quota charges that one plan looks at. Jobs that need more get no expected start."""
+"""Maximum number of quota charges that one plan examines. Jobs that need more get no expected start."""
 
 
 class StartPlan:
-    """One plan: the waiting jobs in the profile's order, each at its earliest start beside those before it.
+    """One plan: the waiting jobs in the profile's order, each at its earliest start given those before it.
 
-    Under a strict discipline a job starts no sooner than the one before it in its bucket. Jobs that hold a reservation
-    start when it says.
+    Under a strict discipline a job starts no sooner than the one before it in its bucket. Jobs with a reservation start
+    when it says.
     """
 
     def __init__(self, diagnosis: Diagnosis, estimates: Estimates) -> None:
@@ -61,7 +61,7 @@ class StartPlan:
             self.starts[row] = start
 
     def lay_out(self, rows: Iterable[int]) -> dict[int, int | None]:
-        """The starts of `rows`, given in order. Burst replicas come after their base jobs."""
+        """Return the starts of `rows`, given in order. Burst replicas come after their base jobs."""
         bases = self.state.jobs[:, J_BASE]
         later = [row for row in rows if bases[row] in self.state.pending]
         waits = set(later)
@@ -152,7 +152,7 @@ class Charges:
         return self.quota_usage.node_of[queue], user
 
     def allowed(self, row: int, shape: int, not_before: int) -> int | None:
-        """The first moment from `not_before` on at which the quotas admit the job; None where none is known."""
+        """Return the first time from `not_before` on at which the quotas admit the job; None where none is known."""
         node, user = self._who(row)
         if node < 0:
             return not_before
@@ -188,5 +188,5 @@ class Charges:
 
 
 def kept_with(estimates: Estimates, probability: Literal[50, 90]) -> Estimates:
-    """Estimates at another percentile, where they are learned."""
+    """Return the estimates at another percentile, where they are learned."""
     return msgspec.structs.replace(estimates, probability=probability)

@@ -1,10 +1,10 @@
-"""Starts now if: the cheapest legal change after which a waiting job has a quota and a place at once.
+"""Starts now if: the cheapest permitted change after which a waiting job has a quota and a place at once.
 
-Three kinds of change are tried, each on the trial or on a copy, so what is named has been seen to suffice: running jobs
-that may be stopped move or stop, at the price of the GPU time that they lose since they last saved their work; a quota
-is raised; a node that is out of service returns. With few running jobs every set of them is tried, in the order of
-their price, so the one that is named is the cheapest. With more the search is greedy, and a bound says how much cheaper
-another set could be at best: whatever stops has to free the GPUs that are missing (the fractional knapsack).
+Three kinds of change are tried, each on a trial or a copy, so every result has been verified: preemptible running jobs
+move or stop, at the price of the GPU time they lose since their last checkpoint; a quota is raised; a node that is out
+of service returns. With few running jobs every set of them is tried, in order of price, so the result is the cheapest.
+With more the search is greedy, and a bound says how much cheaper another set could be at best: the stopped jobs must
+free the missing GPUs (the fractional knapsack).
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from kant.queueing.rejection import never_starts
 from kant.scheduler.cycle import Scheduler
 
 MOST_TRIED = 8
-"""With up to so many jobs that may be stopped all sets of them are tried."""
+"""Up to this many preemptible jobs, all sets of them are tried."""
 
 MOST_NODES = 8
-"""Nodes of which the return is tried."""
+"""Maximum number of nodes whose return is tried."""
 
 PRICE_HOUR = GPU * (HOUR // SECOND)
 """A GPU-hour in the unit of prices: milli-GPU-seconds."""
 
 
 class Stopped(Struct, frozen=True):
-    """A running job that makes room, at a price of milli-GPU-seconds; with `moves` it goes on elsewhere at once."""
+    """A running job that stops, at a price in milli-GPU-seconds; with `moves` it restarts elsewhere at once."""
 
     job: str
     queue: str
@@ -64,11 +64,10 @@ class Raise(Struct, frozen=True):
 
 
 class StartsNow(Struct, frozen=True):
-    """One change: all of `stopped`, `quotas` and `nodes` together, and the job `yields` gives up its reservation.
+    """One change: all of `stopped`, `quotas` and `nodes` together, and job `yields` gives up its reservation.
 
-    The price is that of the jobs that stop.
-
-    No set of jobs that does the same costs less than `bound` (milli-GPU-seconds).
+    The price is that of the stopped jobs. No set of jobs with the same effect costs less than `bound`
+    (milli-GPU-seconds).
     """
 
     stopped: tuple[Stopped, ...] = ()
@@ -80,20 +79,20 @@ class StartsNow(Struct, frozen=True):
 
     @property
     def is_cheapest(self) -> bool:
-        """Whether it is proven that no set of jobs costs less."""
+        """Return whether it is proven that no set of jobs costs less."""
         return self.price == self.bound
 
 
 class NoChange(Struct, frozen=True):
-    """There is no such change, and why."""
+    """Why no change starts the job."""
 
     why: str
 
 
 def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChange:
-    """The cheapest change of each kind that lets the waiting job start, the cheapest first; empty where none is needed.
+    """Return the cheapest change of each kind that starts the waiting job, the cheapest first; empty if none is needed.
 
-    The job itself is taken to be the next in order.
+    The job is assumed to be next in order.
     """
     never = never_starts(diagnosis.cycle, row) or diagnosis.gating_reason(row)
     if never is not None:
@@ -126,7 +125,7 @@ def starts_now(diagnosis: Diagnosis, row: int) -> tuple[StartsNow, ...] | NoChan
 
 
 def _yields(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
-    """The first job without whose reservation alone the job has a place; "" where there is none."""
+    """Return the first job whose reservation alone blocks the job's place; "" where there is none."""
     for other in sorted(diagnosis.state.reserved, key=lambda one: (diagnosis.state.reserved[one].start, one)):
         with diagnosis.without_reservation_of(other):
             if other != row and diagnosis.missing_place(row, shape) is None:
@@ -138,7 +137,7 @@ def _yields(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
 
 
 def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[bool] | None) -> list[StartsNow]:
-    """The cheapest set of running jobs that may be stopped, without which the job starts; none where there is none."""
+    """Return the cheapest set of preemptible running jobs without which the job starts; empty where there is none."""
     candidates = _candidates(diagnosis, row, shape, allowed is not None)
     if not candidates:
         return []
@@ -169,7 +168,7 @@ def _by_stops(diagnosis: Diagnosis, row: int, shape: Shape, allowed: partial[boo
 
 
 def _candidates(diagnosis: Diagnosis, row: int, shape: Shape, by_quota: bool) -> list[Candidate]:
-    """The running jobs that may be stopped, the cheapest GPU first. A base job with replicas stays."""
+    """Return the running jobs that may be stopped, the cheapest per GPU first. A base job with replicas stays."""
     state, cycle = diagnosis.state, diagnosis.cycle
     reach = competitors(diagnosis, shape)
     if by_quota and diagnosis.uses_quotas and diagnosis.admission.shortage(row, shape) is not None:
@@ -187,7 +186,7 @@ def _price(chosen: Sequence[Candidate]) -> int:
 
 
 def _cheapest(proof: Proof) -> int:
-    """The cheapest set that suffices, of several the smallest; 0: none does."""
+    """Return the cheapest set that suffices, the smallest on ties; 0: none does."""
     places = range(len(proof.ordered))
     sets = [sum(1 << place for place in chosen) for count in places for chosen in combinations(places, count + 1)]
     sets.sort(key=lambda which: (_price(proof.chosen(which)), which.bit_count(), which))
@@ -195,7 +194,8 @@ def _cheapest(proof: Proof) -> int:
 
 
 def _greedy(proof: Proof) -> int:
-    """A set that suffices and of which no job can be left out: the cheapest first, then without the dear ones."""
+    """Return a sufficient set without unneeded jobs: the cheapest are taken first, then costly unneeded ones
+    dropped."""
     enough = proof.shortest_prefix()
     if enough is None:
         return 0
@@ -204,7 +204,7 @@ def _greedy(proof: Proof) -> int:
 
 
 def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) -> int:
-    """The least that jobs cost which together hold as many GPUs as are missing, where parts of jobs count too."""
+    """Return the least cost of jobs that together hold as many GPUs as are missing, where parts of jobs count too."""
     state = diagnosis.state
     free = sum(
         int(capacity - allocated)
@@ -212,7 +212,7 @@ def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) 
         if shape.pool_bits >> pool & 1
     )
     missing, price = shape.gpu_milli - free, 0
-    for who in candidates:  # the cheapest GPU first
+    for who in candidates:  # the cheapest per GPU first
         if missing <= 0:
             break
         part = min(who.milli, missing)
@@ -224,9 +224,9 @@ def _bound(diagnosis: Diagnosis, shape: Shape, candidates: Sequence[Candidate]) 
 def _moving(
     diagnosis: Diagnosis, row: int, shape: Shape, victims: Sequence[Candidate], by_quota: bool
 ) -> frozenset[int]:
-    """Those of the jobs that stop for `row`, which is placed on the trial, that go on elsewhere at once.
+    """Return those of the jobs stopped for `row`, which is placed on the trial, that can restart elsewhere at once.
 
-    They need a place, and their quota beside that job; where quotas are raised so that nobody has to give up any (not
+    They need a place, and their quota next to that job; where quotas are raised so that no job gives any up (not
     `by_quota`), a place alone.
     """
     state, usage = diagnosis.state, diagnosis.state.quota_usage
@@ -261,7 +261,7 @@ def _moving(
 
 
 def raised(diagnosis: Diagnosis, row: int, shape: Shape) -> tuple[Raise, ...]:
-    """The limits that bind, one after the other, each raised by what is missing; empty where none does."""
+    """Return the binding limits, one after the other, each raised by what is missing; empty where none is."""
     if not diagnosis.uses_quotas:
         return ()
     usage, found = diagnosis.state.quota_usage, list[Raise]()
@@ -291,7 +291,7 @@ def _over(tree: QuotaTree, short: Shortage) -> OverQuota:
 
 
 def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, quotas: tuple[Raise, ...]) -> list[StartsNow]:
-    """The first node that is out of service and after whose return alone the job has a place."""
+    """Return the change for the first out-of-service node whose return alone gives the job a place."""
     state = diagnosis.state
     status = state.table[:, c.STATUS].tolist()
     out = [node for node in sorted(state.node_index.values()) if status[node] != NodeStatus.IN_SERVICE]
@@ -311,7 +311,7 @@ def _by_nodes(diagnosis: Diagnosis, row: int, shape: Shape, quotas: tuple[Raise,
 
 
 def _proof(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
-    """Why no change does."""
+    """Return why no change helps."""
     stay = [one for one in competitors(diagnosis, shape) if not diagnosis.state.jobs[one, c.J_PREEMPTIBLE]]
     jobs = f"{len(stay)} running job{'s' * (len(stay) != 1)} that may not be stopped"
     left = f"{jobs} hold{'s' * (len(stay) == 1)} what it needs" if stay else "quotas and places leave it none"
@@ -319,18 +319,18 @@ def _proof(diagnosis: Diagnosis, row: int, shape: Shape) -> str:
 
 
 def price_text(price: int) -> str:
-    """A price for people."""
+    """Return a price as text for people."""
     return f"{price / PRICE_HOUR:.3g} GPU-hours"
 
 
 def raise_sentence(one: Raise) -> str:
-    """For people: the quota of queue a is raised by 2 GPUs."""
+    """Return text for people: the quota of queue a is raised by 2 GPUs."""
     what = "the limit of its user" if one.limit == "user" else "the quota"
     return f"{what} of queue {one.queue} is raised by {amount(one.more, one.resource)}{of_model(one.model)}"
 
 
 def change_sentence(change: StartsNow) -> str:
-    """A change for people, with its price and how good it is."""
+    """Return a change as text for people, with its price and how good it is."""
     parts = []
     for moves, verb in ((True, "move"), (False, "stop")):
         jobs = [one for one in change.stopped if one.moves is moves]

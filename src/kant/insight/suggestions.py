@@ -25,7 +25,7 @@ class JobsEnd(_Suggestion, frozen=True, tag="ends"):
 
 
 class MoreQuota(_Suggestion, frozen=True, tag="quota"):
-    """The quota admits the job with `more` of a resource in `queue`; `then` is what is missing then (None: nothing)."""
+    """The quota admits the job with `more` of a resource in `queue`; `then`: what is still missing (None: nothing)."""
 
     queue: str
     model: str
@@ -49,21 +49,21 @@ class JobStarts(_Suggestion, frozen=True, tag="starts"):
 
 
 class QueueOpens(_Suggestion, frozen=True, tag="opens"):
-    """`queue` starts jobs again; `then` is what is missing then as things are now (None: nothing)."""
+    """`queue` opens again; `then` is what is missing then in the current state (None: nothing)."""
 
     queue: str
     then: Reason | None
 
 
 class BackOffEnds(_Suggestion, frozen=True, tag="time"):
-    """The job's back-off ends at `at`; `then` is what is missing then as things are now (None: nothing)."""
+    """The job's back-off ends at `at`; `then` is what is missing then in the current state (None: nothing)."""
 
     at: int
     then: Reason | None
 
 
 class LargerMost(_Suggestion, frozen=True, tag="most"):
-    """With `most` in the profile's `[preemption]` the job preempts `jobs` running jobs, of which one is `job`.
+    """With `most` in the profile's `[preemption]` the job preempts `jobs` running jobs, one of them `job`.
 
     From `at` on, when they have run for their minimum (microseconds; -1: at once).
     """
@@ -78,7 +78,7 @@ Suggestion = JobsEnd | MoreQuota | ShorterRuntime | JobStarts | QueueOpens | Bac
 
 
 def suggestion_sentence(found: Suggestion) -> str:
-    """A suggestion as a sentence for people."""
+    """Return a suggestion as a sentence for people."""
     match found:
         case JobsEnd(jobs=jobs, at=at, more=more):
             names = ", ".join(jobs) + (f" and {more:,} other{'s' * (more > 1)}" if more else "")

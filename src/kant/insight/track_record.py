@@ -1,13 +1,13 @@
-"""How good earlier answers were, in a sentence that clients can say too: this module loads nothing."""
+"""How good earlier answers were, as a sentence that clients can use too: this module imports nothing."""
 
 from __future__ import annotations
 
 UNCALIBRATED = "not calibrated: too few earlier answers about such jobs are known, so this is what the futures say"
-"""In place of it, where nothing is known of such answers."""
+"""Used instead where nothing is known about similar answers."""
 
 
 def track_record(answers: int, kept: int) -> str:
-    """Of `answers` earlier answers `kept` held; "" where there were none."""
+    """Return a sentence that of `answers` earlier answers `kept` held; "" where there were none."""
     if not answers:
         return ""
     return (

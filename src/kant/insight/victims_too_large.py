@@ -1,4 +1,4 @@
-"""Whom a waiting job could preempt but for `most`: the victims that suffice hold too many times its GPUs."""
+"""Victims that a waiting job could preempt but for `most`: those that suffice hold too many times its GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNLIMITED = 1 << 60
 
 
 class TooLarge(NamedTuple):
-    """The victims that suffice and hold the fewest milli-GPUs, and when all have run for their minimum (µs)."""
+    """The sufficient victims that hold the fewest milli-GPUs, and when all have run for their minimum (µs)."""
 
     rows: list[int]
     held: int
@@ -25,7 +25,7 @@ class TooLarge(NamedTuple):
 
 
 def victims_too_large(diagnosis: Diagnosis, row: int) -> TooLarge | None:
-    """The smallest victims that `most` forbids for a waiting job; None where it is not `most` that forbids them."""
+    """Return the smallest victims that `most` forbids for a waiting job; None where `most` is not the obstacle."""
     policy, state = diagnosis.profile.preemption, diagnosis.state
     shape = state.shape_of(row)
     if policy is None or not shape.ask.preempts:
@@ -47,12 +47,12 @@ def victims_too_large(diagnosis: Diagnosis, row: int) -> TooLarge | None:
 def _at_level(
     diagnosis: Diagnosis, policy: Preemption, rules: PreemptionRules, row: int, shape: Shape, level: int
 ) -> TooLarge | None:
-    """The smallest victims at one level; None where it has none that suffice, or too many to know."""
+    """Return the smallest victims at one level; None where none suffice, or there are too many to search."""
     cycle, entitlements, own = diagnosis.cycle, rules.entitlements, allowed_victims(rules, level)
     if not own.rows:
         return None
     admits = partial(rules.admits, level=level) if rules.node >= 0 else None
-    # What they lost is no matter here, nor who goes first: the key of the search is then what they hold.
+    # Lost work and rank do not matter here: the search key is then what the victims hold.
     whole = [candidate(cycle, victim, passed=victim in own.passed) for victim in own.rows]
     whole = [replace(who, cost=0, rank=()) for who in whole]
     if not all(policy.forbids(cycle, rules, row, shape, own, NO_VICTIMS, admits)):

@@ -1,4 +1,4 @@
-"""The queue as people read it: who waits, in which order, and why."""
+"""The queue for people: which jobs wait, in which order, and why."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.scheduler.cycle import Scheduler
 
 
 def waiting_order(scheduler: Scheduler, now: int | None = None) -> list[str]:
-    """The jobs that wait, in the order of the profile at `now`, first the one that is tried first."""
+    """Return the waiting jobs in the order of the profile at `now`, the next to be tried first."""
     if not scheduler.state.pending:
         return []
     cycle = Diagnosis(scheduler, now).cycle
@@ -19,7 +19,7 @@ def waiting_order(scheduler: Scheduler, now: int | None = None) -> list[str]:
 
 
 def waiting_reasons(scheduler: Scheduler, now: int | None, jobs: Sequence[str]) -> list[Reason | None]:
-    """The one reason of each of these jobs, which wait; None where nothing keeps the next cycle from starting it.
+    """Return the one reason of each of these waiting jobs; None where nothing keeps the next cycle from starting it.
 
     Raises StateError for a job that does not wait.
     """

@@ -1,1 +1,1 @@
-"""What every live driver holds: the core with its clock, journals, log lines, and answers about jobs and queues."""
+"""What every live driver has: the core with its clock, journals, log lines, and answers about jobs and queues."""

@@ -21,12 +21,12 @@ from kant.model.units import FOREVER, GPU, HOUR
 
 
 def either(choice: WaitOrPlace | None) -> dict[str, Any] | None:
-    """What a gang has to choose between, for `--json`."""
+    """Return a gang's choice between waiting and placement, for `--json`."""
     return None if choice is None else {"wait": choice.wait, "sentence": choice.sentence}
 
 
 def start_json(start: ExpectedStart, reason: Reason | None) -> dict[str, Any]:
-    """An expected start, what it rests on, and how good such answers were, for `--json`."""
+    """Return an expected start, its basis, and the track record of such answers, for `--json`."""
     return {
         "expected_us": {"p50": start.p50, "p90": start.p90, "never": is_final(reason)},
         "rests_on": None if start.basis is None else rests_on(start.basis),
@@ -35,7 +35,7 @@ def start_json(start: ExpectedStart, reason: Reason | None) -> dict[str, Any]:
 
 
 def rests_on(basis: Basis) -> dict[str, Any]:
-    """What a start rests on, with the ids by which people know jobs."""
+    """Return the basis of a start, with public job ids."""
     known = with_public_ids(basis)
     return {
         "how": known.how,
@@ -51,7 +51,7 @@ def rests_on(basis: Basis) -> dict[str, Any]:
 
 
 def expectations(forecast: StartForecast, words: Callable[[Reason], str] = sentence) -> list[dict[str, Any]]:
-    """When the waiting jobs are expected to start, first in order first. `words` says reasons."""
+    """Return when the waiting jobs are expected to start, in order. `words` formats reasons."""
     return [
         {
             "job": name,
@@ -70,7 +70,7 @@ def expectations(forecast: StartForecast, words: Callable[[Reason], str] = sente
 
 
 def budgets_json(forecast: StartForecast, name: Callable[[str], str] = str) -> list[dict[str, Any]]:
-    """When budgets are expected to run dry, the first first. `name` says jobs."""
+    """Return when budgets are expected to run dry, the first first. `name` formats job ids."""
     return [
         {
             "queue": one.queue,
@@ -85,10 +85,10 @@ def budgets_json(forecast: StartForecast, name: Callable[[str], str] = str) -> l
 
 
 def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
-    """One row for each queue and each GPU model of its quotas, parents before children; other queues at the end.
+    """Return one row for each queue and each GPU model of its quotas, parents before children; other queues at the end.
 
-    `state` is the first that is not open, of its own and of those above it. `borrowed_gpus` is how far it is beyond its
-    quota, `lent_gpus` what others use of that (`cluster/lending.py`).
+    `state` is the first that is not open, of the queue's own and its ancestors'. `borrowed_gpus` is its use beyond its
+    quota, `lent_gpus` what other queues use of its quota (`cluster/lending.py`).
     """
     counts: dict[str, list[int]] = {}
     names = list(state.queues)
@@ -134,7 +134,7 @@ def queue_rows(state: ClusterState) -> list[dict[str, Any]]:
 
 
 def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
-    """What each budget limits, in GPU-hours of the month that ends at `until_us`; `user` is "" for a queue as a whole.
+    """Return each budget's use and limits, in GPU-hours of the month that ends at `until_us`; `user` "": a whole queue.
 
     `state` is `hard` or `soft` where that limit is used up, else "".
     """
@@ -154,7 +154,7 @@ def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
 
 
 def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
-    """GPUs in service, allocated and on wholly idle nodes, with GAR and GFR, of each pool that has GPUs."""
+    """Return GPUs in service, allocated and on wholly idle nodes, with GAR and GFR, for each pool that has GPUs."""
 
     table = state.table
     idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.IDLE] == table[:, c.GPUS])
@@ -182,7 +182,7 @@ def pool_rows(state: ClusterState) -> list[dict[str, Any]]:
 
 
 def job_facts(state: ClusterState, job: str, now: int) -> dict[str, Any]:
-    """What is known of a job, in any status."""
+    """Return what is known of a job, in any status."""
     row = state.rows[job]
     own = state.jobs[row]
     return {
@@ -201,7 +201,7 @@ def job_facts(state: ClusterState, job: str, now: int) -> dict[str, Any]:
 
 
 def job_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
-    """The jobs that run, the largest first."""
+    """Return the running jobs, the largest first."""
     names = list(state.queues)
     largest = sorted(state.running, key=lambda row: (-int(state.jobs[row, J_MILLI]), state.ids[row]))
     return [

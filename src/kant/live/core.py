@@ -44,10 +44,10 @@ class Observer(Protocol):
 
 
 class Core:
-    """One cluster under one profile, from the moment at which the state was built: the zero of the run's clock.
+    """One cluster under one profile, from the time at which the state was built: the zero of the run's clock.
 
-    Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow. Whoever
-    else follows stands in `observers`. `waited` is what the core before this one `kept` of the waits.
+    Every event goes through `happen` and every plan through the journal, so that `kant replay` can follow. Other
+    followers are in `observers`. `waited` is what the previous core's `Waits` `kept`.
     """
 
     def __init__(
@@ -78,17 +78,17 @@ class Core:
 
     @property
     def now(self) -> int:
-        """Microseconds since the state was built; never before the last event, whatever the machine's clock does."""
+        """Microseconds since the state was built; never before the last event, even if the system clock goes back."""
         return max(int(self.clock() * 1e6) - self.zero, self.state.now)
 
     def at(self, seconds: float) -> int:
-        """A moment of the Unix epoch on the run's clock; before its zero it is negative."""
+        """Return a time of the Unix epoch on the run's clock; before its zero it is negative."""
         return int(seconds * 1e6) - self.zero
 
     def happen(self, event: Event) -> None:
-        """Take one event in and record it. Raises StateError, and records nothing, where it contradicts the state.
+        """Apply and record one event. Raises StateError, and records nothing, where it contradicts the state.
 
-        Until `settled` events are collected: jobs that were there before this core came and started at earlier times.
+        Until `settled` events are collected: jobs that existed before this core started at earlier times.
         """
         if self._history is not None:
             self._history.append(event)
@@ -101,16 +101,16 @@ class Core:
             self._spend(event.time, None)
 
     def _spend(self, now: int, saved: SavedUse | None) -> None:
-        """Say when months end, and what was used of this one, where a queue has a budget."""
+        """Apply the event for budgets: when months end, and what was used of this one, where a queue has a budget."""
         event = budgets_go_on(self.state, self.zero, now, saved)
         if event is not None:
             self._has_budgets = True
             self.happen(event)
 
     def settled(self) -> dict[str, str]:
-        """Apply the collected events in the order of their times: all earlier jobs are known.
+        """Apply the collected events in order of time, once all earlier jobs are known.
 
-        Returns the jobs that cannot be, each with the reason.
+        Returns the jobs that contradict the state, each with the reason.
         """
         history, self._history = self._history or [], None
         refused: dict[str, str] = {}
@@ -134,12 +134,12 @@ class Core:
         return self._decided(self.scheduler.cycle(self.now))
 
     def observe(self) -> None:
-        """Learn from what became of jobs, and of their expected starts, at the end of a turn. Decides nothing."""
+        """Learn from the outcome of jobs and of their expected starts, at the end of a turn. Makes no decision."""
         self.past.observe(self.state)
         self.answers.observe(self.now)
 
     def inherit(self, before: Core | None) -> None:
-        """Go on with what the core before this one has learned. The state has been built."""
+        """Continue with what the previous core has learned, after the state has been built."""
         if before is None:
             self.past.begin(self.state)
             return
@@ -147,11 +147,11 @@ class Core:
         self.past = before.past
         self.past.begin(self.state, later)
         self.recall_use(use_of(before.state, before.zero, before.now))
-        if self.profile.text == before.profile.text:  # what is expected under another is wrong in another way
+        if self.profile.text == before.profile.text:  # forecast errors differ under another profile
             self.recall(before.answers.remember(), later)
 
     def recall_use(self, saved: SavedUse | None) -> None:
-        """Go on with what queues had used, so that shares that forget do so by age alone."""
+        """Continue with what queues had used, so that decaying shares depend on age alone."""
         now = self.now
         event = goes_on(self.state, self.zero, now, saved) if saved is not None else None
         if event is not None:
@@ -160,30 +160,30 @@ class Core:
             self._spend(self.now, saved)
 
     def recall(self, memory: CalibrationState, later: int = 0) -> None:
-        """Go on with what was learned about expected starts, on a clock that began `later` microseconds before."""
+        """Continue with what was learned about expected starts, on a clock that began `later` microseconds before."""
         rows = {public_id(self.state.ids[row]): row for row in self.state.live}
         known = {public_id(job): told for job, told in memory.open.items()}
         self.answers.recall(msgspec.structs.replace(memory, open=known), later, rows)
 
     def attribute(self) -> None:
-        """Attribute the waits of jobs to causes, at the end of a turn. Decides nothing."""
+        """Attribute the waits of jobs to causes, at the end of a turn. Makes no decision."""
         self.waits.observe(self.now)
 
     def complete_partial_gangs(self) -> Plan:
-        """What to do now about gangs that were found bound in part."""
+        """Decide what to do now about gangs that were found partly bound."""
         return self._decided(complete_partial_gangs(self.scheduler, self.now))
 
     def propose(self, proposal: PlanProposed) -> Plan:
-        """Take in what a solver proposes, and decide about it now."""
+        """Take in a solver's proposal, and decide about it now."""
         from kant.scheduler.proposals import carry_out_proposal  # most profiles ask for none
 
         self.happen(msgspec.structs.replace(proposal, time=self.now))
         return self._decided(carry_out_proposal(self.scheduler, self.now))
 
     def preempt_by_node(self, row: int, in_the_way: InTheWay, will_do: WillDo) -> Plan | None:
-        """Whom a waiting job of one pod stops where only the driver knows what is in its way; None where it may not.
+        """Return the preemptions for a waiting single-pod job whose obstacles only the driver knows; None: not allowed.
 
-        What comes of it is recorded as events, since nobody else could decide it again.
+        The result is recorded as events, since a replay could not decide it again.
         """
         from kant.scheduler.node_preemption import preempt_by_node
 
@@ -196,16 +196,16 @@ class Core:
         return plan
 
     def end(self) -> None:
-        """End the journal. Running jobs go on."""
+        """End the journal. Running jobs continue."""
         self.journal.write(Footer(self.now, cut=True))
 
     def fresh_id(self, name: str) -> str:
-        """`name`, or with a number behind it where a job of that name has been before."""
+        """Return `name`, with a number appended where a job of that name existed before."""
         count = self._issued[name] = self._issued.get(name, 0) + 1
         return name if count == 1 else f"{name}~{count}"
 
     def status(self, job: str) -> JobStatus | None:
-        """The status of a job; None for one that never came."""
+        """Return the status of a job; None for an unknown one."""
         row = self.state.rows.get(job)
         return None if row is None else JobStatus(int(self.state.jobs[row, J_STATUS]))
 

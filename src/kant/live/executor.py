@@ -1,4 +1,4 @@
-"""A plan becomes events: one reading of every decision, which each driver completes by what else it has to do."""
+"""Turns a plan into events: one interpretation of every decision, which each driver extends with its own actions."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from kant.model.event import (
 class PlanExecutor(ABC):
     """Reports each decision of a plan as an event, in the order of the plan.
 
-    A driver says what time it is (`now`) and takes events in (`happen`). It overrides the `on_` method of a decision
-    where its processes, pods or metrics are affected. Without an override a decision succeeds at once.
+    A driver provides the time (`now`) and applies events (`happen`). It overrides the `on_` method of a decision where
+    its processes, pods or metrics are affected. Without an override a decision succeeds at once.
     """
 
     now: int
 
     @abstractmethod
     def happen(self, event: Event) -> None:
-        """Take one event in."""
+        """Apply one event."""
 
     def execute(self, plan: Plan) -> None:
         """Apply all decisions of the plan."""
@@ -85,37 +85,37 @@ class PlanExecutor(ABC):
                 self.happen(PolicyRouted(self.now, policy, why))
 
     def sentence(self, reason: Reason) -> str:
-        """The text of a reason in the event of a rejection."""
+        """Return the text of a reason in a rejection event."""
         return sentence(reason)
 
     def on_start(self, start: Start) -> None:
-        """A waiting job gets its allocation."""
+        """Start a waiting job with its allocation."""
         self.happen(JobStarted(self.now, start.job, start.allocation))
 
     def on_hold(self, hold: Hold) -> None:
-        """A job goes on waiting, for a reason: nothing happens to it."""
+        """Handle a job that keeps waiting: by default nothing happens."""
         return
 
     def on_preempt(self, preempt: Preempt) -> None:
-        """A running job is stopped and waits again."""
+        """Preempt a running job, which waits again."""
         self.happen(JobPreempted(self.now, preempt.job, 0, preempt.moved, preempt.by))
 
     def on_shrink(self, shrink: Shrink) -> None:
-        """An elastic gang gives pods back."""
+        """Shrink an elastic gang, which gives pods back."""
         self.happen(JobShrunk(self.now, shrink.job, shrink.allocation, 0, shrink.by))
 
     def on_grow(self, grow: Grow) -> None:
-        """An elastic gang gets more pods."""
+        """Grow an elastic gang, which gets more pods."""
         self.happen(JobGrown(self.now, grow.job, grow.allocation))
 
     def on_expire(self, expire: Expire) -> None:
-        """A running job has reached its time limit."""
+        """Fail a running job that has reached its time limit."""
         self.happen(JobFailed(self.now, expire.job, "limit"))
 
     def on_reject(self, reject: Reject) -> None:
-        """A job can never start and leaves."""
+        """Reject a job that can never start."""
         self.happen(JobRejected(self.now, reject.job, self.sentence(reject.reason)))
 
     def on_reorder(self, reorder: Reorder) -> None:
-        """The jobs of a queue get another order."""
+        """Apply a new order of a queue's jobs."""
         self.happen(QueueOrdered(self.now, reorder.jobs))

@@ -1,4 +1,4 @@
-"""Why a job waits, as an object for `--json` and for the API. A leader loads it when it is first asked for."""
+"""Why a job waits, as an object for `--json` and for the API. A leader loads this module on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kant.model.decision import sentence
 
 
 def as_json(found: Explanation) -> dict[str, Any]:
-    """What explains a wait, as one object."""
+    """Return the explanation of a wait as one object."""
     return {
         "reason": found.reason,
         "sentence": sentence(found.reason) if found.reason is not None else "",
@@ -37,7 +37,7 @@ def as_json(found: Explanation) -> dict[str, Any]:
 
 
 def changes_json(found: tuple[StartsNow, ...] | NoChange) -> dict[str, Any]:
-    """What starts a job now, with the ids by which people know jobs; `none` says why nothing does."""
+    """Return the changes that start a job now, with public job ids; `none` says why nothing does."""
     if isinstance(found, NoChange):
         return {"changes": [], "none": found.why}
     changes = []
@@ -50,7 +50,7 @@ def changes_json(found: tuple[StartsNow, ...] | NoChange) -> dict[str, Any]:
 
 
 def known(found: Explanation) -> Explanation:
-    """The explanation with public job ids: in a live run a job may be submitted to the core more than once."""
+    """Return the explanation with public job ids: in a live run a job may be submitted to the core more than once."""
     return replace(
         found,
         job=public_id(found.job),

@@ -22,10 +22,10 @@ from kant.optimize.capacity.from_jobs import JobRun
 
 
 def runs_of(path: Path) -> tuple[ClusterSpec, list[JobRun]]:
-    """The cluster of a journal, and its jobs in the order in which they came.
+    """Return the cluster of a journal, and its jobs in order of arrival.
 
-    A job that has finished ran as long as it held its place, over all its starts. Of another it counts what the journal
-    knows of its run time, or what its owner said.
+    The run time of a finished job is the time for which it held its place, over all its starts; that of another job is
+    the one that the journal knows, or its owner's estimate.
     """
     walk = read_journal(path)
     jobs: dict[str, Job] = {}

@@ -1,4 +1,4 @@
-"""JournalWalk: the lines of a journal in order, each checked, for all who read one from its header to its end."""
+"""JournalWalk: the lines of a journal in order, each checked, for all readers from its header to its end."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kant.scheduler.partial_gangs import decide_again
 from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, parse_profile
 
 LAST_BYTES = 1 << 20
-"""A journal's last line is looked for in so many bytes."""
+"""The last line of a journal is searched within this many bytes."""
 
 
 def read_journal(path: Path) -> JournalWalk:
-    """A walk through the journal at `path`. Raises InputError for a file that is no journal."""
+    """Return a walk through the journal at `path`. Raises InputError for a file that is not a journal."""
     try:
         file = path.open("rb")
     except OSError as error:
@@ -30,7 +30,7 @@ def read_journal(path: Path) -> JournalWalk:
 
 
 def end_of(path: Path) -> int:
-    """The time of the last whole line of a journal; 0 where that cannot be told from its last lines."""
+    """Return the time of the last whole line of a journal; 0 where its last lines do not tell."""
     try:
         with path.open("rb") as file:
             file.seek(max(file.seek(0, 2) - LAST_BYTES, 0))
@@ -47,9 +47,9 @@ class _Timed(msgspec.Struct):
 class JournalWalk:
     """Walks through one journal once.
 
-    `number` is the line in hand and `time` its time. `footer` is the line that ends the journal, once it was met; a
-    record that breaks off has none. `observe` is called with the time of each instant from `observed_from` on, when all
-    lines of the instant have been taken and a later one follows; `cycled` with the time of each cycle that decided
+    `number` is the current line and `time` its time. `footer` is the line that ends the journal, once read; a record
+    that is cut short has none. `observe` is called with the time of each instant from `observed_from` on, once all
+    lines of the instant have been processed and a later one follows; `cycled` with the time of each cycle that decided
     nothing.
     """
 
@@ -68,7 +68,7 @@ class JournalWalk:
         self._lines = lines
 
     def __iter__(self) -> Iterator[Event | Plan]:
-        """The events and plans in order. Raises InputError for a line that lies before an earlier one."""
+        """Yield the events and plans in order. Raises InputError for a line that is earlier than the one before."""
         for line in self._lines:
             self.number += 1
             assert not isinstance(line, Header), "a journal has one"
@@ -87,37 +87,37 @@ class JournalWalk:
 
     @property
     def where(self) -> str:
-        """The line in hand, for people."""
+        """The current line, for people."""
         return f"{self.path}:{self.number}"
 
     def apply(self, state: ClusterState, event: Event) -> None:
-        """Take the event in hand into a state. Raises InputError where it contradicts the state."""
+        """Apply the current event to a state. Raises InputError where it contradicts the state."""
         try:
             state.apply(event)
         except (StateError, OverflowError) as violation:
             raise InputError(self.where, f"an event that fits the state: {violation}") from None
 
     def decide_again(self, scheduler: Scheduler, plan: Plan) -> Plan:
-        """What the scheduler decides where the plan in hand was decided. Raises InputError where it cannot."""
+        """Return what the scheduler decides at the current plan. Raises InputError where it cannot."""
         try:
             return decide_again(scheduler, plan)
         except (StateError, OverflowError) as violation:
             raise InputError(self.where, f"an event that fits the state: {violation}") from None
 
     def profile(self) -> Profile:
-        """The profile that the journal was written under. Raises InputError."""
+        """Return the profile that the journal was written under. Raises InputError."""
         if self.header.profile in builtin_texts():
             return builtin_profile(self.header.profile)
         return parse_profile(self.header.profile, f"{self.path}:1: profile")
 
     def new_state(self, profile: Profile) -> ClusterState:
-        """The header's cluster, to which nothing has happened yet. Raises InputError."""
+        """Return the initial state of the header's cluster. Raises InputError."""
         try:
             return profile.new_state(self.header.cluster)
         except StateError as violation:
             raise InputError(f"{self.path}:1: cluster", f"a cluster that can be counted: {violation}") from None
 
     def new_scheduler(self) -> Scheduler:
-        """The header's profile before the header's cluster. Raises InputError."""
+        """Return a scheduler with the header's profile and cluster. Raises InputError."""
         profile = self.profile()
         return Scheduler(self.new_state(profile), profile, self.header.seed)

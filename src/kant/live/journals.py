@@ -1,8 +1,8 @@
 """Journals of a live cluster: a folder of files, one for each time that a state was built.
 
-Their names are in the order in which they were begun, whatever the clock did. They are for people and for
-`kant replay`, not for truth: a disk that is full ends the record, not the scheduling. The record goes on in a new file
-when the disk can be written again.
+Their names sort in the order in which they were begun, even if the clock goes back. People and `kant replay` read them,
+but they are no source of truth: a full disk ends the record, not the scheduling. The record continues in a new file
+once the disk can be written again.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from kant.model.errors import InputError
 
 NAME = re.compile(r"([0-9]{8}T[0-9]{6})\.([0-9]{6})\.jsonl")
 BUFFER = 1 << 16  # bytes
-PROBE = 1 << 20  # bytes that a disk has to take before the record goes on
-RETRY = 30.0  # seconds between two looks at a disk that could not be written
+PROBE = 1 << 20  # bytes that the disk must accept before the record continues
+RETRY = 30.0  # seconds between two checks of a disk that could not be written
 
 
 def name_at(time_us: int) -> str:
-    """The name of a journal that begins at a time (microseconds since the Unix epoch)."""
+    """Return the name of a journal that begins at a time (microseconds since the Unix epoch)."""
     seconds, rest = divmod(time_us, 10**6)
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(seconds))}.{rest:06}.jsonl"
 
 
 def time_of(name: str) -> int:
-    """The time that the name of a journal says."""
+    """Return the time in the name of a journal."""
     seconds, rest = name.split(".")[:2]
     return calendar.timegm(time.strptime(seconds, "%Y%m%dT%H%M%S")) * 10**6 + int(rest)
 
@@ -38,9 +38,9 @@ def time_of(name: str) -> int:
 class Journals:
     """Writes to one file at a time.
 
-    `trouble` says why nothing is recorded now, "" while all is well; `on_trouble` is told when it begins. With
-    `most_bytes` the files take no more than that: the oldest are removed, and `wants_new_file` asks for another file
-    when the one that is written to has a quarter of it.
+    `trouble` says why nothing is recorded now, "" if all is well; `on_trouble` is called when trouble begins. With
+    `most_bytes` the files take no more than that: the oldest are removed, and `wants_new_file` is true when the current
+    one takes a quarter of it.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Journals:
 
     @property
     def path(self) -> Path | None:
-        """The file that is written to; None where nothing is recorded."""
+        """The current file; None where nothing is recorded."""
         return Path(self._file.name) if self._file is not None else None
 
     def open(self) -> Callable[[bytes], object]:
-        """A new file, which ends the one before."""
+        """Open a new file, ending the one before; return its write function."""
         self.close()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class Journals:
         return self._write
 
     def wants_new_file(self) -> bool:
-        """Whether another file should be opened: this one is long, or a disk that was full has room again."""
+        """Return whether a new file should be opened: this one is long, or a full disk has room again."""
         if self._file is not None:
             return 0 < self.most_bytes <= 4 * self._written
         now = time.monotonic()
@@ -91,7 +91,7 @@ class Journals:
         return self._has_room()
 
     def flush(self) -> None:
-        """What has been written can be read by others."""
+        """Make what has been written readable by others."""
         if self._file is not None:
             try:
                 while self._buffer:
@@ -102,7 +102,7 @@ class Journals:
                 self._give_up(error)
 
     def close(self) -> None:
-        """End the file, if one is written to."""
+        """End the current file, if any."""
         self.flush()
         self._close()
 
@@ -116,14 +116,14 @@ class Journals:
         file, self._file = self._file, None
         self._buffer.clear()
         if file is not None:
-            with suppress(OSError):  # a disk on the network may say only now that it is full
+            with suppress(OSError):  # a network disk may report only now that it is full
                 file.close()
 
     def _files(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*.jsonl") if NAME.fullmatch(path.name))
 
     def _remove_oldest(self, files: list[Path], most: int) -> None:
-        """Remove the oldest files until the others take at most so many bytes; 0: remove none."""
+        """Remove the oldest files until the others take at most `most` bytes; 0: remove none."""
         sizes = [path.stat().st_size for path in files]
         for path, left in zip(files, [sum(sizes[at:]) for at in range(len(sizes))], strict=True):
             if not 0 < most < left:
@@ -131,7 +131,7 @@ class Journals:
             path.unlink()
 
     def _has_room(self) -> bool:
-        """Whether the disk takes another piece; if it does not, the oldest file makes room for the next look."""
+        """Return whether the disk has room; if not, remove the oldest file so that it may have at the next check."""
         probe = self.folder / "probe.tmp"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
-"""What a core has learned of expected starts and of run times, and what queues have used, kept for the next one.
+"""What a core has learned of expected starts and run times, and what queues have used, saved for the next core.
 
-Corrections of expected starts are honoured under the very profile under which they were learned; run times are facts,
-whatever the profile.
+Corrections of expected starts apply only under the profile of their learning; run times are facts under any profile.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ NO_RUNS: tuple[PastRun, ...] = ()
 
 
 class SavedCalibration(Struct):
-    """`zero`: of the clock that the memory's times are on, microseconds since the Unix epoch. `runs`: the latest."""
+    """`zero`: zero of the clock used by `memory`, microseconds since the Unix epoch. `runs`: the latest ones."""
 
     profile: str
     zero: int
@@ -31,24 +30,24 @@ class SavedCalibration(Struct):
 
 
 def saved_calibration(core: Core) -> SavedCalibration:
-    """What this core has learned."""
+    """Return what this core has learned."""
     used = use_of(core.state, core.zero, core.now)
     return SavedCalibration(digest(core.profile), core.zero, core.answers.remember(), core.past.runs(), used)
 
 
 def learned_version(core: Core) -> tuple[int, int, int]:
-    """Changes when there is something new to keep: of which core, what was learned, and what queues have used.
+    """Return a version that changes when there is something new to save: the core, what it learned, what queues used.
 
-    The last two are 0 where there is nothing to keep.
+    The last two are 0 where there is nothing to save.
     """
     learned = 0 if core.answers.is_blank else 1 + core.answers.learned
     return id(core), learned, use_version(core.state, core.now)
 
 
 def restore_calibration(core: Core, saved: SavedCalibration | None, used: SavedUse | None = None) -> None:
-    """Let a core whose state was built go on with what a process before has learned.
+    """Let a core whose state was built continue with what an earlier process has learned.
 
-    `used` is what queues had used as somebody else knows it: the later of the two counts.
+    `used` is the queues' use from another source: the later of the two counts.
     """
     core.inherit(None)
     known = [each for each in (used, saved.used if saved is not None else None) if each is not None]
@@ -62,5 +61,5 @@ def restore_calibration(core: Core, saved: SavedCalibration | None, used: SavedU
 
 
 def digest(profile: Profile) -> str:
-    """By which two profiles are told apart."""
+    """Return a digest that identifies a profile."""
     return hashlib.sha256(profile.text.encode()).hexdigest()[:16]

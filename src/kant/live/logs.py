@@ -1,9 +1,9 @@
-"""Logs: one line for each thing that happened, as JSON or as logfmt, with the standard `logging`.
+"""Logs: one line per event, as JSON or as logfmt, with the standard `logging`.
 
     log = logging.getLogger("kant")
-    said(log, "bound", job="ml/train", nodes=["gpu-1"], seconds=0.004)
+    log_event(log, "bound", job="ml/train", nodes=["gpu-1"], seconds=0.004)
 
-Nothing that could be a secret is handed over: requests, headers and configurations are never logged.
+Potential secrets are never logged: no requests, headers or configurations.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kant.model.placement import NODE
 FORMATS = ("json", "logfmt")
 LEVELS = ("debug", "info", "warning", "error")
 MOST_NODES = 16
-"""Nodes that a line names; the others are counted."""
+"""Number of nodes that a line names; the others are counted."""
 
 logging.getLogger("kant").addHandler(logging.NullHandler())
-"""Nothing is logged before `set_up`: who asks a question is not told of the cluster's faults after each answer."""
+"""Nothing is logged before `set_up`: users of commands should not see the cluster's faults after each answer."""
 
 _PLAIN = re.compile(r"[^\s\"=\x00-\x1f\x7f]+")
 
@@ -72,14 +72,14 @@ def set_up(format: str = "json", level: str = "info", stream: TextIO | None = No
 
 
 def log_event(logger: logging.Logger, message: str, level: int = logging.INFO, **fields: Any) -> None:
-    """One line with its fields; those that are None or empty are left out."""
+    """Log one line with its fields, without those that are None or empty."""
     if logger.isEnabledFor(level):
         kept = {key: value for key, value in fields.items() if value is not None and value != "" and value != []}
         logger.log(level, message, extra={"fields": kept})
 
 
 def log_decisions(logger: logging.Logger, plan: Plan, names: Sequence[str]) -> None:
-    """A line for each decision of a plan that touches a job; `names` are those of the nodes by their index."""
+    """Log a line for each decision of a plan that concerns a job; `names` are the nodes' names by index."""
     if not logger.isEnabledFor(logging.INFO):
         return
     for each in plan.decisions:

@@ -1,7 +1,6 @@
-"""How far a live Kant is from the best, looked at off the cycle: the latest look, with its age.
+"""How far a live Kant is from the optimum, computed outside the cycle: the latest look, with its age.
 
-Looks are made by a solver in another process, one after the other, with long rests; questions and metrics have the
-latest one.
+Looks are computed by a solver in another process, one after the other, with long pauses; all readers use the latest.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from kant.model.units import GPU
 from kant.optimize.answers import Optimality, Startable
 
 EVERY = 60.0
-"""Seconds between two looks, at least."""
+"""Minimum seconds between two looks."""
 
 REST = 10.0
-"""After a look the solver rests for so many times as long as it took."""
+"""After a look the solver pauses for this many times its duration."""
 
 LOOK = 1.0
 """Seconds between two checks whether a look is due."""
@@ -37,7 +36,7 @@ WITHIN = 60.0
 
 
 class OptimalityLooks:
-    """The latest look at a core. `trouble` says why there is none, "" if there is or nobody has looked yet."""
+    """The latest look at a core. `trouble` says why there is none, "" if there is one or none was requested yet."""
 
     def __init__(self, solver: Solver, clock: Callable[[], float] = time.monotonic) -> None:
         self.solver = solver
@@ -49,11 +48,11 @@ class OptimalityLooks:
         self._made = self._rests_until = float("-inf")
 
     def latest(self) -> tuple[Optimality, float] | None:
-        """The latest look and its age in seconds; None before the first."""
+        """Return the latest look and its age in seconds; None before the first."""
         return None if self._kept is None else (self._kept, self.clock() - self._made)
 
     async def present(self, core: Core) -> Optimality:
-        """A look at the core as it is now. Raises InputError where none can be made."""
+        """Return a look at the core as it is now. Raises InputError where none can be made."""
         if self._kept is None or self._core is not core or self._mark != _mark(core):
             try:
                 await asyncio.wait_for(self._look(core), WITHIN)
@@ -64,7 +63,7 @@ class OptimalityLooks:
         return self._kept
 
     async def keep_up(self, present: Callable[[], Core | None]) -> None:
-        """Look while things change, until cancelled."""
+        """Make looks while things change, until cancelled."""
         while True:
             core = present()
             due = core is not None and (self._core is not core or self._mark != _mark(core))
@@ -88,12 +87,12 @@ class OptimalityLooks:
 
 
 def _mark(core: Core) -> tuple[int, int]:
-    """Is another when something has changed of what a look sees."""
+    """Return a mark that changes when what a look sees has changed."""
     return core.state.job_changes.end, core.state.node_version
 
 
 def status_json(state: ClusterState, now: int, zero: int = 0) -> dict[str, Any]:
-    """What the cluster has, runs and is waited for, as one object."""
+    """Return the cluster's pools and the numbers of running and waiting jobs, as one object."""
     return {
         "time_us": now,
         "zero_us": zero,
@@ -105,7 +104,7 @@ def status_json(state: ClusterState, now: int, zero: int = 0) -> dict[str, Any]:
 
 
 def optimality_json(found: Optimality) -> dict[str, Any]:
-    """A look, for `--json`; jobs by the ids that people know."""
+    """Return a look for `--json`, with public job ids."""
     return {
         "as_of_us": found.time,
         "waiting": found.waiting,

@@ -1,4 +1,4 @@
-"""A profile by its name, or from a file."""
+"""Reads a profile by its name, or from a file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.scheduler.profile import Profile, builtin_profile, builtin_texts, pars
 
 
 def read_profile(spec: str | PathLike[str], where: str) -> Profile:
-    """A built-in profile by name, or one from a TOML file. Raises InputError, which names `where`."""
+    """Return a built-in profile by name, or one from a TOML file. Raises InputError, which names `where`."""
     name, known = fspath(spec), builtin_texts()
     if name in known:
         return builtin_profile(name)

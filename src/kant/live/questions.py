@@ -1,6 +1,6 @@
-"""Questions about a live core, with the same answers whichever driver runs it.
+"""Questions about a live core, with the same answers under every driver.
 
-A driver adds what it alone knows: the jobs that people see, and where they stand before the core has them.
+A driver adds what only it knows: the jobs that people see, and their phase before the core has them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ SOON = 2.0
 """Seconds that the answer why a job waits waits itself for a forecast of its start."""
 
 MOST_JOBS = 100
-"""Running jobs that `top` lists."""
+"""Maximum number of running jobs that `top` lists."""
 
 
 NOT_NAMED = "(not named)"
-"""Stands for the job of somebody else."""
+"""Replaces the name of another user's job."""
 
 
 TRIAL = "this job"
-"""What a job is called that nobody has submitted."""
+"""The name of a job that has not been submitted."""
 
 
 class UnknownJobError(InputError):
-    """There is no job of that id."""
+    """No job has that id."""
 
 
 class Questions(ABC):
-    """What can be asked about the present core. `kind` names the driver in the record that the page reads."""
+    """Questions about the present core. `kind` names the driver in the record that the page reads."""
 
     kind = ""
 
@@ -54,48 +54,48 @@ class Questions(ABC):
 
     @abstractmethod
     def present(self) -> tuple[Core, RunRecord]:
-        """The present core and its record. Raises InputError while there is none."""
+        """Return the present core and its record. Raises InputError while there is none."""
 
     @abstractmethod
     def core_ids(self, job: str) -> Sequence[str]:
-        """The ids by which the core knows the jobs that `job` means, of those that are not over.
+        """Return the core's ids of the jobs that `job` means, without those that have ended.
 
-        Raises UnknownJobError where no such job ever was.
+        Raises UnknownJobError where no such job ever existed.
         """
 
     @abstractmethod
     def phase_of(self, job: str) -> tuple[str, str]:
-        """The phase of a job, and why it is in that phase, unless the core says so. Raises UnknownJobError."""
+        """Return the phase of a job, and the reason unless the core gives it. Raises UnknownJobError."""
 
     def waited(self, job: str) -> dict[str, int] | None:
-        """Microseconds that a job has waited, in `total` and by cause; None where that is not known."""
+        """Return the microseconds that a job has waited, in `total` and by cause; None where unknown."""
         core, run = self.present()
         return run.waited(job, core.now)
 
     def node_rows(self, core: Core) -> list[dict[str, Any]]:
-        """What each node holds, where the driver shows nodes one by one."""
+        """Return what each node holds, for drivers that show individual nodes."""
         return []
 
     # --- answers --------------------------------------------------------------------------------------------------
 
     def record(self, cursor: str) -> dict[str, Any]:
-        """What is new since an answer with this cursor (docs/record.md)."""
+        """Return what is new since the answer with this cursor (docs/record.md)."""
         core, run = self.present()
         return run.since(cursor, core.now) | {"kind": self.kind}
 
     def queues(self) -> dict[str, Any]:
-        """The queues, with their quotas and what they use."""
+        """Return the queues, with their quotas and use."""
         core, _ = self.present()
         return times(core) | {"queues": queue_rows(core.state), "budgets": budget_rows(core.state, core.now)}
 
     def top(self) -> dict[str, Any]:
-        """What the pools and nodes hold, and the largest jobs that run."""
+        """Return what the pools and nodes hold, and the largest running jobs."""
         core, _ = self.present()
         jobs = [row | {"job": public_id(row["job"])} for row in job_rows(core.state, core.now)[:MOST_JOBS]]
         return times(core) | {"pools": pool_rows(core.state), "nodes": self.node_rows(core), "jobs": jobs}
 
     async def status(self, optimality: bool = False) -> dict[str, Any]:
-        """What the cluster has, runs and is waited for; with `optimality` also how far that is from the best.
+        """Return the cluster's pools and job counts; with `optimality` also how far that is from the optimum.
 
         Raises InputError where no solver answers.
         """
@@ -106,7 +106,7 @@ class Questions(ABC):
         return found | {"optimality": optimality_json(await self.optimality.present(core))}
 
     async def eta(self, job: str = "") -> dict[str, Any]:
-        """When the waiting jobs are expected to start, or only those that `job` means. Raises InputError."""
+        """Return when the waiting jobs are expected to start, or only those that `job` means. Raises InputError."""
         core, _ = self.present()
         waiting = [name for name in self.core_ids(job) if core.state.rows[name] in core.state.pending] if job else []
         if job and not waiting:
@@ -118,7 +118,7 @@ class Questions(ABC):
         return times(core) | {"as_of_us": forecast.now, "jobs": rows, "budgets": budgets}
 
     def _expecting(self, forecast: StartForecast) -> list[tuple[str, dict[str, Any]]]:
-        """The rows of a forecast, which are made once."""
+        """Return the rows of a forecast, which are built once."""
         if self._rows is None or self._rows[0] is not forecast:
             count_from(self.present()[0].zero)
             rows = expectations(forecast, public_sentence)
@@ -126,7 +126,7 @@ class Questions(ABC):
         return self._rows[1]
 
     async def why(self, job: str) -> dict[str, Any]:
-        """Why a job waits. Of a job that does not wait in the core it gives the phase."""
+        """Return why a job waits. For a job that does not wait in the core this is its phase."""
         from kant.insight.explanation import explain
         from kant.live.explained import as_json, known
 
@@ -152,10 +152,10 @@ class Questions(ABC):
         try:
             return await self.forecasts.latest(core, (name,), SOON)
         except InputError:
-            return None  # why it waits can be said without
+            return None  # the reason needs no forecast
 
     def history(self, job: str) -> dict[str, Any]:
-        """What happened to a job and what was decided about it. Raises UnknownJobError."""
+        """Return what happened to a job and what was decided about it. Raises UnknownJobError."""
         core, run = self.present()
         self.phase_of(job)
         told = run.history(job)
@@ -164,12 +164,12 @@ class Questions(ABC):
         return {"job": job} | own | {"entries": entries, "whole": whole}
 
     def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
-        """The entries of a job's history: those that the record has `told`, and what the driver knows besides."""
+        """Return the entries of a job's history: those that the record has `told`, plus what only the driver knows."""
         return told or []
 
 
 async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str, Any]:
-    """When a job would start if it were submitted now, as `eta` answers of one that waits; other jobs are not named.
+    """Return when a job would start if submitted now, in the form of `eta`, without the names of other jobs.
 
     The job is not submitted. Raises InputError where no forecast can be made.
     """
@@ -182,7 +182,7 @@ async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str
 
 
 def _without_names(found: WaitingJob) -> WaitingJob:
-    """What is expected of a job, with the number of others that it waits for in place of their names."""
+    """Return the forecast of a job, with the number of jobs that it waits for instead of their names."""
     start, reason = found.start, found.reason
     if start.basis is not None:
         count = len(start.basis.jobs) + start.basis.more
@@ -193,5 +193,5 @@ def _without_names(found: WaitingJob) -> WaitingJob:
 
 
 def times(core: Core) -> dict[str, int]:
-    """The present moment on the run's clock, and the zero of that clock in microseconds since the Unix epoch."""
+    """Return the present time on the run's clock, and that clock's zero in microseconds since the Unix epoch."""
     return {"time_us": core.now, "zero_us": core.zero}

@@ -1,4 +1,4 @@
-"""What queues have used, as one state hands it on to the next: after a restart, and to a new leader."""
+"""What queues have used, handed from one state to the next: after a restart, and to a new leader."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kant.cluster.usage import HOURS, UsageHours
 from kant.model.event import BudgetsUsed, QueuesUsed, QueueUse
 
 CHANGED_EVERY = 300_000_000
-"""Microseconds after which use that has grown is worth writing again."""
+"""Microseconds after which increased use is worth saving again."""
 
 MONTHS = 24
-"""Months whose ends are said at once; then each has 30 days."""
+"""Number of months whose ends are given at once; later ones count as 30 days."""
 
 MOST = 8192
-"""Bytes of a note at most. It is written every few seconds, together with the Lease that it is on."""
+"""Maximum bytes of a note. It is written every few seconds, together with the Lease that carries it."""
 
 EXACT_HOURS = (HOURS, 168, 48, 12, 3, 0)
-"""The latest hours that a note has one by one, the first number with which it is short enough. Older ones are summed
-up: those of ages from a power of two to the next."""
+"""Number of latest hours that a note keeps individually: the first that makes it short enough. Older hours are summed
+over ages from a power of two to the next."""
 
 
 class SavedUse(Struct, frozen=True):
@@ -35,11 +35,11 @@ class SavedUse(Struct, frozen=True):
     phase: int
     queues: dict[str, QueueUse]
     spent: dict[str, dict[str, int]] = {}
-    """Of the month in which `at` lies, by queue and user, milli-GPU-microseconds; empty where there are no budgets."""
+    """Use in the month of `at`, by queue and user, milli-GPU-microseconds; empty where there are no budgets."""
 
 
 def use_of(state: ClusterState, zero: int, now: int) -> SavedUse | None:
-    """What queues have used up to `now` of a state whose clock began at `zero`; None where nobody keeps it."""
+    """Return what queues have used up to `now`, for a state whose clock began at `zero`; None if not tracked."""
     hours, budgets = state.quota_usage.hours, state.quota_usage.budgets
     if hours is None and budgets is None:
         return None
@@ -52,7 +52,7 @@ def use_of(state: ClusterState, zero: int, now: int) -> SavedUse | None:
 
 
 def use_version(state: ClusterState, now: int) -> int:
-    """A number that changes from time to time while there is something to keep; 0 where there is not."""
+    """Return a number that changes now and then while there is something to save; 0 where there is nothing."""
     hours, budgets = state.quota_usage.hours, state.quota_usage.budgets
     if budgets is None and (hours is None or not hours.running):
         return 0
@@ -60,9 +60,10 @@ def use_version(state: ClusterState, now: int) -> int:
 
 
 def goes_on(state: ClusterState, zero: int, now: int, saved: SavedUse) -> QueuesUsed | None:
-    """The event by which a state that was built anew goes on at `now` with what was saved; None where nobody keeps it.
+    """Return the event that restores saved use in a rebuilt state at `now`; None where use is not tracked.
 
-    What runs now has used its GPUs since then, or since it started. What ended in between is not known.
+    Jobs running now count as having used their GPUs since then, or since their start. Jobs that ended in between are
+    lost.
     """
     if state.quota_usage.hours is None:
         return None
@@ -82,10 +83,10 @@ def goes_on(state: ClusterState, zero: int, now: int, saved: SavedUse) -> Queues
 
 
 def budgets_go_on(state: ClusterState, zero: int, now: int, saved: SavedUse | None) -> BudgetsUsed | None:
-    """The event by which budgets go on at `now` with what was saved of this month; None where no queue has one.
+    """Return the event that restores the budgets' saved use of this month at `now`; None where no queue has a budget.
 
-    Months are those of the calendar, by the local time of this process. What runs now has used its GPUs since then, or
-    since it started. What ended in between is not known.
+    Months are calendar months, by the local time of this process. Jobs running now count as having used their GPUs
+    since then, or since their start. Jobs that ended in between are lost.
     """
     if state.quota_usage.budgets is None:
         return None
@@ -103,14 +104,14 @@ def budgets_go_on(state: ClusterState, zero: int, now: int, saved: SavedUse | No
 
 
 def _months(at: int) -> list[int]:
-    """When the month of `at` began, and when it and those after it end, microseconds since the Unix epoch."""
+    """Return when the month of `at` began, and when it and later ones end, microseconds since the Unix epoch."""
     day = datetime.fromtimestamp(at / 1e6)
     months = [divmod(day.month - 1 + ahead, 12) for ahead in range(MONTHS + 1)]
     return [round(datetime(day.year + years, month + 1, 1).timestamp() * 1e6) for years, month in months]
 
 
 def note_of(saved: SavedUse | None) -> str:
-    """What was saved as a text of at most `MOST` bytes; "" where nothing is, or where there are too many queues."""
+    """Return what was saved as a text of at most `MOST` bytes; "" where nothing was, or there are too many queues."""
     if saved is None or not (saved.queues or saved.spent):
         return ""
     for exact in EXACT_HOURS:
@@ -123,7 +124,7 @@ def note_of(saved: SavedUse | None) -> str:
 
 
 def _summed_up(use: QueueUse, exact: int) -> QueueUse:
-    """The use with the hours beyond the `exact` latest summed up, each sum as old as the middle of its hours."""
+    """Return the use with hours beyond the `exact` latest summed, each sum at the middle age of its hours."""
     found: dict[int, int] = {}
     for age, spent in use.hours:
         half = 1 << age.bit_length() - 1
@@ -133,7 +134,7 @@ def _summed_up(use: QueueUse, exact: int) -> QueueUse:
 
 
 def read_note(text: str) -> SavedUse | None:
-    """What a note says; None for one that cannot be read."""
+    """Return the content of a note; None for one that cannot be read."""
     try:
         return msgspec.json.decode(gzip.decompress(base64.b64decode(text)), type=SavedUse)
     except (OSError, EOFError, ValueError, msgspec.MsgspecError):

@@ -1,7 +1,7 @@
-"""Rounds of a live core: begun when they are due, worked out by the solver beside it, and handed to the driver's loop.
+"""Rounds of a live core: begun when they are due, computed by the solver in parallel, and handed to the driver's loop.
 
-The loop never waits: it looks whether a proposal is there. Where the solver is absent, out of time or killed, `trouble`
-says so in one sentence, it is logged once, and the next round asks again.
+The loop never waits: it checks whether a proposal has arrived. Where the solver is absent, too slow or killed,
+`trouble` says so in one sentence, it is logged once, and the next round tries again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ log = logging.getLogger("kant.solver")
 
 
 def everybody(core: Core) -> frozenset[str] | None:
-    """Whoever the profile lets move."""
+    """Return None: all jobs that the profile lets move."""
     return None
 
 
 class LiveRounds:
-    """The rounds of whichever core decides. `movable` has the jobs that allow being moved (None: all).
+    """The rounds of the core that currently decides. `movable` has the jobs that allow being moved (None: all).
 
-    `most_starts` bounds the jobs that one proposal may start (0: as the profile says).
+    `most_starts` limits the jobs that one proposal may start (0: as the profile says).
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class LiveRounds:
         self._there: PlanProposed | None = None
 
     def turn(self, core: Core) -> PlanProposed | None:
-        """A proposal that is there for this core, if any. Begins a round where one is due."""
+        """Return a proposal that has arrived for this core, if any. Begins a round where one is due."""
         profile = core.profile
         if profile.fallback is None and profile.defragment is None:
             return None
@@ -75,7 +75,7 @@ class LiveRounds:
         return there
 
     def close(self) -> None:
-        """Ask no more."""
+        """Cancel the round in progress."""
         if self._asking is not None:
             self._asking.cancel()
 

@@ -1,4 +1,4 @@
-"""Rows of integers that grow and change, and which of them have changed since somebody last looked."""
+"""Rows of integers that grow and change, with a log of those changed since a mark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.cluster.columns import Table, longer
 
 
 class Rows:
-    """A table of `width` columns. To add or change a row is noted in `log`."""
+    """A table of `width` columns. Adding or changing a row is logged in `log`."""
 
     def __init__(self, width: int) -> None:
         self.table: Table = np.zeros((256, width), dtype=np.int64)
@@ -19,7 +19,7 @@ class Rows:
         self.log = ChangeLog()
 
     def add(self, values: Sequence[int]) -> int:
-        """A new row; returns its index."""
+        """Add a row; return its index."""
         row = self.used
         if row == len(self.table):
             self.table = longer(self.table)
@@ -29,16 +29,16 @@ class Rows:
         return row
 
     def set(self, row: int, values: Sequence[int]) -> None:
-        """Other values for a row."""
+        """Set the values of a row."""
         self.table[row] = values
         self.log.add(row)
 
     def since(self, mark: int | None) -> list[int]:
-        """The rows that have come or changed since the log's `end` was `mark`; without a mark all of them."""
+        """Return the rows that were added or changed since the log's `end` was `mark`; without a mark all of them."""
         return list(range(self.used)) if mark is None else self.log.since(mark)
 
     def keep(self, rows: Sequence[int]) -> dict[int, int]:
-        """Forget all other rows. Returns the new index of each."""
+        """Drop all other rows. Returns the new index of each."""
         kept = self.table[rows].copy()
         self.table[: len(kept)] = kept
         self.used = len(kept)

@@ -1,4 +1,4 @@
-"""The recorder of a run that has no end: exact integrals, and samples that are thinned when they become many."""
+"""The recorder of a run that has no end: exact integrals, and samples that are thinned as they accumulate."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kant.metrics.recorder import S_TIME, SAMPLE_WIDTH, Recorder, sample
 from kant.model.units import SECOND
 
 SAMPLES = 20_000
-"""Samples that are kept at most: with more, every second one goes (but the last) and the gap doubles."""
+"""Maximum number of samples: beyond it, every second one is dropped (but not the last) and the gap doubles."""
 
 
 class LiveRecorder(Recorder):
-    """Besides the first, at most one sample is kept of each span of `gap` microseconds: the last change in it.
+    """Besides the first, keeps at most one sample per span of `gap` microseconds: the last change in it.
 
-    So the samples are late by up to a gap, while `present` is not. A sample that differs in nothing from the one before
-    is not kept. `thinned` counts how often the samples were thinned.
+    So the samples are late by up to a gap, while `present` is not. A sample equal to the one before is not kept.
+    `thinned` counts how often the samples were thinned.
     """
 
     def __init__(self, state: ClusterState, most: int = SAMPLES, gap: int = SECOND) -> None:
@@ -32,7 +32,7 @@ class LiveRecorder(Recorder):
         self.present: list[int] = []  # the sample of the last change, kept or not
 
     def observe(self, now: int) -> None:
-        """Take the state's totals as they are from `now` on, which is not before the last time."""
+        """Take in the state's totals, valid from `now` on; `now` must not decrease."""
         self.settle(now)
         state = self.state
         if len(self.held) < len(state.pools):
@@ -52,7 +52,7 @@ class LiveRecorder(Recorder):
             self.used = 1
 
     def settle(self, now: int) -> None:
-        """The last change is a sample for good, unless its span lasts at `now`."""
+        """Make the last change a permanent sample, unless its span still lasts at `now`."""
         if not self.present or self.present[S_TIME] // self.gap == now // self.gap:
             return
         if self.used and self.samples[self.used - 1, 1:].tolist() == self.present[1:]:
@@ -75,7 +75,7 @@ class LiveRecorder(Recorder):
             self.samples = longer(self.samples)
 
     def so_far(self, now: int) -> dict[str, Any]:
-        """The metrics of everything up to `now`, as `kant simulate --json` words them (docs/metrics.md)."""
+        """Return the metrics of everything up to `now`, as in `kant simulate --json` (docs/metrics.md)."""
         from kant.metrics.summary import job_table, summarise
 
         self.observe(now)

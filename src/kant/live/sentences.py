@@ -15,7 +15,7 @@ from kant.model.placement import MASK, MILLI, NODE, Allocation
 from kant.model.units import GPU, clock, show_duration
 
 KEPT = 60
-"""Sentences of one job that are kept: the first ten, and the latest."""
+"""Number of sentences kept per job: the first ten, and the latest."""
 FIRST = 10
 MOST_NAMED = 4
 
@@ -31,7 +31,7 @@ class JobSentences:
         self._sentences: dict[int, list[Sentence]] = {}
 
     def note(self, row: int, time: int, what: str, text: str) -> None:
-        """Keep a sentence. `what` is one word for the kind of thing that it says."""
+        """Keep a sentence. `what` is one word for its kind."""
         sentences = self._sentences.setdefault(row, [])
         sentences.append((time, what, text))
         if len(sentences) > 1 and time < sentences[-2][0]:
@@ -40,13 +40,13 @@ class JobSentences:
             del sentences[FIRST]
 
     def happened(self, row: int, event: ev.Event, ahead: int = 0) -> None:
-        """Keep what an event says, if it says something to people. `ahead` is added to its time."""
+        """Keep the sentence of an event, if it has one. `ahead` is added to its time."""
         text = self._event(event)
         if text:
             self.note(row, event.time + ahead, event.__struct_config__.tag, text)  # type: ignore[arg-type]
 
     def decided(self, row: int, time: int, decision: d.Decision) -> None:
-        """Keep what the scheduler decided, where no event will say it."""
+        """Keep the sentence of a decision, where no event will report it."""
         text = ""
         match decision:
             case d.Hold(reason=reason):
@@ -60,17 +60,17 @@ class JobSentences:
             self.note(row, time, decision.__struct_config__.tag, text)  # type: ignore[arg-type]
 
     def of(self, row: int) -> list[dict[str, Any]]:
-        """What is kept of a job, in order."""
+        """Return the sentences of a job, in order."""
         return [{"time_us": time, "what": what, "sentence": text} for time, what, text in self._sentences.get(row, ())]
 
     def move(self, by: int) -> None:
-        """All that was said is so much later on another clock."""
+        """Shift all times by `by`, for another clock."""
         self._sentences = {
             row: [(time + by, what, text) for time, what, text in own] for row, own in self._sentences.items()
         }  # fmt: skip
 
     def keep(self, rows: dict[int, int]) -> None:
-        """Forget all other rows; these have other numbers from now on."""
+        """Drop all other rows; the given ones are renumbered."""
         self._sentences = {rows[row]: sentences for row, sentences in self._sentences.items() if row in rows}
 
     def _event(self, event: ev.Event) -> str:
@@ -119,7 +119,7 @@ class JobSentences:
         return ""
 
     def place(self, place: Allocation) -> str:
-        """How many GPUs of which nodes."""
+        """Return how many GPUs on which nodes, as text."""
         milli = sum(int(piece[MASK]).bit_count() * int(piece[MILLI]) for piece in place)
         indices = dict.fromkeys(place[:, NODE].tolist())
         names = [self.nodes[node] for node in list(indices)[:MOST_NAMED]]
@@ -129,18 +129,18 @@ class JobSentences:
 
 
 def public_id(job: str) -> str:
-    """The id by which people know a job that has come more than once (`kant.live.core.Core.fresh_id`)."""
+    """Return the id by which people know a job, which may have come more than once (`kant.live.core.Core.fresh_id`)."""
     return job.partition("~")[0]
 
 
 def with_public_ids(found: S) -> S:
-    """A reason, a fact, a remedy, or whatever else names jobs, with the ids by which people know them."""
+    """Return a reason, fact, remedy or other struct that names jobs, with public job ids."""
     changed: dict[str, Any] = {}
     for name in found.__struct_fields__:
         value = getattr(found, name)
         if name == "job":
             changed[name] = public_id(value)
-        elif name == "jobs" and isinstance(value, tuple):  # of others it is how many they are
+        elif name == "jobs" and isinstance(value, tuple):  # in other structs `jobs` is their number
             changed[name] = tuple(public_id(job) for job in value)
         elif isinstance(value, Struct):
             changed[name] = with_public_ids(value)
@@ -148,11 +148,11 @@ def with_public_ids(found: S) -> S:
 
 
 def size_sentence(job: Job, pods: int) -> str:
-    """With how many pods a job runs, and how many it may have: `runs with 3 of 2 to 6 pods`."""
+    """Return a job's number of pods, and its range: `runs with 3 of 2 to 6 pods`."""
     least = sum(group.least for group in job.groups)
     return f"runs with {pods} of {least} to {job.pods} pods" if least < job.pods else f"runs with {pods} pods"
 
 
 def public_sentence(reason: d.Reason) -> str:
-    """A reason for people, with the ids by which they know jobs."""
+    """Return a reason for people, with public job ids."""
     return d.sentence(with_public_ids(reason))

@@ -1,6 +1,6 @@
-"""What a solver works out beside a scheduler that decides: a task with a frozen moment, and its answer as JSON.
+"""What a solver computes in parallel to the scheduler: a task with a frozen moment, and its answer as JSON.
 
-No cycle waits for one. Who carries tasks out (a process, or in a simulation the caller itself) knows nothing of them.
+No cycle waits for a solver. What carries out tasks (a process, or in a simulation the caller) ignores their content.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ NOTHING = Learned()
 
 @dataclass(frozen=True, slots=True)
 class SolverTask:
-    """What is to be worked out about a moment.
+    """What to compute about a moment.
 
-    Of a round: what is `learned` of the queue, the jobs that are `movable` (None: all that the profile lets move), and
+    For a round: what is `learned` of the queue, the jobs that are `movable` (None: all that the profile lets move), and
     how many jobs a proposal may start (0: as the profile says). With an `order` of defragmentation: what that round
     would change (`DefragmentPlan`).
     """
@@ -47,16 +47,16 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 Solver = Callable[[SolverTask], Awaitable[bytes]]
-"""Works a task out away from the loop. Raises InputError where it cannot."""
+"""Carries a task out off the event loop. Raises InputError where it cannot."""
 
 
 async def no_solver(task: SolverTask) -> bytes:
-    """Where there is none."""
+    """Raise InputError: there is no solver."""
     raise InputError("the solver", "one that was started with this Kant")
 
 
 def work_out(task: SolverTask) -> bytes:
-    """The answer of a task. A sentence where the extra `optimize` is not installed."""
+    """Return the answer to a task; a sentence where the extra `optimize` is not installed."""
     from kant.optimize.defragment_round import defragment_round
     from kant.optimize.optimality import optimality
     from kant.optimize.proposals import propose
@@ -78,7 +78,7 @@ def work_out(task: SolverTask) -> bytes:
 
 
 def failure(answer: bytes) -> str:
-    """The sentence of an answer that is none, "" for one that is."""
+    """Return the sentence of a `Failed` answer, "" for any other."""
     try:
         return msgspec.json.decode(answer, type=Failed).error
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
-"""Forecasts of starts beside a scheduler that decides: made elsewhere, one after the other, and kept.
+"""Start forecasts in parallel to the scheduler: computed elsewhere, one after the other, and cached.
 
-A moment of the core is frozen, which takes milliseconds, and goes to a forecaster, which needs nothing of the core any
-more. So no decision waits for a forecast, and an answer is the latest one, with its age.
+A moment of the core is frozen, which takes milliseconds, and sent to a forecaster, which needs nothing else of the
+core. So no decision waits for a forecast, and an answer is the latest one, with its age.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kant.model.errors import InputError
 from kant.model.job import Job
 
 REST = 3.0
-"""After a forecast the forecaster rests for so many times as long as it took, while nobody asks."""
+"""After a forecast the forecaster pauses for this many times its duration, unless a forecast is requested."""
 
 LOOK = 0.25
-"""Seconds between two looks whether something has changed."""
+"""Seconds between two checks for changes."""
 
 PATIENCE = 0.05
-"""Seconds that an answer waits for a newer forecast than the one that there is."""
+"""Seconds that an answer waits for a newer forecast than the cached one."""
 
 SHORT = 0.5
 """Where the last forecast took no longer, the answer waits for the newer one."""
@@ -33,25 +33,25 @@ FIRST = 20.0
 """Seconds that an answer waits for the first forecast about what was asked."""
 
 SETTLED = 10.0
-"""Seconds for which jobs have waited before forecasts are made that nobody has asked for."""
+"""Seconds that jobs have waited before forecasts are made without a request."""
 
 OLD = 60.0
-"""Seconds after which a forecast is made anew though nothing has changed."""
+"""Seconds after which a forecast is repeated though nothing has changed."""
 
 
 class Forecaster(Protocol):
-    """Makes a forecast of a moment, away from the loop. Raises InputError where it cannot."""
+    """Makes a forecast of a moment, off the event loop. Raises InputError where it cannot."""
 
     async def __call__(self, moment: Moment) -> StartForecast: ...
 
 
 async def nobody(moment: Moment) -> StartForecast:
-    """Where there is no forecaster."""
+    """Raise InputError: there is no forecaster."""
     raise InputError("the forecaster", "one that was started with this Kant")
 
 
 class StartForecasts:
-    """The latest forecast of a core, calibrated. A core that takes another's place begins anew.
+    """The latest forecast of a core, calibrated. For a core that replaces another it starts again.
 
     `trouble` says why no forecast can be made, "" if one can.
     """
@@ -62,15 +62,15 @@ class StartForecasts:
         self.trouble = ""
         self._core: Core | None = None
         self._kept: StartForecast | None = None
-        self._mark: tuple[int, int, int] = (0, 0, 0)  # how the state stood that the kept one is about
+        self._mark: tuple[int, int, int] = (0, 0, 0)  # the state's mark for the cached forecast
         self._made = self._rests_until = float("-inf")
         self._took = 0.0
         self._under_way: asyncio.Task[None] | None = None
 
     async def latest(self, core: Core, jobs: Collection[str] = (), within: float = FIRST) -> StartForecast:
-        """The latest forecast, which has those of these `jobs` that wait, if one can be made `within` so many seconds.
+        """Return the latest forecast, which has the waiting ones of `jobs`, if one can be made `within` these seconds.
 
-        Where nobody waits it is an empty one. Raises InputError where there is none, and none can be made.
+        Empty where no job waits. Raises InputError where there is none, and none can be made.
         """
         if not core.state.pending and core.state.quota_usage.budgets is None:
             return StartForecast(core.now, 0, 0, {})
@@ -140,7 +140,7 @@ class StartForecasts:
 
 
 async def forecast_trial(forecaster: Forecaster, core: Core, job: Job) -> StartForecast:
-    """When a job that nobody has submitted would start if it came now. Raises InputError where none can tell.
+    """Forecast when an unsubmitted job would start if it came now. Raises InputError where this is not possible.
 
     Nothing is learned from it.
     """
@@ -149,11 +149,11 @@ async def forecast_trial(forecaster: Forecaster, core: Core, job: Job) -> StartF
 
 
 def _mark(core: Core) -> tuple[int, int, int]:
-    """Is another when something has changed of what a forecast is made of."""
+    """Return a mark that changes when the input of a forecast has changed."""
     state = core.state
     return state.job_changes.end, state.node_version, id(state.quota_usage.queue_config)
 
 
 def _has(forecast: StartForecast, core: Core, jobs: Collection[str]) -> bool:
-    """Whether the forecast has those of these jobs that wait."""
+    """Return whether the forecast has the waiting ones of these jobs."""
     return all(job in forecast.jobs for job in jobs if core.state.rows.get(job, -1) in core.state.pending)

@@ -1,6 +1,6 @@
-"""Telemetry of a live Kant: counters that its driver moves, and gauges read off the state when Prometheus asks.
+"""Telemetry of a live Kant: counters that its driver updates, and gauges read from the state on each scrape.
 
-What both drivers have is here; docs/kubernetes-metrics.md has each name. Seconds and GPUs, no prefixed units.
+Metrics common to both drivers are here; docs/kubernetes-metrics.md has each name. Seconds and GPUs, no prefixed units.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ WAITS = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3
 QUICK = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 RATIOS = (1.0, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2, 4)
 MOST_QUEUES = 500
-"""Queues that get a label of their own. Where none are declared, anybody can make up names."""
+"""Maximum number of queues with their own label. Where none are declared, users can make up names."""
 
 
 class Telemetry:
-    """One process. The driver calls the plain methods; `text` is a scrape.
+    """The metrics of one process. The driver calls the plain methods; `text` is a scrape.
 
-    `stand` is called at each scrape and gives the state and its time, None while there is none (a replica that
-    stands by).
+    `stand` is called at each scrape and returns the state and its time, None while there is none (a standby replica).
     """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.stand: Callable[[], tuple[ClusterState, int] | None] = lambda: None
         self.optimality: Callable[[], tuple[Optimality, float] | None] = lambda: None
-        """The latest look at how far the present is from the best, and its age in seconds."""
+        """The latest look at how far the present is from the optimum, and its age in seconds."""
         self._occupancy: Occupancy | None = None
-        self._earlier: Tally[tuple[str, str]] = Tally()  # GPU-seconds of the states before this one
+        self._earlier: Tally[tuple[str, str]] = Tally()  # GPU-seconds of earlier states
         self._slowdowns: Slowdowns | None = None
         self._reasons: dict[str, str] = {}
         self._count = {each._name: each for each in self.counters()}
@@ -51,7 +50,7 @@ class Telemetry:
         ProcessCollector(registry=self.registry)
 
     def counters(self) -> list[Counter | Histogram | Gauge]:
-        """What the driver moves."""
+        """Create the metrics that the driver updates."""
         here = self.registry
         return [
             Counter("kant_cycles", "Scheduling cycles.", registry=here),
@@ -75,17 +74,17 @@ class Telemetry:
 
     @property
     def counters_in_use(self) -> list[Counter | Histogram | Gauge]:
-        """What `counters` made for this one."""
+        """The metrics that `counters` created for this object."""
         return list(self._count.values())
 
     def gauges(self) -> StateGauges:
-        """What is read off the state."""
+        """Return the collector that reads the state."""
         return StateGauges(self)
 
     # --- what the driver says ----------------------------------------------------------------------------------------
 
     def follow(self, state: ClusterState, now: int = 0) -> None:
-        """Use a state that is built anew for the gauges. Counters continue."""
+        """Use a rebuilt state for the gauges. Counters continue."""
         if self._occupancy is not None:
             self._earlier.update(_by_pool(self._occupancy))
         self._occupancy = Occupancy(state)
@@ -94,7 +93,7 @@ class Telemetry:
         self._reasons.clear()
 
     def cycle(self, seconds: float, plan: Plan) -> None:
-        """A cycle is over."""
+        """Record a finished cycle."""
         self._inc("kant_cycles")
         self._observe("kant_cycle_duration_seconds", seconds)
         for decision in plan.decisions:
@@ -106,7 +105,7 @@ class Telemetry:
             self._occupancy.observe(plan.time)
 
     def whole(self, state: ClusterState, row: int, now: int) -> None:
-        """All pods of a job that runs are bound."""
+        """Record that all pods of a running job are bound."""
         own = state.jobs[row]
         milli = int(own[c.J_MILLI])
         size = size_class(-(-milli // GPU)) if milli else "0"
@@ -117,11 +116,11 @@ class Telemetry:
             self._observe("kant_jtted_ratio", ratio, gpu_bucket=size)
 
     def evicted(self, why: str, pods: int = 1) -> None:
-        """`why` is the right by which it happened (priority, reclaim, …), not a sentence."""
+        """Record evictions; `why` is the rule behind them (priority, reclaim, …), not a sentence."""
         self._inc("kant_evictions", pods, why=why)
 
     def text(self) -> bytes:
-        """The exposition of all of it."""
+        """Return the exposition of all metrics."""
         return generate_latest(self.registry)
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -137,18 +136,18 @@ class Telemetry:
         (histogram.labels(**labels) if labels else histogram).observe(value)
 
     def gpu_seconds(self) -> Tally[tuple[str, str]]:
-        """By (pool, allocated or in_service), over all states that were followed."""
+        """Return GPU-seconds by (pool, allocated or in_service), over all followed states."""
         total = Tally(self._earlier)
         if self._occupancy is not None:
             total.update(_by_pool(self._occupancy))
         return total
 
     def reason(self, job: str) -> str:
-        """Why a job waits, by the word of its reason; `ready` where nothing has been said."""
+        """Return why a job waits, as the tag of its reason; `ready` where none is known."""
         return self._reasons.get(job, "ready")
 
     def forget_others(self, jobs: set[str]) -> None:
-        """Keep the reasons of these jobs alone."""
+        """Keep only the reasons of these jobs."""
         if len(self._reasons) > len(jobs):
             self._reasons = {job: why for job, why in self._reasons.items() if job in jobs}
 
@@ -187,7 +186,7 @@ class StateGauges(Collector):
         yield from families.values()
 
     def pending(self, state: ClusterState) -> Iterator[Metric]:
-        """The waiting jobs, by queue and reason."""
+        """Yield the waiting jobs, by queue and reason."""
         telemetry, names = self.telemetry, _queue_names(state)
         jobs: Tally[tuple[str, str]] = Tally()
         rows = list(state.pending)
@@ -210,7 +209,7 @@ def _by_pool(occupancy: Occupancy) -> dict[tuple[str, str], float]:
 
 
 def _queue_names(state: ClusterState) -> list[str]:
-    """The label of each queue, by its code: those that are declared, else the first that jobs have named."""
+    """Return the label of each queue, by its code: declared queues, else the first that jobs have named."""
     declared = state.quota_usage.tree.index if state.quota_usage.tree is not None else None
     return [
         name if (name in declared if declared is not None else code < MOST_QUEUES) else "(other)"
@@ -234,7 +233,7 @@ def _ratios(state: ClusterState) -> Iterator[Metric]:
 
 
 def _queues(state: ClusterState) -> Iterator[Metric]:
-    """What each declared queue may use and uses, by GPU model (empty: a quota over all models)."""
+    """Yield the quota and use of each declared queue, by GPU model (empty: a quota over all models)."""
     named = ["queue", "model"]
     nominal = GaugeMetricFamily("kant_queue_nominal_gpus", "GPUs of the queue's quota.", labels=named)
     used = GaugeMetricFamily("kant_queue_used_gpus", "GPUs in use by the queue and those below it.", labels=named)
@@ -253,7 +252,7 @@ def _queues(state: ClusterState) -> Iterator[Metric]:
 
 
 def _startable(state: ClusterState) -> Metric:
-    """The GPUs of the largest gang of whole-node pods that has a place now, wherever its nodes lie."""
+    """Return the GPUs of the largest gang of whole-node pods that has a place now, on any nodes."""
     table = state.table
     idle = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.IDLE] == table[:, c.GPUS])
     gpus = np.bincount(table[idle, c.POOL], table[idle, c.GPUS], len(state.pools))
@@ -266,7 +265,7 @@ def _startable(state: ClusterState) -> Metric:
 
 
 def _optimality(latest: tuple[Optimality, float] | None) -> Iterator[Metric]:
-    """What a solver could start, how large a gang could start once jobs have moved, and who strands GPUs."""
+    """Yield what a solver could start, the largest gang that could start after moves, and stranded GPUs by queue."""
     gpus = GaugeMetricFamily(
         "kant_solver_startable_gpus", "GPUs of the waiting jobs that a solver could start now.", labels=["moves"]
     )

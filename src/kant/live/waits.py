@@ -1,7 +1,7 @@
 """Attributes the waits of a live run to causes, at a bounded cost, and keeps what was known before the run began.
 
-A live Kant builds its state anew: when it starts, and when its nodes or its profile change. Each state gets a ledger of
-its own. What a job had waited by then is split as far as the one before knew; the rest is UNKNOWN.
+A live Kant rebuilds its state when it starts, and when its nodes or its profile change. Each state gets its own ledger.
+What a job had waited by then is split as far as the previous ledger knew; the rest is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from kant.model.units import SECOND
 from kant.scheduler.cycle import Scheduler
 
 UNKNOWN = "unknown"
-"""Nobody followed: the wait was before this Kant took over, or while no Kant ran."""
+"""No ledger followed: the wait was before this Kant took over, or while no Kant ran."""
 
 NAMES = (*(cause.value for cause in CAUSES), UNKNOWN)
 SHARE = 20
-"""Of the time of the loop the ledger takes one part in so many: where it takes long, causes are found less often."""
+"""The ledger uses at most one part in SHARE of the loop's time: where it is slow, causes are found less often."""
 
 Split = Mapping[str, int]
-"""Microseconds by cause, of which there may be others than NAMES: another Kant may have written it."""
+"""Microseconds by cause, with possible causes beyond NAMES: another version of Kant may have written it."""
 
 
 class Waits:
-    """Follows the state of one scheduler. `earlier` has what is known of jobs that were there before, by public id.
+    """Follows the state of one scheduler. `earlier` has what is known of jobs that existed before, by public id.
 
-    Tell it every event, and call `observe` at the end of every turn. `ticks` are seconds of some clock.
+    Pass it every event, and call `observe` at the end of every turn. `ticks` returns seconds of some clock.
     """
 
     def __init__(
@@ -43,14 +43,14 @@ class Waits:
         self.ledger = Ledger(scheduler)
         self.ticks = ticks
         self._earlier = earlier
-        self._known: dict[int, list[int]] = {}  # by row: how what it had waited before the ledger began is split
+        self._known: dict[int, list[int]] = {}  # by row: the split of its wait before the ledger began
         self._latest: dict[str, int] = {}  # by public id: its row
-        self._prior: dict[int, int] = {}  # of jobs that were withdrawn and came again: the row that they had
+        self._prior: dict[int, int] = {}  # of jobs that were withdrawn and returned: their old row
         self._last = -1  # when it was last observed
         self._rests = 0.0
 
     def happened(self, event: Event) -> None:
-        """The state has taken in an event."""
+        """Take in an event that the state has applied."""
         if not isinstance(event, JobSubmitted):
             return
         row, name = self.state.rows[event.job.id], public_id(event.job.id)
@@ -60,10 +60,10 @@ class Waits:
         self._latest[name] = row
 
     def decided(self, plan: object) -> None:
-        """Plans become true by events."""
+        """Ignore plans: their effects arrive as events."""
 
     def observe(self, now: int) -> None:
-        """Take in what happened; unless that took long the last time, which was a moment ago."""
+        """Take in what happened; skipped for a while after a slow call."""
         began = self.ticks()
         if self._last < 0:
             self._begin(now)
@@ -80,17 +80,17 @@ class Waits:
             self._known[row] = self._before(row, waited)
         self._earlier = {}
 
-    # --- what can be asked ----------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     def of(self, row: int, now: int) -> dict[str, int]:
-        """What a job has waited by `now`, by cause: those that there are. It adds up to all its waits."""
+        """Return a job's wait by `now`, by the causes that occur, over all its submissions."""
         rows = [row]
         while rows[-1] in self._prior:
             rows.append(self._prior[rows[-1]])
         return _named(self.table(now, rows).sum(axis=0).tolist())
 
     def table(self, now: int, rows: Sequence[int]) -> Table:
-        """Of each row what it has waited by `now`, by NAMES, without what it had waited when it was withdrawn."""
+        """Return for each row its wait by `now`, by NAMES, without its wait before a withdrawal."""
         found: Table = np.zeros((len(rows), len(NAMES)), dtype=np.int64)
         waits = waits_at(self.state, now, np.array(rows, dtype=np.int64))
         if self._last >= 0:
@@ -106,7 +106,7 @@ class Waits:
         return found
 
     def kept(self, now: int) -> dict[str, dict[str, int]]:
-        """What is known of the jobs that wait or run, for the ledger of the next state: by public id."""
+        """Return what is known of the jobs that wait or run, for the ledger of the next state: by public id."""
         rows = list(self.state.live)
         table = self.table(now, rows)
         found = {
@@ -116,11 +116,11 @@ class Waits:
         return {job: split for job, split in found.items() if split}
 
     def total(self, now: int) -> dict[str, float]:
-        """Seconds by cause, of all jobs of this state but those that were rejected or withdrawn."""
+        """Return seconds by cause, of all jobs of this state but those that were rejected or withdrawn."""
         status = self.state.jobs[: len(self.state.ids), J_STATUS]
         admitted = np.flatnonzero((status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED))
         table = self.table(now, admitted.tolist())
-        # whole seconds and the rest apart: half a million waits of a year pass 2^63 microseconds
+        # whole seconds and the rest separately: half a million waits of a year exceed 2^63 microseconds
         whole, rest = (table // SECOND).sum(axis=0).tolist(), (table % SECOND).sum(axis=0).tolist()
         return {name: a + b / SECOND for name, a, b in zip(NAMES, whole, rest, strict=True)}
 
@@ -133,7 +133,7 @@ def _named(split: Sequence[int]) -> dict[str, int]:
 
 
 def fitted(split: Split, waited: int) -> list[int]:
-    """A split by NAMES that adds up to `waited`: what is missing is UNKNOWN, what is too much is left out."""
+    """Return a split by NAMES that adds up to `waited`: what is missing is UNKNOWN, excess is cut."""
     found = [0] * len(NAMES)
     left = waited
     for i, name in enumerate(NAMES):

@@ -1,4 +1,4 @@
-"""Warming up: the kernels are compiled, or read from their cache, before anybody waits for a decision."""
+"""Warm-up: kernels are compiled, or read from their cache, before the first decision is needed."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from kant.scheduler.profile import Profile
 
 
 def warm(profile: Profile) -> None:
-    """Let a small cluster decide what a large one will have to: pods, gangs, gangs in one leaf, gangs in part.
+    """Let a small cluster make the decisions of a large one: pods, gangs, gangs in one leaf, partial gangs.
 
-    Then some jobs end, nodes close and join, and the jobs that wait are laid out in time.
+    Then some jobs end, nodes close and join, and the waiting jobs are laid out in time.
     """
     nodes = tuple(Node(f"n{i}", 8, leaf=f"l{i // 2}", spine="s") for i in range(4))
     state = profile.new_state(ClusterSpec("warm", nodes))
@@ -62,7 +62,7 @@ def warm(profile: Profile) -> None:
     state.apply(NodesJoined(2, (Node("n4", 8, leaf="l2", spine="s"),)))
     scheduler.cycle(3)
     domain_choices(scheduler, 3)
-    if profile.preemption is not None:  # whom one pod would have to evict
+    if profile.preemption is not None:  # the victims of a single pod
         rows, held = np.fromiter(state.running, np.int64, len(state.running)), list(state.running.values())
         nothing = np.zeros(len(rows), dtype=np.int64)
         by_node = HeldByNode(rows, held, nothing, nothing)

@@ -15,7 +15,7 @@ from kant.model.status import JobStatus
 from kant.model.units import GPU, SECOND
 
 SHOWN = 10
-"""Jobs that are named among those that gain most, and among those that lose most."""
+"""Number of jobs named among those that gain most, and among those that lose most."""
 
 OUT = (JobStatus.REJECTED, JobStatus.CANCELLED)
 NO_NAMES: Mapping[str, str] = {}
@@ -33,14 +33,14 @@ class Pairs:
 
     @property
     def change(self) -> np.ndarray:
-        """How much longer each waits after the change."""
+        """How much longer each job waits after the change."""
         return np.asarray(self.after - self.before)
 
 
 def pairs(before: RunResult, after: RunResult, waited: dict[str, int], renamed: Mapping[str, str] = NO_NAMES) -> Pairs:
-    """The jobs to compare. `waited` has those that ran when the futures part, with their waits until then.
+    """Return the jobs to compare. `waited` has those running when the futures diverge, with their waits until then.
 
-    A job that asks for something else after the change is `renamed` there.
+    A job with another id after the change is `renamed` there.
     """
     rows = {name: row for row, name in enumerate(after.jobs.id)}
     kept: list[tuple[int, int]] = []
@@ -61,7 +61,7 @@ def pairs(before: RunResult, after: RunResult, waited: dict[str, int], renamed: 
 
 
 def waits(found: Pairs, quantile: str) -> dict[str, Any]:
-    """Waits before and after: of all, by queue and by size class; only those that have jobs."""
+    """Return waits before and after: of all jobs, by queue and by size class, without empty groups."""
     queues = np.array(found.queue, dtype=object)
     by_queue = {name: queues == name for name in dict.fromkeys(found.queue)}
     sizes = {name: mask for name, mask in size_masks(found.milli).items() if mask.any()}
@@ -90,7 +90,7 @@ def _some(found: dict[str, float | None]) -> dict[str, float | None]:
 
 
 def curve(found: Pairs) -> dict[str, list[float]]:
-    """The distribution of the waits before and after: their percentiles from 0 to 100, seconds; none without jobs."""
+    """Return the percentiles 0 to 100 of the waits before and after, seconds; empty without jobs."""
     if not found.id:
         return {"before_s": [], "after_s": []}
     parts = np.arange(101) / 100
@@ -101,7 +101,7 @@ def curve(found: Pairs) -> dict[str, list[float]]:
 
 
 def most_changed(found: Pairs) -> dict[str, list[dict[str, Any]]]:
-    """The jobs whose waits become shorter by most (`helped`) and longer by most (`harmed`), ties by name."""
+    """Return the jobs whose waits shorten most (`helped`) and lengthen most (`harmed`), ties by name."""
 
     def named(key: Callable[[int], int]) -> list[dict[str, Any]]:
         rows = sorted((row for row in range(len(found.id)) if key(row) < 0), key=lambda row: (key(row), found.id[row]))
@@ -121,7 +121,7 @@ def most_changed(found: Pairs) -> dict[str, list[dict[str, Any]]]:
 
 
 def ratios(series: Series, end: int) -> dict[str, float | None]:
-    """GAR and GFR (means over time) and SOR from the first sample to `end`."""
+    """Return GAR and GFR (means over time) and SOR from the first sample to `end`."""
     shown = series.time < end
     spans = np.diff(np.append(series.time[shown], end)) if shown.any() else np.zeros(0, dtype=np.int64)
     serving = series.in_service[shown] > 0
@@ -138,7 +138,7 @@ def ratios(series: Series, end: int) -> dict[str, float | None]:
 
 
 def only(jobs: JobTable, rows: np.ndarray) -> JobTable:
-    """The table of some of the jobs."""
+    """Return the table of some of the jobs."""
     return JobTable(
         id=[jobs.id[row] for row in rows.tolist()],
         queue=jobs.queue[rows],

@@ -1,4 +1,4 @@
-"""Finish-time fairness: what sharing the cluster costs a queue, against a cluster of its nominal quota alone.
+"""Finish-time fairness: what sharing the cluster costs a queue, compared with a cluster of only its nominal quota.
 
 After Themis (Mahajan et al., NSDI 2020), where rho of an app is its completion time in the shared cluster over that in
 a cluster of its fair share. Ours is a ratio of sums by queue, and needs no second simulation:
@@ -6,9 +6,9 @@ a cluster of its fair share. Ours is a ratio of sums by queue, and needs no seco
     rho = sum over the queue's jobs of (time waiting + time running)
         / sum over them of useful time running x max(1, GPUs of the job / nominal GPUs of the queue)
 
-The divisor is the time that the jobs would take if each had the nominal quota to itself, and a larger one ran slower
-in proportion. It leaves out that jobs of one queue would wait for each other there too: so rho is an upper bound of
-what others have cost the queue, and equal loads compare. Jobs that wait or run at the end count as they stand.
+The divisor is the time that the jobs would take if each had the nominal quota to itself, and a larger one ran slower in
+proportion. It ignores that jobs of one queue would wait for each other there too: so rho is an upper bound of what
+other queues have cost this one, and equal loads are comparable. Jobs that wait or run at the end count up to then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.model.units import GPU
 
 
 def nominal_gpus(queue_config: QueueConfig, name: str) -> float:
-    """GPUs of all models that the queue's own quotas name, or those of the nearest queue above that has any; else 0."""
+    """Return the GPUs of all models in the queue's own quotas, or in those of the nearest ancestor with any; else 0."""
     queues = {queue.name: queue for queue in queue_config.queues}
     while name in queues:
         own = sum(quota.nominal for quota in queues[name].quotas if quota.resource == "gpu")
@@ -34,9 +34,9 @@ def nominal_gpus(queue_config: QueueConfig, name: str) -> float:
 
 
 def rho(table: JobTable, useful: np.ndarray, busy: np.ndarray, jobs: np.ndarray, gpus: float) -> float | None:
-    """The ratio of one queue with `gpus` of its own over the jobs that `jobs` masks; None where none has run.
+    """Return the ratio of one queue with `gpus` of its own over the jobs in the mask `jobs`; None where none has run.
 
-    `busy` is the time that each job has run, `useful` that without work that was lost (microseconds).
+    `busy` is each job's run time, `useful` that without lost work (microseconds).
     """
     if gpus <= 0:
         return None
@@ -47,6 +47,6 @@ def rho(table: JobTable, useful: np.ndarray, busy: np.ndarray, jobs: np.ndarray,
 
 
 def over_queues(by_queue: dict[str, Any]) -> dict[str, float | None]:
-    """The `worst` and the `mean` rho over the queues that have one."""
+    """Return the `worst` and the `mean` rho over the queues that have one."""
     found = [queue["rho"] for queue in by_queue.values() if queue["rho"] is not None]
     return {"worst": max(found, default=None), "mean": sum(found) / len(found) if found else None}

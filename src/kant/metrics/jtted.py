@@ -1,4 +1,4 @@
-"""JTTED: how much longer a job is expected to run where it was put than where it could best have been put.
+"""JTTED: how much longer a job is expected to run at its placement than at the best possible one.
 
 The expectation is that of the communication model (placement/cost/communication.py). The two plain ratios need no
 model: nodes used over the fewest possible, and leaf groups used over the fewest possible.
@@ -15,7 +15,7 @@ from kant.placement.cost.communication import FULL
 
 
 def jtted(spans: Table, best: Table, slowdowns: Table, sizes: dict[str, Any]) -> dict[str, Any]:
-    """The metric over started jobs: nodes and leaves in `spans` and in `best`, and a slowdown (thousandths) for each.
+    """Return the metric over started jobs, each with nodes and leaves in `spans` and `best`, and a slowdown (‰).
 
     `sizes` has a mask over the jobs for each size class.
     """

@@ -20,7 +20,7 @@ class Occupancy:
         self._held: Table = np.zeros((len(state.pools), 4), dtype=np.int64)
 
     def observe(self, now: int) -> None:
-        """Take the state's totals as they are from `now` on, which is not before the last time."""
+        """Take in the state's totals, valid from `now` on; `now` must not decrease."""
         state = self.state
         if len(self._held) < len(state.pools):
             self._held = with_pools(self._held, len(state.pools))
@@ -34,7 +34,7 @@ class Occupancy:
         self._used = 1
 
     def gpu_seconds(self) -> list[tuple[float, float]]:
-        """Of each pool: GPU-seconds allocated, and in service."""
+        """Return for each pool the GPU-seconds allocated, and in service."""
         a, c = I_ALLOCATED, I_CAPACITY
         rows = self._integrals.tolist()
         return [((r[a] + r[a + 1] / 1e6) / 1000, (r[c] + r[c + 1] / 1e6) / 1000) for r in rows]

@@ -1,8 +1,8 @@
-"""What a few figures say of their mean and of their middle: intervals by Student's t and by signed ranks.
+"""Confidence intervals of small samples, for the mean by Student's t and for the median by signed ranks.
 
-The samples are taken to be independent of each other. Sources: Student, "The probable error of a mean", Biometrika 6
-(1908); F. Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1 (1945); J. L. Hodges and E. L.
-Lehmann, "Estimates of location based on rank tests", Annals of Mathematical Statistics 34 (1963).
+The samples are assumed to be independent. Sources: Student, "The probable error of a mean", Biometrika 6 (1908); F.
+Wilcoxon, "Individual comparisons by ranking methods", Biometrics Bulletin 1 (1945); J. L. Hodges and E. L. Lehmann,
+"Estimates of location based on rank tests", Annals of Mathematical Statistics 34 (1963).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Interval:
 
     @property
     def half(self) -> float:
-        """By how much the mean may be off, where the interval is symmetric."""
+        """Half the width: the error of the mean, where the interval is symmetric."""
         return (self.high - self.low) / 2
 
 
 def mean_interval(values: Sequence[float] | ArrayLike, confidence: float = CONFIDENCE) -> Interval:
-    """The mean of independent `values` (at least one) and its two-sided interval by Student's t."""
+    """Return the mean of independent `values` (at least one) and its two-sided interval by Student's t."""
     column = np.asarray(values, dtype=float)
     n, mean = len(column), float(column.mean())
     if n < 2:
@@ -45,14 +45,14 @@ def mean_interval(values: Sequence[float] | ArrayLike, confidence: float = CONFI
 
 
 EXACT = 50
-"""Samples up to which the distribution of the signed ranks is counted out; for more it is nearly normal."""
+"""Number of samples up to which the signed-rank distribution is exact; beyond that a normal approximation is used."""
 
 
 def middle_interval(values: Sequence[float] | ArrayLike, confidence: float = CONFIDENCE) -> Interval:
-    """The middle of `values` by Hodges and Lehmann, the median of the means of all pairs, and its two-sided interval.
+    """Return the Hodges-Lehmann estimate of `values`, the median of all pairwise means, and its two-sided interval.
 
     The interval holds the values at which Wilcoxon's test finds the samples symmetric. It needs no normal distribution
-    and few outliers do not move it. Its ends are infinite where the samples are too few for the confidence.
+    and is robust to a few outliers. Its ends are infinite where the samples are too few for the confidence.
     """
     column = np.asarray(values, dtype=float)
     n = len(column)
@@ -65,12 +65,12 @@ def middle_interval(values: Sequence[float] | ArrayLike, confidence: float = CON
 
 @cache
 def _cut(n: int, tail: float) -> int:
-    """How many of the least means of pairs lie below the interval: one more than the rank sums that are too rare."""
+    """Return how many of the least pairwise means are below the interval: one more than the rank sums too rare."""
     if n > EXACT:
         wide = NormalDist().inv_cdf(1 - tail) * math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return max(math.floor(n * (n + 1) / 4 - wide), 0)
     ways = np.zeros(n * (n + 1) // 2 + 1)
-    ways[0] = 1.0  # of each rank sum: the part of all choices of signs
+    ways[0] = 1.0  # by rank sum: its share of all choices of signs
     for rank in range(1, n + 1):
         ways[rank:] = (ways[rank:] + ways[:-rank]) / 2
         ways[:rank] /= 2
@@ -83,7 +83,7 @@ def _standard_error(column: np.ndarray) -> float:
 
 @cache
 def t_quantile(p: float, df: int) -> float:
-    """The p-quantile (0 < p < 1) of Student's t with `df` degrees of freedom, to about ten digits."""
+    """Return the p-quantile (0 < p < 1) of Student's t with `df` degrees of freedom, to about ten digits."""
     if p < 0.5:
         return -t_quantile(1 - p, df)
     high = 1.0
@@ -97,26 +97,26 @@ def t_quantile(p: float, df: int) -> float:
 
 
 def t_below(t: float, df: int) -> float:
-    """The probability that Student's t with `df` degrees of freedom is at most `t`."""
+    """Return the probability that Student's t with `df` degrees of freedom is at most `t`."""
     tail = _beta_part(df / (df + t * t), t * t / (df + t * t), df / 2, 0.5) / 2
     return 1 - tail if t >= 0 else tail
 
 
 def _beta_part(x: float, rest: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), with `rest` = 1 - x, exact where x is near 1.
+    """Return the regularised incomplete beta function I_x(a, b), with `rest` = 1 - x, exact where x is near 1.
 
     Source: Abramowitz and Stegun, 26.5.8 and 6.6.2.
     """
     if x <= 0 or rest <= 0:
         return float(rest <= 0)
     front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
-    if x > (a + 1) / (a + b + 2):  # the fraction is quick below this, and I_x(a, b) = 1 - I_{1-x}(b, a)
+    if x > (a + 1) / (a + b + 2):  # the fraction converges quickly below this, and I_x(a, b) = 1 - I_{1-x}(b, a)
         return 1 - front * _fraction(rest, b, a) / b
     return front * _fraction(x, a, b) / a
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction of the incomplete beta function, by Lentz's method."""
+    """Return the continued fraction of the incomplete beta function, by Lentz's method."""
     tiny = 1e-300
     c, d = 1.0, 1 - (a + b) * x / (a + 1)
     d = 1 / (d or tiny)

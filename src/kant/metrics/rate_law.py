@@ -1,7 +1,7 @@
-"""A law of the learning rate, fitted to what training runs have measured.
+"""A learning-rate law, fitted to measured training runs.
 
-In every cell of batch and tokens the best rate is the top of a parabola through the loss of the best measured rate and
-those beside it, over the logarithm of the rate. The law is the plane through these, by least squares. Source: Power
+In every cell of batch and tokens the best rate is the minimum of a parabola through the loss of the best measured rate
+and its neighbours, over the logarithm of the rate. The law is the plane through these, by least squares. Source: Power
 Scheduler (arXiv 2408.13359), whose exponent of the batch is fixed to 1; here it is free.
 """
 
@@ -17,14 +17,14 @@ from kant.model.elastic import RateLaw
 from kant.model.errors import InputError
 
 Cell = tuple[int, float]
-"""A batch in samples, and how many tokens a run had in all."""
+"""A batch in samples, and the total number of tokens of a run."""
 Losses = Mapping[Cell, Mapping[float, float]]
 """The loss at the end of a run by its rate, in each cell."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A `law` of the rate after so many tokens, the half widths of the 95 % intervals of its exponents by Student's t,
+    """A `law` of the rate by number of tokens, the half widths of the 95 % intervals of its exponents by Student's t,
     and in each cell the best rate and its loss. `at_edge`: cells whose best rate is the smallest or largest measured.
     """
 
@@ -36,7 +36,7 @@ class Fitted:
 
 
 def cells_of(rows: Sequence[tuple[int, float, float, float]]) -> dict[Cell, dict[float, float]]:
-    """The mean loss by cell and rate of rows of batch, tokens, rate and loss."""
+    """Return the mean loss by cell and rate from rows of batch, tokens, rate and loss."""
     found: dict[Cell, dict[float, list[float]]] = {}
     for batch, tokens, rate, loss in rows:
         found.setdefault((batch, tokens), {}).setdefault(rate, []).append(loss)
@@ -44,7 +44,7 @@ def cells_of(rows: Sequence[tuple[int, float, float, float]]) -> dict[Cell, dict
 
 
 def best_of(losses: Mapping[float, float]) -> tuple[float, float, bool]:
-    """The best rate, its loss, and whether it is the smallest or the largest of the rates."""
+    """Return the best rate, its loss, and whether it is the smallest or the largest of the rates."""
     rates = sorted(losses)
     at = min(range(len(rates)), key=lambda each: losses[rates[each]])
     if at in (0, len(rates) - 1):
@@ -56,7 +56,7 @@ def best_of(losses: Mapping[float, float]) -> tuple[float, float, bool]:
 
 
 def fit(losses: Losses, tail: float = 0.1) -> Fitted:
-    """The law of runs with a tail of this part of their tokens: their rate is that of the moment when it begins.
+    """Fit the law of runs whose tail is this share of their tokens: the law gives the rate when the tail begins.
 
     Raises InputError for less than two batches and two lengths, or fewer than four cells.
     """
@@ -80,11 +80,11 @@ def fit(losses: Losses, tail: float = 0.1) -> Fitted:
 
 
 def loss_at(losses: Mapping[float, float], rate: float) -> float:
-    """The loss of a run at this rate, between those measured; beyond them that of the nearest."""
+    """Return the loss of a run at this rate, interpolated; beyond the measured rates that of the nearest."""
     rates = sorted(losses)
     return float(np.interp(np.log(rate), np.log(rates), [losses[each] for each in rates]))
 
 
 def regret(losses: Losses, fitted: Fitted, rate: Mapping[Cell, float]) -> dict[Cell, float]:
-    """By how much the loss at a rate of each cell is above the best of the cell."""
+    """Return how much the loss at each cell's rate exceeds the best loss of the cell."""
     return {cell: loss_at(losses[cell], rate[cell]) - fitted.best[cell][1] for cell in losses}

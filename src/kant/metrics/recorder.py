@@ -1,4 +1,4 @@
-"""The recorder: what the metrics are made of, folded over the same events that the state takes in."""
+"""The recorder: the raw data of the metrics, folded over the same events that the state applies."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from kant.metrics.result import Series
 from kant.model.placement import Allocation
 from kant.placement.cost.slowdown import SPANS_WIDTH, Slowdowns, SpanRows
 
-# Columns of a sample. Each holds from its time to the next sample's.
+# Columns of a sample. Each value holds from its time to the next sample's.
 S_TIME, S_ALLOCATED, S_CAPACITY, S_FRAGMENTED, S_NODES, S_WAITING, S_WAITING_MILLI = range(7)
 SAMPLE_WIDTH = 7
 
-# Columns of a pool's integrals: milli-GPU times whole seconds, and the rest in milli-GPU times microseconds.
-# One product of milli-GPUs and microseconds can pass 64 bits: 10^8 milli-GPUs times 11 days.
+# Columns of a pool's integrals: milli-GPU times whole seconds, and the rest in milli-GPU times microseconds. A single
+# product of milli-GPUs and microseconds can exceed 64 bits: 10^8 milli-GPUs times 11 days.
 I_ALLOCATED, I_CAPACITY, I_FRAGMENTED, I_NODES = 0, 2, 4, 6
 INTEGRAL_WIDTH = 8
 
@@ -27,7 +27,7 @@ INTEGRAL_WIDTH = 8
 def sample(
     pools: Table, samples: Table, used: int, integrals: Table, held: Table, now: int, waiting: int, milli: int
 ) -> int:
-    """Add the time since the last sample to the integrals, and the present to `samples`; returns rows used."""
+    """Add the time since the last sample to the integrals, and the present to `samples`; return the rows used."""
     at = used
     if used > 0:
         span = now - samples[used - 1, S_TIME]
@@ -57,13 +57,13 @@ def sample(
 
 
 def with_pools(table: Table, pools: int) -> Table:
-    """A table by pool with rows for as many pools: nodes that join may be of new ones."""
+    """Extend a table by pool to this many pools: nodes that join may belong to new ones."""
     more = pools - len(table)
     return np.vstack([table, np.zeros((more, table.shape[1]), dtype=np.int64)]) if more > 0 else table
 
 
 def began(state: ClusterState, row: int) -> int:
-    """Since when a running gang has held what it holds."""
+    """Return since when a running gang has held its current allocation."""
     progress = state.elastic.get(row)
     return int(state.jobs[row, c.J_STARTED]) if progress is None else progress.resized
 
@@ -82,13 +82,13 @@ class Recorder:
         self.model = Slowdowns(state)
         self._intervals: list[tuple[int, Allocation, int, int]] = []
         self._service: list[tuple[int, int, int, int]] = []
-        self._there = 0, state.now, state.gpus_there  # GPU time of the nodes that are there up to a time, and GPUs then
-        self.replaced = 0  # gangs that got another node in place of one that they had lost, and kept the rest
-        self._sized: dict[int, int] = {}  # of elastic gangs
-        self.lost_work: dict[int, int] = {}  # of jobs by row: what being stopped cost them, microseconds of work
+        self._there = 0, state.now, state.gpus_there  # GPU time of present nodes up to a time, and GPUs then
+        self.replaced = 0  # gangs that got another node for a lost one, and kept the rest
+        self._sized: dict[int, int] = {}  # shape at its size, of elastic gangs
+        self.lost_work: dict[int, int] = {}  # by job row: what stops cost it, microseconds of work
 
     def observe(self, now: int) -> None:
-        """Take the state's totals as they are from `now` on."""
+        """Take in the state's totals, valid from `now` on."""
         if self.used == len(self.samples):
             self.samples = c.longer(self.samples)
         state = self.state
@@ -100,12 +100,12 @@ class Recorder:
         )  # fmt: skip
 
     def meet_pools(self) -> None:
-        """Nodes of pools have joined that there were not before."""
+        """Add rows for new pools, after nodes have joined."""
         self.held = with_pools(self.held, len(self.state.pools))
         self.integrals = with_pools(self.integrals, len(self.state.pools))
 
     def started(self, row: int, allocation: Allocation) -> None:
-        """A gang got its place, or another size."""
+        """Record that a gang got its place, or another size."""
         if row >= len(self.spans):
             self.spans = c.longer(self.spans, row + 1)
         self.model.write_spans(allocation, self.spans, row)
@@ -116,27 +116,27 @@ class Recorder:
             self._sized[row] = self.state.shapes.sized(shape, counts).index
 
     def shape_at(self, row: int) -> int:
-        """The shape, by its index, that a gang has had lately: an elastic one is compared with others of its size."""
+        """Return the index of a gang's latest shape: an elastic one is compared with others of its size."""
         return self._sized.get(row, int(self.state.jobs[row, c.J_SHAPE]))
 
     def shapes(self) -> Table:
-        """The same of all jobs."""
+        """Return the latest shapes of all jobs."""
         found: Table = self.state.jobs[: len(self.state.ids), c.J_SHAPE].copy()
         found[list(self._sized)] = list(self._sized.values())
         return found
 
     def ended(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """A gang gave its place back (or the run is over)."""
+        """Record that a gang gave its place back (or that the run has ended)."""
         if self.keep_intervals:
             self._intervals.append((row, allocation, start, end))
 
     def lost(self, row: int, cost: int) -> None:
-        """A job was stopped, and has `cost` microseconds more to do than before."""
+        """Record that a job was stopped, and has `cost` microseconds more work than before."""
         if cost:
             self.lost_work[row] = self.lost_work.get(row, 0) + cost
 
     def serviced(self, node: int, now: int) -> None:
-        """A node has another status, or lacks other devices, from `now` on; or it has joined, or left."""
+        """Record that a node has changed status or lost devices from `now` on, or has joined or left."""
         self.nodes_changed(now)
         if not self.keep_intervals:
             return
@@ -147,21 +147,21 @@ class Recorder:
         self._service.append((now, node, status, lost))
 
     def nodes_changed(self, now: int) -> None:
-        """Other nodes are there from `now` on than before, perhaps."""
+        """Record that the set of present nodes may differ from `now` on."""
         self._there = self.gpu_time_there(now), now, self.state.gpus_there
 
     def gpu_time_there(self, end: int) -> int:
-        """GPUs of the nodes that are there, in service or not, times microseconds, from the first sample to `end`."""
+        """Return GPUs of present nodes, in service or not, times microseconds, from the first sample to `end`."""
         spent, since, gpus = self._there
         begin = int(self.samples[0, S_TIME]) if self.used else end
         return spent + gpus * max(end - max(since, begin), 0)
 
     def service(self) -> Table:
-        """Rows (time, node, status, bit mask of the devices that it lacks), where `keep_intervals` asked for them."""
+        """Return rows (time, node, status, bit mask of lost devices), recorded only with `keep_intervals`."""
         return np.array(self._service, dtype=np.int64).reshape(-1, 4)
 
     def series(self) -> Series:
-        """The samples by column."""
+        """Return the samples by column."""
         rows = self.samples[: self.used]
         return Series(
             time=rows[:, S_TIME],
@@ -174,12 +174,12 @@ class Recorder:
         )
 
     def integral(self, kind: int) -> list[float]:
-        """Of each pool: one of the I_ integrals up to the last sample, in whole seconds and their fraction."""
+        """Return for each pool one of the I_ integrals up to the last sample, in whole seconds and their fraction."""
         pairs = self.integrals[:, kind : kind + 2].tolist()
         return [seconds + rest / 1_000_000 for seconds, rest in pairs]
 
     def intervals(self) -> Table:
-        """Rows (job row, node, device mask, milli, start, end), where `keep_intervals` asked for them."""
+        """Return rows (job row, node, device mask, milli, start, end), recorded only with `keep_intervals`."""
         if not self._intervals:
             return np.zeros((0, 6), dtype=np.int64)
         pieces = np.concatenate([allocation[:, [0, 2, 3]] for _, allocation, _, _ in self._intervals])

@@ -1,4 +1,4 @@
-"""What one run leaves behind: the summary for people and scripts, and the columns that pictures are made of."""
+"""The result of one run: the summary for people and scripts, and the columns for pictures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Series:
     fragmented: Ints  # nodes in service with some but not all of their GPUs allocated
     nodes: Ints  # nodes in service (with GPUs)
     waiting_jobs: Ints
-    waiting_gpus: Ints  # milli-GPUs asked for by waiting jobs
+    waiting_gpus: Ints  # milli-GPUs requested by waiting jobs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +48,10 @@ class JobTable:
 class RunResult:
     """One simulated (or recorded) run under one profile.
 
-    `summary` is the object that `--json` prints. `intervals` has a row for each piece of a job on a node:
-    (job row, node index, bit mask of devices, milli-GPUs of each device, start, end). `service` has one for each change
-    of a node: (time, node index, kant.model.status.NodeStatus, bit mask of the devices that it lacks). `wait_by_cause`
-    has, where a ledger was kept, a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
+    `summary` is the object that `--json` prints. `intervals` has a row for each piece of a job on a node: (job row,
+    node index, bit mask of devices, milli-GPUs of each device, start, end). `service` has one for each change of a
+    node: (time, node index, kant.model.status.NodeStatus, bit mask of lost devices). `wait_by_cause` has, where a
+    ledger was kept, a column over the jobs for each cause: microseconds, which add up to `jobs.wait`.
     """
 
     profile: str

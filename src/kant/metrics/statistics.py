@@ -13,18 +13,18 @@ Values = NDArray[Any]
 
 
 def quantile(ordered: Values, p: float, kind: str) -> float:
-    """The p-quantile of an ascending array: `linear` interpolation at (n-1)p, or the element at index ⌊n p⌋."""
+    """Return the p-quantile of an ascending array: `linear` interpolation at (n-1)p, or the element at index ⌊n p⌋."""
     if kind == "lower":
         return float(ordered[min(int(len(ordered) * p), len(ordered) - 1)])
     return float(np.quantile(ordered, p))
 
 
 def spread(times: Values, kind: str = "linear") -> dict[str, float | None]:
-    """`mean`, `p50`, `p90`, `p99`, `max` and `sum` of microseconds, in seconds; None where there are none."""
+    """Return `mean`, `p50`, `p90`, `p99`, `max` and `sum` of microseconds, in seconds; None where there are none."""
     if len(times) == 0:
         return dict.fromkeys(("mean", "p50", "p90", "p99", "max"), None) | {"sum": 0.0}
     ordered = np.sort(times)
-    # Half a million waits of a year are more microseconds than 64 bits hold.
+    # Half a million waits of a year exceed 64 bits in microseconds.
     total = int((ordered // SECOND).sum()) * SECOND + int((ordered % SECOND).sum())
     return {
         "mean": total / len(ordered) / SECOND,
@@ -37,7 +37,7 @@ def spread(times: Values, kind: str = "linear") -> dict[str, float | None]:
 
 
 def over_time(ratios: Values, durations: Values) -> dict[str, float | None]:
-    """Time-weighted `mean` and `median` of a step function."""
+    """Return the time-weighted `mean` and `median` of a step function."""
     total = durations.sum()
     if total <= 0:
         return {"mean": None, "median": None}

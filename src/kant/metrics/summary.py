@@ -21,11 +21,11 @@ from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
 from kant.placement.cost.slowdown import SPANS_WIDTH, T_LEAVES, T_NODES
 
 GONE = -1
-"""In place of the status of a job that does not count."""
+"""Replaces the status of a job that does not count."""
 
 
 def job_table(state: ClusterState, end: int, recorder: Recorder | None = None) -> JobTable:
-    """The jobs that arrived, as they stand at `end`; with `recorder` also the fewest nodes and leaves of each."""
+    """Return the jobs that arrived, as of `end`; with `recorder` also the fewest nodes and leaves of each."""
     jobs = state.jobs[: len(state.ids)]
     waits = jobs[:, c.J_WAITED] + np.where(jobs[:, c.J_STATUS] == JobStatus.PENDING, end - jobs[:, c.J_SINCE], 0)
     return JobTable(
@@ -50,7 +50,7 @@ def _fewest(recorder: Recorder) -> Table:
 
 
 def _asked(state: ClusterState) -> np.ndarray:
-    """Milli-GPUs that each job asked for, an elastic gang its ceiling."""
+    """Return the milli-GPUs that each job requested; for an elastic gang its ceiling."""
     most = np.array([shape.most_milli for shape in state.shapes.shapes], dtype=np.int64)
     return most[state.jobs[: len(state.ids), c.J_SHAPE]]
 
@@ -58,10 +58,10 @@ def _asked(state: ClusterState) -> np.ndarray:
 def summarise(
     state: ClusterState, recorder: Recorder, table: JobTable, end: int, quantile: str, gone: Sequence[int] | Table = ()
 ) -> dict[str, Any]:
-    """Counts, times and the five metrics (docs/metrics.md) of everything that happened up to `end`.
+    """Return counts, times and the five metrics (docs/metrics.md) of everything that happened up to `end`.
 
-    Rejected jobs count in `jobs` and `rejected` alone. Times of jobs that still wait are counted as they stand, and
-    said in `censored`. The jobs whose rows are `gone` had left before it began, and count nowhere.
+    Rejected jobs count in `jobs` and `rejected` alone. Times of jobs that still wait count up to `end`, and their
+    number is in `censored`. The jobs whose rows are `gone` had left before the run began, and count nowhere.
     """
     jobs = state.jobs[: len(state.ids)]
     status = table.status.copy()
@@ -103,14 +103,14 @@ def summarise(
 
 
 def _tardiness(due: np.ndarray, table: JobTable, admitted: np.ndarray, end: int, quantile: str) -> dict[str, Any]:
-    """Of the jobs with a due date: by how much they ended after it (as it stands, of those that have not ended)."""
+    """Return how much jobs with a due date ended after it; for jobs that have not ended, as of `end`."""
     own = admitted & (due >= 0)
     over = np.maximum(np.where(table.status == JobStatus.FINISHED, table.end, end) - due, 0)[own]
     return spread(over, quantile) | {"count": int(own.sum()), "late": int((over > 0).sum())}
 
 
 def size_masks(milli: np.ndarray) -> dict[str, np.ndarray]:
-    """A mask over the jobs for each size class; a share of a GPU counts as one."""
+    """Return a mask over the jobs for each size class; a share of a GPU counts as one."""
     gpus, masks, below = -(-milli // GPU), {}, -1
     for name, largest in SIZE_CLASSES:
         masks[name] = (gpus > below) & (gpus <= largest)
@@ -119,7 +119,7 @@ def size_masks(milli: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _ratios(state: ClusterState, recorder: Recorder) -> dict[str, Any]:
-    """GAR, SOR and GFR of the cluster and of each pool."""
+    """Return GAR, SOR and GFR of the cluster and of each pool."""
     rows = recorder.samples[: recorder.used]
     spans = np.diff(rows[:, rec.S_TIME])
     held = rows[: len(spans)]
@@ -154,14 +154,14 @@ def _jtted(state: ClusterState, recorder: Recorder, started: np.ndarray, sizes: 
     jobs = state.jobs[: len(state.ids)]
     rows = np.flatnonzero(started & (jobs[:, c.J_MILLI] > 0))
     rows = rows[rows < len(recorder.spans)]
-    rows = rows[recorder.spans[rows, T_NODES] > 0]  # it has been seen to start
+    rows = rows[recorder.spans[rows, T_NODES] > 0]  # its start was recorded
     slowdowns = recorder.model.of_all(recorder.shapes()[rows], recorder.spans[rows])
     spans = recorder.spans[rows[:, None], [T_NODES, T_LEAVES]]
     return jtted(spans.astype(np.int64), _fewest(recorder)[rows], slowdowns, {k: m[rows] for k, m in sizes.items()})
 
 
 def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, end: int) -> Any:
-    """The time that each job would have run with all its pods, and for how long it ran: for rigid jobs the same."""
+    """Return each job's run time if it had all its pods, and its actual run time: equal for rigid jobs."""
     jobs = state.jobs[: len(state.ids)]
     narrow = np.array([bool(shape.ceiling) for shape in state.shapes.shapes], dtype=np.bool_)[jobs[:, c.J_SHAPE]]
     rows = np.flatnonzero(narrow & (table.first_start >= 0))
@@ -174,11 +174,11 @@ def _useful_and_busy(state: ClusterState, table: JobTable, served: np.ndarray, e
 def _by_queue(
     state: ClusterState, recorder: Recorder, table: JobTable, admitted: np.ndarray, end: int, quantile: str
 ) -> Any:
-    """Of each tenant queue: jobs, waits, GPU-hours, its part of the GPU time in service, and its rho (fairness.py)."""
+    """Return for each tenant queue: jobs, waits, GPU-hours, share of the GPU time in service, and rho (fairness.py)."""
     jobs = state.jobs[: len(state.ids)]
     running = table.status == JobStatus.RUNNING
     served = jobs[:, c.J_ATTAINED] + np.where(running, end - jobs[:, c.J_SINCE], 0)
-    # Hours as floats: exact integers would pass 64 bits, and this is the last division.
+    # Hours as floats: exact integers would exceed 64 bits, and this is the last division.
     gpu_hours = served / HOUR * (jobs[:, c.J_MILLI] / GPU)
     useful, busy = _useful_and_busy(state, table, served, end)
     for row, work in recorder.lost_work.items():

@@ -1,7 +1,7 @@
-"""What a waiting job waits for: one cause at a time, found from counts where counts are enough.
+"""Causes of waiting: one cause at a time for a waiting job, found from counts where counts are enough.
 
-The order in which causes are looked for is the order in which a cycle looks: what keeps the job from being tried, who
-stands before it, its quota, what is free, and only then how it lies.
+Causes are checked in the order in which a cycle checks: what keeps the job from being tried, which jobs are ahead of
+it, its quota, what is free, and only then the topology.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from kant.scheduler.cycle import Scheduler
 
 
 class Cause(StrEnum):
-    """What a job waits for."""
+    """The cause of a job's wait."""
 
     QUOTA = "quota"  # a limit of its queue, of one above it or of its user binds
-    QUOTA_LENT = "quota-lent"  # its queue stays within its own quota, but others use what they borrowed of it
-    CAPACITY = "capacity"  # less is free in all, on the pools that admit it, than it asks for
+    QUOTA_LENT = "quota-lent"  # its queue is within its own quota, but other queues use what they borrowed of it
+    CAPACITY = "capacity"  # less is free in all, on the pools that admit it, than it requests
     FRAGMENTATION = "fragmentation"  # enough is free in all, but it does not fit
     TOPOLOGY = "topology"  # it would fit, but not in one domain of the level that it requires
-    RESERVATION = "reservation"  # it would fit, but the place is promised to others
-    PRIORITY = "priority"  # jobs of higher priority stand before it, or hold the GPUs that it lacks
-    ORDER = "order"  # others stand before it where nobody may pass
+    RESERVATION = "reservation"  # it would fit, but the place is reserved for others
+    PRIORITY = "priority"  # jobs of higher priority are ahead of it, or hold the GPUs that it lacks
+    ORDER = "order"  # other jobs are ahead of it in a strict order
     GATED = "gated"  # its queue is closed, its back-off runs, or its base job does not run
     OTHER = "other"  # nothing keeps it, or no cycle has looked at it yet
 
 
 @dataclass(slots=True)
 class Waiter:
-    """What decides the cause of some waiting jobs: all of them have it in common.
+    """The common properties of some waiting jobs that determine their cause.
 
-    `row` is one of them, `options` the shapes in which they may be tried, `node` their queue in the tree of quotas
-    (-1: none). `lane` is theirs where nobody may pass, unless it is the head itself: None.
+    `row` is one of them, `options` the shapes in which they may be tried, `node` their queue in the quota tree (-1:
+    none). `lane` is their bucket under a strict order, except for its head: None.
     """
 
     row: int
@@ -71,15 +71,15 @@ class Waiter:
     user: int
     priority: int
     lane: tuple[int, ...] | None = None
-    tried: tuple[int, Cause | None] = (-1, None)  # when it was last tried, by a stamp, and why there was no place
+    tried: tuple[int, Cause | None] = (-1, None)  # stamp of the last try, and why there was no place
 
 
 @dataclass(slots=True)
 class WaitClassifier:
-    """Finds causes. `follow` first, at every instant; what is free is counted once for all who ask at it."""
+    """Finds causes. Call `follow` first, at every instant; free capacity is counted once per instant."""
 
     scheduler: Scheduler
-    heads: dict[tuple[int, ...], int] = field(default_factory=dict)  # by lane, where nobody may pass
+    heads: dict[tuple[int, ...], int] = field(default_factory=dict)  # by bucket, under a strict order
     _room: FreeByPools | None = None
     _diagnosis: Diagnosis | None = None
     _held: HeldByPriority | None = None
@@ -90,12 +90,12 @@ class WaitClassifier:
 
     @property
     def strict(self) -> bool:
-        """Whether one lane holds jobs of several shapes, so that the head keeps jobs that would fit."""
+        """Whether one bucket holds jobs of several shapes, so that the head blocks jobs that would fit."""
         discipline = self.scheduler.profile.discipline
         return discipline.buckets and discipline.bucket(0, 1) == discipline.bucket(0, 2)
 
     def waiter(self, row: int, lane: tuple[int, ...] | None) -> Waiter:
-        """What decides the cause of one waiting job."""
+        """Return the properties that determine the cause of one waiting job."""
         state, shape = self.state, self.state.shape_of(row)
         queue, user, priority = state.jobs[row, [J_QUEUE, J_USER, J_PRIORITY]].tolist()
         if not self.scheduler.profile.discipline.quotas or state.quota_usage.tree is None:
@@ -104,7 +104,7 @@ class WaitClassifier:
         return Waiter(row, shape, options, state.quota_usage.node_of[queue], user, priority, lane)
 
     def follow(self, moved: list[int] | None) -> None:
-        """Take in which jobs have moved (None: nobody knows); what was counted before holds no longer."""
+        """Take in which jobs have moved (None: unknown); earlier counts are no longer valid."""
         if moved is None or self._held is None:
             self._held, moved = HeldByPriority(self.state), list(self.state.running)
         if self.scheduler.profile.order.by_priority:
@@ -112,7 +112,7 @@ class WaitClassifier:
         self._room = self._diagnosis = None
 
     def cause(self, waiter: Waiter) -> Cause:
-        """What those jobs wait for from now on."""
+        """Return what these jobs wait for from now on."""
         tree = self.state.quota_usage.tree
         has_quotas = self.scheduler.profile.discipline.quotas and tree is not None
         if has_quotas and (waiter.node < 0 or not tree.starts[waiter.node]):  # type: ignore[union-attr]
@@ -141,10 +141,10 @@ class WaitClassifier:
         return Cause.PRIORITY if self.state.jobs[head, J_PRIORITY] > waiter.priority else Cause.ORDER
 
     def _kept_by_quota(self, waiter: Waiter, lacks: bool) -> Cause | None:
-        """The cause, where the quotas do not let the job start in any of its shapes.
+        """Return the cause, where the quotas do not let the job start in any of its shapes.
 
-        A queue beyond its own quota, all of whose tree is in use while the cluster `lacks` room too, is kept by the
-        cluster: no quota would help it.
+        For a queue beyond its own quota, whose whole tree is in use while the cluster `lacks` room too, the cause is
+        the cluster: no quota would help it.
         """
         quota_usage = self.state.quota_usage
         tree = quota_usage.tree
@@ -167,7 +167,7 @@ class WaitClassifier:
         return None if kept is Cause.QUOTA and all_in_use and lacks else kept
 
     def _in_spite_of_room(self, waiter: Waiter) -> Cause:
-        """The cause, where enough is free in all."""
+        """Return the cause, where enough is free in all."""
         kept = self._place_that_lacks(waiter)
         if kept is not None:
             return kept
@@ -176,10 +176,10 @@ class WaitClassifier:
         if self.state.reserved or self.state.bookings:
             return Cause.RESERVATION
         tried = self.scheduler.profile.discipline.buckets or self.scheduler.forecast is not None
-        return Cause.OTHER if tried else Cause.ORDER  # those that keep no lanes have filled the cluster in order
+        return Cause.OTHER if tried else Cause.ORDER  # disciplines without buckets have filled the cluster in order
 
     def _is_held(self, waiter: Waiter) -> bool:
-        """Whether a blocked job of higher priority keeps those jobs from passing it."""
+        """Return whether a blocked job of higher priority keeps these jobs from passing it."""
         jobs, columns = self.state.jobs, [J_QUEUE, J_SHAPE, J_PRIORITY]
         like = jobs[waiter.row, columns].tolist()
         row = next((row for row in self.state.pending if jobs[row, columns].tolist() == like), None)
@@ -189,9 +189,9 @@ class WaitClassifier:
         return self.scheduler.profile.discipline.held_by(self._diagnosis.cycle, row) is not None
 
     def _place_that_lacks(self, waiter: Waiter) -> Cause | None:
-        """Why there is no place, if promises are not looked at; None where there is one.
+        """Return why there is no place, ignoring reservations; None where there is one.
 
-        A "no" holds until something comes free.
+        A negative result holds until something is freed.
         """
         state, shape = self.state, waiter.shape
         freed = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), P_FREED].sum())
@@ -212,16 +212,16 @@ class WaitClassifier:
 
 
 class HeldByPriority:
-    """The milli-GPUs that running jobs of each priority hold of each pool."""
+    """The milli-GPUs that running jobs of each priority hold in each pool."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self._held: Counter[tuple[int, int]] = Counter()  # (priority, pool) -> milli-GPUs
-        self._of: dict[int, list[tuple[tuple[int, int], int]]] = {}  # running job -> what it adds to them
-        self._ladders: dict[int, tuple[list[int], list[int]]] = {}  # by pools: priorities, what up to each is held
+        self._of: dict[int, list[tuple[tuple[int, int], int]]] = {}  # running job -> its contributions
+        self._ladders: dict[int, tuple[list[int], list[int]]] = {}  # by pools: priorities, cumulative milli-GPUs
 
     def follow(self, moved: list[int]) -> None:
-        """Count these jobs anew."""
+        """Count these jobs again."""
         state = self.state
         if moved:
             self._ladders.clear()
@@ -239,7 +239,7 @@ class HeldByPriority:
                     self._held[key] += milli
 
     def above(self, priority: int, shape: Shape) -> int:
-        """What jobs of higher priority hold of the shape's pools."""
+        """Return what jobs of higher priority hold of the shape's pools."""
         ladder = self._ladders.get(shape.pool_bits)
         if ladder is None:
             ladder = self._ladders[shape.pool_bits] = self._ladder(shape)
@@ -264,7 +264,7 @@ class FreeByPools:
         self._rest: dict[object, tuple[int, int]] = {}
 
     def lacks(self, shape: Shape, more: int = 0) -> bool:
-        """Whether the gang asks for more GPUs than there are and `more` milli-GPUs, or for more CPU or memory."""
+        """Return whether the gang requests more GPUs than are free plus `more` milli-GPUs, or more CPU or memory."""
         free = self._gpus.get(shape.reach)
         if free is None:
             free = self._gpus[shape.reach] = self._free_gpus(shape)
@@ -279,12 +279,12 @@ class FreeByPools:
 
     def _free_gpus(self, shape: Shape) -> int:
         state = self.state
-        if state.node_version or shape.ask.node_sets:  # cordoned nodes have capacity that nobody can have
+        if state.node_version or shape.ask.node_sets:  # cordoned nodes have capacity that no job can use
             return int(self._open_nodes(shape)[:, FREE].sum())
         return sum(int(state.pools[pool, P_CAPACITY] - state.pools[pool, P_ALLOCATED]) for pool in shape.pools)
 
     def _free_rest(self, shape: Shape) -> tuple[int, int]:
-        """CPU and memory; FOREVER where some node does not limit them."""
+        """Return CPU and memory; FOREVER where some node does not limit them."""
         nodes = self._open_nodes(shape)
         free = []
         for left, limit in ((CPU_FREE, CPU), (MEMORY_FREE, MEMORY)):

@@ -1,8 +1,8 @@
 """The ledger attributes each job's waiting time to causes. The causes of a job add up to its wait exactly.
 
-Jobs that wait for the same cause by the same rule (causes.py) share an *account*: the microseconds that it has spent
-in each cause since it was opened. What is attributed to a cause for one job is the difference between two readings:
-when it came to wait, and when it left. Causes are found anew when something happened.
+Jobs that wait for the same cause by the same rule (wait_causes.py) share an *account*: the microseconds spent in each
+cause since it was opened. What is attributed to a cause for one job is the difference between two readings: when it
+began to wait, and when it left. Causes are found again after every change.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ class WaitAccount:
         self.members = 0
 
     def reading(self, at: int) -> list[int]:
-        """The time spent in each cause up to `at`, which is not before the cause last changed."""
+        """Return the time spent in each cause up to `at`, which must not be before the last change of cause."""
         spent = self.spent.copy()
         spent[_AT[self.cause]] += at - self.since
         return spent
 
     def turn_to(self, cause: Cause, now: int) -> None:
-        """From `now` on another cause counts."""
+        """Switch to another cause from `now` on."""
         self.spent[_AT[self.cause]] += now - self.since
         self.cause, self.since = cause, now
 
 
 class Ledger:
-    """Follows the state of one scheduler. Call `observe` at the end of every instant, when its plan is carried out."""
+    """Follows the state of one scheduler. Call `observe` at the end of every instant, once its plan is carried out."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.state = scheduler.state
-        self.spent: Table = np.zeros((1024, len(CAUSES)), dtype=np.int64)  # of each job, up to when it last joined
-        self.before: Ints = np.zeros(0, dtype=np.int64)  # of each job that there was: what it had waited at `begin`
+        self.spent: Table = np.zeros((1024, len(CAUSES)), dtype=np.int64)  # by job, up to when it last joined
+        self.before: Ints = np.zeros(0, dtype=np.int64)  # by initial job: its wait at `begin`
         self._judge = WaitClassifier(scheduler)
         self._strict = self._judge.strict
         self._accounts: dict[Key, WaitAccount] = {}
@@ -82,11 +82,11 @@ class Ledger:
     # --- following the state ---------------------------------------------------------------------------------
 
     def begin(self, now: int) -> None:
-        """Nobody has followed the state so far: what its jobs have waited by `now` is `before`, and is not split."""
+        """Begin to follow: the waits of existing jobs by `now` are `before`, and are not split."""
         self.before = waits_at(self.state, now, slice(len(self.state.ids)))
 
     def observe(self, now: int) -> None:
-        """Take in what happened at `now`: who came to wait, who left, and what the others wait for from now on."""
+        """Take in what happened at `now`: which jobs began or ceased to wait, and the causes from now on."""
         state = self.state
         moved = state.job_changes.since(self._moved)
         self._moved = state.job_changes.end
@@ -124,7 +124,7 @@ class Ledger:
         return int(self.state.jobs[row, J_BASE]) in self.state.running
 
     def _enter(self, row: int, now: int) -> None:
-        """A job comes to wait: it joins its account, now or when nothing of its own keeps it any more."""
+        """Add a job that begins to wait: it joins its account now, or once nothing specific to the job blocks it."""
         jobs = self.state.jobs
         until = now
         if self.scheduler.profile.discipline.quotas:
@@ -142,7 +142,7 @@ class Ledger:
         return self.scheduler.profile.discipline.bucket(*self.state.jobs[row, [J_QUEUE, J_SHAPE]].tolist())
 
     def _rest(self, row: int) -> Key:
-        """The account of a job that is no head."""
+        """Return the account of a job that is not a head."""
         queue, shape, user, priority = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PRIORITY]].tolist()
         if not self.scheduler.profile.order.by_priority:
             priority = 0
@@ -162,7 +162,7 @@ class Ledger:
             self._joined[row] = (key, account.reading(now))
 
     def _leave(self, row: int, now: int) -> None:
-        """Enter what a job's account has spent since it joined."""
+        """Add to a job what its account has spent since it joined."""
         if row in self._joined:
             key, then = self._joined.pop(row)
             account = self._accounts[key]
@@ -178,9 +178,9 @@ class Ledger:
             self._accounts[key].members -= 1
 
     def _settle(self, row: int, now: int, last: Cause) -> None:
-        """Make the causes of a job add up to its wait, though something happened before `now` that nobody observed.
+        """Make the causes of a job add up to its wait, though changes before `now` were not observed.
 
-        What it did not wait in the end is taken from the `last` cause; what it waited unobserved is OTHER.
+        Excess is taken from the `last` cause; unobserved waiting is OTHER.
         """
         own, waited = self._row(row), int(waits_at(self.state, now, row))
         before = int(self.before[row]) if row < len(self.before) else 0
@@ -193,7 +193,7 @@ class Ledger:
         return own
 
     def _find_heads(self, now: int) -> None:
-        """Where nobody may pass, the head of a lane has an account of its own, and those behind it share another."""
+        """Under a strict order give the head of each bucket its own account, and the jobs behind it a shared one."""
         self.scheduler.begin(now)
         pending = self.scheduler.pending
         self._judge.heads = {pending.keys[bucket]: row for row, _, bucket, _ in pending.heads()}
@@ -208,9 +208,9 @@ class Ledger:
     # --- what it says --------------------------------------------------------------------------------------------
 
     def splits(self, end: int, rows: Sequence[int] | None = None) -> Table:
-        """Of each job (or of those of `rows`) microseconds by cause, as things stand at `end`. Changes nothing.
+        """Return for each job (or those of `rows`) microseconds by cause, as of `end`. Changes nothing.
 
-        They add up to its wait, without what it had waited `before`.
+        They add up to its wait, without its wait `before`.
         """
         wanted = np.arange(len(self.state.ids)) if rows is None else np.array(rows, dtype=np.int64)
         found: Table = np.zeros((len(wanted), len(CAUSES)), dtype=np.int64)
@@ -235,29 +235,29 @@ class Ledger:
         left = waits_at(self.state, end, wanted) - found.sum(axis=1)
         old = wanted < len(self.before)
         left[old] -= self.before[wanted[old]]
-        for i in np.flatnonzero(left).tolist():  # moved since the last time that anybody observed
+        for i in np.flatnonzero(left).tolist():  # changed since the last observation
             row = int(wanted[i])
             last = self._accounts[self._joined[row][0]].cause if row in self._joined else Cause.GATED
             _even(found[i], int(left[i]), last)
         return found
 
     def columns(self, end: int) -> dict[str, Ints]:
-        """Of each cause a column over the jobs, microseconds."""
+        """Return for each cause a column over the jobs, microseconds."""
         splits = self.splits(end)
         return {cause.value: splits[:, i].copy() for i, cause in enumerate(CAUSES)}
 
 
 def waits_at(state: ClusterState, end: int, rows: int | slice | Ints) -> Ints:
-    """How long these jobs have waited up to `end`."""
+    """Return how long these jobs have waited up to `end`."""
     jobs = state.jobs[rows]
     waits: Ints = jobs[..., J_WAITED] + np.where(jobs[..., J_STATUS] == JobStatus.PENDING, end - jobs[..., J_SINCE], 0)
     return waits
 
 
 def _even(own: Table, left: int, last: Cause) -> None:
-    """Make the causes of a job add up: what is `left` over is OTHER, what is too much was not waited in the end.
+    """Make the causes of a job add up: positive `left` is added to OTHER, negative is taken from the `last` cause.
 
-    It is taken from the `last` cause; from the others only where a clock went back by more than that.
+    The others are reduced only where a clock went back by more than the `last` cause has.
     """
     if left >= 0:
         own[_AT[Cause.OTHER]] += left
@@ -269,17 +269,17 @@ def _even(own: Table, left: int, last: Cause) -> None:
 
 
 def _difference(late: Table | Sequence[int], early: Sequence[Any]) -> Table:
-    """What was spent between two readings; nothing where a clock went back between them."""
+    """Return what was spent between two readings; 0 where a clock went back between them."""
     difference: Table = np.asarray(late, dtype=np.int64) - np.array(early, dtype=np.int64)
     return np.maximum(difference, 0, out=difference)
 
 
 def wait_by_cause(columns: dict[str, Ints], table: JobTable, queues: tuple[str, ...]) -> dict[str, Any]:
-    """Seconds waited by cause, in total and by queue, of all jobs but those rejected and cancelled."""
+    """Return seconds waited by cause, in total and by queue, of all jobs but those rejected and cancelled."""
     admitted = (table.status != JobStatus.REJECTED) & (table.status != JobStatus.CANCELLED)
 
     def seconds(mask: np.ndarray) -> dict[str, float]:
-        # whole seconds and the rest apart: half a million waits of a year pass 2^63 microseconds
+        # whole seconds and the rest separately: half a million waits of a year exceed 2^63 microseconds
         parts = {cause: (column[mask] // SECOND, column[mask] % SECOND) for cause, column in columns.items()}
         return {cause: int(whole.sum()) + int(rest.sum()) / SECOND for cause, (whole, rest) in parts.items()}
 

@@ -1,1 +1,1 @@
-"""RSCH, the resource half: where a job goes."""
+"""RSCH, the resource half of the scheduler: where a job is placed."""

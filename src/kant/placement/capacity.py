@@ -1,7 +1,7 @@
-"""What is kept for each demand from cycle to cycle. It follows the log of changed nodes; losing it costs time only.
+"""Per-demand caches that live from cycle to cycle. They follow the log of changed nodes; losing one costs only time.
 
-`NodeScores` has, for one policy, what each node is worth and how many pods fit there. What the domains of the topology
-have is kept by `topology/domain_capacity.py`.
+`NodeScores` caches, for one policy, the score of each node and how many pods fit there. The cache for topology domains
+is `topology/domain_capacity.py`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kant.placement.kernels import INDEX_WIDTH, MARKS_WIDTH, index_kernel
 from kant.placement.policy import NodePolicy
 
 INDEX_CELLS = 1 << 22
-"""Most nodes that one index keeps over all its slots: 256 demands at 12,500 nodes, about 100 MB."""
+"""Maximum number of nodes in one index over all its slots: 256 demands at 12,500 nodes, about 100 MB."""
 
 
 class Slots(ABC):
-    """Rows of tables, one for each demand that has been asked for. A subclass makes the tables in `_allot`.
+    """Rows of tables, one for each demand used so far. A subclass allocates the tables in `_allot`.
 
-    `cells` is the size of a slot and `most` the most of them that are kept, in units of the subclass. When there would
-    be more, all slots are given up and made again when they are asked for; `given_up` counts how often.
+    `cells` is the size of a slot and `most` the maximum over all slots, in units of the subclass. Beyond that all slots
+    are dropped and rebuilt on demand; `given_up` counts how often.
     """
 
     def __init__(self, cells: int, most: int) -> None:
@@ -36,10 +36,10 @@ class Slots(ABC):
 
     @abstractmethod
     def _allot(self, slots: int, kept: int) -> None:
-        """Make tables of so many slots, of which the first `kept` are as they were."""
+        """Allocate tables of `slots` slots, keeping the contents of the first `kept`."""
 
     def slots(self, demands: list[int]) -> list[int]:
-        """The slots of these demands, which all hold until `given_up` changes."""
+        """Return the slots of these demands, all valid until `given_up` changes."""
         new = {demand for demand in demands if demand not in self.slot_of}
         used = len(self.slot_of) + len(new)
         if new and used > self._room:
@@ -55,7 +55,7 @@ class Slots(ABC):
 
 
 class NodeScores(Slots):
-    """What each node is worth to each demand under one policy. `order` has the nodes in the order of equals."""
+    """The score of each node for each demand under one policy. `order` has the nodes in tie order."""
 
     def __init__(self, policy: NodePolicy, order: Table, typical_pods: Table, empty: Table) -> None:
         self.policy = policy
@@ -68,7 +68,7 @@ class NodeScores(Slots):
         super().__init__(self._size, INDEX_CELLS)
 
     def is_outdated(self, empty: Table) -> bool:
-        """Whether the policy works out other numbers for the nodes that there are now."""
+        """Return whether the policy computes other parameters for the current nodes."""
         return not np.array_equal(self.policy.numbers(self.typical_pods, empty), self.params)
 
     def _allot(self, slots: int, kept: int) -> None:
@@ -84,9 +84,9 @@ class NodeScores(Slots):
 
 @compiled
 def room_beside(table: Table, pieces: Table, count: int, demands: Table, d: int) -> int:
-    """For how many more pods of demand `d` there is room once the first `count` pieces are given back.
+    """Return how many more pods of demand `d` fit once the first `count` pieces are given back.
 
-    Rules for several nodes do not count. The table is as it was afterwards.
+    Rules across several nodes are ignored. The table is restored afterwards.
     """
     before, more = np.full(table.shape[0], -1, dtype=np.int64), 0
     for i in range(count):
@@ -105,7 +105,7 @@ def room_beside(table: Table, pieces: Table, count: int, demands: Table, d: int)
 
 
 def tie_order(policy: NodePolicy, nodes: int, seed: int) -> Table:
-    """Nodes in the order in which equals are taken: by index, or one random order for the whole run."""
+    """Return the nodes in tie order: by index, or one random order for the whole run."""
     if policy.ties == "index":
         return np.arange(nodes, dtype=np.int64)
     drawn = [mixed(mixed(seed, -1), node) for node in range(nodes)]

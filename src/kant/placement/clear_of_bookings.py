@@ -1,8 +1,8 @@
-"""Among equal places, those clear of bookings: a job goes where nobody has booked for the time that it will run.
+"""Avoids bookings among equal places: a job goes where no booking falls within its run.
 
 Policies score a node by its row and take devices by their free thousandths. So two nodes with equal rows are equal for
-every policy, and so are two devices of one node with as much free that are in no narrower block. Only such places are
-exchanged: what the policy prefers stays where it is.
+every policy, and so are two devices of one node with equal free amounts where neither is in a narrower block. Only such
+places are exchanged: the policy's preference is unaffected.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kant.model.placement import MASK, NODE, Allocation
 def clear_of_bookings(
     table: Table, allocation: Allocation, booked: Mapping[int, int], anywhere: bool, without: Collection[int] = ()
 ) -> Allocation:
-    """The allocation, with other devices or nodes in place of those that are `booked` (bits by node).
+    """Return the allocation, with other devices or nodes instead of those that are `booked` (bits by node).
 
     `table` is that before the allocation was taken. A node is exchanged for one in the same domains, or with `anywhere`
-    for any, but for none `without`. What has no equal that is clear stays.
+    for any, but for none in `without`. A place without a clear equal stays.
     """
     moved = allocation.copy()
     taken = {*moved[:, NODE].tolist(), *without}
@@ -44,7 +44,7 @@ def clear_of_bookings(
 
 
 def _other_devices(table: Table, node: int, masks: list[int], booked: int) -> list[int] | None:
-    """The masks of the pieces on a node, with equal devices in place of booked ones; None where there are too few."""
+    """Return the masks of the pieces on a node, with equal devices for booked ones; None where there are too few."""
     gpus = int(table[node, GPUS])
     if not any(mask & booked for mask in masks):
         return masks
@@ -69,7 +69,7 @@ def _other_devices(table: Table, node: int, masks: list[int], booked: int) -> li
 
 
 def _equals(table: Table, node: int, anywhere: bool) -> list[int]:
-    """The other nodes whose rows are equal, the domains of the fabric aside; these count unless `anywhere`."""
+    """Return the other nodes with equal rows; domains of the fabric must be equal too, unless `anywhere`."""
     equal = (table[:, :HBD] == table[node, :HBD]).all(axis=1)
     equal &= (table[:, SUPERSPINE + 1 :] == table[node, SUPERSPINE + 1 :]).all(axis=1)
     if not anywhere:

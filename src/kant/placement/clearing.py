@@ -1,4 +1,4 @@
-"""Clearing nodes: which jobs have to leave a node so that it takes more pods, for many nodes in one compiled call."""
+"""Clearing nodes: which jobs must leave a node so that it takes more pods, for many nodes in one compiled call."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from kant.compiled import compiled, inlined
 from kant.placement.fits import capacity
 
 FEW = 12
-"""On a node with at most so many holders a cheaper set than the greedy one is looked for."""
+"""On a node with at most this many holders a cheaper set than the greedy one is searched."""
 
 EVERY = 2 << FEW
 """Enough visits to see every set of `FEW`: for the last pod, and so for the only one, the best node is found."""
 
 VISITS = 500
-"""Most visits on one node for one number of pods while more than one pod has no place yet."""
+"""Maximum number of visits on one node for one pod count, while more than one pod has no place."""
 
 LEVELS = 24
-"""Numbers of pods that are weighed on one node, at most: 1, 2, 4, … and the most that it takes."""
+"""Maximum number of pod counts tried on one node: 1, 2, 4, … and the most that it takes."""
 
 
 @inlined
@@ -46,18 +46,18 @@ def clear(
     pods: Table,
     leaving: NDArray[np.bool_],
 ) -> None:
-    """For each of `places` (indices into the nodes of `holders`), whose leaving lets it take pods of demand `d`.
+    """For each of `places` (indices into the nodes of `holders`), find which jobs must leave for pods of demand `d`.
 
-    `pods[k, level]` is a number of pods, 0 where no more is found, and `leaving[k, level, e - first]` says who leaves
-    for it: nobody where the node takes pods as it is. A set holds no more than `cap` milli-GPUs. With one pod left only
-    a node that is cheaper than those before it gets an answer. The table is left as it was.
+    `pods[k, level]` is a number of pods, 0 where no more is found, and `leaving[k, level, e - first]` marks the jobs
+    that leave for it: none where the node takes the pods as it is. A set holds at most `cap` milli-GPUs. With one pod
+    left only a node that is cheaper than those before it gets an answer. The table is left unchanged.
     """
     width = leaving.shape[2]
     there = np.zeros(width + 1, dtype=np.int64)
     stage, room = np.zeros(width + 2, dtype=np.int64), np.zeros(width + 2, dtype=np.int64)
     upper, lower = np.zeros(width + 2, dtype=np.int64), np.zeros(width + 2, dtype=np.int64)
     out = np.zeros(width + 1, dtype=np.bool_)
-    least_upper, least_lower = 1 << LIMB, 0  # above all
+    least_upper, least_lower = 1 << LIMB, 0  # above all weights
     mask = (1 << LIMB) - 1
     for k in range(places.shape[0]):
         node, first = holders.nodes[places[k]], holders.first[places[k]]
@@ -80,7 +80,7 @@ def clear(
         while wanted <= most and level < pods.shape[1]:
             found = False
             best_upper, best_lower = least_upper, least_lower
-            if count <= FEW:  # branch and bound: each stays, if the pods then still fit; or it leaves
+            if count <= FEW:  # branch and bound: each stays, if the pods still fit; or it leaves
                 visits = EVERY if left == 1 else VISITS
                 at, stage[0], room[0], upper[0], lower[0] = 0, 0, cap, 0, 0
                 while at >= 0:
@@ -113,7 +113,7 @@ def clear(
                     upper[at + 1], lower[at + 1] = upper[at] + weights.upper[who] + (total >> LIMB), total & mask
                     stage[at], stage[at + 1], out[at] = 2, 0, True
                     at += 1
-            else:  # the heaviest first, each stays if the pods still fit beside it
+            else:  # the heaviest first, each stays if the pods still fit with it
                 total_upper, total_lower, milli = 0, 0, 0
                 for i in range(count):
                     move_entry(table, holders, demands, there[i], True)

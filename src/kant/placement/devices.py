@@ -1,10 +1,10 @@
-"""Which GPUs of a node: those that are close to each other, so that whole blocks of them stay free.
+"""Choice of GPUs within a node: GPUs that are close to each other, so that whole blocks stay free.
 
-The devices of a node stand in blocks of three sizes, each inside the next (`columns.BLOCKS`): GPUs under one PCIe
-switch with its NICs, of one NUMA node, of one NVLink island, in the order of their sizes. A pod goes into the narrowest
-block that holds it, and of those into the one with the fewest devices left: one that it fills exactly, else the most
-broken. So blocks that are whole stay whole for the next pod that needs one. This is best fit, level by level, as gangs
-choose domains (`domain_capacity.best_domain`).
+The devices of a node are grouped in blocks of three nested sizes (`columns.BLOCKS`): GPUs under one PCIe switch with
+its NICs, of one NUMA node, of one NVLink island, in the order of their sizes. A pod goes into the narrowest block that
+holds it, and of those into the one with the fewest devices left: one that it fills exactly, else the most broken. So
+whole blocks stay whole for the next pod that needs one. This is best fit, level by level, as gangs choose domains
+(`domain_capacity.best_domain`).
 
 Sets of devices are bits of one integer.
 """
@@ -15,12 +15,12 @@ from kant.cluster.columns import BLOCKS, DEVICES, ISLAND, Table, bits_in, end_of
 from kant.compiled import inlined
 
 LEVELS = 3
-"""Sizes of blocks of a node row."""
+"""Number of block sizes in a node row."""
 
 
 @inlined
 def lowest(mask: int, wanted: int) -> int:
-    """The first `wanted` devices of `mask`."""
+    """Return the first `wanted` devices of `mask`."""
     found = 0
     for _ in range(wanted):
         bit = mask & -mask
@@ -31,13 +31,13 @@ def lowest(mask: int, wanted: int) -> int:
 
 @inlined
 def span(first: int, size: int) -> int:
-    """`size` devices from `first` on."""
+    """Return `size` devices from `first` on."""
     return ((1 << size) - 1) << first
 
 
 @inlined
 def idle_devices(table: Table, node: int) -> int:
-    """The devices of which nobody holds anything."""
+    """Return the devices of which no part is held."""
     idle = 0
     for device in range(end_of_devices(table, node)):
         if table[node, DEVICES + device] == 1000:
@@ -47,7 +47,7 @@ def idle_devices(table: Table, node: int) -> int:
 
 @inlined
 def left_around(table: Table, node: int, idle: int, device: int, level: int) -> int:
-    """Idle devices in the blocks around a device, of `level` and wider ones, as one number: the narrowest first."""
+    """Count idle devices in the blocks around a device, of `level` and wider, as one number: the narrowest first."""
     key = 0
     for wider in range(level, LEVELS):
         size = table[node, BLOCKS + wider]
@@ -57,11 +57,11 @@ def left_around(table: Table, node: int, idle: int, device: int, level: int) -> 
 
 @inlined
 def closest(table: Table, node: int, idle: int, wanted: int) -> int:
-    """`wanted` of the devices `idle`, which are as many or more, as close as they can be.
+    """Return `wanted` of the `idle` devices, of which there must be enough, as close together as possible.
 
     They come from the narrowest block that holds them, of several from the one with the fewest idle devices, and on
-    ties from that whose wider blocks have fewer, then from the first. In it they come from the fewest blocks of the
-    next size: the largest rest whole, and what is then missing by the same rule.
+    ties from the one whose wider blocks have fewer, then from the first. In it they come from the fewest blocks of the
+    next size: the one with the most idle devices wholly, and the remainder by the same rule.
     """
     chosen, room = 0, idle
     while wanted > 0:
@@ -89,7 +89,7 @@ def closest(table: Table, node: int, idle: int, wanted: int) -> int:
 
 @inlined
 def fullest_part(table: Table, node: int, room: int, level: int) -> int:
-    """The devices of `room` in that block of a level which has the most of them, in the first on ties."""
+    """Return the devices of `room` in the block of a level with the most of them, the first on ties."""
     part = 0
     for first in range(0, end_of_devices(table, node), table[node, BLOCKS + level]):
         here = room & span(first, table[node, BLOCKS + level])
@@ -100,7 +100,7 @@ def fullest_part(table: Table, node: int, room: int, level: int) -> int:
 
 @inlined
 def pods_in_islands(table: Table, node: int, idle: int, gpus: int) -> int:
-    """Pods of `gpus` of the devices `idle`, each pod in one NVLink island."""
+    """Return how many pods of `gpus` devices fit on the `idle` ones, each pod in one NVLink island."""
     pods = 0
     for first in range(0, end_of_devices(table, node), table[node, ISLAND]):
         pods += bits_in(idle & span(first, table[node, ISLAND])) // gpus

@@ -1,4 +1,4 @@
-"""A draft of the nodes: a copy of their table on which somebody tries what capacity comes free where."""
+"""A draft of the nodes: a copy of their table for trying what capacity comes free where."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kant.placement.pieces import put
 
 @compiled
 def put_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None:
-    """Place so many pods of demand `d`, which are known to fit, on the tightest devices of the node."""
+    """Place `pods` pods of demand `d`, which must fit, on the tightest devices of the node."""
     pieces = np.zeros((pods + 1, WIDTH), dtype=np.int64)
     used = 0
     for _ in range(pods):
@@ -27,7 +27,7 @@ def put_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None
 
 
 class Draft:
-    """A copy of a node table. What happens to it is seen by nobody else."""
+    """A private copy of a node table."""
 
     def __init__(self, table: Table, demands: Table) -> None:
         self.table = table.copy()
@@ -35,13 +35,13 @@ class Draft:
         self._log = c.make_log(len(table))
 
     def copy(self) -> Draft:
-        """Another draft of the nodes as this one has them."""
+        """Return another draft with the same nodes as this one."""
         return Draft(self.table, self._demands)
 
     def clear(
         self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
     ) -> tuple[Table, NDArray[np.bool_]]:
-        """Whose leaving lets these nodes take up to `left` pods of a demand (`clear` in `placement/clearing.py`)."""
+        """Find which jobs must leave these nodes for up to `left` pods of a demand (`placement/clearing.py`)."""
         levels = min(left.bit_length() + 1, LEVELS)
         pods: Table = np.zeros((len(places), levels), dtype=np.int64)
         leaving = np.zeros((len(places), levels, holders.widest), dtype=np.bool_)
@@ -51,16 +51,16 @@ class Draft:
     def clear_one(
         self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int
     ) -> Table | None:
-        """The entries of the holders that leave a node so that it takes one pod, at the least weight of all nodes.
+        """Return the entries of the holders that leave a node so that it takes one pod, at the least weight.
 
-        Empty for no such node; None where there are too many sets to know the best (`placement/one_node.py`).
+        Empty: no such node; None: there are too many sets to find the best (`placement/one_node.py`).
         """
         leaving: Table = np.zeros(holders.widest + 1, dtype=np.int64)
         count = cheapest_node(self.table, self._demands, demand, holders, heavy, rows, weights, cap, leaving)
         return None if count == TOO_MANY else leaving[: max(count, 0)]
 
     def put(self, node: int, demand: int, pods: int) -> None:
-        """Place pods that are known to fit."""
+        """Place pods, which must fit."""
         put_pods(self.table, node, self._demands, demand, pods)
 
     def free(self, pieces: Allocation) -> None:

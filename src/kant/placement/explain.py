@@ -1,7 +1,7 @@
-"""What a gang could choose from, and how the places rank. It looks at a table and places nothing.
+"""What a gang could choose from, and how the places rank. It reads a table and places nothing.
 
-Everything is asked of the functions that place: the order of domains of `domain_capacity.best_domain`, the scores of
-the policy, what fits of `fits.capacity`. So an explanation cannot name other rules than those that decided.
+Everything is computed by the functions that place: the order of domains by `domain_capacity.best_domain`, the scores by
+the policy, what fits by `fits.capacity`. So an explanation cannot name other rules than those that decided.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from kant.placement.topology.gang import GangPlacement
 from kant.placement.topology.index import CLUSTER, HBD_LEVEL, LEAF_LEVEL, Topology
 
 MOST = 5
-"""Domains of a level, and nodes, that are named: the best, and those that were taken."""
+"""Number of domains of a level, and of nodes, that are named: the best, and those that were taken."""
 
 LOOKED_AT = 100
-"""Domains that are ranked in search of the one that was taken (a gang of several groups may have passed some)."""
+"""Domains ranked in search of the one that was taken (a gang of several groups may have passed over some)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolFilter:
-    """What became of the nodes of a pool: who does not admit the job, is out of service, or is too full for a pod."""
+    """The nodes of a pool by fate: the pool does not admit the job, out of service, or too full for a pod."""
 
     pool: str
     admits: bool
@@ -59,11 +59,11 @@ class PoolFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedDomain:
-    """A domain that holds the gang, `rank` from 1, with what the order among such domains looks at (docs/policies.md).
+    """A domain that holds the gang, `rank` from 1, with the criteria by which such domains rank (docs/policies.md).
 
-    Of a node, `broken` says whether its leaf is. `free` and `fullest` are milli-GPUs; `fullest` is what is free on the
+    For a node, `broken` says whether its leaf is. `free` and `fullest` are milli-GPUs; `fullest` is what is free on the
     fullest node of a leaf that takes a pod. `around` has the whole nodes left in its superspine and in its spine.
-    `pods` of the gang lie there.
+    `pods` of the gang are placed there.
     """
 
     name: str
@@ -81,7 +81,7 @@ class RankedDomain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelSearch:
-    """One level of the fabric: how many of its `domains` hold the gang, and what the roomiest takes of it.
+    """One level of the fabric: how many of its `domains` hold the gang, and how much of it the roomiest one takes.
 
     `ranked` has the best of those that hold it, and the one that was taken.
     """
@@ -97,7 +97,7 @@ class LevelSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedNode:
-    """A node that takes a pod, `rank` from 1 by its `score` before the gang came; `pods` of the gang lie there."""
+    """A node that takes a pod, `rank` from 1 by its `score` before the gang came; `pods` of the gang are there."""
 
     name: str
     leaf: str
@@ -110,10 +110,10 @@ class RankedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSearch:
-    """The nodes among which the policy chose for the first pod (of the first group): the best, and some of those taken.
+    """The nodes that the policy chose from for the first pod (of the first group): the best, and some of those taken.
 
-    `among` counts all that fit, in `leaf` or (empty) in the pools. Of a gang over several leaves it is the one in which
-    a choice was left: the others are full. With `by_node` a chosen node is filled before the next.
+    `among` counts all that fit, in `leaf` or (empty) in the pools. For a gang over several leaves it is the one in
+    which a choice was left: the others are full. With `by_node` a chosen node is filled before the next.
     """
 
     policy: str
@@ -126,7 +126,7 @@ class NodeSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementExplanation:
-    """Pools, then levels of the fabric, then nodes: how a place came about."""
+    """How a placement was found: pools, then levels of the fabric, then nodes."""
 
     pools: tuple[PoolFilter, ...]
     levels: tuple[LevelSearch, ...]
@@ -136,7 +136,7 @@ class PlacementExplanation:
 def explain_placement(
     state: ClusterState, table: Table, policy: NodePolicy, seed: int, shape: Shape, job_row: int, place: Allocation
 ) -> PlacementExplanation:
-    """How `place` came about on the nodes as `table` has them. `job_row` is what the placer was given."""
+    """Explain how `place` was found on the nodes in `table`. `job_row` is the placer's argument."""
     pools = tuple(_pool_filters(state, table, shape))
     snapshot = Snapshot(state)
     snapshot.table = table.copy()
@@ -172,7 +172,7 @@ def _pool_filters(state: ClusterState, table: Table, shape: Shape) -> list[PoolF
 
 
 class TriedDomains:
-    """The levels that were gone through for a gang, and the domain in which it ended."""
+    """The levels that were tried for a gang, and the domain in which it was placed."""
 
     def __init__(self, snapshot: Snapshot, policy: NodePolicy, seed: int, shape: Shape, place: Allocation) -> None:
         self.state = snapshot.state
@@ -189,15 +189,14 @@ class TriedDomains:
         self.last = one[0] if one else CLUSTER
 
     def levels(self) -> list[LevelSearch]:
-        """Each level from the narrowest one to that of which one domain has the gang."""
+        """Return each level from the narrowest one to that at which one domain holds the gang."""
         tried = range(self.first, min(self.last + 1, CLUSTER))
         return [self._level(level) for level in tried if not (level == HBD_LEVEL > self.first and self.topology.flat)]
 
     def nodes_scored(self) -> tuple[Table, str]:
-        """The nodes among which the policy chose, in the order in which equals are taken, and the leaf that they are.
+        """Return the nodes that the policy chose from, in tie order, and their leaf.
 
-        Where there are HBDs it is one of these. Of several the one of which the least part is taken: the others take no
-        more.
+        Where there are HBDs it is one of these. Of several the one with the least part taken: the others take no more.
         """
         if self.last == 0:
             return self.place[:1, NODE], ""
@@ -251,7 +250,7 @@ class TriedDomains:
 
 
 def why_domain(ranked: list[RankedDomain], level: str, pods: int) -> str:
-    """Why the domain that was taken comes before the next, as the order of docs/policies.md has it."""
+    """Return why the domain that was taken comes before the next, by the order in docs/policies.md."""
     at = next((i for i, each in enumerate(ranked) if each.pods), -1)
     if at < 0:
         return ""
@@ -295,7 +294,7 @@ def _nodes(
     snapshot: Snapshot, policy: NodePolicy, seed: int, shape: Shape, job_row: int, place: Allocation, order: Table,
     leaf: str,
 ) -> NodeSearch:  # fmt: skip
-    """How the nodes of `order` (in which equals are taken) rank for the first pod of the first group."""
+    """Rank the nodes of `order` (in tie order) for the first pod of the first group."""
     state, table = snapshot.state, snapshot.table
     pods, d = shape.parts[0]
     chosen, by_node = policy.policy_for(0, len(shape.parts), pods)
@@ -332,7 +331,7 @@ def _nodes(
 
 
 def why_node(ranked: list[RankedNode], pods: int, by_node: bool) -> str:
-    """Why the best of the nodes that were taken comes before the next that was not."""
+    """Return why the best of the nodes that were taken comes before the next that was not."""
     own = next((node for node in ranked if node.pods), None)
     if own is None:
         return ""

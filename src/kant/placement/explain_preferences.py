@@ -1,4 +1,4 @@
-"""How a place came about by what a pod prefers: the nodes as they rank by all five scores, and what decided."""
+"""Explains a placement by a pod's preferences: the nodes ranked by all five scores, and what decided."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kant.placement.preferred import Preferring
 TERMS = {
     POLICY: "policy", NODES: "preferred nodes", AVOIDED: "avoided taints", PODS: "pods beside", SPREAD: "spread",
 }  # fmt: skip
-"""What people call the parts of a score, each from 0 to 100."""
+"""Names of the parts of a score for people, each from 0 to 100."""
 
 
 def explain_beside_preferences(
@@ -35,7 +35,7 @@ def explain_beside_preferences(
     place: Allocation,
     weights: PreferenceWeights,
 ) -> PlacementExplanation:
-    """As `explain_placement`; where the first pod chose among all nodes by what it prefers, these as they ranked."""
+    """As `explain_placement`; where the first pod chose among all nodes by its preferences, with that ranking."""
     found = explain_placement(state, table, policy, seed, shape, job_row, place)
     snapshot = Snapshot(state)
     snapshot.table = table.copy()

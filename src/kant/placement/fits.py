@@ -1,4 +1,4 @@
-"""What fits on a node, and which of its devices a pod gets unless its policy knows better."""
+"""What fits on a node, and which of its devices a pod gets unless its policy chooses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from kant.placement.slices import slices_capacity
 
 @inlined
 def capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """How many pods of demand `d` the node takes now: 0 where it is closed to them."""
+    """Return how many pods of demand `d` the node takes now: 0 where it is closed to them."""
     pods = amounts_capacity(table, node, demands, d)
     if demands[d, D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, ALL))
@@ -42,7 +42,7 @@ def capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """The same as far as the row of the node alone decides it."""
+    """As `capacity`, as far as the node's own row decides it."""
     pods = amounts_capacity(table, node, demands, d)
     if demands[d, D_ENTRIES] > 0 and pods > 0:
         pods = min(pods, counted_capacity(table, node, demands, d, OWN))
@@ -51,7 +51,7 @@ def own_capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def amounts_capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """The same by what every demand says: by its pools and node set, its GPUs, CPU and memory."""
+    """As `capacity`, by the plain amounts of a demand: its pools and node set, its GPUs, CPU and memory."""
     if table[node, STATUS] != 0 or not admits(demands, d, table[node, POOL], node):
         return 0
     pods = NO_LIMIT
@@ -78,16 +78,16 @@ def amounts_capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def in_one_island(table: Table, node: int, demands: Table, d: int) -> bool:
-    """Whether a pod wants one NVLink island of a node that has several."""
+    """Return whether a pod requires one NVLink island on a node that has several."""
     asked = demands[d, D_ISLAND] == 1 and demands[d, D_GPUS] > 1
     return bool(asked and table[node, ISLAND] < end_of_devices(table, node))
 
 
 @inlined
 def shared_capacity(table: Table, node: int, first: int, last: int, gpus: int, milli: int) -> int:
-    """Pods that each want `milli` of `gpus` different devices of [first, last).
+    """Return how many pods fit that each take `milli` of `gpus` different devices of [first, last).
 
-    It is the most k such that the pods can be served with no device serving more than k of them.
+    It is the largest k for which k pods can be served with no device serving more than k of them.
     """
     shares = 0
     for device in range(first, last):
@@ -105,11 +105,11 @@ def shared_capacity(table: Table, node: int, first: int, last: int, gpus: int, m
 
 @inlined
 def tightest(table: Table, node: int, demands: Table, d: int) -> int:
-    """The devices that a pod gets on a node where it fits, as bits.
+    """Return the devices that a pod gets on a node where it fits, as bits.
 
-    Whole GPUs come close together (`devices.closest`). Shares go to the devices with the least free amount, of equal
-    ones to that in the most broken block, then to the first. Shares of several devices at once take those with the most
-    free: only so do as many pods fit as there is room for.
+    Whole GPUs come close together (`devices.closest`). Shares go to the devices with the least free amount, on ties to
+    that in the most broken block, then to the first. Shares of several devices at once take those with the most free:
+    only then do as many pods fit as there is room for.
     """
     gpus, milli = demands[d, D_GPUS], demands[d, D_MILLI]
     if gpus == 0:
@@ -139,7 +139,7 @@ def tightest(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def tightest_island(table: Table, node: int, gpus: int, milli: int) -> int:
-    """The first device of the island that takes the fewest of such pods, but one."""
+    """Return the first device of the island that takes the fewest of such pods, but at least one."""
     best, fewest = 0, NO_LIMIT
     for first in range(0, end_of_devices(table, node), table[node, ISLAND]):
         pods = shared_capacity(table, node, first, first + table[node, ISLAND], gpus, milli)
@@ -150,7 +150,7 @@ def tightest_island(table: Table, node: int, gpus: int, milli: int) -> int:
 
 @inlined
 def mixed(seed: int, number: int) -> int:
-    """A well-mixed 32-bit integer from two. No step leaves 63 bits, so Python and compiled code agree."""
+    """Mix two integers into a 32-bit one. No step exceeds 63 bits, so Python and compiled code agree."""
     bits = (seed ^ (seed >> 32)) & 0xFFFFFFFF
     for part in range(2):
         bits = (bits + (number & 0xFFFFFFFF) * part) & 0xFFFFFFFF

@@ -1,4 +1,4 @@
-"""One group of a simple job is placed in one compiled call, by the scores of all nodes or in a domain of the fabric."""
+"""Places one group of a simple job in one compiled call, by the scores of all nodes or in a domain of the fabric."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kant.placement.topology.index import Fabric
 
 # Columns of a group of a shape.
 G_PODS, G_DEMAND, G_SECOND, G_BY_NODE, G_SLOT, G_NUMBER, G_IN_DOMAIN, G_NARROWEST, G_MILLI = range(9)
-"""G_SECOND: by the other of the two policies. Of a group that is placed in a domain: the narrowest level, and the
-milli-GPUs that have to be free there; its slot is one of the domain capacity."""
+"""G_SECOND: 1 for the second of the two policies. For a group placed in a domain: its narrowest level, and the
+milli-GPUs that must be free there; its slot is one of the domain capacity."""
 GROUP_WIDTH = 9
 
 
 class Scores(NamedTuple):
-    """What is kept of the nodes under one policy (`capacity.NodeScores`)."""
+    """The cached scores of the nodes under one policy (`capacity.NodeScores`)."""
 
     params: Table
     order: Table
@@ -31,7 +31,7 @@ class Scores(NamedTuple):
 
 
 class Domains(NamedTuple):
-    """What is kept of the domains (`topology/domain_capacity.py`)."""
+    """The cached capacity of the domains (`topology/domain_capacity.py`)."""
 
     fabric: Fabric
     rows: Table
@@ -41,7 +41,7 @@ class Domains(NamedTuple):
 
 @cache
 def group_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool) -> Kernel:
-    """The kernel for groups that one of two node policies places; `by_domain`: some of them in a domain."""
+    """Return the kernel for groups placed by one of two node policies; `by_domain`: some of them in a domain."""
     index_one, index_other = index_kernel(one), index_kernel(other)
 
     def by_score(
@@ -52,7 +52,7 @@ def group_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool
 
         Returns the number of rows used, or -1 - f where only f pods fit (then nothing is taken).
         """
-        by_node, drawn = group[G_BY_NODE] == 1, np.int64(0)  # not a literal: that would be a kernel of its own
+        by_node, drawn = group[G_BY_NODE] == 1, np.int64(0)  # not a literal: that would compile a separate kernel
         if group[G_SECOND] == 0:
             return index_one(
                 table, log, demands, group[G_DEMAND], typical, one.params, one.order, one.worth, one.marks,
@@ -72,7 +72,7 @@ def group_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool
         table: Table, log: Table, demands: Table, group: Table, typical: Table, one: Scores, other: Scores,
         domains: Domains, count: int, pieces: Table, used: int,
     ) -> int:  # fmt: skip
-        """The same for any group."""
+        """As `by_score`, for any group."""
         if group[G_IN_DOMAIN] == 0:
             return scored(table, log, demands, group, typical, one, other, domains, count, pieces, used)
         by_node, drawn, fabric = group[G_BY_NODE] == 1, np.int64(0), domains.fabric

@@ -13,10 +13,10 @@ PLACED = -1
 
 
 def place_groups(groups: int, attempt: Callable[[list[int]], int]) -> bool:
-    """Whether `attempt` places all groups in one of the orders that are tried, at most two for each group.
+    """Return whether `attempt` places all groups in one of the orders tried, at most two per group.
 
-    `attempt` is given the groups in the order in which to place them. It returns PLACED, or the group that failed; then
-    it has left nothing behind. A group that fails as the first fails alone too, and nothing else is tried.
+    `attempt` gets the groups in the order in which to place them. It returns PLACED, or the group that failed; then it
+    has changed nothing. A group that fails as the first fails alone too, and nothing else is tried.
     """
     order = list(range(groups))
     for _ in range(2 * groups):

@@ -1,10 +1,10 @@
-"""The placement kernels: the best node is taken, pod by pod or node by node, until a group has its place.
+"""The placement kernels: they take the best node, pod by pod or node by node, until a group is placed.
 
-There are two for each policy, made around its score and its choice of devices. `index_kernel` chooses among all nodes.
-It keeps the worth of every node to a demand, the pods that fit there, and a tournament tree over the nodes in tie order
-whose root is the best node (`capacity.NodeScores`). A call brings that up to date from the log of changed nodes, so its
-cost follows what changed and not the size of the cluster. `slice_kernel` chooses among some nodes, such as those of a
-leaf. It scores them when it is called and keeps nothing.
+There are two per policy, built from its score and its choice of devices. `index_kernel` chooses among all nodes. It
+keeps every node's score for a demand, the pods that fit there, and a tournament tree over the nodes in tie order whose
+root is the best node (`capacity.NodeScores`). A call brings that up to date from the log of changed nodes, so its cost
+depends on what changed and not on the size of the cluster. `slice_kernel` chooses among some nodes, such as those of a
+leaf. It scores them on each call and keeps nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from kant.placement.fits import capacity, mixed, own_capacity
 from kant.placement.pieces import put
 from kant.placement.policy import NodePolicy, Pick, Score
 
-# --- what the index keeps of a demand for each node, at its place in tie order ------------------------------------
+# --- the index of a demand, for each node at its position in tie order ---------------------------------------------
 SCORE = 0  # -1 where no pod fits
 FITTING = 1  # pods that fit
-WINNER = 2  # the tournament tree: the best node below each inner node, whose root is 1
+WINNER = 2  # the tournament tree: the best node below each inner node; the root is 1
 INDEX_WIDTH = 3
 
 # --- and once for all nodes ---------------------------------------------------------------------------------------
-CURSOR = 0  # how far in the log of changed nodes the slot has come; -1: nowhere yet
+CURSOR = 0  # position of the slot in the log of changed nodes; -1: not built
 TOTAL = 1  # pods that fit on all nodes together
 MARKS_WIDTH = 2
 
@@ -47,7 +47,7 @@ NODE_AT = 0  # the node at a place in tie order
 PLACE_OF = 1  # the place of a node
 
 COUNT_ALL = 1 << 60
-"""More pods than fit anywhere: a kernel that is asked for so many takes nothing and says how many fit."""
+"""More pods than fit anywhere: a kernel called with this count takes nothing and returns how many fit."""
 
 Kernel = Callable[..., int]
 F = TypeVar("F", bound=Callable[..., object])
@@ -55,13 +55,13 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @inlined
 def winner(index: Table, slot: int, child: int, size: int) -> int:
-    """The best leaf below a child of the tree: itself, where the child is a leaf."""
+    """Return the best leaf below a child of the tree: the child itself, where it is a leaf."""
     return int(index[slot, WINNER, child]) if child < size else child - size
 
 
 @inlined
 def play(index: Table, slot: int, i: int, size: int) -> int:
-    """The better of the two sides of tree node `i`; the left one, earlier in tie order, on ties."""
+    """Return the better of the two sides of tree node `i`; the left one, earlier in tie order, on ties."""
     left = winner(index, slot, 2 * i, size)
     right = winner(index, slot, 2 * i + 1, size)
     return left if index[slot, SCORE, left] >= index[slot, SCORE, right] else right
@@ -69,7 +69,7 @@ def play(index: Table, slot: int, i: int, size: int) -> int:
 
 @inlined
 def smallest_that_holds(index: Table, slot: int, pods: int, otherwise: int) -> int:
-    """The leaf with the least capacity that still takes all of `pods`."""
+    """Return the leaf with the least capacity that takes all of `pods`, else `otherwise`."""
     best = -1
     for leaf in range(index.shape[2]):
         fitting = index[slot, FITTING, leaf]
@@ -80,9 +80,9 @@ def smallest_that_holds(index: Table, slot: int, pods: int, otherwise: int) -> i
 
 @inlined
 def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Table, slot: int) -> int:
-    """The leaf with the best score of those that rules among pods leave open; -1 where they leave none.
+    """Return the best-scoring leaf that rules among pods allow; -1: none.
 
-    One pass over the scores: what a pod counts as on one node closes others without changing their scores.
+    One pass over the scores: a pod on one node can close others without changing their scores.
     """
     best = -1
     for leaf in range(order.shape[1]):
@@ -93,16 +93,16 @@ def best_allowed(table: Table, demands: Table, d: int, order: Table, index: Tabl
 
 
 def named(kernel: F, *around: Callable[..., object]) -> F:
-    """The kernel under a name that says what it was made around.
+    """Rename the kernel after the functions it was built from.
 
-    Machine code that is kept on disk has in it the kernels that it calls, and the linker knows these by name.
+    Machine code cached on disk refers to the kernels that it calls, and the linker identifies these by name.
     """
     kernel.__qualname__ += "".join(f" {one.__module__}.{one.__qualname__}" for one in around)
     return kernel
 
 
 def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
-    """The kernel for all nodes, around one policy's functions."""
+    """Build the kernel for all nodes from one policy's functions."""
 
     def place_group(
         table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, order: Table, index: Table,
@@ -175,13 +175,13 @@ def make_index_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
 
 def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
-    """The kernel for some nodes, around one policy's functions."""
+    """Build the kernel for some nodes from one policy's functions."""
 
     def place_in_slice(
         table: Table, log: Table, demands: Table, d: int, typical: Table, params: Table, nodes: Table, count: int,
         by_node: bool, drawn: int, pieces: Table, used: int,
     ) -> int:  # fmt: skip
-        """Place `count` pods of demand `d`, which are known to fit, on `nodes`, which are in tie order.
+        """Place `count` pods of demand `d`, which must fit, on `nodes`, given in tie order.
 
         Appends to `pieces` from row `used` on, takes them from `table`, and returns the number of rows used.
         """
@@ -223,11 +223,11 @@ def make_slice_kernel(score: Score, pick: Pick, fresh: bool) -> Kernel:
 
 @cache
 def index_kernel(policy: type[NodePolicy]) -> Kernel:
-    """The kernel of a policy class for all nodes, made once."""
+    """Return the kernel of a policy class for all nodes, built once."""
     return make_index_kernel(policy.score, policy.pick, policy.fresh)
 
 
 @cache
 def slice_kernel(policy: type[NodePolicy]) -> Kernel:
-    """The kernel of a policy class for some nodes, made once."""
+    """Return the kernel of a policy class for some nodes, built once."""
     return make_slice_kernel(policy.score, policy.pick, policy.fresh)

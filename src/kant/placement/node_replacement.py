@@ -1,8 +1,8 @@
-"""Mending: a gang that has lost nodes gets others in their place, and keeps what it has left.
+"""Node replacement: a gang that has lost nodes gets others instead, and keeps what it has left.
 
-The pods on healthy devices stay where they are. Those of a lost node go, all together, into the narrowest domain of
-the fabric around it that takes them: its leaf, else its spine, and so on, up to the level that the gang requires. So a
-level that was kept stays kept, and a gang that was in one leaf leaves it only if its leaf is full.
+Pods on healthy devices stay where they are. Those of a lost node move, all together, into the narrowest domain of the
+fabric around it that takes them: its leaf, else its spine, and so on, up to the level that the gang requires. So a
+level constraint stays satisfied, and a gang that was in one leaf leaves it only if its leaf is full.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kant.placement.topology.index import CLUSTER
 
 @dataclass(frozen=True, slots=True)
 class ReplacedGang:
-    """A gang's new place, of which `kept` pods are where they were. Pods keep their order, and so their ranks."""
+    """A gang's new place; `kept` pods have not moved. Pods keep their order, and so their ranks."""
 
     allocation: Allocation
     kept: int
@@ -41,11 +41,11 @@ def replace_nodes(
     trial: Trial,
     bound: bool = False,
 ) -> ReplacedGang | None:
-    """`held`, of which some is gone, made whole again and taken on the trial; None, and nothing taken, if it cannot be.
+    """Complete `held`, some of which is lost, and take it on the trial; None, and nothing taken, if that is impossible.
 
-    It cannot where nothing of it is left, and where the gang is elastic or wishes for more than a level (segments and
-    the like are placed anew as a whole). With `bound` pods hold it already, so it is kept also on nodes that take
-    nothing new, and in pools that the gang does not ask for. The new pods avoid the nodes `bad` where they can.
+    Impossible where nothing of it is left, and where the gang is elastic or asks for more than a level (segments and
+    the like are placed again as a whole). With `bound` the pods are running, so they are kept also on nodes that accept
+    no new pods, and in pools that the gang does not request. The new pods avoid the nodes `bad` where they can.
     """
     ask = shape.ask
     kept = Ask(
@@ -75,7 +75,7 @@ def replace_nodes(
 
 
 def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingPods | None:
-    """Take back all that is left of `held`."""
+    """Take what is left of `held` again on the trial."""
     missing_pods = MissingPods(len(held) + len(shape.groups))
     missing = [group.count for group in shape.groups]
     for at, piece in enumerate(held.tolist()):
@@ -102,21 +102,21 @@ def _keep(shape: Shape, held: Allocation, trial: Trial, bound: bool) -> MissingP
 
 
 class MissingPods:
-    """What a gang has kept, by the places of its pieces, and the pods that each node took with it."""
+    """What a gang has kept, by the positions of its pieces, and the pods lost with each node."""
 
     def __init__(self, places: int) -> None:
         self.kept: list[list[list[int]]] = [[] for _ in range(places)]
         self.pieces = self.kept
         self.pods_kept = 0
         self.lost: dict[int, dict[int, int]] = {}  # node -> group -> pods
-        self._first: dict[int, int] = {}  # the place of a node's first lost piece
+        self._first: dict[int, int] = {}  # the position of a node's first lost piece
 
     def keeps(self, at: int, piece: list[int]) -> None:
         self.kept[at].append(piece)
         self.pods_kept += piece[PODS]
 
     def spread_over(self, domains: DomainPolicy, level: int) -> bool:
-        """Whether what is kept lies in several domains of a level: so it was found, not placed."""
+        """Return whether the kept pods span several domains of a level: then the gang was adopted so, not placed."""
         nodes = [piece[NODE] for at in self.kept for piece in at]
         return len(set(domains.topology.domain_of[domains.topology.position[nodes], level].tolist())) > 1
 
@@ -126,7 +126,7 @@ class MissingPods:
         self._first.setdefault(node, at)
 
     def close(self, domains: DomainPolicy, shape: Shape, job_row: int, trial: Trial) -> bool:
-        """Find a place for the pods of each lost node, near it. What is taken before that fails, the caller undoes."""
+        """Place the pods of each lost node near it. The caller rolls back what was taken if this fails."""
         self.pieces = [list(at) for at in self.kept]
         beside = [piece[NODE] for at in self.kept for piece in at]
         widest = shape.level if shape.required else CLUSTER
@@ -144,10 +144,10 @@ class MissingPods:
 def _near(
     domains: DomainPolicy, shape: Shape, node: int, widest: int, beside: list[int], job_row: int
 ) -> Allocation | None:
-    """The whole gang placed and taken in the narrowest domain around `node` that takes it; None where none does.
+    """Place and take the whole gang in the narrowest domain around `node` that takes it; None where none does.
 
-    `widest` is the level of the last domain that is tried. Of the domains inside it those come first that have one
-    of the nodes `beside`.
+    `widest` is the level of the last domain tried. Among the domains inside it those with one of the nodes `beside`
+    come first.
     """
     topology, pieces = domains.topology, PieceBuffer(domains.snapshot.state.gpus)
     pieces.reserve(shape)
@@ -162,7 +162,7 @@ def _near(
 
 
 def _left_of(piece: list[int], table: Table, demands: Table, demand: int) -> list[int] | None:
-    """The part of a piece whose devices are still there and free; None where that is no whole pod."""
+    """Return the part of a piece whose devices still exist and are free; None where that is no whole pod."""
     row = table[piece[NODE]]
     if row[STATUS] != NodeStatus.IN_SERVICE or not admits(demands, demand, int(row[POOL]), piece[NODE]):
         return None

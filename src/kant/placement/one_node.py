@@ -1,4 +1,4 @@
-"""The cheapest node to clear for one pod: of all nodes, and of all sets of holders on each, the best in one call."""
+"""The cheapest node to clear for one pod: the best of all nodes, and of all sets of holders on each, in one call."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from kant.placement.clearing import EVERY, move_entry
 from kant.placement.fits import capacity
 
 NO_NODE = -1
-"""The answer where no node takes the pod, whoever leaves."""
+"""The result where no node takes the pod, whichever jobs leave."""
 
 TOO_MANY = -2
-"""The answer where a node has more sets, whole or in part, than `EVERY`: the best of them is not known."""
+"""The result where a node has more sets, whole or partial, than `EVERY`: the best of them is not known."""
 
 
-# Columns of the stack of a search: a row for each holder of an order, with what was decided about those before it.
-STAGE = 0  # how much of it has been tried
+# Columns of the search stack: a row for each holder in order, with the decisions about those before it.
+STAGE = 0  # how much of its subtree has been tried
 ROOM = 1  # milli-GPUs that may still leave
-UPPER = 2  # what those who leave weigh
+UPPER = 2  # weight of those that leave
 LOWER = 3
 OUT = 4  # 1: it leaves
-TAKEN = 5  # 1: it is on the node, as it stays
+TAKEN = 5  # 1: it is taken on the node, since it stays
 
 
 @inlined
 def _find_twins(holders: Holders, weights: Weights, order: Table, count: int, twin: Table) -> None:
-    """For each holder of the order the last one before it that weighs and holds the same; -1 for none.
+    """For each holder in the order find the last one before it with equal weight and piece; -1: none.
 
-    Only holders of a single piece without devices: one device is not like another.
+    Only holders of a single piece without devices: devices are not interchangeable.
     """
     for at in range(count):
         twin[at] = -1
@@ -66,11 +66,11 @@ def _search(
     stack: Table,
     best: Table,
 ) -> int:
-    """Branch and bound over who of the order leaves a node that takes the pod once all have left, as they have.
+    """Branch and bound over which holders leave a node that takes the pod once all have left, as is the case on entry.
 
-    1 where a set weighs no more than `bound` (its upper and its lower part): `best` then has it, and `bound` its
-    weight. It is the lightest; with `leaves_first` the first that is light enough, by those who come first. 0 where
-    there is none, and `TOO_MANY`. Where the search is through, without `leaves_first`, they have all left again.
+    Returns 1 where a set weighs no more than `bound` (its upper and its lower part); it is then in `best`, its weight
+    in `bound`. It is the lightest set; with `leaves_first` the first in order that is light enough. 0: none; or
+    `TOO_MANY`. After a complete search without `leaves_first`, all have left again.
     """
     visits, at, found, mask = 0, 0, 0, (1 << LIMB) - 1
     stack[0, STAGE], stack[0, ROOM], stack[0, UPPER], stack[0, LOWER] = 0, cap, 0, 0
@@ -104,7 +104,7 @@ def _search(
         leaves = int((stack[at, STAGE] == 0) == leaves_first)
         stack[at, STAGE] += 1
         if stack[at, STAGE] == 1 and twin[at] >= 0 and stack[twin[at], OUT] != leaves:
-            continue  # of those who are alike the first do what is tried first
+            continue  # of equal holders the first ones do what is tried first
         if leaves == 1:
             total = lower + weights.lower[who]
             room, upper, lower = room - weights.milli[who], upper + weights.upper[who] + (total >> LIMB), total & mask
@@ -131,25 +131,25 @@ def cheapest_node(
     cap: int,
     leaving: Table,
 ) -> int:
-    """How many holders leave a node at the least weight of all nodes so that it takes a pod of demand `d`.
+    """Return how many holders leave a node so that it takes a pod of demand `d`, at the least weight of all nodes.
 
     Their entries come first in `leaving`: of equal weights those whose `rows` (one for each holder) come first. A set
     holds at most `cap` milli-GPUs. Within a node entries are in the order of their rows, and `heavy` has the same
-    entries, the heaviest first. The table is left as it was.
+    entries, the heaviest first. The table is left unchanged.
     """
     width = holders.widest
     order, twin = np.zeros(width + 1, dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     stack, found = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     victims = NO_NODE
     bound, least = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    bound[0] = least[0] = 1 << LIMB  # above all
+    bound[0] = least[0] = 1 << LIMB  # above all weights
     for k in range(holders.nodes.shape[0]):
         node, first, end = holders.nodes[k], holders.first[k], holders.first[k + 1]
         for entry in range(first, end):
             if weights.may_leave[holders.who[entry]]:
                 move_entry(table, holders, demands, entry, False)
         count, answer = 0, int(capacity(table, node, demands, d) > 0)
-        for turn in range(2):  # the least weight; then of the sets that weigh the same, that of the first rows
+        for turn in range(2):  # the least weight; then, of the sets of equal weight, that of the first rows
             if answer != 1:
                 break
             count = 0

@@ -1,4 +1,4 @@
-"""Pieces: the rows of a placement that is being built."""
+"""Pieces: the rows of a placement under construction."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from kant.placement.slices import cut
 
 
 class PieceBuffer:
-    """Scratch rows in which one placement after the other is built. `gpus` are those of the whole cluster."""
+    """Scratch rows in which placements are built, one at a time. `gpus` are those of the whole cluster."""
 
     def __init__(self, gpus: int) -> None:
         self.rows: Table = np.zeros((64, WIDTH), dtype=np.int64)
         self._gpus = gpus
-        self._limited: dict[int, Shape] = {}  # those for which more GPUs would have more places
+        self._limited: dict[int, Shape] = {}  # shapes whose longest placement grows with the cluster's GPUs
 
     def has_gpus(self, gpus: int) -> None:
-        """The cluster has so many GPUs from now on."""
+        """Grow the buffer for a cluster of `gpus` GPUs."""
         self._gpus = max(gpus, self._gpus)
         for shape in list(self._limited.values()):
             self.reserve(shape)
 
     def reserve(self, shape: Shape) -> None:
-        """Make room for the longest placement of `shape`: a row for each pod, but no more than GPUs have places for."""
+        """Make room for the longest placement of `shape`: a row for each pod, but no more than the GPUs can hold."""
         if shape.pods < len(self.rows):
             return
         most = 1
@@ -52,9 +52,9 @@ class PieceBuffer:
 
 @inlined
 def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demands: Table, d: int) -> None:
-    """Write the piece of `pods` pods of demand `d` that have the devices `mask` of a node, for the first group.
+    """Write the piece of `pods` pods of demand `d` on the devices `mask` of a node, for the first group.
 
-    Whoever places another group writes its GROUP when all of its pieces are there.
+    The caller writes GROUP for other groups once all of their pieces are written.
     """
     piece = pieces[row]
     piece[0] = node
@@ -72,7 +72,7 @@ def write_piece(pieces: Table, row: int, node: int, pods: int, mask: int, demand
 def put(table: Table, node: int, mask: int, demands: Table, d: int, pieces: Table, begin: int, used: int) -> int:
     """Take the devices `mask` for one pod and append it to `pieces`. Returns the number of rows used.
 
-    Pods of whole GPUs, or without GPUs, that follow each other on one node share a piece, from row `begin` on.
+    Consecutive pods of whole GPUs, or without GPUs, on one node share a piece, from row `begin` on.
     """
     write_piece(pieces, used, node, 1, mask, demands, d)
     piece = pieces[used]

@@ -1,8 +1,8 @@
-"""The Placer: one shape in, one placement out, on the trial of the current cycle.
+"""The Placer: takes a shape, returns a placement, on the trial of the current cycle.
 
-How jobs of a shape are placed is decided once, when the shape comes first: by the scores of its policy on all nodes
-(`scored.py`), beside what its pods prefer (`preferred.py`), in a domain of the topology (`topology/`), or spread
-(`spreading/`). That route is kept.
+How jobs of a shape are placed is decided once, when the shape first appears: by its policy's scores of all nodes
+(`scored.py`), combined with its pods' preferences (`preferred.py`), in a domain of the topology (`topology/`), or
+spread (`spreading/`). That route is cached.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ class Route(Protocol):
     """How jobs of one shape are placed."""
 
     def place(self, job_row: int) -> Allocation | NoFit:
-        """The whole gang placed and taken, or why not."""
+        """Place and take the whole gang, or return why it does not fit."""
         ...
 
     def may_fit(self) -> bool:
-        """False where `place` is known to fail."""
+        """Return False where `place` is known to fail."""
         ...
 
     def missing(self) -> int | None:
-        """How many pods do not fit, where counting tells without placing; None where it does not."""
+        """Return how many pods do not fit, where counting tells without placing; None where it does not."""
         ...
 
 
 def ignores_topology(policy: NodePolicy, shape: Shape, table: Table) -> bool:
-    """Whether the job fills a hole, wherever that is: one pod without GPUs, or with fewer than a node has."""
+    """Return whether the job fills a hole, wherever that is: one pod without GPUs, or with fewer than a node has."""
     return policy.ignores_topology and shape.pods == 1 and shape.groups[0].demand.gpus < max(devices_of(table), 1)
 
 
 class Placer:
     """Places gangs on a snapshot. What it places stays taken until the trial is rolled back.
 
-    `policy` places whatever no workload of the profile matches, `strategies` the jobs of each workload; `preferences`
-    says what counts of what pods prefer. With `empty` the snapshot is that of the empty cluster, on which nobody runs
-    and nothing is spread or preferred.
+    `policy` places jobs that match no workload of the profile, `strategies` the jobs of each workload; `preferences`
+    are the weights of pods' preferences. With `empty` the snapshot is that of the empty cluster, without running jobs,
+    spreading or preferences.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Placer:
         self._pieces = PieceBuffer(snapshot.state.gpus)
         self._reads_typical_pods = any(one.reads_typical_pods for one in self.policies)
         self._typical_pods = NO_TYPICAL_PODS
-        self._cycle = -1  # of the trial, when the typical pods were read
+        self._cycle = -1  # the trial cycle in which the typical pods were read
         self._routes: dict[int, Route] = {}
         self._by_domain: dict[int, DomainPlacement] = {}
         self._scores: dict[NodePolicy, NodeScores] = {}
@@ -102,12 +102,12 @@ class Placer:
             0,
             0,
             0,
-        )  # the versions of the fleet, of node sets and of what counts there, for which this is known
+        )  # the versions of the fleet, of node sets and of counters for which `_never` is valid
         self._fleet, self._moves = snapshot.state.fleet_version, snapshot.state.moves
 
     @cached_property
     def calendar(self) -> Calendar:
-        """Commitments in time on the nodes of this snapshot; made when somebody first plans ahead."""
+        """The calendar of this snapshot's nodes, created on first use."""
         state = self.snapshot.state
         return Calendar(state.empty, self.snapshot.table, state.shapes)
 
@@ -117,13 +117,13 @@ class Placer:
         return self._spread_placer(self._zone).zone if self._zone is not None else None
 
     def policy_of(self, shape: Shape) -> NodePolicy:
-        """Who places jobs of this shape."""
+        """Return the policy that places jobs of this shape."""
         return self.policies[shape.ask.workload]
 
-    # --- what is asked -----------------------------------------------------------------------------------------
+    # --- queries and placement ---------------------------------------------------------------------------------
 
     def place(self, shape: Shape, job_row: int = 0) -> Allocation | NoFit:
-        """The whole gang placed and taken, or the first group that does not fit and how much of it would.
+        """Place and take the whole gang, or return the first group that does not fit and how much of it would.
 
         `job_row` is the row of the job.
         """
@@ -132,16 +132,16 @@ class Placer:
         return (self._routes.get(shape.index) or self._choose_route(shape)).place(job_row)
 
     def kept(self, policies: Sequence[NodePolicy]) -> tuple[list[NodeScores], DomainCapacity | None]:
-        """What is kept of the nodes under these policies, and of the domains where the profile's policy prefers one."""
+        """Return the cached node scores under these policies, and the domain capacity if the policy uses it."""
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         found = [self.scores_of(one) for one in policies]
         return found, self._domain_policy(self.policy, False).capacity if self.policy.preferred_level else None
 
     def kernel_groups(self, shape: Shape, scores: Sequence[NodeScores]) -> list[tuple[int, ...]] | None:
-        """How each group of `shape` is placed by one of two policies, as a row of `group_kernel.py`.
+        """Return how each group of `shape` is placed by one of two policies, as a row of `group_kernel.py`.
 
-        None where more than the scores of single nodes decides or one domain, or a score that is drawn.
+        None where more than the scores of single nodes or one domain decides, or a random score.
         """
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
@@ -160,7 +160,7 @@ class Placer:
     def clear_of_bookings(
         self, shape: Shape, allocation: Allocation, booked: Mapping[int, int], without: Collection[int]
     ) -> Allocation:
-        """An equal place for a gang that is not `booked`, as far as there is one (`clear_of_bookings.py`).
+        """Return an equal place for a gang that is not `booked`, as far as there is one (`clear_of_bookings.py`).
 
         The trial is as before the gang was placed.
         """
@@ -173,7 +173,7 @@ class Placer:
         return clear_of_bookings(self.trial.table, allocation, booked, anywhere, without)
 
     def missing(self, shape: Shape, job_row: int = 0) -> int:
-        """How many pods of a group do not fit now; 0 where `place` finds a place. Nothing is taken."""
+        """Return how many pods of a group do not fit now; 0 where `place` finds a place. Takes nothing."""
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         missing = (self._routes.get(shape.index) or self._choose_route(shape)).missing()
@@ -185,19 +185,19 @@ class Placer:
         return missing
 
     def may_fit(self, shape: Shape) -> bool:
-        """False where `place` would find no place for the shape now. It may be True for a shape that finds none.
+        """Return False where `place` would find no place for the shape now. May be True for a shape that finds none.
 
-        It asks for what each group needs alone: as many free places as it has pods, in one domain where the shape
-        requires one. The cost is that of the nodes that have changed. Nothing is taken.
+        It checks what each group needs alone: as many free places as it has pods, in one domain where the shape
+        requires one. The cost depends on the nodes that have changed. Takes nothing.
         """
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         return (self._routes.get(shape.index) or self._choose_route(shape)).may_fit()
 
     def extend(self, shape: Shape, held: Allocation, job_row: int = 0) -> Allocation | NoFit:
-        """Place the further pods of a gang that holds `held` and stays: near them, as its level asks.
+        """Place the additional pods of a gang that keeps `held`: near them, as its level asks.
 
-        `shape` is that of the further pods.
+        `shape` is that of the additional pods.
         """
         if shape.level < 0 and not self.policy_of(shape).preferred_level:
             return self.place(shape, job_row)
@@ -209,20 +209,20 @@ class Placer:
         return self._domain_placement(shape).place(job_row, held)
 
     def draft(self) -> Draft:
-        """A copy of the nodes as the trial leaves them."""
+        """Return a copy of the nodes in the state of the trial."""
         return Draft(self.trial.table, self.snapshot.state.shapes.demands)
 
     def replace_nodes(
         self, shape: Shape, held: Allocation, bad: tuple[int, ...], job_row: int, bound: bool
     ) -> ReplacedGang | None:
-        """What is left of `held` and near it what is missing, taken on the trial (`node_replacement.py`)."""
+        """Take on the trial what is left of `held`, and replacements near it (`node_replacement.py`)."""
         if self._cycle != self.trial.cycles:
             self._read_typical_pods()
         domains = self._domain_policy(self.policy_of(shape), False)
         return replace_nodes(domains, shape, held, bad, job_row, self.trial, bound)
 
     def never_fits(self, shape: Shape) -> NeverFits | None:
-        """Why `shape` could not start even on the empty cluster with every node in service; None where it could."""
+        """Return why `shape` could not start even on the empty cluster with all nodes in service; None: it could."""
         state = self.snapshot.state
         versions = state.fleet_version, state.shapes.node_sets.version, state.counter_tables.version
         if versions != self._known:
@@ -255,7 +255,7 @@ class Placer:
             if shape.ask.preferences:
                 found.greedy = self._preferred(shape, found.greedy)
             return found
-        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # to lie anywhere
+        free = shape.level < 0 and not shape.cuts and not shape.has_affinity  # free to lie anywhere
         prefers = policy.preferred_level and not (
             self._zone is None and ignores_topology(policy, shape, self.snapshot.table)
         )
@@ -280,21 +280,21 @@ class Placer:
         return route(self.snapshot, self.trial, shape, found, self.seed, self._pieces)
 
     def _preferred(self, shape: Shape, otherwise: Route) -> Route:
-        """Who places jobs of a shape that prefers something; where there is an inference zone, who would otherwise."""
+        """Return the route for a shape with preferences; `otherwise` where there is an inference zone."""
         groups = self._preferring.groups(shape, self.policy_of(shape))
         if groups is None or self._is_empty or self._zone is not None:
             return otherwise
         return PreferredPlacement(self.snapshot, self.trial, shape, groups, self.seed, self._pieces, otherwise)
 
     def scores_of(self, policy: NodePolicy) -> NodeScores:
-        """What each node is worth under a policy, to the demands that have been asked for."""
+        """Return the node scores under a policy, for the demands used so far."""
         if policy not in self._scores:
             order = self._order(policy)[0]
             self._scores[policy] = NodeScores(policy, order, self._typical_pods, self.snapshot.state.empty)
         return self._scores[policy]
 
     def _domain_placement(self, shape: Shape) -> DomainPlacement:
-        """Who places jobs of this shape by domains: outside the inference zone, if they fit there, else anywhere."""
+        """Return the route by domains for this shape: outside the inference zone, if it fits there, else anywhere."""
         found = self._by_domain.get(shape.index)
         if found is None:
             self._pieces.reserve(shape)
@@ -308,7 +308,7 @@ class Placer:
         return found
 
     def _read_typical_pods(self) -> None:
-        """Once a cycle, if some policy asks. With other typical pods every score may be another one."""
+        """Read the typical pods, once a cycle, if a policy uses them. When they change every score may change."""
         self._cycle = self.trial.cycles
         typical_pods = self.snapshot.typical_pods if self._reads_typical_pods else NO_TYPICAL_PODS
         if self._fleet != self.snapshot.state.fleet_version:
@@ -318,7 +318,7 @@ class Placer:
             self._forget_scores()
 
     def _read_fleet(self) -> None:
-        """Nodes have joined, left or changed: what depends on all of them together may be otherwise."""
+        """Update what depends on all nodes together, after nodes have joined, left or changed."""
         state = self.snapshot.state
         self._fleet = state.fleet_version
         self._pieces.has_gpus(state.gpus)
@@ -346,14 +346,14 @@ class Placer:
     # --- what shapes share --------------------------------------------------------------------------------------
 
     def _order(self, policy: NodePolicy) -> tuple[Table, Topology]:
-        """The nodes in the order in which the policy takes equals, and the topology in that order."""
+        """Return the nodes in the policy's tie order, and the topology in that order."""
         if policy.ties not in self._orders:
             order = tie_order(policy, len(self.snapshot.table), self.seed)
             self._orders[policy.ties] = order, Topology(self.snapshot.table, order)
         return self._orders[policy.ties]
 
     def _domain_policy(self, policy: NodePolicy, outside: bool) -> DomainPolicy:
-        """Who places by domains under a policy; with `outside` on the nodes outside the inference zone."""
+        """Return the domain policy for a policy; with `outside` for the nodes outside the inference zone."""
         if (policy, outside) not in self._domains:
             topology = self._order(policy)[1]
             if (policy.ties, outside) not in self._capacities:

@@ -1,4 +1,4 @@
-"""What a node policy is: a score, and a choice of devices. The engine does the rest."""
+"""Defines a node policy: a score, and a choice of devices. The engine does the rest."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.placement.fits import tightest
 
 Unit = Annotated[int, Meta(gt=0, le=1 << 40)]
-"""An amount that others are measured in."""
+"""A unit in which other amounts are measured."""
 
 Score = Callable[[Table, int, Table, int, Table, Any, int], int]
 """score(table, node, demands, d, typical, params, draw): how good the node is for a pod of demand d, never negative.
 
-Asked only for nodes on which the pod fits. The highest score wins, and ties go to the first node in tie order.
+Called only for nodes on which the pod fits. The highest score wins, and ties go to the first node in tie order.
 `typical` is the typical pods (rows: cpu, gpus, milli, pool mask, weight), `params` the policy's numbers. A score
-depends on its own node's row alone, so that it is computed again only when that node changes; a policy whose
-score uses `draw` says so by `fresh = True` and is scored anew for every pod.
+depends on its own node's row alone, so that it is recomputed only when that node changes; a policy whose score uses
+`draw` sets `fresh = True` and is scored again for every pod.
 """
 
 Pick = Callable[[Table, int, Table, int, Table, Any, int], int]
@@ -31,7 +31,7 @@ Pick = Callable[[Table, int, Table, int, Table, Any, int], int]
 
 
 Terms = dict[str, float]
-"""What a score is made of, for people: a name and a number each, in GPUs, cores or counts."""
+"""The terms of a score, for people: a name and a number each, in GPUs, cores or counts."""
 
 
 @inlined
@@ -42,7 +42,7 @@ def pick_tightest(table: Table, node: int, demands: Table, d: int, typical: Tabl
 class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True):
     """Base of the policies that choose a node for one pod at a time.
 
-    `ties` says who is first among equals: the node with the lowest index, or the first in one random order that
+    `ties` says which node is first among equals: the one with the lowest index, or the first in one random order that
     is drawn from the seed and kept for the run.
     """
 
@@ -50,30 +50,30 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     source: ClassVar[str] = ""
     tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, knowledge="none", method="packing")
-    """Where it sits in `kant.model.taxonomy`. Subclasses add `objective` and `resources`, and say where they differ."""
+    """Its place in `kant.model.taxonomy`. Subclasses add `objective` and `resources`, and override the rest."""
     score: ClassVar[Any]  # staticmethod of a Score
     pick: ClassVar[Any] = staticmethod(pick_tightest)  # of a Pick
     fresh: ClassVar[bool] = False
     preferred_level: ClassVar[Level] = ""
-    """The level of which one domain should hold a gang that asks for none; empty: the fabric plays no part."""
+    """The level at which one domain should hold a gang that names none; empty: the fabric is ignored."""
     spreads: ClassVar[bool] = False
-    """Whether the pods of one service keep apart (`spreading`); gangs that name a level still go by the score."""
+    """Whether pods of one service are kept apart (`spreading`); gangs that name a level still go by the score."""
 
     @staticmethod
     def terms(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> Terms:
-        """What `score` makes of this node for a pod of demand d, for `kant explain`; empty: the number says it all.
+        """Return the terms of this node's `score` for a pod of demand d, for `kant explain`; empty: the number will do.
 
-        The score must follow from the terms: nodes with equal terms have equal scores. Asked as `score` is, but
-        in plain Python, never compiled.
+        The score must follow from the terms: nodes with equal terms have equal scores. Called like `score`, but in
+        plain Python, never compiled.
         """
         return {}
 
     ignores_topology: ClassVar[bool] = False
-    """A pod smaller than a node goes to the best node of all; else, where there is a wish, its leaf is chosen first."""
+    """A pod smaller than a node goes to the best of all nodes; else `preferred_level` has its leaf chosen first."""
     reads_typical_pods: ClassVar[bool] = False
-    """Whether `score`, `pick` or `numbers` look at the typical pods. Others are given none."""
+    """Whether `score`, `pick` or `numbers` use the typical pods. Other policies get none."""
     learns: ClassVar[bool] = False
-    """The typical pods are those of the recent stream; else a simulation tells them in advance."""
+    """The typical pods are those of recent arrivals; else a simulation gives them in advance."""
 
     @property
     def params(self) -> tuple[int, ...]:
@@ -81,12 +81,12 @@ class NodePolicy(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
         return ()
 
     def numbers(self, typical: Table, empty: Table) -> Table:
-        """These numbers as a table; with what has to be worked out once for the typical pods, where that is much.
+        """Return these numbers as a table, plus anything expensive that is computed once for the typical pods.
 
         `empty` is the node table with nothing taken.
         """
         return np.array(self.params or (0,), dtype=np.int64)
 
     def policy_for(self, group: int, groups: int, pods: int) -> tuple[NodePolicy, bool]:
-        """Who places group number `group` of a gang of `groups`, and whether node by node instead of pod by pod."""
+        """Return the policy that places group number `group` of `groups`, and whether it goes node by node."""
         return self, False

@@ -1,11 +1,10 @@
-"""Preference scores: what nodes are worth to a pod by what it likes, beside what the policy says of them.
+"""Preference scores: how much nodes are worth to a pod by its preferences, in addition to the policy's score.
 
-Each of five scores is brought to 0 to 100 over the nodes on which the pod fits, and the sum of them, each times its
-weight, decides. Of equal nodes those come first that are near the pod placed before, then that which the policy scores
-higher, then the first in tie order.
+Each of five scores is scaled to 0 to 100 over the nodes on which the pod fits, and their weighted sum decides. On ties
+nodes near the previously placed pod come first, then the one with the higher policy score, then the first in tie order.
 
 Source: kube-scheduler's plugins NodeAffinity, TaintToleration, InterPodAffinity and PodTopologySpread, their
-normalisation and their default weights. That the score of a policy is brought to the same scale is ours.
+normalisation and their default weights. Scaling the policy's score to the same range is ours.
 """
 
 from __future__ import annotations
@@ -33,20 +32,20 @@ KINDS = 6
 MOST = 100
 """The highest score of each kind."""
 
-# --- columns of `terms`, which read the counts of pods ------------------------------------------------------------
+# --- columns of `terms`, which refer to pod counts -----------------------------------------------------------------
 T_KIND = 0  # PODS or SPREAD
-T_COUNT = 1  # column of the count in the row of the node that has it
-T_DOMAIN = 2  # column of the node that has the counts of the domain; -1: each node has its own
-T_WEIGHT = 3  # of PODS the weight, of SPREAD the skew that makes no difference
+T_COUNT = 1  # column of the count in the row of the node that holds it
+T_DOMAIN = 2  # column with the node that holds the counts of the domain; -1: each node has its own
+T_WEIGHT = 3  # for PODS the weight, for SPREAD the skew that makes no difference
 TERM_WIDTH = 4
 
 
 class PreferenceWeights(Struct, frozen=True, forbid_unknown_fields=True):
-    """How much what pods prefer counts beside the score of the placement policy: all are brought to 0 to 100 first.
+    """Weights of pods' preferences relative to the placement policy's score: all are scaled to 0 to 100 first.
 
-    `node_affinity` is for the nodes that they like, `taints` for those that they avoid, `pod_affinity` for the pods
-    that they like or avoid beside them, `spread` for how evenly they lie. The defaults are those of kube-scheduler,
-    where `policy` is that of its packing. With the four at 0 preferences count for nothing.
+    `node_affinity` is for preferred nodes, `taints` for avoided ones, `pod_affinity` for preferred or avoided pods
+    nearby, `spread` for evenness. The defaults are those of kube-scheduler, where `policy` is that of its packing. With
+    the four at 0 preferences are ignored.
     """
 
     policy: Weight = 1
@@ -57,13 +56,13 @@ class PreferenceWeights(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """As `weights` of the kernel."""
+        """The weights in the order of `weights` of the kernel."""
         return 0, self.policy, self.node_affinity, self.taints, self.pod_affinity, self.spread
 
 
 @inlined
 def log_milli(number: int) -> int:
-    """The natural logarithm of a number from 1 on, in thousandths; the same on every machine."""
+    """Return the natural logarithm of a number from 1 on, in thousandths; the same on every machine."""
     whole, x = 0, number << 30
     while x >= 1 << 31:
         x >>= 1
@@ -80,14 +79,14 @@ def log_milli(number: int) -> int:
 
 @inlined
 def holder(table: Table, node: int, terms: Table, t: int) -> int:
-    """The node whose row has the counts of the domain of a node; -1 where it is in none."""
+    """Return the node whose row has the counts of a node's domain; -1 where it is in none."""
     column = terms[t, T_DOMAIN]
     return int(table[node, column]) if column >= 0 else node
 
 
 @inlined
 def _domains(table: Table, nodes: Table, scores: Table, terms: Table, t: int, seen: Table) -> int:
-    """How many domains of a term have a node that takes the pod."""
+    """Return how many domains of a term have a node that takes the pod."""
     for node in range(table.shape[0]):
         seen[node] = 0
     found = 0
@@ -101,7 +100,7 @@ def _domains(table: Table, nodes: Table, scores: Table, terms: Table, t: int, se
 
 @inlined
 def _count(table: Table, nodes: Table, scores: Table, terms: Table, seen: Table) -> None:
-    """Add what the pods in their domains make nodes worth, before it is brought to a scale; SPREAD -1: no domain."""
+    """Add the unscaled scores for the pods in the nodes' domains; SPREAD -1: no domain."""
     for t in range(terms.shape[0]):
         for i in range(nodes.shape[0]):
             at = holder(table, nodes[i], terms, t)
@@ -120,7 +119,7 @@ def _count(table: Table, nodes: Table, scores: Table, terms: Table, seen: Table)
 
 @inlined
 def _scale(scores: Table, kind: int) -> None:
-    """Bring one kind to 0 to 100 over the nodes that take the pod, as its plugin does."""
+    """Scale one kind to 0 to 100 over the nodes that take the pod, as its plugin does."""
     least, most = 1 << 62, -(1 << 62)
     for i in range(scores.shape[1]):
         if scores[TOTAL, i] >= 0 and not (kind == SPREAD and scores[kind, i] < 0):
@@ -148,11 +147,11 @@ def best_node(
     table: Table, demands: Table, d: int, index: Table, slot: int, order: Table, nodes: Table, likes: Table,
     terms: Table, weights: Table, last: int, scores: Table,
 ) -> int:  # fmt: skip
-    """The place in `nodes` of the one that is worth most; -1 where none takes the pod.
+    """Return the index in `nodes` of the best one; -1 where none takes the pod.
 
-    `index`, `slot` and `order` are what is kept of the demand, brought up to date (`kernels.py`). `likes` has for each
-    node of the cluster the weight of the sets that it is in, and how many that are avoided. `last` is the node of the
-    pod before, -1 for none. `scores` gets what each node is worth by kind, -1 as TOTAL where the pod does not fit.
+    `index`, `slot` and `order` are the demand's cached index, brought up to date (`kernels.py`). `likes` has for each
+    node of the cluster the weight of the preferred sets that it is in, and how many avoided ones. `last` is the node of
+    the previous pod, -1: none. `scores` receives the score of each node by kind, TOTAL -1 where the pod does not fit.
     """
     count = nodes.shape[0]
     for i in range(count):

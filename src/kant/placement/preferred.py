@@ -1,7 +1,7 @@
-"""Placement by preferences: each pod goes where what it likes and what its policy says are worth most together.
+"""Placement by preferences: each pod goes where its preferences and its policy's score are best together.
 
-Whether a gang fits does not depend on what it prefers. A gang that asks nothing of the topology goes anywhere, pod by
-pod; one that asks for domains gets these first, and its pods choose inside them.
+Whether a gang fits does not depend on its preferences. A gang that asks nothing of the topology is placed anywhere, pod
+by pod; for one that asks for domains these are chosen first, and its pods choose inside them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kant.placement.scored import ScoredPlacement
 
 
 class Route(Protocol):
-    """Who places the same jobs without their preferences."""
+    """Places the same jobs without their preferences."""
 
     def place(self, job_row: int) -> Allocation | NoFit: ...
 
@@ -35,7 +35,7 @@ class Route(Protocol):
 
 
 class PreferringGroup:
-    """What the pods of one group prefer, and what each node is worth to them."""
+    """The preferences of one group's pods, and what each node is worth to them."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class PreferringGroup:
         self._version = -1
 
     def put(self, nodes: Table, count: int, pieces: PieceBuffer, used: int, job_row: int) -> int:
-        """Place so many pods on these nodes, in tie order, which have room for them.
+        """Place `count` pods, which must fit, on these nodes, given in tie order.
 
-        Returns the rows of pieces used; or -1 - f where rules for each other leave only f of them a node, and takes
+        Returns the rows of pieces used; or -1 - f where rules among the pods leave nodes for only f of them, and takes
         nothing.
         """
         snapshot, scores, last, begin = self.snapshot, self.nodes, -1, used
@@ -77,7 +77,7 @@ class PreferringGroup:
         return used
 
     def best(self, nodes: Table, last: int = -1, drawn: int = 0) -> int:
-        """The place in `nodes` of the best one for the next pod, -1 where none takes it; `scores` says why."""
+        """Return the index in `nodes` of the best one for the next pod, -1: none takes it; `scores` has the reasons."""
         snapshot, scores = self.snapshot, self.nodes
         demands = snapshot.state.shapes.demands
         slot = scores.slot_of.get(self.demand)
@@ -95,12 +95,12 @@ class PreferringGroup:
         )  # fmt: skip
 
     def worth(self, node: int) -> int:
-        """What the policy says of a node, as of the last call of `best`; -1 where no pod fits."""
+        """Return the policy's score of a node, as of the last call of `best`; -1 where no pod fits."""
         scores = self.nodes
         return int(scores.index[scores.slot_of[self.demand], SCORE, scores.order[PLACE_OF, node]])
 
     def _liked(self) -> Table:
-        """For each node the weight of the sets that it is in, and how many of them are avoided."""
+        """Return for each node the weight of the preferred sets that it is in, and how many avoided ones."""
         sets = self.snapshot.state.shapes.node_sets
         if self._version != sets.version or self._likes.shape[1] != len(self.snapshot.table):
             self._version = sets.version
@@ -113,7 +113,7 @@ class PreferringGroup:
 
 
 def terms_of(snapshot: Snapshot, preferences: Preferences) -> Table:
-    """Where in the node table the counts stand that these preferences are about, as `best_node` reads it."""
+    """Return where in the node table the counts for these preferences are, in the format of `best_node`."""
     counters, extra = snapshot.state.shapes.rules.counters, extra_at(snapshot.table)
     wanted = [(PODS, one.pod_class, one.topology, one.weight) for one in preferences.pods]
     wanted += [(SPREAD, one.pod_class, one.topology, one.max_skew) for one in preferences.spread]
@@ -125,7 +125,7 @@ def terms_of(snapshot: Snapshot, preferences: Preferences) -> Table:
 
 
 class Preferring:
-    """Makes groups that place each pod by the policy for single pods; `scores` says what nodes are worth under it."""
+    """Makes groups that place each pod by the policy for single pods; `scores` returns the node scores under it."""
 
     def __init__(
         self, snapshot: Snapshot, weights: PreferenceWeights, seed: int, scores: Callable[[NodePolicy], NodeScores]
@@ -133,7 +133,7 @@ class Preferring:
         self.snapshot, self.weights, self.seed, self.scores = snapshot, weights, seed, scores
 
     def groups(self, shape: Shape, policy: NodePolicy) -> list[PreferringGroup] | None:
-        """The groups of a shape; None where it prefers nothing, or the profile does not use it."""
+        """Return the groups of a shape; None where it has no preferences, or the profile does not use them."""
         if not shape.ask.preferences or not any(self.weights.rows[2:]):
             return None
         chosen = [self.scores(policy.policy_for(i, len(shape.parts), 1)[0]) for i in range(len(shape.parts))]
@@ -144,10 +144,10 @@ class Preferring:
 
 
 class PreferredPlacement(ScoredPlacement):
-    """Places gangs whose pods may lie anywhere and prefer some nodes.
+    """Places gangs whose pods may be placed anywhere and prefer some nodes.
 
-    Groups of one gang may take each other's last nodes, and so may pods with rules for each other. A gang that finds no
-    place so is placed by `otherwise`, without its preferences.
+    Groups of one gang may take each other's last nodes, and so may pods with rules for each other. A gang that
+    therefore finds no place is placed by `otherwise`, without its preferences.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class PreferredPlacement(ScoredPlacement):
         return self.otherwise.place(job_row) if isinstance(found, NoFit) and self._choices_matter else found
 
     def may_fit(self) -> bool:
-        """As `otherwise` says."""
+        """As `otherwise.may_fit`."""
         return self.otherwise.may_fit()
 
     def _place_group(self, group: int, job_row: int, used: int, asked: int = 0) -> int:

@@ -1,10 +1,10 @@
-"""The search for a gang whose own pods limit each other: pod by pod, with every choice of nodes tried.
+"""The search for a gang whose own pods limit each other: pod by pod, trying every choice of nodes.
 
-A pod goes where the rules let it while the pods before it stand, so a gang fits if its pods can come in some order; but
-affinity to pods of another group is kept once all are there. To place its groups greedily, one after the other, may
-fail where another choice would not: affinity draws all pods to the domain of the first, and what keeps apart takes
-nodes from others. Nodes with equal rows and equal domains that have no pod of the gang yet stand for each other, and
-pods of a group do; what has failed once is not tried again.
+A pod goes where the rules allow it given the pods before it, so a gang fits if its pods can be placed in some order;
+but affinity to pods of another group is checked once all are placed. Greedy placement, group by group, may fail where
+another choice would not: affinity draws all pods to the domain of the first, and anti-affinity takes nodes from others.
+Nodes with equal rows and equal domains that have no pod of the gang yet are interchangeable, and so are pods of a
+group; a failed state is not tried again.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ from kant.placement.fits import amounts_capacity, tightest
 from kant.placement.pieces import put
 
 LOOKS = 1 << 18
-"""How many nodes one search looks at. Beyond that the gang counts as one that does not fit."""
+"""Maximum number of nodes that one search examines. Beyond that the gang counts as one that does not fit."""
 
 
 @compiled
 def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near: Table) -> None:
-    """Write to `fits` how many pods of a demand each of these nodes takes, and to `near` how many do not count those
-    that it wants beside it."""
+    """Write to `fits` how many pods of a demand each of these nodes takes, and to `near` the same without affinity."""
     for i in range(nodes.shape[0]):
         near[i] = amounts_capacity(table, nodes[i], demands, d)
         if near[i] > 0:
@@ -58,14 +57,14 @@ def takers(table: Table, demands: Table, d: int, nodes: Table, fits: Table, near
 
 @compiled
 def put_alone(table: Table, log: Table, demands: Table, d: int, node: int, pieces: Table, used: int) -> None:
-    """Place a pod that fits on the tightest devices of a node, as the piece in row `used`."""
+    """Place a pod, which must fit, on the tightest devices of a node, as the piece in row `used`."""
     put(table, node, tightest(table, node, demands, d), demands, d, pieces, used, used)
     note_piece(table, log, pieces[used], demands)
 
 
 @compiled
 def admitting_bits(table: Table, demands: Table, asked: Table, bits: Table) -> None:
-    """For each node the demands that may go there, as bits."""
+    """Write for each node the demands that may go there, as bits."""
     for node in range(table.shape[0]):
         for group in range(asked.shape[0]):
             if admits(demands, asked[group], table[node, 1], node):
@@ -73,7 +72,7 @@ def admitting_bits(table: Table, demands: Table, asked: Table, bits: Table) -> N
 
 
 def search_places(trial: Trial, shape: Shape, pieces: Table) -> int:
-    """The whole gang placed and taken, a row of `pieces` for each pod; -1, and nothing taken, where it finds none."""
+    """Place and take the whole gang, a row of `pieces` for each pod; -1, and nothing taken, where it finds no place."""
     return _Search(trial, shape, pieces).run()
 
 
@@ -82,24 +81,24 @@ class _Search:
         self.table, self.log, self.demands = trial.table, trial.log, trial.state.shapes.demands
         self.parts, self.numbers, self.pieces = shape.parts, shape.numbers, pieces
         self.left = [pods for pods, _ in shape.parts]
-        self.placed: list[tuple[int, int, bool]] = []  # group and node of each pod so far; whether it waits for another
+        self.placed: list[tuple[int, int, bool]] = []  # by pod: group, node, whether it waits for another group
         self.wanted = [self._wanted(group) for group in range(len(shape.parts))]
         self.coming = [self._wanted_of_others(group) for group in range(len(shape.parts))]
         self.looks = LOOKS
         kinds = self._kinds()
         order = np.argsort(kinds, kind="stable")
         begins = np.flatnonzero(np.diff(kinds[order], prepend=-1))
-        self.members = np.split(order, begins[1:])  # nodes that stand for each other
+        self.members = np.split(order, begins[1:])  # interchangeable nodes
         self.kind_of = kinds
 
     def _kinds(self) -> Table:
-        """A number for each node, equal for those that differ in nothing that the gang could meet."""
+        """Return a number for each node, equal for nodes that do not differ in anything relevant to the gang."""
         table = self.table.copy()
         table[:, [REVISION, *range(HBD, SUPERSPINE + 1)]] = 0
         extra, rows = extra_at(table), np.arange(len(table))
         for topology, column, more in self._counted_elsewhere():
             first = self.table[:, extra + topology]
-            if ((first == rows) | (first < 0)).all():  # each node is a domain: what counts there tells it apart
+            if ((first == rows) | (first < 0)).all():  # each node is a domain: its own counts distinguish it
                 table[:, extra + topology] = first < 0
             else:
                 table[:, extra + column : extra + column + 1 + more] = 0
@@ -109,7 +108,7 @@ class _Search:
         return found.reshape(-1)
 
     def _counted_elsewhere(self) -> list[tuple[int, int, int]]:
-        """The counters of the gang that stand in rows of domains: topology, column, and how many columns more."""
+        """Return the gang's counters kept in rows of domains: topology, column, and how many further columns."""
         found = []
         for _, demand in self.parts:
             for entry in range(self.demands.item(demand, D_ENTRIES)):
@@ -142,7 +141,7 @@ class _Search:
         return -1
 
     def _wanted(self, group: int) -> list[tuple[int, int, int]]:
-        """The topology and the column of each class that a group wants beside it, and whether its pods count there."""
+        """Return topology and column of each class that a group has affinity to, and whether its pods count there."""
         demand = self.parts[group][1]
         entries = self.demands[demand, DEMAND_WIDTH : DEMAND_WIDTH + ENTRY_WIDTH * self.demands.item(demand, D_ENTRIES)]
         return [
@@ -152,7 +151,7 @@ class _Search:
         ]
 
     def _wanted_of_others(self, group: int) -> list[list[int]]:
-        """For each class that a group wants beside it the groups that are of it and do not want it themselves."""
+        """Return for each class that a group has affinity to the groups in it that do not require it themselves."""
         found = []
         for topology, column, _ in self.wanted[group]:
             of_it = []
@@ -164,38 +163,38 @@ class _Search:
         return found
 
     def _counts(self, demand: int, topology: int, column: int) -> bool:
-        """Whether pods of a demand count in a column."""
+        """Return whether pods of a demand count in a column."""
         entries = self.demands[demand, DEMAND_WIDTH : DEMAND_WIDTH + ENTRY_WIDTH * self.demands.item(demand, D_ENTRIES)]
         return any(
             own[:2] == [topology, column] and own[N_EACH] > 0 for own in entries.reshape(-1, ENTRY_WIDTH).tolist()
         )
 
     def _there(self, node: int, topology: int, column: int) -> int:
-        """The pods of a class in the domain of a node."""
+        """Return the number of pods of a class in the domain of a node."""
         extra = extra_at(self.table)
         row = self.table.item(node, extra + topology)
         return -self.table.item(row, extra + column) if row >= 0 else 0
 
     def _may_wait(self, group: int, node: int) -> bool:
-        """Whether all that a pod wants beside it there is there, or may still come with another group."""
+        """Return whether each affinity of a pod there is satisfied, or may be by a group still to come."""
         return all(
             self._there(node, topology, column) > 0 or any(self.left[other] for other in others)
             for (topology, column, _), others in zip(self.wanted[group], self.coming[group], strict=True)
         )
 
     def _has_company(self, group: int, node: int) -> bool:
-        """Whether a pod on a node has beside it, apart from itself, what it wants."""
+        """Return whether a pod on a node has what its affinity requires, apart from itself."""
         return all(self._there(node, topology, column) > each for topology, column, each in self.wanted[group])
 
     def _standing(self) -> tuple[tuple[int, int, int], ...]:
-        """Who stands where: what may still come depends on nothing else."""
+        """Return the number of pods by group and node: what can still be placed depends on nothing else."""
         counts: dict[tuple[int, int], int] = {}
         for group, node, _ in self.placed:
             counts[group, node] = counts.get((group, node), 0) + 1
         return tuple(sorted((*where, pods) for where, pods in counts.items()))
 
     def _choices(self) -> Iterator[tuple[int, int, bool]]:
-        """A pod of which group may come next, and to which node: groups in the order of the job."""
+        """Yield which group's pod may come next, and on which node: groups in the order of the job."""
         taken = {node for _, node, _ in self.placed}
         fresh = (self._first_free(own, taken) for own in self.members)
         nodes: Table = np.array([*sorted(taken), *(node for node in fresh if node >= 0)], dtype=np.int64)
@@ -227,7 +226,7 @@ class _Search:
         move(self.table, self.log, self.pieces[at : at + 1], self.demands, False)
 
     def _in_order(self) -> int:
-        """The pieces of the first group first, each with its GROUP."""
+        """Sort the pieces by group, each with its GROUP."""
         used = len(self.placed)
         groups = np.array([group for group, _, _ in self.placed], dtype=np.int64)
         self.pieces[:used, GROUP] = np.array(self.numbers, dtype=np.int64)[groups]

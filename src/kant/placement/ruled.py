@@ -1,8 +1,8 @@
-"""Placement under rules among pods that look beyond one node, or that the pods of one gang have for each other.
+"""Placement under pod rules that look beyond one node, or that pods of one gang have for each other.
 
-Where every rule is about one node and one group, capacity says it all, and any placement keeps it. Else the best nodes
-are taken as by score (`scored.py`), and a kernel passes over those that are closed by what stands elsewhere. That is
-exact for one group with one such rule; other gangs that find no place so are looked for pod by pod (`rule_search.py`).
+Where every rule concerns one node and one group, capacity covers it, and any placement satisfies it. Else the best
+nodes are taken as by score (`scored.py`), with a kernel that skips those closed by pods elsewhere. That is exact for
+one group with one such rule; other gangs that find no place in this way are searched pod by pod (`rule_search.py`).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from kant.placement.topology.index import COLUMNS
 
 
 def needs_search(rules: tuple[PodRules, ...]) -> bool:
-    """Whether to take the best nodes one after the other may find no place where there is one."""
+    """Return whether taking the best nodes one after the other may miss an existing place."""
     wide = [len(one.affinity) + len(one.spread) + len(one.anti_affinity) for one in rules if is_wide(one)]
     return any(one.affinity for one in rules) or len(wide) > 1 or max(wide, default=0) > 1 or is_entangled(rules)
 
 
 def is_entangled(rules: tuple[PodRules, ...]) -> bool:
-    """Whether pods of one group count in what limits another group."""
+    """Return whether pods of one group count in what limits another group."""
     for number, own in enumerate(rules):
         limits: tuple[Limit, ...] = (*own.anti_affinity, *own.affinity, *own.spread)
         limiting = {limit.pod_class for limit in limits}
@@ -42,7 +42,7 @@ def is_entangled(rules: tuple[PodRules, ...]) -> bool:
 
 
 class Greedy(Protocol):
-    """Who takes the best nodes, one after the other."""
+    """Takes the best nodes, one after the other."""
 
     def place(self, job_row: int) -> Allocation | NoFit: ...
 
@@ -52,7 +52,7 @@ class Greedy(Protocol):
 
 
 class RuledPlacement:
-    """Places jobs of one shape where the rules among pods let them."""
+    """Places jobs of one shape subject to rules among pods."""
 
     def __init__(
         self,
@@ -68,9 +68,9 @@ class RuledPlacement:
         self._searches = needs_search(shape.ask.rules)
 
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
-        """The whole gang placed and taken, or the first group that does not fit and how much of it would.
+        """Place and take the whole gang, or return the first group that does not fit and how much of it would.
 
-        `held` is what an elastic gang has already. Then the shape is that of its further pods.
+        `held` is what an elastic gang has already. Then the shape is that of its additional pods.
         """
         shape, best = self.shape, None
         for nodes in self._domains(held) if shape.level >= 0 else ():
@@ -85,7 +85,7 @@ class RuledPlacement:
         return self._place(job_row)
 
     def _domains(self, held: Allocation | None) -> Iterator[Collection[int]]:
-        """The nodes of each domain of the level that the gang asks for, those first that have the most pods of it."""
+        """Yield the nodes of each domain of the requested level, first those that hold pods of the gang."""
         table, level = self.trial.table, self.shape.level
         domains = table[:, COLUMNS[level - 1]] if level else np.arange(len(table))
         order = np.unique(domains).tolist()
@@ -113,9 +113,9 @@ class RuledPlacement:
         return allocation
 
     def may_fit(self) -> bool:
-        """Whether each group alone finds as many free places as it has pods, were there no rule beyond one node."""
+        """Return whether each group alone finds as many free places as it has pods, ignoring rules beyond one node."""
         return self.greedy.may_fit()
 
     def missing(self) -> None:
-        """Only placing tells."""
+        """Return None: only placing tells."""
         return None

@@ -1,4 +1,4 @@
-"""Placement by score: the best nodes of all, wherever they are."""
+"""Placement by score: the best of all nodes, wherever they are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kant.placement.pieces import PieceBuffer
 class ScoredPlacement:
     """Places jobs of one shape on the nodes that its policy scores highest.
 
-    `groups` has, for each group, who scores its nodes and whether a node is filled before the next is chosen.
+    `groups` has, for each group, its node scores and whether a node is filled before the next is chosen.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ScoredPlacement:
         self._failure: NoFit | None = None
 
     def place(self, job_row: int) -> Allocation | NoFit:
-        """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
+        """Place and take the whole gang, or return the first group that does not fit and how much of it would."""
         if len(self.groups) == 1:
             used = self._place_group(0, job_row, 0)
             if used < 0:
@@ -58,14 +58,14 @@ class ScoredPlacement:
         return allocation
 
     def may_fit(self) -> bool:
-        """Whether each group alone finds as many free places as it has pods."""
+        """Return whether each group alone finds as many free places as it has pods."""
         for group, (pods, *_) in enumerate(self.groups):
             if -1 - self._place_group(group, 0, 0, COUNT_ALL) < pods:
                 return False
         return True
 
     def missing(self) -> None:
-        """Counting would visit every node; placing stops where the gang has its place."""
+        """Return None: counting would visit every node, while placing stops once the gang is placed."""
         return None
 
     def _attempt(self, order: list[int]) -> int:
@@ -83,9 +83,9 @@ class ScoredPlacement:
         return PLACED
 
     def _place_group(self, group: int, job_row: int, used: int, asked: int = 0) -> int:
-        """The rows of pieces used once the group has its place, or -1 - f where only f pods fit.
+        """Return the rows of pieces used once the group is placed, or -1 - f where only f pods fit.
 
-        `asked` is for so many pods instead of those of the group.
+        `asked` overrides the number of pods.
         """
         pods, demand, nodes, by_node = self.groups[group]
         slot = nodes.slot_of.get(demand)

@@ -1,9 +1,9 @@
-"""Which slices of which GPU a pod gets on a node in MIG mode.
+"""Chooses the slices and the GPU for a pod on a node in MIG mode.
 
-Those that leave the most places for instances of all profiles: every place that is still free, of every profile,
-counts one, and the pod goes to the device and the start where the fewest are lost. So a small instance goes to the end
-of a GPU that is cut already, where no large one could begin. It is the idea of FGD (Weng et al., USENIX ATC 2023), to
-lose the least of what others could use, over the places of the MIG User Guide; the count is ours.
+The choice leaves the most places for instances of all profiles: every place that is still free, of every profile,
+counts one, and the pod goes to the device and the start that lose the fewest. So a small instance goes to the end of a
+GPU that is already cut, where no large one could begin. This applies the idea of FGD (Weng et al., USENIX ATC 2023), to
+lose the least of what others could use, to the places of the MIG User Guide; the count is ours.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ PLACES_OF_FOUR: Table = np.array(QUARTERS, dtype=np.int64)
 
 @inlined
 def starts_left(occupied: int, size: int, starts: int) -> int:
-    """How many instances of `size` slices can begin, each alone, at one of `starts` beside what is occupied.
+    """Return how many instances of `size` slices can begin, each alone, at one of `starts` given what is occupied.
 
-    Places of one profile do not overlap, so it is also how many of them fit together.
+    Places of one profile do not overlap, so this is also how many of them fit together.
     """
     free = 0
     for start in range(8):
@@ -33,7 +33,7 @@ def starts_left(occupied: int, size: int, starts: int) -> int:
 
 @inlined
 def places_left(occupied: int, slices: int) -> int:
-    """Places that a GPU has left, of all profiles."""
+    """Return the number of places left on a GPU, over all profiles."""
     places = PLACES_OF_EIGHT if slices == 8 else PLACES_OF_FOUR
     left = 0
     for profile in range(places.shape[0]):
@@ -43,7 +43,7 @@ def places_left(occupied: int, slices: int) -> int:
 
 @inlined
 def slices_capacity(table: Table, node: int, demands: Table, d: int) -> int:
-    """How many instances that the demand asks for the GPUs of a node in MIG mode take."""
+    """Return how many instances of the demand fit on the GPUs of a node in MIG mode."""
     pods = 0
     first = slices_at(table)
     for device in range(end_of_devices(table, node)):
@@ -55,7 +55,7 @@ def slices_capacity(table: Table, node: int, demands: Table, d: int) -> int:
 
 @inlined
 def best_slices(table: Table, node: int, demands: Table, d: int) -> tuple[int, int]:
-    """(device, slices as bits) for a pod that fits: where the fewest places are lost, on ties the first."""
+    """Return (device, slices as bits) for a pod that fits: where the fewest places are lost, the first on ties."""
     first, slices = slices_at(table), 1000 // table[node, MIG]
     best, chosen, least = 0, 0, 1 << 20
     for device in range(end_of_devices(table, node)):
@@ -75,7 +75,7 @@ def best_slices(table: Table, node: int, demands: Table, d: int) -> tuple[int, i
 
 @inlined
 def cut(table: Table, node: int, demands: Table, d: int, piece: Table) -> None:
-    """Write to `piece` which slices of which device a pod that fits gets."""
+    """Write to `piece` the device and slices for a pod that fits."""
     device, slices = best_slices(table, node, demands, d)
     piece[2] = 1 << device
     piece[6] = -1 - slices

@@ -1,7 +1,7 @@
-"""Many instants in one compiled call: jobs end, jobs come, and the buckets that are awake are walked, best first.
+"""Advance a simulated run by many instants in one compiled call: jobs end and arrive, the awake buckets are walked.
 
-So it is under a discipline that keeps to `Discipline.run`, where there are no quotas, no limits and no evictions.
-Where there is more, the call returns, and Python decides that instant. Both do it by the same functions:
+Buckets are walked best first. This covers disciplines that keep to `Discipline.run`, without quotas, limits or
+evictions. For anything else the call returns, and Python decides that instant. Both use the same functions:
 `queueing/waiting.py`, `cluster/transitions.py`, the placement kernels, the metrics.
 
 Long: it is one loop.
@@ -43,23 +43,23 @@ from kant.sim.serve_heads import (
     serve_nobody,
 )
 
-# Columns of the table of arrivals. Queue, user and kind are numbers of the workload's own.
+# Columns of the table of arrivals. Queues, users and kinds are numbered by the workload.
 A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBLE, A_DUE = range(9)
-# Where it waits: its bucket, its scheduling key, and its key in the order.
+# The job's place among the waiting: its bucket, its scheduling key, and its sort key.
 A_BUCKET, A_KNOWN, A_KEY = range(9, 12)
 ARRIVAL_WIDTH = 12
 
 PYTHON = -1
-"""In S_FIRST, and for a shape: Python decides about such jobs."""
+"""Value of S_FIRST, and of a kind's shape, for jobs that Python decides."""
 
-# Columns of what has happened, in order.
+# Columns of the event table, in order of time.
 H_TIME, H_WHAT, H_ROW, H_INSTANT, H_PIECE, H_COUNT = range(6)
-"""The instants have numbers of their own. A job that starts has H_COUNT pieces from H_PIECE on; one that is told that
-it waits has none, and there H_PIECE says how many of its pods fit. Where late heads are served each instant ends with
-CYCLED, and there H_PIECE says when to cycle again though nothing happens, µs; -1 for never."""
+"""H_INSTANT numbers the instants of the call. A job that starts has H_COUNT pieces from H_PIECE on. For a job that is
+told it waits H_COUNT is 0, and H_PIECE is the number of its pods that fit. Where late heads are served each instant
+ends with CYCLED, whose H_PIECE is when to cycle again without an event, µs; -1: never."""
 ENDED, CAME, STARTED, HELD, CYCLED = range(5)
 
-# Where the call stands: it reads these numbers and writes them.
+# The state of the call, which it reads and writes.
 (
     AT, SAID, TAKEN, SEEN, TRIED, SAMPLES, STAMP, QUEUES, USERS, NOW, INSTANTS, RANK, CODE, ROOM, WAITING, MILLI, PODS,
     MAY_TRY, DOUBTS, WAKES_ON, LOG, WAKE,
@@ -67,10 +67,10 @@ ENDED, CAME, STARTED, HELD, CYCLED = range(5)
 STANDS = 22
 
 MOST_WAKES = 1024
-"""Instants of one call in which nothing happens, at most."""
+"""Maximum number of instants without an event in one call."""
 
 WAITS, FULL = 1, 2
-"""Codes: Python decides the instant; there may be no room for ROOM pieces, or for as many jobs that wait."""
+"""Return codes: Python decides the instant; there may be no room for ROOM pieces, or for ROOM more waiting jobs."""
 
 FINISHED = int(JobStatus.FINISHED)
 
@@ -90,7 +90,7 @@ def forget(
     happened: Table, known: int, said: int, entries: Table, places: Table, buckets: Table, verdicts: Table, begin: int,
     end: int,
 ) -> None:  # fmt: skip
-    """Those who have just come have not, who has started waits, and nothing is known of any key."""
+    """Undo the attempt at an instant: new jobs are removed, started jobs wait again, and all keys are unknown."""
     for k in range(said - 1, known - 1, -1):
         row, what = happened[k, H_ROW], happened[k, H_WHAT]
         if what == STARTED:  # the row of the last that was removed is the first that is free again
@@ -112,9 +112,9 @@ def forget(
 
 @cache
 def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bool, backfills: bool) -> Advance:
-    """The call for a profile whose jobs are placed by these node policies; `by_domain`: some in a domain.
+    """Return the compiled call for a profile that places jobs by these node policies; `by_domain`: some in a domain.
 
-    With `backfills` heads are served that have waited for too long.
+    With `backfills` heads that have waited too long are served.
     """
     place = group_kernel(one, other, by_domain)
     serve = serve_kernel(place) if backfills else serve_nobody
@@ -222,7 +222,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                                 places[row, w.P_TOLD] = 1
                                 said = note(happened, said, now, HELD, row, passed, -1 - end, 0)
                         entry = w.next_ready(entries, buckets, verdicts, ready, 0)
-                for i in range(at, last):  # one of them may wait behind a job that was tried
+                for i in range(at, last):  # a new job may wait behind one that was tried
                     waits = places[begin + i, w.P_ENTRY] > 0
                     if waits and (alone or shapes[shape_of[arrivals[i, A_KIND]], S_ALONE] == 1):
                         code = WAITS

@@ -1,7 +1,6 @@
-"""Advancer: lets a simulated run advance in compiled code (`advance.py`), and takes into the state what only Python
-keeps.
+"""Advancer: advances a simulated run in compiled code (`advance.py`), and updates the state that only Python keeps.
 
-What happened comes back as an array. Who came and left within one call is never a `Job`.
+The compiled call returns its events as an array. A job that arrives and ends within one call never becomes a `Job`.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ if TYPE_CHECKING:
     from kant.sim.run import Run
 
 MOST = 1 << 14
-"""Submissions in one call at most; then the run is asked whether to stop."""
+"""Maximum number of submissions in one call; after each call the run checks whether to stop."""
 
 ENTRIES = 1 << 10
-"""For so many more jobs that wait there is room when a call begins."""
+"""Room for this many more waiting jobs when a call begins."""
 
 
 class Advancer:
-    """Advances a run of simple jobs in compiled code. `may_advance` says whether a run is of that sort."""
+    """Advances a run of simple jobs in compiled code. `may_advance` says whether a run qualifies."""
 
     def __init__(self, run: Run, coming: Arrivals) -> None:
         self.run = run
@@ -50,7 +49,7 @@ class Advancer:
         self._table, self._simple = coming.columns()
         self._queues, self._users = _Names(coming.workload.queues), _Names(coming.workload.users)
         self._shape_of = np.full(len(self._simple), a.PYTHON, dtype=np.int64)
-        self._asks = dict[int, int]()  # the shape of each kind of which a job has been looked at
+        self._asks = dict[int, int]()  # the shape of each kind of which a job has been met
         self._policies = _node_policies(run.profile.placement)[:2]
         self._backfills = isinstance(run.profile.discipline, Backfill)
         self._late = np.full((KNOWN, 3), -1, dtype=np.int64)  # heads that could not be served
@@ -58,7 +57,7 @@ class Advancer:
         self._alone = run.profile.preemption is not None and not self._one_priority
         self._work = np.zeros(0, dtype=np.int64)
         self._room = 0
-        self._in_the_way = -1  # a waiting job of which Python decides
+        self._in_the_way = -1  # a waiting job that Python decides
         _, first = np.unique(self._table[:, a.A_QUEUE], return_index=True)
         self._queues_in_order = self._table[np.sort(first), a.A_QUEUE].tolist()
         self._ready_for: tuple[object, ...] = ()
@@ -71,7 +70,7 @@ class Advancer:
 
     @staticmethod
     def may_advance(run: Run) -> bool:
-        """Whether all that this run follows is in columns, and its discipline walks the buckets that are awake."""
+        """Return whether everything this run tracks is in columns, and its discipline walks the awake buckets."""
         profile, state, options = run.profile, run.state, run.options
         followed = (
             run.dependencies or run.services or run.rounds or run.curve or run.ledger or run.observe or run.faults.any
@@ -87,7 +86,7 @@ class Advancer:
         )
 
     def _may_now(self) -> bool:
-        """Whether nothing is there that has no columns."""
+        """Return whether the state now has nothing that no column holds."""
         run, state = self.run, self.state
         return (
             state.quota_usage.tree is None
@@ -100,7 +99,7 @@ class Advancer:
         )
 
     def _meet_waiting(self) -> bool:
-        """Follow who waits, and find out how they are placed; whether Python decides of nobody."""
+        """Update the waiting jobs and find how they are placed; return False where Python must decide one of them."""
         state, scheduler = self.state, self.run.scheduler
         scheduler.begin(state.now)
         pending, rows = scheduler.pending, list(state.pending)
@@ -119,9 +118,9 @@ class Advancer:
         return not (self._shapes[asked, S_FIRST] == a.PYTHON).any()
 
     def go(self, arrival: JobSubmitted | None, until: int) -> tuple[int, JobSubmitted | None]:
-        """Advance up to `until` at most, and to the next instant that Python decides.
+        """Advance to `until` at most, stopping before the next instant that Python decides.
 
-        `arrival` is the next to come. Returns how many instants have passed, and the next to come now.
+        `arrival` is the next submission. Returns the number of instants passed, and the submission that is next now.
         """
         if not self._may_now():
             return 0, arrival
@@ -145,7 +144,7 @@ class Advancer:
         return instants, next(self.coming, None)
 
     def _prepare(self) -> np.ndarray:
-        """The next submissions, each with its bucket, its scheduling key, and its key in the order."""
+        """Return the next submissions, each with its bucket, scheduling key and sort key."""
         state, pending, first = self.state, self.run.scheduler.pending, self.coming.at
         begin = first - first % MOST
         numbers, more = self._queues.numbers.copy(), len(state.queues)
@@ -181,7 +180,7 @@ class Advancer:
         return self._arrivals[first - begin :]
 
     def _call(self, until: int) -> tuple[int, int, int]:
-        """One call: its code, how much room it lacks for FULL, and the instants that have passed."""
+        """Make one compiled call; return its code, the room it lacks for FULL, and the number of instants passed."""
         run, state, coming = self.run, self.state, self.coming
         snapshot, recorder, speed, pending = run.scheduler.snapshot, run.recorder, self._speed, run.scheduler.pending
         begin, first = len(state.ids), coming.at
@@ -257,9 +256,9 @@ class Advancer:
     # --- what only Python keeps ------------------------------------------------------------------------------
 
     def _take_in(self, happened: np.ndarray, begin: int, first: int, came: int, broken_off: bool) -> None:
-        """The state's names, live jobs and books, and the journal, as what has happened makes them.
+        """Bring names, live jobs, books and journal up to date with the call's events.
 
-        Where the last instant was `broken_off` only its ends have happened.
+        Where the last instant was `broken_off` only its job ends have happened.
         """
         state, workload, run = self.state, self.coming.workload, self.run
         for name in self._queues.new(state.queues):
@@ -304,12 +303,12 @@ class Advancer:
             run.last = state.now
 
     def _pieces(self, rows: np.ndarray) -> Iterator[Allocation]:
-        """What each of these jobs holds, or held until it ended."""
+        """Yield the pieces that each of these jobs holds, or held until it ended."""
         for at, count in self.state.jobs[rows[:, None], [c.J_PIECE, c.J_PIECES]].tolist():
             yield self.state.pieces[at : at + count].copy()
 
     def _write(self, happened: np.ndarray, begin: int, first: int, broken_off: bool) -> None:
-        """Write what has happened to the journal, and what was decided, which goes into the digest."""
+        """Write the events to the journal, and the decisions, which enter the digest."""
         state, run = self.state, self.run
         journal, recorder = run.journal, run.recorder
         what, rows = happened[:, a.H_WHAT], happened[:, a.H_ROW]
@@ -351,14 +350,14 @@ class Advancer:
                 recorder.ended(row, pieces, state.jobs.item(row, c.J_STARTED), state.jobs.item(row, c.J_END))
 
     def _lack(self, row: int, fits: int) -> NoFit:
-        """Why a job waits of which so many pods fit."""
+        """Return why a job waits of which `fits` pods fit."""
         first = self._shapes.item(self.state.jobs.item(row, c.J_SHAPE), S_FIRST)
         return NoFit(0, self._groups.item(first, G_PODS), fits)
 
     # --- how jobs are placed ---------------------------------------------------------------------------------
 
     def _token(self) -> tuple[object, ...]:
-        """What the table of shapes was made of; where it differs, the table is made anew."""
+        """Return what the table of shapes depends on; the table is rebuilt when this changes."""
         scores, capacity = self.run.scheduler.placer.kept(self._policies)
         given_up = [one.given_up for one in (*scores, capacity) if one is not None]
         return (*map(id, scores), id(capacity), sum(given_up))
@@ -372,7 +371,7 @@ class Advancer:
         self._scores, self._capacity = self.run.scheduler.placer.kept(self._policies)
 
     def _meet_kinds(self) -> None:
-        """Find out how jobs are placed of the kinds of which a job comes soon."""
+        """Find how jobs are placed, for the kinds that arrive soon."""
         end = self.coming.at - self.coming.at % MOST + MOST
         if self._made_with != self._token():
             self._forget_shapes()
@@ -387,7 +386,7 @@ class Advancer:
                     self._shape_of[kind] = self._asks[kind]
 
     def _meet_shape(self, index: int) -> None:
-        """Find out how jobs of a shape are placed."""
+        """Find how jobs of a shape are placed."""
         if index in self._met_shapes:
             return
         self._met_shapes.add(index)
@@ -408,7 +407,7 @@ class Advancer:
 
 
 class _Names:
-    """The numbers that the state gives to the names of a workload, by their codes; -1 where it has not met one."""
+    """The numbers that the state gives to the names of a workload, by their codes; -1: not in the state yet."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -417,14 +416,14 @@ class _Names:
         self.numbers = np.full(len(names), -1, dtype=np.int64)
 
     def meet(self, state: dict[str, int]) -> None:
-        """Follow what the state has met."""
+        """Copy the numbers of names that are new in the state."""
         for name in list(state)[self._known :] if len(state) > self._known else ():
             if name in self._codes:
                 self.numbers[self._codes[name]] = state[name]
         self._known = len(state)
 
     def new(self, state: dict[str, int]) -> list[str]:
-        """Tell the state the names that a call has numbered, in order."""
+        """Add to the state the names that a compiled call has numbered, and return them in order."""
         codes = np.flatnonzero(self.numbers >= len(state))
         names = [self._names[code] for code in codes[np.argsort(self.numbers[codes])].tolist()]
         for name in names:
@@ -438,6 +437,6 @@ def _kept(nodes: NodeScores) -> Scores:
 
 
 def _node_policies(placement: NodePolicy) -> list[NodePolicy]:
-    """Who scores nodes for jobs of one pod, for gangs and for what is left over of them."""
+    """Return the policies that score nodes for single-pod jobs, for gangs and for the remaining pods of gangs."""
     asked = (0, 1, 1), (0, 1, 2), (0, 2, 2), (1, 2, 1)
     return list(dict.fromkeys(placement.policy_for(*one)[0] for one in asked))

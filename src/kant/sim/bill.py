@@ -1,8 +1,8 @@
 """Bill: what users and queues held, waited for and left idle, by GPU model, folded from journals.
 
-Three amounts of GPU-time: *held*, by every run, also one that was stopped; *waited*, what was asked for by a job as
-long as it waited; *fragments*, what stood idle on nodes in service that were in use in part, divided among those who
-used each node by what they held there. Amounts are integers: parts of a node's idle GPUs add up to all of them.
+Three amounts of GPU-time: *held*, by every run, also one that was stopped; *waited*, what a job asked for as long as it
+waited; *fragments*, idle GPUs of partly used nodes in service, divided among the jobs on each node in proportion to
+what they hold there. Amounts are integers: the parts of a node's idle GPUs add up to all of them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from kant.sim.node_stands import NODE_EVENTS, names_of
 AMOUNTS = ("held", "waited", "fragments")
 
 NO_MODEL = "gpu"
-"""The name of GPUs whose nodes say no model."""
+"""The name for GPUs of nodes that state no model."""
 
 Key = tuple[str, str, str]
 """User, queue and GPU model."""
 
 
 class Bill:
-    """Adds up journals that follow one another, from `since` until `until`, microseconds since the Unix epoch (in a
-    record without dates: since its beginning). `prices` are thousandths of the currency for an hour of one GPU; without
-    them those of each journal's queues count, as they last were."""
+    """Adds up consecutive journals, from `since` until `until`, microseconds since the Unix epoch (in a record without
+    dates: since its beginning). `prices` are thousandths of the currency for an hour of one GPU; without them the last
+    prices in each journal's queues apply."""
 
     def __init__(self, since: int = 0, until: int = FOREVER, prices: dict[str, int] | None = None) -> None:
         self.since, self.until = since, until
@@ -43,12 +43,12 @@ class Bill:
         """Milli-GPU-microseconds of each of `AMOUNTS`."""
 
     def read(self, path: Path) -> None:
-        """Add a journal up. Raises InputError for one that cannot be read, or contradicts itself."""
+        """Add a journal. Raises InputError for one that cannot be read, or contradicts itself."""
         walk = read_journal(path)
         _Reading(self, walk).run()
 
     def rows(self, by: Sequence[str]) -> list[dict[str, Any]]:
-        """GPU-hours and costs by some of user, queue and model, the dearest first. Costs are None without a price."""
+        """Return GPU-hours and costs by some of user, queue and model, dearest first; costs None without a price."""
         found: dict[tuple[str, ...], dict[str, Any]] = {}
         for key, totals in sorted(self.totals.items()):
             own = dict(zip(("user", "queue", "model"), key, strict=True))
@@ -78,7 +78,7 @@ def _told(row: dict[str, Any], by: Sequence[str]) -> dict[str, Any]:
 
 
 class _Reading:
-    """One journal on its way into a bill."""
+    """Reads one journal into a bill."""
 
     def __init__(self, bill: Bill, walk: JournalWalk) -> None:
         self.bill, self.walk = bill, walk
@@ -88,10 +88,10 @@ class _Reading:
         self.now = begins
         self.rates: dict[Key, list[int]] = {}
         self._since: dict[Key, int] = {}
-        self._of_job: dict[int, list[tuple[Key, int, int]]] = {}  # what a row adds to which amount
-        self._of_node: dict[int, list[tuple[Key, int]]] = {}  # who has which part of what is idle there
+        self._of_job: dict[int, list[tuple[Key, int, int]]] = {}  # by row, what the job adds to which amount
+        self._of_node: dict[int, list[tuple[Key, int]]] = {}  # by node, how its idle GPUs are divided
         self._on: dict[int, dict[int, int]] = {}  # by node, what each row holds there
-        self._nodes: dict[int, set[int]] = {}  # and by row, on which nodes
+        self._nodes: dict[int, set[int]] = {}  # by row, the nodes it holds
 
     def run(self) -> None:
         for line in self.walk:
@@ -130,7 +130,7 @@ class _Reading:
         self.now = max(self.now, time)
 
     def _settle(self, row: int) -> None:
-        """What a job holds or waits for from now on."""
+        """Record what a job holds or waits for from now on."""
         state = self.state
         for key, amount, milli in self._of_job.pop(row, ()):
             self._add(key, amount, -milli)
@@ -153,7 +153,7 @@ class _Reading:
             self._add(key, amount, milli)
 
     def _share(self, node: int) -> None:
-        """Divide what is idle on a node from now on among those who use it."""
+        """Divide the idle GPUs of a node from now on among the jobs that use it."""
         state = self.state
         for key, milli in self._of_node.pop(node, ()):
             self._add(key, 2, -milli)
@@ -170,7 +170,7 @@ class _Reading:
             self._add(key, 2, milli)
 
     def _add(self, key: Key, amount: int, milli: int) -> None:
-        """Count up to now, and from now on with `milli` more."""
+        """Count up to now at the old rate, and from now on at `milli` more."""
         rates = self.rates.setdefault(key, [0, 0, 0])
         since = max(self._since.get(key, self.now), self.begins)
         lasted = max(min(self.now, self.ends) - since, 0)
@@ -183,7 +183,7 @@ class _Reading:
 
 
 def bill_of(paths: Iterable[Path], since: int = 0, until: int = FOREVER, prices: dict[str, int] | None = None) -> Bill:
-    """The bill of journals that follow one another, in the order in which they were begun."""
+    """Return the bill of consecutive journals, given in the order in which they began."""
     bill = Bill(since, until, prices)
     for path in paths:
         bill.read(path)

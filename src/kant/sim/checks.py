@@ -1,4 +1,4 @@
-"""Whether queues, workload and profile go together, before anything is run."""
+"""Check that queues, workload and profile fit together, before anything runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_profile(profile: Profile, queue_config: QueueConfig | None, burst_repl
 
 
 def check_faults(profile: Profile, options: SimOptions, listed: bool) -> None:
-    """Raise InputError where nodes are to fail in two ways at once, or in an experiment that knows no faults."""
+    """Raise InputError where faults come from two sources, or where the experiment does not support faults."""
     if not listed:
         return
     if options.mtbf_days:

@@ -1,4 +1,4 @@
-"""Jobs of a workload that come when others have ended well."""
+"""Jobs of a workload that start only after other jobs have finished successfully."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from kant.workload.workload import Workload
 
 
 class Dependencies:
-    """Stands between the arrivals of a run and its jobs, and hears how each job ends.
+    """Stands between the arrivals of a run and its jobs, and watches how each job ends.
 
-    A job comes as soon as its time has come and all that it waits for has ended well. If one of these will never end
-    well, it comes and is withdrawn at once, so that it is counted.
+    A job arrives as soon as its submit time has come and all jobs it depends on have finished successfully. If one of
+    these can no longer finish, the job arrives and is withdrawn at once, so that it is counted.
     """
 
     def __init__(self, workload: Workload, execution: Execution) -> None:
         self.execution = execution
-        self._waits: dict[str, set[str]] = {}  # by job: those that have not ended yet
+        self._waits: dict[str, set[str]] = {}  # by job: dependencies that have not ended yet
         self._followers: dict[str, list[str]] = {}
         for row, other in workload.after.tolist():
             name, before = workload.ids[row], workload.ids[other]
             self._waits.setdefault(name, set()).add(before)
             self._followers.setdefault(before, []).append(name)
-        self._held: dict[str, JobSubmitted] = {}  # their time has come
+        self._held: dict[str, JobSubmitted] = {}  # submit time has come, dependencies have not ended
         self._doomed: set[str] = set()
         self._over: deque[tuple[str, bool]] = deque()
         self._apply: Callable[[Event], None] = execution.happen
         execution.happen = self._hear
 
     def _hear(self, event: Event) -> None:
-        """An event happens; if it is the end of a job for which others wait, that is kept for `release`."""
+        """Apply an event; the end of a job that others depend on is kept for `release`."""
         self._apply(event)
         if isinstance(event, JobFinished | JobRejected | JobCancelled | JobFailed) and event.job in self._followers:
             state = self.execution.state
@@ -42,7 +42,7 @@ class Dependencies:
                 self._over.append((event.job, isinstance(event, JobFinished)))
 
     def arrive(self, event: JobSubmitted) -> None:
-        """The time of a job has come."""
+        """Take a submission whose time has come: let it in, hold it, or withdraw it."""
         if event.job.id in self._doomed:
             self._withdraw(event, event.time)
         elif self._waits.get(event.job.id):
@@ -51,7 +51,7 @@ class Dependencies:
             self.execution.arrive(event)
 
     def release(self, now: int) -> bool:
-        """Let in, or withdraw, whom the ends so far concern; returns whether anybody came."""
+        """Let in, or withdraw, the held jobs affected by the ends so far; return whether any arrived."""
         came = False
         while self._over:
             name, well = self._over.popleft()
@@ -70,7 +70,7 @@ class Dependencies:
         return came
 
     def give_up(self, now: int) -> None:
-        """The run is over: who is still held comes, and is counted as one that waits."""
+        """End the run: jobs still held arrive, and count as waiting."""
         for event in self._held.values():
             self.execution.arrive(_at(event, now))
         self._held.clear()

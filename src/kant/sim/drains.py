@@ -1,4 +1,4 @@
-"""Drains: parts of the fabric that take nothing new for a time, over whatever else happens to their nodes."""
+"""Drains: parts of the fabric that accept no new pods for a time, on top of what else happens to their nodes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kant.workload.faults_file import NodeHealth
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The `nodes` (by index) of what is called `name` take nothing new from `start` until `end`.
+    """The `nodes` (by index) of the part called `name` accept no new pods from `start` until `end`.
 
-    What runs there runs to its end, or with `evicts` is stopped at the start. Times are microseconds on the run's
-    clock, FOREVER for an end that nobody has named.
+    Running jobs run to their end, or with `evicts` are stopped at the start. Times are microseconds on the run's clock;
+    FOREVER: no end given.
     """
 
     name: str
@@ -29,9 +29,10 @@ class Drain:
 
 
 def nodes_called(cluster: ClusterSpec, name: str, where: str) -> tuple[int, ...]:
-    """The nodes of a part of the fabric: a node, an HBD, a leaf, a spine or a superspine, the narrowest so called.
+    """Return the nodes of a part of the fabric (node, HBD, leaf, spine, superspine); the narrowest of that name.
 
-    `SPINE/LEAF` tells two leaves of one name apart, and so on. Raises InputError where there is no such part, or two.
+    `SPINE/LEAF` distinguishes leaves of the same name, and so on. Raises InputError where no part, or two, have the
+    name.
     """
     for level in range(5):
         found: dict[tuple[str, ...], list[int]] = {}
@@ -52,15 +53,15 @@ def _path(node: Node) -> tuple[str, ...]:
 
 
 def _endings(path: Sequence[str]) -> set[str]:
-    """The last part of a path, the last two, and so on, without those that have no name."""
+    """Return the last part of a path, the last two, and so on, skipping unnamed parts."""
     named = [part for part in path if part]
     return {"/".join(named[i:]) for i in range(len(named))}
 
 
 def drained(now: Sequence[NodeHealth], coming: Iterable[NodeHealth], drains: Sequence[Drain]) -> Iterator[NodeHealth]:
-    """What happens to nodes when they are drained beside: `now` has how each stands, `coming` what else happens.
+    """Return the changes of node health with the drains added: `now` is each node's health, `coming` the other changes.
 
-    A node that has failed stays so. Who returns while it is drained takes nothing new before the end of that.
+    A failed node stays failed. A node that returns during its drain accepts no new pods until the drain ends.
     """
     stands = {health.node: health for health in now}
     turns = sorted(

@@ -1,4 +1,4 @@
-"""When running jobs end: a heap in a table, for kernels and for Python alike."""
+"""When running jobs end: a heap in a table, used by kernels and Python alike."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from kant.cluster.columns import Table
 from kant.compiled import compiled, inlined
 from kant.model.units import FOREVER
 
-# Columns of the heap. Row 0 has the number of its entries in ENDS; the first entry is row 1.
+# Columns of the heap. Row 0 holds the number of entries in ENDS; the first entry is row 1.
 ENDS, JOB = 0, 1
 
 NOT_RUNNING = -1
-"""Of a job that does not run, or ends at no known time. What the heap still has of it counts for nothing."""
+"""End of a job that does not run, or ends at no known time. Its entries in the heap are stale."""
 
 
 @inlined
@@ -20,7 +20,7 @@ def goes_before(heap: Table, i: int, end: int, job: int) -> bool:
 
 @inlined
 def push_end(heap: Table, ends: Table, job: int, end: int) -> None:
-    """A job runs, and ends at `end`. There is room for one more."""
+    """Start a job that ends at `end`. The heap must have room for one more."""
     ends[job] = end
     heap[0, ENDS] += 1
     i = heap[0, ENDS]
@@ -32,7 +32,7 @@ def push_end(heap: Table, ends: Table, job: int, end: int) -> None:
 
 @inlined
 def pop_end(heap: Table) -> None:
-    """Take the first entry out."""
+    """Remove the first entry."""
     count = heap[0, ENDS]
     end, job = heap[count, ENDS], heap[count, JOB]
     heap[0, ENDS] = count - 1
@@ -49,7 +49,7 @@ def pop_end(heap: Table) -> None:
 
 @inlined
 def first_end(heap: Table, ends: Table) -> int:
-    """When the first running job ends; FOREVER where none runs. Entries of runs that were stopped go."""
+    """Return when the first running job ends; FOREVER where none runs. Removes stale entries of stopped runs."""
     while heap[0, ENDS] > 0:
         if ends[heap[1, JOB]] == heap[1, ENDS]:
             return int(heap[1, ENDS])
@@ -59,7 +59,7 @@ def first_end(heap: Table, ends: Table) -> int:
 
 @inlined
 def take_end(heap: Table, ends: Table) -> int:
-    """The first running job, which ends and is taken out. There is one."""
+    """Remove and return the first running job, which ends. There must be one."""
     job = heap[1, JOB]
     ends[job] = NOT_RUNNING
     pop_end(heap)
@@ -78,7 +78,7 @@ def next_end(heap: Table, ends: Table) -> int:
 
 @compiled
 def take_due(heap: Table, ends: Table, now: int, due: Table) -> int:
-    """Take out the jobs that end by `now`: how many. `due` has them from 1 on, and first when the next one ends."""
+    """Remove the jobs that end by `now`; return their number. `due` holds them from 1 on; `due[0]` is the next end."""
     count = 0
     while first_end(heap, ends) <= now:
         count += 1

@@ -1,4 +1,4 @@
-"""What a simulated run does to its jobs: they arrive, start, are stopped, end. Each such thing is one event."""
+"""What a simulated run does to its jobs: they arrive, start, are stopped, end. Each change is one event."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ from kant.workload.faults_file import NodeHealth
 
 
 class Execution:
-    """The state of one run and what changes it; journal, metrics and speed of the jobs follow.
+    """The state of one run and the operations that change it; journal, metrics and job speed follow.
 
-    With `placed` a job runs slower where it lies worse. `rejected` counts the jobs that were given back, by reason.
+    With `placed` a job runs slower on a worse placement. `rejected` counts the rejected jobs by reason.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class Execution:
         self.placed = placed
         self.rejected: Counter[str] = Counter()
         self.happen: Callable[[Event], None] = state.apply if journal.sink is None else self._write_and_apply
-        """Journal an event, where there is a journal, and take it in."""
+        """Write an event to the journal, where there is one, and apply it."""
 
     def _write_and_apply(self, event: Event) -> None:
         self.journal.write(event)
         self.state.apply(event)
 
     def arrive(self, event: JobSubmitted) -> None:
-        """A job comes. A burst replica whose base job has left already is withdrawn at once."""
+        """Submit a job. A burst replica whose base job has already left is withdrawn at once."""
         state, base = self.state, event.job.base_job
         if base and state.rows.get(base) not in state.live:
             alone = msgspec.structs.replace(event.job, base_job="")
@@ -98,7 +98,7 @@ class Execution:
             self.speed.submitted(row, event.runtime, event.overhead)
 
     def admit(self, row: int, runtime: int, overhead: int, done: int = 0) -> None:
-        """The speed gets to know a job that has come. Of an elastic gang `done` pod-microseconds are done already."""
+        """Register a new job with the speed. `done`: pod-microseconds an elastic gang has already done."""
         progress = self.state.elastic.get(row)
         if progress is None:
             self.speed.submitted(row, runtime, overhead)
@@ -106,7 +106,7 @@ class Execution:
             self.speed.submitted(row, runtime, overhead, progress.ceiling, done)
 
     def external_event(self, event: Event) -> None:
-        """What was done from outside: a job is withdrawn, if it is still there, queues are changed, nodes join."""
+        """Apply an external event: a job is withdrawn, if it is still live, queues change, or nodes change."""
         if isinstance(event, NodesJoined | NodesLeft | NodeDescribed | NodeChanged | DevicesChanged):
             self._change_by_name(event)
             return
@@ -122,7 +122,7 @@ class Execution:
             self._withdraw_replicas(row, event.time)
 
     def _change_by_name(self, event: NodesJoined | NodesLeft | NodeDescribed | NodeChanged | DevicesChanged) -> None:
-        """Nodes are as an event says that another run has met: what cannot stay there is evicted."""
+        """Change nodes by name, as an event from another run says; jobs that cannot stay there are evicted."""
         state, now = self.state, event.time
         index, health = state.node_index, state.health
         if isinstance(event, NodesJoined):
@@ -152,17 +152,17 @@ class Execution:
             self.change_node(stands, now)
 
     def preempt(self, row: int, now: int) -> None:
-        """A person stops a running job, which then waits again."""
+        """Stop a running job at a user's request; it then waits again."""
         self.happen(JobPreempted(now, self.state.ids[row], self._stop(row, now)))
 
     def withdraw(self, row: int, now: int) -> int:
-        """A waiting job leaves for now; returns the work that it has still before it."""
+        """Withdraw a waiting job for now; return its remaining work."""
         left = self.speed.left(row)
         self.external_event(JobCancelled(now, self.state.ids[row]))
         return left
 
     def end_jobs(self, now: int) -> None:
-        """The jobs whose work is done end, and with a base job its running burst replicas."""
+        """End the jobs whose work is done, and with each base job its running burst replicas."""
         state, ended = self.state, self.speed.take_ended(now)
         for base in ended if state.burst_replicas else ():
             for replica in state.burst_replicas.get(base, ()):
@@ -177,30 +177,30 @@ class Execution:
                 self._withdraw_replicas(row, now)
 
     def report_progress(self, now: int) -> None:
-        """Running jobs say how much they have left, where the scheduler cannot know."""
+        """Report the remaining work of running jobs that the scheduler cannot know."""
         for row, left in self.speed.progress(now):
             self.happen(JobProgressed(now, self.state.ids[row], left))
 
     def _withdraw_replicas(self, base: int, now: int) -> None:
-        """A base job has left: nobody needs the burst replicas of it that wait."""
+        """Withdraw the waiting burst replicas of a base job that has left."""
         for replica in list(self.state.burst_replicas.get(base, ())):
             if replica in self.state.pending:
                 self.happen(JobCancelled(now, self.state.ids[replica]))
 
     def _stop(self, row: int, now: int) -> int:
-        """A running job is stopped; returns the extra work that this costs it."""
+        """Stop a running job; return the extra work that this costs it."""
         self._leave(row, now)
         self._report_lag(row, now)
         return self._interrupt(row, now)
 
     def _interrupt(self, row: int, now: int, saves: bool = False) -> int:
-        """The cost of a stop, or of a change of size: what it says is journalled before."""
+        """Return the cost of a stop or resize; the job's progress must be in the journal before."""
         cost = self.speed.stopped(row, -(-int(self.state.jobs[row, c.J_MILLI]) // GPU), now, saves)
         self.recorder.lost(row, cost)
         return cost
 
     def _resize(self, job: str, now: int, pieces: Allocation, by: str | None) -> None:
-        """A gang shrinks (for `by`), or grows (None): it loses what it has not saved, or it saves before."""
+        """Shrink a gang (for job `by`), losing unsaved work, or grow it (`by` None), which saves its work first."""
         row = self.state.rows[job]
         self._leave(row, now)
         self._report_lag(row, now)
@@ -209,7 +209,7 @@ class Execution:
         self.run(row, now)
 
     def run(self, row: int, now: int) -> None:
-        """A gang runs from now on where, and with as many pods as, the state says."""
+        """Start a job, or an elastic gang, where and with as many pods as the state says."""
         state = self.state
         self.recorder.started(row, state.running[row])
         slowdown = self._slowdown(row) if self.placed else FULL
@@ -217,7 +217,7 @@ class Execution:
         self.speed.started(row, now, slowdown, 1 if progress is None else progress.pods)
 
     def _report_lag(self, row: int, now: int) -> None:
-        """A job that ran slower than planned says so when it is stopped: it has more left than its time tells."""
+        """Report the remaining work of a job that ran slower than planned, when it stops."""
         behind, remaining = self.speed.behind(row, now), int(self.state.jobs[row, c.J_REMAINING])
         if behind and remaining >= 0:
             done = now - int(self.state.jobs[row, c.J_SINCE]) - behind
@@ -232,7 +232,7 @@ class Execution:
             self.recorder.ended(row, self.state.running[row], began(self.state, row), now)
 
     def change_node(self, health: NodeHealth, now: int) -> None:
-        """A node takes another state: whoever holds what is lost by it is evicted first."""
+        """Change the health of a node: jobs that hold what it loses are evicted first."""
         state, spec = self.state, self.state.nodes[health.node]
         gone, there = health.status == NodeStatus.RETIRED, spec.name in state.node_index
         failed = gone or health.status == NodeStatus.FAILED
@@ -253,9 +253,9 @@ class Execution:
             self.recorder.serviced(health.node, now)
 
     def carry_out(self, plan: Plan) -> bool:
-        """Do what the plan says; in simulated time everything succeeds at once.
+        """Carry out the plan; in simulated time everything succeeds at once.
 
-        Returns whether to cycle again at once: a job that was stopped is tried again, and so is who fits where it was.
+        Returns whether to cycle again at once, to retry a stopped job and jobs that may fit in the freed place.
         """
         state, now, gone, again = self.state, plan.time, list[int](), False
         for decision in plan.decisions:
@@ -297,12 +297,12 @@ class Execution:
         return again
 
     def _slowdown(self, row: int) -> int:
-        """Of a job that has just got its place, in thousandths."""
+        """Return the slowdown of a job that has just been placed, in thousandths."""
         return self.recorder.model.of(self.recorder.shape_at(row), self.recorder.spans[row])
 
 
 def speed_of(options: SimOptions) -> Speed:
-    """The model of how jobs run that the options ask for."""
+    """Return the speed model that the options select."""
     if options.static:
         return Endless()
     if options.speed == "interval-overhead":

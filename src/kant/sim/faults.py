@@ -1,4 +1,4 @@
-"""Faults of nodes in simulated time: from a table, or drawn."""
+"""Node faults in simulated time: read from a table, or drawn at random."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _STREAM = 0xFA
 
 
 class Faults:
-    """What happens to nodes, in order of time: whether there is `any` at all, and when the next is `due`.
+    """Changes of node health in order of time: `any` says whether there are any, `due` when the next comes.
 
-    `unhealthy` are the nodes that are not well now. A node that is drained for good is not among them: nobody needs to
-    wait for its return. `for_good` says since when.
+    `unhealthy` are the nodes that are unhealthy now, without nodes drained for good: no job needs to wait for their
+    return. `for_good` says since when.
 
-    A run with faults journals every cycle: who comes back while others like it wait is said to be held or not
-    depending on cycles that decide nothing, and a replay must run these too.
+    A run with faults journals every cycle: whether a job that returns to the queue while jobs like it wait is reported
+    as held depends on cycles that decide nothing, and a replay must run these too.
     """
 
     def __init__(self, coming: Iterator[NodeHealth]) -> None:
@@ -35,7 +35,7 @@ class Faults:
         self.for_good: dict[int, int] = {}
 
     def take(self, now: int) -> list[NodeHealth]:
-        """What happens at `now`."""
+        """Return the changes at `now`."""
         found = []
         while self._next is not None and self._next.time == now:
             found.append(self._next)
@@ -51,16 +51,16 @@ def _is_healthy(health: NodeHealth) -> bool:
 
 
 def faults_of(cluster: ClusterSpec, options: SimOptions, seed: int, listed: Sequence[NodeHealth]) -> Faults:
-    """The faults of one run: those `listed`, or else those that the options have drawn from the seed."""
+    """Return the faults of one run: those `listed`, or else those drawn from the seed as the options say."""
     if listed or not options.mtbf_days:
         return Faults(iter(listed))
     return Faults(drawn(cluster, options, seed))
 
 
 def drawn(cluster: ClusterSpec, options: SimOptions, seed: int) -> Iterator[NodeHealth]:
-    """Faults without end. A node runs well for a time, is unhealthy for a time, and so on.
+    """Yield faults without end: each node alternates between healthy and unhealthy.
 
-    Both are exponential, in whole seconds. What a node suffers depends on the seed and on its index alone: not on
+    Both durations are exponential, in whole seconds. A node's faults depend only on the seed and on its index: not on
     the other nodes, nor on what runs there.
     """
     draws = [np.random.Generator(np.random.PCG64([seed, _STREAM, node])) for node in range(len(cluster.nodes))]

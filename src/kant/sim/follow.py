@@ -1,7 +1,7 @@
-"""Following: what a journal says happened, taken in as the run that wrote it did, with the truth about its jobs.
+"""Follow a journal: apply its events as the original run did, including the true run times of its jobs.
 
-The state follows from the events alone. When its running jobs will end does not: that is the speed's (sim/speed.py),
-which is therefore told the same things in the same order as it was then.
+The state follows from the events alone. When its running jobs will end does not: the speed (sim/speed.py) knows that,
+and therefore receives the same calls in the same order as in the original run.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _STOPS = (JobPreempted, JobEvicted, JobFailed, JobRefused, JobGrown, JobShrunk)
 
 
 class Follower:
-    """Takes events into an execution that has decided none of them.
+    """Applies events to an execution that has decided none of them.
 
-    Only jobs of which the journal says how long they run are known to the speed: those of a simulated run.
+    The speed knows only the jobs whose run time the journal states: those of a simulated run.
     """
 
     def __init__(self, execution: Execution) -> None:
@@ -39,7 +39,7 @@ class Follower:
         self._reported = 0
 
     def follow(self, event: Event) -> None:
-        """Raises StateError for an event that contradicts the state."""
+        """Apply one event. Raises StateError where it contradicts the state."""
         execution, speed, state = self.execution, self.execution.speed, self.execution.state
         if isinstance(event, JobProgressed | JobStarted) and event.time > self._reported:
             self._reported = event.time
@@ -62,7 +62,7 @@ class Follower:
             self._told.discard(row)
 
     def settle(self, left: dict[str, int], now: int) -> None:
-        """Tell the speed of the other live jobs, which have so much work `left` at `now`."""
+        """Register the other live jobs with the speed, each with its remaining work `left` at `now`."""
         execution, state = self.execution, self.execution.state
         for row, job in state.live.items():
             if row not in self._told:

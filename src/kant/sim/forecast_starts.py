@@ -1,13 +1,13 @@
-"""When waiting jobs start: the policy itself, run forward from a state in several futures.
+"""Forecast when waiting jobs start: run the real policy forward from a state in several futures.
 
-In each future every job runs for a time that is drawn from what is known of its kind (`insight/past_jobs.py`), and
-those who come are those of an earlier day. The scheduler is the one that decides in earnest, so whatever a profile
-does happens here too: reclaim, preemption, time-outs, back-offs, elastic gangs. P50 and P90 are quantiles of the start
-over the futures. Where nothing is to be drawn there is one future.
+In each future every job's run time is drawn from what is known of its kind (`insight/past_jobs.py`), and arrivals are
+those of an earlier day. The scheduler is the production one, so whatever a profile does happens here too: reclaim,
+preemption, timeouts, back-offs, elastic gangs. P50 and P90 are quantiles of the start over the futures. Where there is
+nothing to draw, one future is run.
 
-The draws of a job are stratified: each future has another of as many equal parts of the distribution. In every other
-future, by chance, jobs of one kind draw alike: jobs of a burst resemble each other, and a queue that is long because
-they run long does not average that out.
+A job's draws are stratified: each future draws from a different equal part of the distribution. In a random half of the
+futures jobs of one kind draw alike: jobs of a burst resemble each other, and a queue that is long because they run long
+does not average that out.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ from kant.sim.execution import Execution, speed_of
 from kant.sim.options import read_options
 
 FUTURES = ((100, 20), (400, 12), (FOREVER, 8))
-"""Futures for up to so many waiting jobs."""
+"""(maximum waiting jobs, number of futures)."""
 
 MOST_NAMED = 3
-"""Jobs that one basis names."""
+"""Maximum number of jobs that one basis names."""
 
 COMING = 1
-"""In a future at most so many jobs come for each that is there, and MORE_COMING."""
+"""A future has at most COMING arrivals for each live job, plus MORE_COMING."""
 
 MORE_COMING = 100
 
@@ -62,14 +62,14 @@ Draws = NDArray[np.int64]
 Limit = Literal["hard", "soft"]
 
 BudgetScope = tuple[Scope, Limit]
-"""Whose budget, and which of its limits."""
+"""The scope of a budget, and which of its limits."""
 
 
 def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool = False) -> StartForecast:
-    """When the waiting jobs start, or the job `only`, out of so many futures (0: as many as their number allows).
+    """Forecast when the waiting jobs start, or the job `only`, over `futures` (0: as many as the queue length allows).
 
-    A start is None where none comes in sight. With `bare` nothing is said but the starts. The same moment gives the
-    same answer.
+    A start is None where none is in sight. With `bare` only the starts are computed. The same moment gives the same
+    answer.
     """
     first = _Future(moment)
     state = first.state
@@ -105,7 +105,7 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
 def _budgets(
     first: _Future, dry: list[dict[BudgetScope, int]], found: list[dict[int, Basis]], wanted: set[int]
 ) -> tuple[BudgetForecast, ...]:
-    """When budgets run dry, over the futures, and which of the `wanted` jobs wait for the month to end."""
+    """Return when budgets run dry, over the futures, and which of the `wanted` jobs wait for the month to end."""
     state, until, forecasts = first.state, first.month_ends, list[BudgetForecast]()
     usage, users = state.quota_usage, list(state.users)
     assert usage.tree is not None
@@ -130,7 +130,7 @@ def _budgets(
 
 
 def _enough(waiting: int) -> int:
-    """Futures for so many waiting jobs: fewer for more, since each takes longer."""
+    """Return the number of futures for this many waiting jobs: fewer for more, since each takes longer."""
     return next(futures for most, futures in FUTURES if waiting <= most)
 
 
@@ -139,7 +139,7 @@ def _queue(state: ClusterState, queue: int) -> str:
 
 
 def quantile(starts: list[int], permille: int) -> int:
-    """The quantile of starts in order: the least that as many of n + 1 lie before, or the last."""
+    """Return a quantile of sorted starts: the one at rank ceil(p (n + 1)), or the last."""
     rank = -(-permille * (len(starts) + 1) // 1000)
     return starts[min(rank, len(starts)) - 1]
 
@@ -158,7 +158,7 @@ def _expected(bases: list[Basis | None]) -> ExpectedStart:
 
 
 def _mixed(seed: int, keys: Draws, futures: int) -> NDArray[np.uint64]:
-    """Well-mixed numbers, a row for each key and a column for each future (splitmix64; Steele et al., OOPSLA 2014)."""
+    """Return well-mixed numbers, a row per key and a column per future (splitmix64; Steele et al., OOPSLA 2014)."""
     bits = (keys.astype(np.uint64)[:, None] << np.uint64(20)) + np.arange(futures, dtype=np.uint64)[None, :]
     bits += np.uint64((seed * 0x9E3779B97F4A7C15) & (2**64 - 1))
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -167,15 +167,15 @@ def _mixed(seed: int, keys: Draws, futures: int) -> NDArray[np.uint64]:
 
 
 def _strata(seed: int, keys: Draws, futures: int) -> Draws:
-    """For each key an order of the futures: in which part of the distribution each draws."""
+    """Return for each key a permutation: the part of the distribution from which each future draws."""
     order: Draws = np.argsort(np.argsort(_mixed(seed, keys, futures), axis=1, kind="stable"), axis=1, kind="stable")
     return order
 
 
 def _draw(state: ClusterState, moment: Moment, futures: int, reports: bool) -> tuple[dict[int, Draws], bool]:
-    """How much longer each live job runs in each future, and whether that is certain for all of them.
+    """Draw the remaining run time of each live job in each future; also return whether it is certain for all of them.
 
-    Where jobs report their progress, one that has done so runs as long as it said.
+    Where jobs report progress, a job that has done so runs as long as it reported.
     """
     rows = list(state.live)
     past = moment.past
@@ -200,7 +200,7 @@ def _draw(state: ClusterState, moment: Moment, futures: int, reports: bool) -> t
 
 
 def _coming(moment: Moment, number: int, there: int) -> Iterator[JobSubmitted]:
-    """Who comes in a future, with the times for which they run."""
+    """Yield the jobs that arrive in a future, with their run times."""
     most = COMING * there + MORE_COMING
     draws = (_mixed(moment.seed + 1 + number, np.arange(most), 1)[:, 0] % np.uint64(999)).tolist()
     for at, (time, job) in zip(range(most), moment.past.coming(moment.now, number), strict=False):
@@ -224,14 +224,14 @@ class _Future:
         speed = speed_of(msgspec.structs.replace(options, static=False))
         self.execution = Execution(self.state, Journal(), Recorder(self.state), speed)
         self.coming: Iterator[JobSubmitted] = iter(())
-        self._first = len(self.state.ids)  # the row of the first job that is still to come
+        self._first = len(self.state.ids)  # the row of the first job that arrives later
         self.starts: dict[int, Basis] = {}
         budgets = self.state.quota_usage.budgets
         self.month_ends = -1 if budgets is None else budgets.ends_of(self.now)
-        self.dry: dict[BudgetScope, int] = {}  # when budgets of this month are used up, as far as is known so far
-        self._held: dict[int, Allocation] = {}  # of running jobs, since the state forgets it when they end
-        self._gone: list[tuple[int, set[int]]] = []  # who has ended at this instant, and the nodes of it
-        self._stopped: list[int] = []  # who was stopped at this instant
+        self.dry: dict[BudgetScope, int] = {}  # when budgets of this month run dry, as far as known
+        self._held: dict[int, Allocation] = {}  # by running job, since the state drops it at the end
+        self._gone: list[tuple[int, set[int]]] = []  # jobs that ended at this instant, with their nodes
+        self._stopped: list[int] = []  # jobs that were stopped at this instant
 
     def in_order(self) -> list[int]:
         """The rows of the waiting jobs in the profile's order."""
@@ -242,7 +242,7 @@ class _Future:
         return [int(row) for row in rows[cycle.ranking(rows)]]
 
     def begin(self, work: Mapping[int, int], coming: Iterator[JobSubmitted]) -> None:
-        """Tell the speed how much work the live jobs have left, and who comes."""
+        """Register the remaining work of the live jobs with the speed, and set the arrivals."""
         self.coming = coming
         if self.execution.speed.reports:
             self.execution.speed.progress(self.now)  # nothing runs in it yet: it counts from here on
@@ -253,7 +253,7 @@ class _Future:
                 self._held[row] = self.state.running[row]
 
     def _begun(self, row: int) -> int:
-        """Pod-microseconds that an elastic gang has done of the microsecond of work that it is in."""
+        """Return the pod-microseconds that an elastic gang has done of its current microsecond of work."""
         progress = self.state.elastic.get(row)
         if progress is None:
             return 0
@@ -261,7 +261,7 @@ class _Future:
         return progress.done(said, self.now - since if row in self.state.running else 0) % progress.ceiling
 
     def left_of_budgets(self) -> list[tuple[BudgetScope, int]]:
-        """The budgets of this month that what runs has not used up so far, and when it will have."""
+        """Return the budgets of this month that are not yet used up, and when running jobs will have used them up."""
         usage, now = self.state.quota_usage, self.state.now
         if usage.budgets is None or usage.tree is None or now >= self.month_ends:
             return []
@@ -274,7 +274,7 @@ class _Future:
         ]
 
     def run(self, wanted: set[int], spends: bool = False) -> dict[int, Basis]:
-        """What lets each of these jobs start, as far as they do; where it `spends`, on to the end of the month."""
+        """Return what lets each of these jobs start, if it does; with `spends` run on to the end of the month."""
         execution, speed, state = self.execution, self.execution.speed, self.state
         missing = set(wanted)
         arrival = next(self.coming, None)
@@ -285,7 +285,7 @@ class _Future:
                 self.dry.update(self.left_of_budgets())
                 spends = now < self.month_ends
             ends = speed.next_end
-            ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # nobody knows when
+            ends = FOREVER if ends >= self.now + FOREVER // 128 else ends  # no known end
             at = min(arrival.time if arrival is not None else FOREVER, ends, wake)
             if at >= FOREVER:
                 break
@@ -298,7 +298,7 @@ class _Future:
             while arrival is not None and arrival.time <= now:
                 execution.arrive(arrival)
                 arrival = next(self.coming, None)
-            if speed.reports and now > self.now:  # it was reported before the cycle that has just been
+            if speed.reports and now > self.now:  # at `self.now` it was reported before the last cycle
                 execution.report_progress(now)
             plan = self.scheduler.cycle(now)
             wake = plan.review_at if plan.review_at > now else FOREVER
@@ -321,7 +321,7 @@ class _Future:
     # --- what a start rests on ----------------------------------------------------------------------------------------
 
     def _note(self, plan: Plan, missing: set[int]) -> None:
-        """Keep what the starts of the `missing` jobs in this plan rest on."""
+        """Keep the basis of the starts of `missing` jobs in this plan."""
         state = self.state
         rights: dict[str, list[tuple[int, str]]] = {}
         for decision in plan.decisions:
@@ -361,7 +361,7 @@ class _Future:
         return self._naming(how, now, rows, ran)
 
     def _protected(self, row: int) -> int:
-        """For how long a running job may not be stopped once it has started."""
+        """Return for how long after its start a running job may not be stopped."""
         policy, usage = self.profile.preemption, self.state.quota_usage
         home = usage.node_of[self.state.jobs.item(row, c.J_QUEUE)]
         own = usage.tree.own_min_runs.get(home, 0) if usage.tree is not None else 0
@@ -384,5 +384,5 @@ _RIGHTS: tuple[How, ...] = ("reclaim", "priority", "backfill")
 
 
 def _is_hopeless(diagnosis: Diagnosis, row: int) -> bool:
-    """Whether a job cannot start as the cluster and its queues are."""
+    """Return whether a job can never start with the cluster and its queues as they are."""
     return never_starts(diagnosis.cycle, row) is not None or isinstance(diagnosis.gating_reason(row), Closed)

@@ -1,12 +1,12 @@
-"""Fork: a run that goes on from where a journal stood at a time.
+"""Fork: a run that continues from the state of a journal at a time.
 
-The state is what the journal's events make of an empty one, the scheduler a new one before it: it decides as the one
-that was there would have. So a fork in which nothing is changed starts and ends every job when the simulated run
-itself did (tests/core/test_whatif.py), as far as a journal can say it:
+The journal's events are applied to an empty state, and a new scheduler decides as the original one would have. So a
+fork without changes starts and ends every job when the simulated run itself did (tests/core/test_whatif.py), as far as
+a journal can say it:
 
-- a job that was a burst replica of one that had left already is in it as withdrawn, and stays so;
-- a cycle that decided nothing leaves no trace, and neither does the moment at which it wanted to be woken: it is found
-  by asking again. Preemption, and promises among tenants, may then be a cycle behind.
+- a burst replica whose base job had left counts as withdrawn, and stays so;
+- a cycle that decided nothing leaves no trace, and neither does the time at which it wanted to be woken: that is found
+  by asking again. Preemption, and reservations between tenants, may then be a cycle behind.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from kant.sim.run import Run, RunHooks
 from kant.workload.faults_file import NodeHealth
 
 ASKED = 1000
-"""Times in a row that a scheduler is asked when it wants to be woken; then it is asked as of now."""
+"""Maximum number of times that a scheduler is asked for its wake-up time; then it is asked as of now."""
 
 
 @dataclass(slots=True)
 class Fork:
-    """A run that stands at `past.now`; `coming` are the submissions after that, in order."""
+    """A run at time `past.now`; `coming` are the later submissions, in order."""
 
     past: Past
     run: Run
@@ -75,10 +75,10 @@ def fork(
     until: int = FOREVER,
     hooks: RunHooks | None = None,
 ) -> Fork:
-    """Stand at the end of `past`, before a `cluster` with further nodes and under another `profile` where given.
+    """Build a run at the end of `past`, on a `cluster` with further nodes and under another `profile` where given.
 
-    How jobs run, and which nodes fall ill, stays as it was in the journal. `work` is what is known of jobs (found out
-    where it is not given); without `arrivals` nobody comes any more. Raises InputError for a broken journal.
+    Job speed and node faults stay as in the journal. `work` is the known work of the jobs (computed where not given);
+    without `arrivals` no more jobs arrive. Raises InputError for a broken journal.
     """
     header, options = past.header, past.options
     run = Run(
@@ -101,13 +101,13 @@ def fork(
         run.recorder.serviced(len(header.cluster.nodes), past.now)
     _begin(run, past)
     run.faults = _faults(run, past, drains)
-    run.rounds = None  # a future asks no solver: it is to be known in seconds
+    run.rounds = None  # a future asks no solver, so that it is fast
     run.external = deque(_external(past))
     return Fork(past, run, work, list(_coming(past, work)) if arrivals else [])
 
 
 def _begin(run: Run, past: Past) -> None:
-    """The metrics begin now, and count nobody who has left; the next cycle comes when the last one wanted it to."""
+    """Start the metrics now, without jobs that have left; the next cycle comes when the last one wanted it."""
     status = run.state.jobs[: len(run.state.ids), c.J_STATUS]
     run.begin = past.now
     run.gone = np.flatnonzero((status != JobStatus.PENDING) & (status != JobStatus.RUNNING))
@@ -116,10 +116,10 @@ def _begin(run: Run, past: Past) -> None:
 
 
 def wake_after(run: Run, past: Past) -> int:
-    """When, after the end of `past`, a cycle is to come though nothing happens; FOREVER: never.
+    """Return when, after the end of `past`, the next cycle without an event is due; FOREVER: never.
 
-    A new scheduler is asked, as the one in the run was: after the last thing that happened, and again whenever it
-    wants to be asked, until it names a time that has not passed. What it would decide is its own affair.
+    A new scheduler is asked, as the run's own was: at the last instant, and again at each time it names, until it names
+    one that has not passed. Its decisions are discarded.
     """
     asked, at = Scheduler(run.state, run.profile, run.seed), past.last_instant
     wake = asked.cycle(at).review_at
@@ -136,7 +136,7 @@ def wake_after(run: Run, past: Past) -> int:
 
 
 def _coming(past: Past, work: RemainingWork) -> Iterator[JobSubmitted]:
-    """Who came later, with their run times; not the burst replicas that came after their base job had left."""
+    """Yield later submissions with their run times, without burst replicas that came after their base job had left."""
     submitted = [event for event in past.later if isinstance(event, JobSubmitted)]
     times = {event.job.id: event.time for event in submitted}
     withdrawn = {
@@ -148,9 +148,9 @@ def _coming(past: Past, work: RemainingWork) -> Iterator[JobSubmitted]:
 
 
 def _external(past: Past) -> Iterator[Event]:
-    """What people did later, and what happened to nodes once others had joined.
+    """Yield later actions of users, and node changes once other nodes had joined.
 
-    That the burst replicas of a job are withdrawn with it is nobody's doing.
+    The withdrawal of burst replicas along with their job is no user action.
     """
     stands = _stands(past)
     replicas = {e.job.id for e in (*past.events, *past.later) if isinstance(e, JobSubmitted) and e.job.base_job}
@@ -166,7 +166,7 @@ def _external(past: Past) -> Iterator[Event]:
 
 
 def _stands(past: Past) -> NodeStands:
-    """How the nodes stand at the end of the past."""
+    """Return the health of the nodes at the end of the past."""
     stands = NodeStands(past.header.cluster)
     for event in past.events:
         stands.after(event)
@@ -174,7 +174,7 @@ def _stands(past: Past) -> NodeStands:
 
 
 def _faults(run: Run, past: Past, drains: Iterable[Drain]) -> Faults:
-    """What will happen to nodes: as drawn from the journal's seed, else as it happened; and the drains over it."""
+    """Return future node changes: drawn from the journal's seed, or else as they happened; with the drains on top."""
     state, header, options = run.state, past.header, past.options
     now = [
         NodeHealth(

@@ -1,4 +1,4 @@
-"""From rows of a workload to jobs that can be submitted: gangs get their shape, policies their estimate."""
+"""Turn rows of a workload into jobs that can be submitted: gangs get their shape, policies their estimate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kant.workload.workload import Workload, only_value
 CHUNK = 512
 
 NAMES = ("", *LEVELS)
-"""The levels by the codes of a workload."""
+"""Level names, by the codes of a workload."""
 
 PODS = ("pods", "gpus", "milli", "cpu")
 WHERE = ("island", "mig", "models", "queue")
@@ -31,13 +31,13 @@ SHAPE = ("memory", "segment", "segment_within", "floor")
 """The columns that the groups of a job depend on."""
 
 LARGE = 1 << 31
-"""Two numbers below it make one of 62 bits."""
+"""Bound: two numbers below it combine into one of 62 bits."""
 
 Groups = tuple[PodGroup, ...]
 
 
 class Gangs:
-    """Makes the pod groups of jobs; jobs that ask for the same share one object."""
+    """Makes the pod groups of jobs; jobs with equal requests share one object."""
 
     def __init__(self, cluster: ClusterSpec, by_gpu: bool) -> None:
         self.by_gpu = by_gpu
@@ -46,22 +46,22 @@ class Gangs:
         self._blocks: dict[tuple[tuple[str, ...], str, int, int, bool], Counter[int]] = {}
         self._made: dict[
             tuple[int, int, int, int, int, int, str, tuple[str, ...], str, int, int, int], Groups
-        ] = {}  # by what `of` is asked
+        ] = {}  # by the arguments of `of`
 
     def of(
         self, pods: int, gpus: int, milli: int, cpu: int, memory: int, island: int = 0, mig: str = "",
         models: tuple[str, ...] = (), segment: int = 0, level: int = 0, floor: int = 0, queue: str = "",
     ) -> Groups:  # fmt: skip
-        """The groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
+        """Return the pod groups of a job; with `pods` 0, `gpus` is a total to be cut into whole nodes and a remainder.
 
-        Only the nodes count that a job of `queue` on one of `models` may use (model/cut.py). With `island` a pod must
-        lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is
-        one instance of that profile; how much of a GPU that is, is as on the first node of `models` that offers it.
-        `segment` pods in a row have to lie in one domain of a level (1 + its index in LEVELS); 0 and 0 for none. An
-        elastic gang can do with `floor` pods; 0 for others.
+        Only nodes that a job of `queue` on one of `models` may use count (model/cut.py). With `island` each pod must
+        lie in one NVLink island, and a total is cut into whole islands. With `mig` each pod is one instance of that
+        profile, of the size that the first node of `models` that offers it has. Each `segment` pods in a row must lie
+        in one domain of `level` (1 + its index in LEVELS); 0 and 0: no constraint. An elastic gang can run with `floor`
+        pods; 0 for other jobs.
         """
         by_node = not pods
-        if queue not in self._named:  # it may use the nodes that are everybody's
+        if queue not in self._named:  # it may use the nodes open to all queues
             queue = ""
         key = (
             pods, gpus, milli, cpu, memory, island, mig, models if mig or by_node else (), queue if by_node else "",
@@ -83,7 +83,7 @@ class Gangs:
         return groups
 
     def _milli_of(self, mig: str, models: tuple[str, ...]) -> int:
-        """Thousandths of a GPU that an instance of a profile is here; where nobody offers it, as is usual."""
+        """Return the size of a MIG profile in thousandths of a GPU here; the usual size where no node offers it."""
         here = [node.mig for node in self._nodes if node.mig and (not models or node.model in models)]
         found = (profile_on(geometry, mig) for geometry in here)
         return next((offer[0] for offer in found if offer is not None), usual_milli(mig))
@@ -106,15 +106,15 @@ class Gangs:
 
 
 def run_times(workload: Workload, options: SimOptions) -> np.ndarray:
-    """How long each job really runs, microseconds at full speed."""
+    """Return the true run time of each job, microseconds at full speed."""
     return workload.runtime * options.slowdown_permille // 1000 + options.extra_runtime_s * SECOND
 
 
 def estimates(workload: Workload, options: SimOptions, truth: np.ndarray, seed: int) -> np.ndarray:
-    """What policies know of each run time, microseconds; -1 for nothing.
+    """Return the run times that policies know, microseconds; -1: unknown.
 
-    With an `estimate_factor` f each is multiplied by a factor of the job's own, log-uniform from 1 to f: users say too
-    much (after the f-model of Mu'alem and Feitelson, IEEE TPDS 12(6), 2001, whose factors are uniform).
+    With an `estimate_factor` f each is multiplied by a random factor per job, log-uniform from 1 to f: users
+    overestimate (after the f-model of Mu'alem and Feitelson, IEEE TPDS 12(6), 2001, whose factors are uniform).
     """
     known: np.ndarray = {"perfect": truth, "limit": workload.limit, "none": np.full(len(workload), -1)}[
         options.estimates
@@ -127,7 +127,7 @@ def estimates(workload: Workload, options: SimOptions, truth: np.ndarray, seed: 
 
 
 class Arrivals(Iterator[JobSubmitted]):
-    """The submissions in order, made as they are asked for. `at` is the number of the next one.
+    """The submissions in order, built on demand. `at` is the number of the next one.
 
     A job of run time 0 ends in the instant in which it starts; with the speed `interval-overhead`, a microsecond later.
     """
@@ -138,7 +138,7 @@ class Arrivals(Iterator[JobSubmitted]):
         truth = np.maximum(run_times(workload, options), 1 if options.speed == "interval-overhead" else 0)
         estimate = estimates(workload, options, truth, seed)
         limits = np.where(workload.limit > 0, workload.limit, -1) if options.enforce_limits else _none(len(truth))
-        rigid = options.static or options.speed == "interval-overhead"  # these know one size only
+        rigid = options.static or options.speed == "interval-overhead"  # these support one size only
         kinds, asked = _alike(workload, (*PODS, *WHERE, *SHAPE))
         self._columns = (
             kinds, workload.submit, workload.queue, workload.user, workload.models, workload.priority, estimate, truth,
@@ -153,7 +153,7 @@ class Arrivals(Iterator[JobSubmitted]):
         self._rows: dict[int, tuple[int, ...]] = {}
 
     def event(self, number: int) -> JobSubmitted:
-        """The submission of this number, out of turn."""
+        """Return the submission of this number without advancing."""
         at, chunk, rows = self.at, self._chunk, self._rows
         if number // CHUNK != chunk:
             self._rows = {number % CHUNK: tuple([column.item(number) for column in self._columns])}
@@ -186,9 +186,9 @@ class Arrivals(Iterator[JobSubmitted]):
         return JobSubmitted(submit, job, runtime, overhead)
 
     def columns(self) -> tuple[Table, NDArray[np.bool_]]:
-        """The submissions as a table (`advance.py`), and which of their kinds are simple.
+        """Return the submissions as a table (`advance.py`), and which of their kinds are simple.
 
-        Jobs of such a kind have nothing that takes more columns than a job has.
+        Jobs of a simple kind have no property beyond the columns of the job table.
         """
         (_, submit, queue, user, _, priority, estimate, truth, _, limit, due, _, base, preemptible, *_) = self._columns
         workload = self.workload
@@ -205,7 +205,7 @@ class Arrivals(Iterator[JobSubmitted]):
 
 
 def _by_name(names: Sequence[str]) -> NDArray[np.int64]:
-    """Of each code the first one that has its name."""
+    """Return, for each code, the first code with the same name."""
     first = {name: code for code, name in reversed(list(enumerate(names)))}
     return np.array([first[name] for name in names], dtype=np.int64)
 
@@ -215,7 +215,7 @@ def _none(length: int) -> np.ndarray:
 
 
 def _groups(workload: Workload, gangs: Gangs, row: int, rigid: bool) -> Groups:
-    """The groups of one job. A `rigid` gang has no floor."""
+    """Return the groups of one job. A `rigid` gang has no floor."""
     pods, gpus, milli, cpu = [getattr(workload, name).item(row) for name in PODS]
     island, profile, models, queue = _where(workload, row)
     memory, segment, level, floor = [getattr(workload, name).item(row) for name in SHAPE]
@@ -225,19 +225,19 @@ def _groups(workload: Workload, gangs: Gangs, row: int, rigid: bool) -> Groups:
 
 
 def _where(workload: Workload, row: int) -> tuple[int, str, tuple[str, ...], str]:
-    """What a job says of the nodes on which its pods may be: island, MIG profile, GPU models, queue."""
+    """Return a job's constraints on nodes: island, MIG profile, GPU models, queue."""
     mig, models, queue = workload.mig.item(row), workload.models.item(row), workload.queue.item(row)
     return workload.island.item(row), workload.profiles[mig], workload.model_sets[models], workload.queues[queue]
 
 
 def _values(column: np.ndarray, span: slice) -> Iterator[int]:
-    """Part of a column as integers; one value for all jobs is not written out."""
+    """Iterate over part of a column as integers; a column with one value for all jobs is not expanded."""
     value = only_value(column)
     return iter(column[span].tolist()) if value is None else repeat(value)
 
 
 def _alike(workload: Workload, names: Sequence[str]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Which jobs are alike in these columns: for each job the number of its kind, for each kind a job of it."""
+    """Group jobs that are equal in these columns: the kind number of each job, and one job of each kind."""
     code, kinds = np.zeros(len(workload), dtype=np.int64), 1
     for name in names:
         column = getattr(workload, name)
@@ -258,10 +258,10 @@ def _alike(workload: Workload, names: Sequence[str]) -> tuple[NDArray[np.int32],
 def typical_pods(
     workload: Workload, gangs: Gangs, share: float, pools_of: Callable[[tuple[str, ...], tuple[str, int]], int]
 ) -> np.ndarray:
-    """The most frequent pods, as rows (cpu, gpus, milli, pool mask, count), until they make up `share` of all pods.
+    """Return the most frequent pods, as rows (cpu, gpus, milli, pool mask, count), that make up `share` of all pods.
 
-    Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` gives
-    the pools that admit a set of GPU models and a MIG profile of a size ("", 0: none), as bits.
+    Classes go by count, the larger class first on ties (Weng et al., USENIX ATC 2023, section 4.2). `pools_of` returns
+    as bits the pools that admit a set of GPU models and a MIG profile of a size ("", 0: none).
     """
     numbers, jobs = _alike(workload, (*PODS, *WHERE))
     tally: dict[tuple[int, int, int, tuple[str, ...], str], int] = {}

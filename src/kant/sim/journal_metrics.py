@@ -1,4 +1,4 @@
-"""JournalMetrics: the metrics of the run behind a journal, folded from its events as it is walked through."""
+"""JournalMetrics: the metrics of the run behind a journal, folded from its events as they are read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENDS = _COSTS | JobCancelled | JobFinished | JobRefused
 
 
 class JournalMetrics:
-    """Follows one walk. Give it every event and every plan. With `keep_ledger` waits are split by cause."""
+    """Follows one walk; it must receive every event and every plan. With `keep_ledger` waits are split by cause."""
 
     def __init__(self, walk: JournalWalk, keep_ledger: bool = False) -> None:
         self.walk = walk
@@ -55,11 +55,11 @@ class JournalMetrics:
             self.ledger.observe(now)
 
     def decided(self, plan: Plan) -> None:
-        """A plan of the journal."""
+        """Take in a plan of the journal."""
         self.recorded.plan(plan, True)
 
     def happened(self, event: Event) -> None:
-        """An event of the journal. Raises InputError where it contradicts the state."""
+        """Take in an event of the journal. Raises InputError where it contradicts the state."""
         state, recorder = self.state, self.recorder
         if isinstance(event, _ENDS):
             row = state.rows.get(event.job, -1)

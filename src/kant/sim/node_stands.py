@@ -1,4 +1,4 @@
-"""How the nodes of a cluster stand from event to event, for a run that is to meet what a journal says happened."""
+"""Track the health of a cluster's nodes from event to event, for a run that must meet the faults of a journal."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NODE_EVENTS = NodeChanged | DevicesChanged | NodesJoined | NodesLeft | NodeDescr
 
 
 class NodeStands:
-    """Follows the nodes of a cluster by their rows. `stands` has how each is at first; without it all are well.
+    """Tracks the nodes of a cluster by row. `stands` has their initial health; by default all are healthy.
 
-    Once a node has joined or changed that the cluster does not have so, rows may be others in another run. From then on
-    what happens is told by name: `by_name`.
+    Once a node has joined or changed that differs from the cluster's own, rows may differ between runs. From then on
+    changes are reported by name: `by_name`.
     """
 
     def __init__(self, cluster: ClusterSpec, stands: Sequence[NodeHealth] = ()) -> None:
@@ -26,7 +26,7 @@ class NodeStands:
         self.by_name = False
 
     def after(self, event: Event) -> list[NodeHealth]:
-        """How the nodes stand that an event is about."""
+        """Return the new health of the nodes that an event concerns."""
         if isinstance(event, NodeDescribed) or (
             isinstance(event, NodesJoined)
             and any(node.name not in self._row or self._nodes[self._row[node.name]] != node for node in event.nodes)
@@ -41,7 +41,7 @@ class NodeStands:
 
 
 def names_of(event: NODE_EVENTS) -> list[str]:
-    """The nodes that an event is about."""
+    """Return the names of the nodes that an event concerns."""
     if isinstance(event, NodesJoined):
         return [node.name for node in event.nodes]
     if isinstance(event, NodesLeft):

@@ -1,4 +1,4 @@
-"""What a simulation does that is not the scheduler's business: the `[simulation]` table of a profile."""
+"""Simulation settings that do not concern the scheduler: the `[simulation]` table of a profile."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     - `shape`: how a job with only a total of GPUs becomes a gang: `node` (whole nodes and a remainder) or `gpu`
       (pods of one GPU, which may lie anywhere).
     - `estimates`: what policies know of run times: `perfect`, `limit` (the user's), or `none`. `estimate_factor`: each
-      is multiplied by a factor of its job's own, from 1 up to this (users say too much).
-    - `enforce_limits`: a job that has run for the trace's limit is stopped. `retries`: how often it is tried again.
-    - `checkpoint_s`: a job that is stopped loses what it did since its last checkpoint, which it makes this often; -1:
-      it makes none, and begins anew; not given: nothing is lost, as in published simulators.
-    - `mtbf_days`: the mean time between two faults of one node (0: there are none), `repair_h`: the mean time that one
-      lasts. `gpu_fault_share`: of the faults, those that cost the node one GPU; the others cost all of it.
-    - `static`: arrivals one by one in random order, nothing departs. `inflate`: pods are drawn again, or left out,
-      until they ask for this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
-      fragmentation is measured against. `told`: policies are told these in advance; else they learn them from the
-      stream, as those do that learn anyway (`kant`) unless it is static.
+      is multiplied by a random factor per job, from 1 up to this (users overestimate).
+    - `enforce_limits`: a job that has run for the trace's limit is stopped. `retries`: how often it is retried.
+    - `checkpoint_s`: interval between a job's checkpoints; a job that is stopped loses its work since the last one. -1:
+      no checkpoints, so it loses all its work; not given: nothing is lost, as in published simulators.
+    - `mtbf_days`: mean time between two faults of one node (0: no faults), `repair_h`: mean duration of a fault.
+      `gpu_fault_share`: share of the faults that cost the node one GPU; the others cost the whole node.
+    - `static`: pods arrive one by one in random order and never depart. `inflate`: pods are drawn again, or left out,
+      until they request this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
+      fragmentation is measured against. `told`: policies get the typical pods in advance; else they learn them from the
+      arrivals, as policies that always learn (`kant`) do unless the run is static.
     - `quantile`: `linear` interpolation, or `lower` (the element at index ⌊n p⌋).
     """
 
@@ -59,7 +59,7 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_options(settings: dict[str, Any], where: str) -> SimOptions:
-    """The options in the `[simulation]` table of a profile. Raises InputError naming the field."""
+    """Return the options in the `[simulation]` table of a profile. Raises InputError naming the field."""
     try:
         options = msgspec.convert(settings, SimOptions)
     except msgspec.ValidationError as error:

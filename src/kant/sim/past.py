@@ -1,4 +1,4 @@
-"""The past of a what-if: a journal cut at a time, with what it knows of the time after."""
+"""The past of a what-if: a journal cut at a time, and what it records of the time after."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kant.sim.options import SimOptions, read_options
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """What had happened by `now` (microseconds on the run's clock), and what happened `later`, both in order.
+    """Events up to `now` (microseconds on the run's clock), and `later` events, both in order.
 
     `profile` decided, and jobs ran as its `options` say. `last_instant` is the last instant by `now` at which anything
-    happened or was decided; a running job's word of its progress is no such thing.
+    happened or was decided; progress reports of running jobs do not count.
     """
 
     path: Path
@@ -34,12 +34,11 @@ class Past:
 
 
 def read_past(path: Path, time: int | None = None, today: int | None = None) -> Past:
-    """The journal at `path` cut after all that happened by `time` (None: its end).
+    """Read the journal at `path`, cut after all that happened by `time` (None: its end).
 
-    Of a journal that is still written to, `today` is the present, microseconds since the Unix epoch: it ends then.
+    For a journal that is still being written, `today` is the present, microseconds since the Unix epoch: it ends then.
 
-    Raises InputError for a broken journal, for a time that it says nothing of, and for an experiment in which
-    nothing ever ends.
+    Raises InputError for a broken journal, for a time outside it, and for an experiment in which nothing ever ends.
     """
     walk = read_journal(path)
     header, profile = walk.header, walk.profile()
@@ -67,5 +66,5 @@ def read_past(path: Path, time: int | None = None, today: int | None = None) -> 
 
 
 def _is_idle(line: object) -> bool:
-    """Whether this is a plan without a decision, which is in a journal only where nodes fail."""
+    """Return whether this is a plan without decisions, which a journal has only where nodes fail."""
     return isinstance(line, Plan) and not line.decisions

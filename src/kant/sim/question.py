@@ -1,4 +1,4 @@
-"""What is asked of a what-if, in the words of `kant whatif`."""
+"""A what-if question, in the words of `kant whatif`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ Several = Annotated[tuple[Words, ...], Meta(max_length=100)]
 
 
 class Question(Struct, frozen=True, forbid_unknown_fields=True):
-    """The changes, in the words of the options of `kant whatif`; at least one.
+    """The changes, written as in the options of `kant whatif`; at least one.
 
-    `submit`: jobs such as `gpus=8,time=4h`. `drain`: `NAME[@FROM[..UNTIL]]`, with `evict` stopping what runs there.
-    `quota`: `QUEUE:gpu=+64`. `nodes`: `10` or `10xNAME`. `cancel`: jobs that
-    are withdrawn at once. `profile`: a built-in one, "" for none other. `until`: when
-    both futures stop, "" for never.
+    `submit`: jobs such as `gpus=8,time=4h`. `drain`: `NAME[@FROM[..UNTIL]]`; with `evict` jobs that run there are
+    stopped. `quota`: `QUEUE:gpu=+64`. `nodes`: `10` or `10xNAME`. `cancel`: jobs that are withdrawn at once. `profile`:
+    a built-in one, "": unchanged. `until`: when both futures stop, "": never.
     """
 
     submit: Several = ()
@@ -31,7 +30,7 @@ class Question(Struct, frozen=True, forbid_unknown_fields=True):
     cancel: Several = ()
 
     def check(self) -> None:
-        """Raise InputError where nothing is asked, or something that needs something else."""
+        """Raise InputError where no change is given, or an option lacks the one that it needs."""
         if not (self.submit or self.drain or self.quota or self.nodes or self.profile or self.cancel):
             raise InputError("whatif", "at least one of --submit, --drain, --quota, --nodes, --cancel and --profile")
         if self.evict and not self.drain:

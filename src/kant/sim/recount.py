@@ -1,4 +1,4 @@
-"""Recount: what the run behind a journal leaves, from its events alone. Nothing is decided again."""
+"""Recount: the result of the run behind a journal, from its events alone. No decision is made again."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kant.sim.journal_metrics import JournalMetrics
 
 @dataclass(frozen=True, slots=True)
 class Recount:
-    """What a journal tells, and when its clock was at zero (microseconds since 1970; None: simulated time)."""
+    """The result of a journal, and when its clock was at zero (microseconds since 1970; None: simulated time)."""
 
     result: RunResult
     zero: int | None
 
 
 def recount(path: Path) -> Recount:
-    """The journal of a run, live or simulated, that is over or still goes on. Raises InputError for a broken one."""
+    """Recount the journal of a live or simulated run, ended or still going on. Raises InputError for a broken one."""
     walk = read_journal(path)
     metrics = JournalMetrics(walk, keep_ledger=True)
     for line in walk:

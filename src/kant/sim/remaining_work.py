@@ -1,9 +1,8 @@
-"""Known: how much work is before each job of a what-if, and who says so.
+"""RemainingWork: the remaining work of each job of a what-if, and where that number comes from.
 
-What a journal knows goes first: the run time of a simulated job, and of a job of a live cluster that finished later,
-for how long it ran until then. Of the others nobody knows. They are taken to run for the median (P50) of what was
-learned from others of their kind, else for what their owner said, else to their limit, else as long as the median job
-that had finished.
+The journal goes first: the run time of a simulated job, and for a job of a live cluster that finished later, how long
+it ran until then. For other jobs the remaining work is unknown; they are assumed to run for the median (P50) learned
+from jobs of their kind, else for their owner's estimate, else to their limit, else as long as the median finished job.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ from kant.model.units import HOUR
 from kant.sim.past import Past
 
 Source = Literal["recorded", "learned", "estimate", "limit", "assumed"]
-"""Who says how long a job runs."""
+"""The source of a job's run time."""
 
 CHANGES = (JobStarted, JobFinished, JobPreempted, JobEvicted, JobFailed, JobRefused, JobGrown, JobShrunk)
-"""The events with which a job begins to run, ends, or does so at another size."""
+"""Events at which a job starts, ends, or changes its size."""
 
 HALF = 500
 """Permille: the median."""
@@ -43,10 +42,10 @@ HALF = 500
 
 @dataclass(slots=True)
 class RemainingWork:
-    """`left` has the work that each job still has at the start of a what-if, microseconds at full speed and size.
+    """`left` is each job's remaining work at the start of a what-if, microseconds at full speed and size.
 
-    Of a job that comes later it is all of its work. Jobs of which the submission itself says it are not there, but
-    they count in `sources`.
+    For a job that arrives later this is all of its work. Jobs whose submission states the run time are not in `left`,
+    but count in `sources`.
     """
 
     left: dict[str, int] = field(default_factory=dict)
@@ -54,7 +53,7 @@ class RemainingWork:
 
 
 def work_of(past: Past, state: ClusterState, arrivals: bool) -> RemainingWork:
-    """The work of the jobs that are there at the end of `past`, as `state` is then, and of those to come."""
+    """Find the work of the jobs that are live at the end of `past`, in `state`, and of later arrivals."""
     found = RemainingWork()
     told = {event.job.id for event in past.events if isinstance(event, JobSubmitted) and event.runtime >= 0}
     coming = [event for event in past.later if isinstance(event, JobSubmitted)] if arrivals else []
@@ -92,9 +91,10 @@ def _of_live(state: ClusterState, row: int, now: int, usual: int) -> tuple[int, 
 
 
 def _guess(state: ClusterState, job: Job, kind: int, elapsed: int, usual: int) -> tuple[int, Source]:
-    """How much longer a job runs that has run for `elapsed`.
+    """Return the remaining run time of a job that has run for `elapsed`.
 
-    Who outlives what was said of it is taken to run twice as long, and twice as long again (`queueing/estimates.py`).
+    A job that outlives its estimate is assumed to run twice as long, then twice as long again
+    (`queueing/estimates.py`).
     """
     source: Source
     if state.history is not None and kind >= 0 and state.history.quantile(kind, HALF) > 0:
@@ -109,7 +109,7 @@ def _guess(state: ClusterState, job: Job, kind: int, elapsed: int, usual: int) -
 
 
 def _kind(state: ClusterState, job: Job) -> int:
-    """The kind of a job that has not come yet; -1 where its queue or its user is new."""
+    """Return the kind of a job that has not arrived yet; -1 where its queue or its user is new."""
     queue = state.quota_usage.queue_of(job.queue, job.user)
     if state.history is None or queue not in state.queues or (job.user and job.user not in state.users):
         return -1
@@ -118,16 +118,16 @@ def _kind(state: ClusterState, job: Job) -> int:
 
 
 def _usual(state: ClusterState) -> int:
-    """The median time that finished jobs ran; an hour where none has finished."""
+    """Return the median run time of finished jobs; an hour where none has finished."""
     jobs = state.jobs[: len(state.ids)]
     ran = sorted(jobs[jobs[:, c.J_STATUS] == JobStatus.FINISHED, c.J_ATTAINED].tolist())
     return max(ran[len(ran) // 2], 1) if ran else HOUR
 
 
 def seen_later(past: Past, state: ClusterState) -> dict[str, int]:
-    """The work that was still before the jobs that finished later: for how long they ran, less what they did again.
+    """Return the remaining work of jobs that finished later: how long they ran, less the work they repeated.
 
-    What an elastic gang does with fewer pods than all counts in proportion.
+    Work that an elastic gang does with fewer than all pods counts in proportion.
     """
     coming = (event.job for event in past.later if isinstance(event, JobSubmitted))
     most = {job.id: job.pods for job in (*state.live.values(), *coming) if is_elastic(job)}
@@ -152,7 +152,7 @@ def seen_later(past: Past, state: ClusterState) -> dict[str, int]:
 
 
 def is_elastic(job: Job) -> bool:
-    """Whether its gang runs with fewer pods than all, too."""
+    """Return whether the job's gang can also run with fewer pods than all."""
     return any(group.least < group.count for group in job.groups)
 
 

@@ -1,4 +1,4 @@
-"""Replay: the events of a journal through the core again, comparing every decision."""
+"""Replay: run the events of a journal through the core again, and compare every decision."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from kant.workload.faults_file import NodeHealth
 class Replay:
     """A journal that was run again.
 
-    `queue_config` has the queues as they were first, `faults` what happened to nodes, `booked` what people booked and
-    took back, and what happened to nodes once others had joined. `recorded` and `replayed` are the digests;
-    `difference` is the first plan that came out otherwise, if any.
+    `queue_config` has the queues as they were first, `faults` the node faults, `booked` the bookings that users made
+    and cancelled, and node changes once other nodes had joined. `recorded` and `replayed` are the digests; `difference`
+    is the first plan that came out otherwise, if any.
     """
 
     header: Header
@@ -57,7 +57,7 @@ class Replay:
 
     @property
     def lacks_cycles(self) -> bool:
-        """Whether the journal leaves out cycles and does not say when they were, so that it may come out otherwise."""
+        """Return whether the journal omits cycles without saying when they ran, so that a replay may differ."""
         return self.header.zero > 0 and not is_recorded(self.header)
 
     @property
@@ -66,7 +66,7 @@ class Replay:
 
 
 def replay(path: Path) -> Replay:
-    """Take the events of the journal in again and cycle where it cycled. Raises InputError for a broken journal."""
+    """Apply the events of the journal again, and cycle where it cycled. Raises InputError for a broken journal."""
     walk = read_journal(path)
     metrics = JournalMetrics(walk)
     state, recorded, replayed = metrics.state, metrics.recorded, Journal()
@@ -111,7 +111,7 @@ def replay(path: Path) -> Replay:
             booked += [line] if stands.by_name else []
         elif isinstance(line, GpusBooked | BookingEnded):
             booked.append(line)
-    footer = walk.footer  # missing where the record breaks off
+    footer = walk.footer  # missing where the record is cut short
     digests = {
         "decisions": replayed.decisions, "digest": replayed.digest, "recorded_digest": recorded.digest,
     }  # fmt: skip
@@ -125,7 +125,7 @@ def replay(path: Path) -> Replay:
 
 
 def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None:
-    """The submission with its run time: what the journal knows, else what was seen; None where neither says."""
+    """Return the submission with its run time: from the journal, else as observed; None where neither is known."""
     row = state.rows[event.job.id]
     if state.jobs[row, c.J_STATUS] == JobStatus.CANCELLED and state.jobs[row, c.J_END] == event.time:
         return None  # a burst replica that came after its base job had left
@@ -137,7 +137,7 @@ def _with_truth(state: ClusterState, event: JobSubmitted) -> JobSubmitted | None
 
 
 def rerun(again: Replay, profile: Profile, hooks: RunHooks | None = None) -> RunResult:
-    """What `profile` would have done with the jobs of a journal, on the same cluster and from the same seed."""
+    """Simulate what `profile` would have done with a journal's jobs, on the same cluster and from the same seed."""
     options = read_options(profile.simulation, f"profile {profile.name}")
     check_profile(profile, again.queue_config, burst_replicas=any(event.job.base_job for event in again.submissions))
     header = again.header

@@ -1,4 +1,4 @@
-"""Rounds in simulated time: the solver answers at once, and its proposal is there after the profile's delay."""
+"""Rounds in simulated time: the solver answers at once, and its proposal arrives after the profile's delay."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.scheduler.cycle import Scheduler
 
 
 class SimulatedRounds:
-    """The rounds of one run, and the proposals that are on their way."""
+    """The rounds of one run, and the proposals that have not arrived yet."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -21,11 +21,11 @@ class SimulatedRounds:
 
     @property
     def due(self) -> int:
-        """When a round begins, or a proposal is there."""
+        """When the next round begins, or the next proposal arrives."""
         return min([self.rounds.due, *(proposal.time for proposal in self.coming)])
 
     def begin(self, now: int) -> None:
-        """Ask about the rounds that are due."""
+        """Begin the rounds that are due."""
         if self.rounds.due > now:
             return
         profile = self.scheduler.profile
@@ -38,7 +38,7 @@ class SimulatedRounds:
                 self.coming.append(replace(found, time=now + settings.delay_s * SECOND))
 
     def take(self, now: int) -> list[PlanProposed]:
-        """The proposals that are there."""
+        """Remove and return the proposals that have arrived."""
         there = [proposal for proposal in self.coming if proposal.time <= now]
         self.coming = [proposal for proposal in self.coming if proposal.time > now]
         return there

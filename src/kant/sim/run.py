@@ -1,7 +1,7 @@
 """One run: the core against a workload in simulated time.
 
 At each instant, in this order: jobs end, nodes fail or return, jobs arrive, running jobs report progress; then one
-cycle; then its plan is carried out. What happens at the same instant is seen by the same cycle.
+cycle; then its plan is carried out. Everything that happens at the same instant is seen by the same cycle.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kant.sim.services import ServiceReplicas
 
 REPORT_EVERY = 1024
-"""Instants between two calls of `progress` and two looks at `stop`."""
+"""Instants between two calls of `progress` and of `stop`."""
 
 CHECK_EVERY = 32 * REPORT_EVERY
 """Instants between two checks of every invariant; there is always one at the end."""
@@ -58,12 +58,11 @@ CHECK_EVERY = 32 * REPORT_EVERY
 
 @dataclass(slots=True)
 class RunHooks:
-    """What a caller may want of a run: a place for the journal, its progress, and a way to stop it.
+    """What a caller may want from a run: a journal, its progress, and a way to stop it.
 
-    `progress` is told how many jobs are done, how many there are, and the simulated time.
-
-    With `ledger` every wait is split by its causes (metrics/wait_ledger.py). `observer` makes, of the scheduler, what
-    is called with the time at the end of every instant.
+    `progress` receives the number of finished jobs, of all jobs, and the simulated time. With `ledger` every wait is
+    split by its causes (metrics/wait_ledger.py). `observer` gets the scheduler and returns a function that is called
+    with the time at the end of every instant.
     """
 
     journal: Callable[[bytes], object] | None = None
@@ -89,11 +88,11 @@ def simulate(
 ) -> RunResult:
     """Run `workload` on `cluster` under `profile`, up to `until` microseconds after time zero.
 
-    `queue_config` has the queues and their quotas; without it nothing is limited. `faults` is what happens to nodes, in
-    order of time, in place of what the profile's options would draw. `services` get their replicas as their scalers
-    want them (sim/services.py); the summary then says of each how many it had and when it kept its objectives.
-    `reservations` are booked from the beginning on. Raises InputError for options of the profile that cannot be used,
-    and for queues or burst replicas that its discipline does not honour.
+    `queue_config` has the queues and their quotas; without it nothing is limited. `faults` are node faults in order of
+    time, instead of those that the profile's options would draw. `services` get the replicas that their autoscalers
+    want (sim/services.py); the summary then says of each how many it had and when it met its objectives. `reservations`
+    are booked from the beginning on. Raises InputError for options of the profile that cannot be used, and for queues
+    or burst replicas that its discipline does not honour.
     """
     options = read_options(profile.simulation, f"profile {profile.name}")
     replicas = bool(services) or (bool((workload.base_job >= 0).any()) and not options.static)
@@ -162,10 +161,10 @@ class Run:
             from kant.sim.rounds import SimulatedRounds
 
             self.rounds = SimulatedRounds(self.scheduler)
-        self.external: deque[Event] = deque()  # what people do later: they change quotas, withdraw jobs
-        self.wake = FOREVER  # when to cycle although nothing happens
-        self.vain: list[Plan] = []  # plans of a run with faults that decide nothing, since something happened
-        self.last = 0  # the last instant in which something happened or was decided
+        self.external: deque[Event] = deque()  # later external events: quota changes, withdrawals
+        self.wake = FOREVER  # when to cycle without an event
+        self.vain: list[Plan] = []  # plans without decisions, in a run with faults, since the last event
+        self.last = 0  # the last instant with an event or a decision
         self._began = time.process_time() - work.cpu_s
         text = profile.text or profile.name
         self.journal.write(Header(__version__, workload, text, seed, cluster, zero=zero, begins=begins))
@@ -173,7 +172,7 @@ class Run:
             self.execution.happen(QueuesChanged(0, queue_config))
 
     def typical(self, rows: np.ndarray) -> None:
-        """What the typical pods are, before anything arrives: said, unless the policy has to learn it."""
+        """Set the typical pods before any arrival, unless the policy has to learn them."""
         if self.curve is not None:
             self.curve.typical_pods = rows
         if self.options.told and (self.options.static or not self.profile.placement.learns):
@@ -215,7 +214,7 @@ class Run:
         )
 
     def advance(self, until: int, coming: Iterable[JobSubmitted] = ()) -> None:
-        """Go on up to `until`, with the submissions that come by then, in order; the run may go on after that."""
+        """Continue up to `until`, with the submissions that arrive by then, in order; it can be called again."""
         self.until = until
         self._loop(iter(coming), 0)
         self._take_vain()
@@ -238,7 +237,7 @@ class Run:
         }
 
     def _loop(self, coming: Iterator[JobSubmitted], total: int) -> int:
-        """Run until nothing is left, or until it is time, or until somebody asks; returns when that was."""
+        """Run until nothing is left, `until` is reached, or a stop is requested; return the time then."""
         hooks, state, execution, speed = self.hooks, self.state, self.execution, self.execution.speed
         dependencies, services, arrive = self.dependencies, self.services, execution.arrive
         if dependencies is not None:
@@ -334,7 +333,7 @@ class Run:
         return self.until
 
     def _goes_on(self, before: int, after: int, total: int) -> bool:
-        """Whether nobody asks the run to stop. What is due between so many instants is checked and told."""
+        """Return whether the run should continue, after the checks and reports due between `before` and `after`."""
         state, hooks = self.state, self.hooks
         if before // CHECK_EVERY != after // CHECK_EVERY:
             state.check()
@@ -344,13 +343,13 @@ class Run:
         return not self.interrupted
 
     def _take_vain(self) -> None:
-        """Something follows the cycles in which nothing happened, so their plans belong to the run."""
+        """Journal the plans of cycles without events, since an event now follows them."""
         for plan in self.vain:
             self.journal.plan(plan, always=True)
         self.vain.clear()
 
     def _carry_out_proposals(self, now: int) -> None:
-        """What solvers have proposed is taken in, and carried out where it still holds."""
+        """Take in the solvers' proposals, and carry them out where they still hold."""
         assert self.rounds is not None
         for proposal in self.rounds.take(now):
             self.execution.happen(proposal)
@@ -359,18 +358,18 @@ class Run:
             self.execution.carry_out(plan)
 
     def _may_yet_start(self) -> bool:
-        """Whether jobs wait that a node's return may let start, when nothing else happens any more."""
+        """Return whether waiting jobs may start once a node returns, when no other event is left."""
         return bool(self.state.pending) and bool(self.faults.unhealthy)
 
     def _waiting_because(self) -> dict[str, int]:
-        """How many jobs still wait for each kind of reason."""
+        """Return the number of waiting jobs for each kind of reason."""
         diagnosis = Diagnosis(self.scheduler)
         reasons = (diagnosis.why(row) for row in list(self.state.pending))
         return dict(Counter("ready" if reason is None else str(reason.__struct_config__.tag) for reason in reasons))
 
 
 def peak_rss_mib() -> float:
-    """The most memory that this process has had, MiB. What `getrusage` says may be that of its parent."""
+    """Return the peak memory of this process, MiB. The value of `getrusage` may be that of its parent."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024

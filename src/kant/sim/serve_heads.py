@@ -1,7 +1,7 @@
-"""Late heads in compiled instants: whether a head that has waited too long may get the place of jobs that overtook it.
+"""Late heads in compiled instants: whether a head that has waited too long may take the place of jobs that overtook it.
 
-It asks what `queueing/preemption/backfilled.py` asks where there are no quotas, and remembers nothing. Where a head may
-be served Python decides the instant, and looks for the victims.
+The check is that of `queueing/preemption/backfilled.py` without quotas, and keeps no state. Where a head may be served
+Python decides the instant, and looks for the victims.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from kant.sim.ends import ENDS, JOB
 
 
 class Rules(NamedTuple):
-    """How a discipline serves late heads: after how long, µs, from what size on that is, and whom they may stop when.
+    """How a discipline serves late heads: timeouts, µs, the size from which a job is large, the victims' minimum run.
 
-    `above` is above all priorities, `facts` that of the shapes; `heads` has room for the first jobs of the buckets.
-    `known` has heads that could not be served: how often nodes had changed by then, and until when that holds.
+    `above` is above all priorities, `facts` are those of the shapes; `heads` has room for the first jobs of the
+    buckets. `known` has heads that could not be served: the number of node changes by then, and until when that holds.
     """
 
     timeout: int
@@ -46,8 +46,8 @@ KNOWN = 64
 K_HEAD, K_CHANGES, K_UNTIL = range(3)
 # Columns of a shape.
 S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS = range(7)
-"""Its groups in the table of groups; what it asks for; its pools as bits; 1 where Python decides whether one of its
-jobs waits: these start here only where nobody waits, and nothing is known of any key; and 1 where it may preempt."""
+"""Of a shape: its groups in the table of groups; its request; its pools as bits; 1 where Python decides whether one of
+its jobs waits (such jobs start here only where no job waits and no key is known); and 1 where it may preempt."""
 SHAPE_WIDTH = 7
 
 PYTHON_DECIDES = -2
@@ -62,13 +62,13 @@ def serve_nobody(
     scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table, verdicts: Table,
     stirred: Table,
 ) -> int:  # fmt: skip
-    """No head is served."""
+    """Serve no head."""
     return -1
 
 
 @cache
 def serve_kernel(place: Kernel) -> Serve:
-    """The kernel for a profile whose groups are placed by `place`."""
+    """Return the kernel for a profile whose groups are placed by `place`."""
 
     def serve(
         now: int, changes: int, rules: Rules, new: int, begun: int, shapes: Table, groups: Table, jobs: Table,
@@ -76,10 +76,10 @@ def serve_kernel(place: Kernel) -> Serve:
         scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table, verdicts: Table,
         stirred: Table,
     ) -> int:  # fmt: skip
-        """When the next head is late, or may preempt one more job, µs; -1 for never; or PYTHON_DECIDES.
+        """Return when the next head is late, or may preempt one more job, µs; -1: never; or PYTHON_DECIDES.
 
-        The nodes have had so many `changes`. Jobs from row `new` on have just come. The pieces [begun, top) of `held`
-        are those of the jobs that start now.
+        `changes` counts the changes of nodes. Jobs from row `new` on have just arrived. The pieces [begun, top) of
+        `held` are those of the jobs that start now.
         """
         review = FOREVER
         count = w.best_first(
@@ -117,7 +117,7 @@ def serve_kernel(place: Kernel) -> Serve:
                     jobs_behind += 1
                     pieces += jobs[other, c.J_PIECES]
                     jobs[other, c.J_PIECES] = -jobs[other, c.J_PIECES]  # the heap may have it twice
-            # What those hold who may stop now, those who may later, and those who start now.
+            # The pieces of jobs that may stop now, of those that may stop later, and of those that start now.
             freed = np.empty((pieces, held.shape[1]), dtype=np.int64)
             used, stop, next_one = 0, 0, FOREVER
             for k in range(jobs_behind):
@@ -135,7 +135,7 @@ def serve_kernel(place: Kernel) -> Serve:
             for piece in range(begun, top):
                 c.copy_row(held, piece, freed, used + piece - begun)
             if fitting + room_beside(view, freed, pieces, demands, group[G_DEMAND]) < group[G_PODS]:
-                next_one = FOREVER  # not even without all of them
+                next_one = FOREVER  # does not fit even without all of them
             elif fitting + room_beside(view, freed, stop, demands, group[G_DEMAND]) >= group[G_PODS]:
                 return PYTHON_DECIDES
             review = min(review, next_one)

@@ -1,7 +1,7 @@
-"""Services of a simulated cluster: replicas that are asked for and given back through the queue, like anybody's jobs.
+"""Services of a simulated cluster: replicas are requested and given back through the queue, like any other job.
 
-A service is a base job, its guaranteed core, and burst replicas. What a person with a forecast would do happens here:
-every few minutes bursts are submitted or withdrawn. The scheduler knows nothing of objectives.
+A service is a base job, its guaranteed core, and burst replicas. This module acts as a user with a forecast: every few
+minutes it submits or withdraws bursts. The scheduler knows nothing of objectives.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from kant.sim.options import SimOptions
 from kant.workload.workload import Workload
 
 SAMPLE = 60
-"""Minutes of each service that the engine judges."""
+"""Minutes of each service that are simulated in the engine."""
 
 
 class _Replicas:
-    """What one service has asked for, and what of it ran when."""
+    """The replicas that one service has requested, and when they ran."""
 
     def __init__(self, declared: Declared) -> None:
         self.declared = declared
         self.end = len(declared.counts) * MINUTE
-        self.bursts: list[str] = []  # asked for and not given back, in order
-        self.leaving: list[tuple[int, str]] = []  # given back, and still ending their requests
+        self.bursts: list[str] = []  # requested and not given back, in order
+        self.leaving: list[tuple[int, str]] = []  # given back, and still finishing their requests
         self.made = 0
         self.begun = False
         self.due = 0
         self.priced = 0 if declared.price is not None else FOREVER  # when prices are due
-        self.held: dict[str, tuple[int, int, Any]] = {}  # since when, pods, what it holds
+        self.held: dict[str, tuple[int, int, Any]] = {}  # by name: since when, pods, pieces
         self.spans: list[tuple[int, int, int, int]] = []  # held from, served to, held to, pods
-        self.silent: dict[str, int] = {}  # since when a replica takes no more requests
+        self.silent: dict[str, int] = {}  # since when a replica accepts no more requests
 
     @property
     def count(self) -> int:
-        """Replicas that run or wait, without those that leave."""
+        """Replicas that run or wait, without those that are leaving."""
         return self.declared.table.core + len(self.bursts)
 
 
 class ServiceReplicas:
-    """Keeps the replicas of all services of a run as their scalers want them. `due` is when it wants to be asked."""
+    """Keeps the replicas of all services of a run as their autoscalers want them. `due` is when to call `step` next."""
 
     def __init__(self, services: Sequence[Declared], execution: Execution) -> None:
         self.execution = execution
@@ -61,7 +61,7 @@ class ServiceReplicas:
         self.due = 0
 
     def step(self, now: int) -> None:
-        """Submit cores at the beginning; then ask for and give back bursts where it is time."""
+        """Submit cores at the beginning; then request and give back bursts where it is time."""
         for fleet in self.fleets:
             while fleet.leaving and fleet.leaving[0][0] <= now:
                 self._withdraw(fleet.leaving.pop(0)[1], now)
@@ -82,9 +82,9 @@ class ServiceReplicas:
         self.due = min(coming, default=FOREVER)
 
     def _follow(self, fleet: _Replicas, wanted: int, now: int) -> None:
-        """Have so many replicas: those that wait are given back first, then those that came last."""
+        """Adjust to `wanted` replicas: waiting ones are given back first, then the last to arrive."""
         state = self.execution.state
-        # Who was rejected is not there any more.
+        # Rejected replicas are no longer live.
         fleet.bursts = [name for name in fleet.bursts if state.rows[name] in state.live]
         for _ in range(wanted - fleet.count):
             fleet.made += 1
@@ -102,7 +102,7 @@ class ServiceReplicas:
                 self._withdraw(name, now)
 
     def _price(self, fleet: _Replicas, price: RemovalPrice, now: int) -> None:
-        """Say what stopping each burst that runs costs; it would be missed for as long as another takes to serve."""
+        """Set the removal cost of each running burst: what its absence costs until a new one would serve."""
         state = self.execution.state
         run = [name for name in reversed(fleet.bursts) if state.rows[name] in state.running]
         replicas = fleet.declared.table.core + len(run)
@@ -112,7 +112,7 @@ class ServiceReplicas:
                 self.execution.external_event(JobPriced(now, name, cost))
 
     def _submit(self, fleet: _Replicas, name: str, core: int, now: int) -> None:
-        """The base job with `core` replicas, or with none of these one burst replica."""
+        """Submit the base job with `core` replicas, or for `core` 0 one burst replica."""
         table = fleet.declared.table
         job = Job(
             name,
@@ -133,7 +133,7 @@ class ServiceReplicas:
         self.execution.external_event(JobCancelled(now, name))
 
     def observe(self, now: int) -> None:
-        """Note who runs since when, at the end of an instant."""
+        """Record since when replicas run, at the end of an instant."""
         state = self.execution.state
         for fleet in self.fleets:
             names = [fleet.declared.name, *fleet.bursts, *(name for _, name in fleet.leaving)]
@@ -148,7 +148,7 @@ class ServiceReplicas:
                     fleet.held[name] = (now, pods, held)
 
     def serving(self, fleet: _Replicas) -> Table:
-        """Replicas that serve throughout each minute: they have started, and have not been told to go."""
+        """Return how many replicas serve throughout each minute: started, and not told to leave."""
         minutes = len(fleet.declared.counts)
         change = np.zeros(minutes + 1, dtype=np.int64)
         for since, until, _, pods in fleet.spans:
@@ -161,9 +161,9 @@ class ServiceReplicas:
         return found
 
     def summary(self, end: int, seed: int, sample: int = SAMPLE) -> list[dict[str, Any]]:
-        """What became of each service up to the end of the run: replicas, GPU-hours, minutes kept.
+        """Summarise each service up to the end of the run: replicas, GPU-hours, minutes within objectives.
 
-        Minutes are kept by the capacity of the replicas that serve throughout them, and by the engine for a sample.
+        A minute is judged by the capacity of the replicas that serve throughout it, and for a sample by the engine.
         """
         found = []
         for fleet in self.fleets:
@@ -194,7 +194,7 @@ def check_services(
     options: SimOptions,
     queue_config: QueueConfig | None,
 ) -> None:
-    """Raise InputError where services do not go with the jobs, the queues, or how the profile has jobs run."""
+    """Raise InputError where services conflict with the jobs, the queues, or the profile's simulation options."""
     if options.static or options.speed == "interval-overhead":
         name = f"a profile without the options static and interval-overhead, unlike {profile.name}"
         raise InputError("services", name)

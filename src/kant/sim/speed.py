@@ -1,4 +1,4 @@
-"""How jobs run in simulated time: when each one ends, and what an interruption costs it."""
+"""How jobs run in simulated time: when each ends, and what an interruption costs it."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from kant.sim.ends import NOT_RUNNING, add_end, next_end, take_due
 
 
 class Speed(Protocol):
-    """The truth about run times. Rows are those of the job table; times are microseconds."""
+    """The true run times. Rows are those of the job table; times are microseconds."""
 
     reports: ClassVar[bool]
-    """Whether running jobs have to report their `progress`, since the scheduler cannot know it."""
+    """Whether running jobs must report their `progress`, since the scheduler cannot know it."""
 
     def submitted(self, row: int, runtime: int, overhead: int, ceiling: int = 1, done: int = 0) -> None:
-        """A job has come. `ceiling` is the pods with which an elastic gang needs `runtime`; 1 for others.
+        """Register a job. `ceiling`: the pods with which an elastic gang needs `runtime`; 1 for others.
 
-        Of a gang that has run already `done` pod-microseconds of this are done.
+        `done`: pod-microseconds that a gang which has already run has done of this.
         """
         ...
 
     def started(self, row: int, now: int, slowdown: int = FULL, pods: int = 1) -> None:
-        """The job runs from now on, each thousand microseconds of its work in `slowdown` of time.
+        """Start the job now; each thousand microseconds of its work take `slowdown` microseconds.
 
-        An elastic gang with so many `pods`; others always with 1.
+        `pods`: the current pods of an elastic gang; 1 for others.
         """
         ...
 
     def behind(self, row: int, now: int) -> int:
-        """By how much the work that a running job has done is less than the time since it started."""
+        """Return how far the work done by a running job is behind the time since it started."""
         ...
 
     def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
-        """The job is stopped before its end; returns the extra work that this costs it.
+        """Stop the job before its end; return the extra work that this costs it.
 
-        With `saves` it may save its work before. A change of size is to be stopped and started.
+        With `saves` it may save its work first. A change of size is a stop followed by a start.
         """
         ...
 
     def dropped(self, row: int) -> None:
-        """A running job leaves for good before its end."""
+        """Remove a running job for good before its end."""
         ...
 
     def left(self, row: int) -> int:
-        """The work that a waiting job has still before it, microseconds at full speed and size."""
+        """Return the remaining work of a waiting job, microseconds at full speed and size."""
         ...
 
     @property
@@ -57,11 +57,11 @@ class Speed(Protocol):
         ...
 
     def take_ended(self, now: int) -> list[int]:
-        """The jobs that end at `now`, which then no longer run."""
+        """Remove and return the jobs that end at `now`."""
         ...
 
     def progress(self, now: int) -> list[tuple[int, int]]:
-        """(row, work left) of the running jobs whose progress the scheduler cannot know by itself."""
+        """Return (row, remaining work) of the running jobs whose progress the scheduler cannot know by itself."""
         ...
 
 
@@ -79,7 +79,7 @@ class ResumeCost:
 
 
 class _Run(NamedTuple):
-    """One run of a job, at one speed. `pods` are those of an elastic gang; 1 for others."""
+    """One run of a job, at one speed. `pods`: the pods of an elastic gang; 1 for others."""
 
     began: int
     end: int
@@ -88,11 +88,11 @@ class _Run(NamedTuple):
 
 
 class Steady:
-    """A job runs at one speed from start to end. To be stopped costs it what `cost` says, and its unsaved work.
+    """A job runs at one speed from start to end. A stop costs it what `cost` says, and its unsaved work.
 
     It saves its work every `checkpoint` microseconds that it runs; 0: never; None: at every moment. Work is counted in
-    whole microseconds at full speed: what has been begun of one when a job is stopped is done again. That of an elastic
-    gang is counted in pod-microseconds: p pods do p of them in a microsecond, so it is exact at any size.
+    whole microseconds at full speed: when a job stops, a microsecond begun is lost. Work of an elastic gang is counted
+    in pod-microseconds: p pods do p of them in a microsecond, so it is exact at any size.
     """
 
     reports: ClassVar[bool] = False
@@ -125,7 +125,7 @@ class Steady:
             self.next_end = end
 
     def reserve(self, jobs: int, runs: int) -> None:
-        """Make room for so many jobs in all, and for so many more that run."""
+        """Make room for `jobs` jobs in all, and for `runs` more running jobs."""
         known = len(self.ends)
         if jobs > known:
             self.ends = longer(self.ends, jobs)
@@ -136,15 +136,15 @@ class Steady:
             self._due = np.zeros(len(self.heap), dtype=np.int64)
 
     def moved(self) -> None:
-        """The heap has changed."""
+        """Update `next_end` after the heap has changed."""
         self.next_end = next_end(self.heap, self.ends)
 
     def follow(self, row: int, now: int) -> None:
-        """A job runs from `now` on, as the heap knows."""
+        """Record that a job runs from `now` on; the heap has its end already."""
         self._runs[row] = _Run(now, now + self._left[row], FULL, 1)
 
     def forget(self, row: int) -> None:
-        """A job has ended, as the heap knows."""
+        """Remove a job that has ended; the heap knows already."""
         self._runs.pop(row, None)
         del self._left[row]
 

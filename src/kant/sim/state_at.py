@@ -1,4 +1,4 @@
-"""Retrace: a journal's cluster and queue as they stood at a time, with a scheduler that can be asked about them."""
+"""StateAt: a journal's cluster and queue as they were at a time, with a scheduler that answers questions about them."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from kant.scheduler.partial_gangs import decide_again
 from kant.sim.forecast_starts import forecast_starts
 
 LOOK_BACK = 14 * DAY
-"""Answers are compared with what happened over so long before the time that is asked about."""
+"""Answers are compared with what happened over this period before the time asked about."""
 
 LESSON = 4
-"""Futures of a forecast that is made only to be compared with what happened."""
+"""Number of futures in a forecast that is made only for comparison with what happened."""
 
 LESSONS = 48
-"""Such forecasts of one journal."""
+"""Number of such forecasts per journal."""
 
 
 @dataclass(slots=True)
 class StateAt:
-    """How things stood at `now` (microseconds on the run's clock), when all that happened by then had happened.
+    """The state at `now` (microseconds on the run's clock), after all that happened by then.
 
-    `rejected` has the reasons of jobs that were given back, `coming` the jobs that were submitted later, with their
-    times. What the scheduler decides does not depend on cycles that it has not run, so none were run.
+    `rejected` has the reasons of rejected jobs, `coming` the jobs submitted later, with their times. The scheduler has
+    run no cycles, since its decisions do not depend on earlier cycles.
     """
 
     header: Header
@@ -55,7 +55,7 @@ class StateAt:
         return self.scheduler.state
 
     def observe(self, now: int) -> None:
-        """All that happened at an instant has happened."""
+        """Update ledger, past jobs and answers at the end of an instant."""
         if self.ledger is not None:
             self.ledger.observe(now)
         self.past.observe(self.state)
@@ -65,7 +65,7 @@ class StateAt:
                 self.answers.keep(forecast_starts(self._moment(now), futures=LESSON, bare=True))
 
     def forecast(self, job: str = "") -> StartForecast:
-        """When the waiting jobs start, or `job` alone, as far as anybody can know at `now`."""
+        """Forecast when the waiting jobs start, or `job` alone, from what is known at `now`."""
         found = forecast_starts(self._moment(self.now), job)
         return found if self.answers is None else self.answers.calibration().corrected(found)
 
@@ -74,11 +74,11 @@ class StateAt:
 
 
 def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, keep_answers: bool = False) -> StateAt:
-    """Take the events of a journal in up to `time` (None: its end). With `keep_ledger` waits are split by cause.
+    """Apply the events of a journal up to `time` (None: its end). With `keep_ledger` waits are split by cause.
 
-    With `keep_answers` expected starts are asked for on the way, from LOOK_BACK before, and compared with the starts.
+    With `keep_answers` starts are forecast on the way, from LOOK_BACK before, and compared with the actual starts.
 
-    Raises InputError for a broken journal, and for a time at which it says nothing.
+    Raises InputError for a broken journal, and for a time after its end.
     """
     walk = read_journal(path)
     header = walk.header
@@ -113,7 +113,7 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
 class Decided:
     """The decision, on line `line` of a journal, to start `job` on `place`: number `number` of its `of` starts.
 
-    `proposed`: the part of the profile whose solver has proposed it, "" where the scheduler came to it by itself.
+    `proposed`: the part of the profile whose solver proposed it, "" where the scheduler decided itself.
     """
 
     job: str
@@ -126,9 +126,9 @@ class Decided:
 
 
 def find_start(path: Path, job: str, number: int | None = None, time: int | None = None) -> Decided:
-    """The decision to start a job: number `number` from 1 on, or the last one up to `time` (None: of all).
+    """Find the decision to start a job: number `number` from 1 on, or the last one up to `time` (None: of all).
 
-    Raises InputError for a broken journal, a job that it does not know, and one that did not start.
+    Raises InputError for a broken journal, an unknown job, and one that did not start.
     """
     found: list[tuple[int, int, Allocation]] = []
     proposed, by = dict[int, str](), ""  # by line
@@ -160,10 +160,10 @@ def find_start(path: Path, job: str, number: int | None = None, time: int | None
 
 
 def scheduler_before(path: Path, decided: Decided, *, cycles: bool = False) -> Scheduler:
-    """A scheduler before the cycle that decided this, as things stood then.
+    """Build the scheduler and its state just before the cycle that made this decision.
 
-    A scheduler that has lived through no cycle decides like one that has; but with `[preemption]`, and with promises
-    among tenants, it may be a cycle behind. With `cycles` every cycle before is run.
+    A scheduler that has run no cycle decides like one that has; but with `[preemption]`, and with reservations between
+    tenants, it may be a cycle behind. With `cycles` every earlier cycle is run.
     """
     walk = read_journal(path)
     scheduler = walk.new_scheduler()

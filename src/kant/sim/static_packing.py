@@ -18,9 +18,9 @@ from kant.workload.workload import Workload
 
 
 def static_arrivals(workload: Workload, cluster: ClusterSpec, inflate: float, seed: int) -> Workload:
-    """The workload in random order, one pod a second, drawn again or thinned out to `inflate` of the cluster's GPUs.
+    """Return the workload in random order, one pod a second, redrawn or thinned out to `inflate` of the cluster's GPUs.
 
-    Pods that are drawn again come after all others. With `inflate` 0 the workload keeps its size.
+    Redrawn pods come after all others. With `inflate` 0 the workload keeps its size.
     """
     draw = np.random.Generator(np.random.PCG64(seed))
     by_name = np.array(sorted(range(len(workload)), key=workload.ids.__getitem__), dtype=np.int64)
@@ -43,13 +43,13 @@ def static_arrivals(workload: Workload, cluster: ClusterSpec, inflate: float, se
     result = workload.take(order)
     clock = np.arange(len(order), dtype=np.int64) * SECOND
     again = [f"{name}#{i}" for i, name in enumerate(result.ids[len(kept) :], start=1)]
-    alone = np.full(len(order), -1, dtype=np.int64)  # nothing ends here, so nobody needs a base job
+    alone = np.full(len(order), -1, dtype=np.int64)  # nothing ends here, so no job needs a base job
     nobody = np.zeros((0, 2), dtype=np.int64)
     return replace(result, submit=clock, base_job=alone, after=nobody, ids=result.ids[: len(kept)] + again)
 
 
 class PackingCurve:
-    """Allocation and fragmentation of the cluster after every pod, by how much GPU has arrived."""
+    """Allocation and fragmentation of the cluster after every pod, against the GPUs that have arrived."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
@@ -62,7 +62,7 @@ class PackingCurve:
         self.rows: list[tuple[int, int, int]] = []
 
     def observe(self, arrived_milli: int) -> None:
-        """A pod that asks for `arrived_milli` was placed or refused."""
+        """Record a step: a pod that requests `arrived_milli` was placed or refused."""
         state = self.state
         self._fragments += all_fragments(state.table, self.typical_pods, self._by_node, state.log, self._cursor)
         self._cursor = int(state.log[0])
@@ -70,7 +70,7 @@ class PackingCurve:
         self.rows.append((self._arrived, int(state.pools[:, 2].sum()), self._fragments))
 
     def curves(self) -> dict[str, dict[str, float]]:
-        """`allocated_pct`, `frag_pct` and `frag_ratio_pct` by arrived percent: the mean of the steps in each bin."""
+        """Return `allocated_pct`, `frag_pct` and `frag_ratio_pct` by arrived percent: the mean of steps in each bin."""
         rows = np.array(self.rows, dtype=np.float64).reshape(-1, 3)
         weight = max(int(self.typical_pods[:, 4].sum()), 1)
         arrived = 100 * rows[:, 0] / self.capacity

@@ -1,8 +1,8 @@
-"""The cycles of a journal whose Kant did not record cycles that decided nothing.
+"""The cycles that a journal omits because its version of Kant did not record cycles without decisions.
 
-Kant 0.2 and before left them out, so replay has to find out when they were. For a simulated run that can be told: there
-is one cycle at the end of each instant, one more at the same instant where a plan stopped a job for another or at its
-limit, and one where the last plan asked for it. When a live driver looked again cannot be told.
+Kant 0.2 and before left them out, so replay has to find out when they ran. For a simulated run this is known: one cycle
+at the end of each instant, one more at the same instant where a plan stopped a job for another or at its limit, and one
+where the last plan asked for it. When a live driver cycled cannot be known.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CARRIED_OUT = (
     JobStarted, JobRejected, JobPreempted, JobShrunk, JobGrown, JobFailed, JobReserved, JobReleased, JobDemoted,
     PolicyRouted, QueueOrdered, JobProgressed, JobCancelled,
 )  # fmt: skip
-"""What a plan leaves behind it at its own instant."""
+"""The events that carrying out a plan produces at its own instant."""
 
 
 def is_recorded(header: Header) -> bool:
-    """Whether the journal has all cycles. A version that cannot be read is taken for one of today."""
+    """Return whether the journal has all cycles. A version that cannot be parsed counts as current."""
     try:
         major, minor = (int(part) for part in header.version.split(".")[:2])
     except ValueError:
@@ -48,16 +48,16 @@ def is_recorded(header: Header) -> bool:
 
 
 class UnsaidCycles:
-    """Says, line by line, when a simulated run cycled without leaving a line. Times are microseconds."""
+    """Reports, line by line, when a simulated run cycled without leaving a line. Times are microseconds."""
 
     def __init__(self) -> None:
         self._time = 0
-        self._news = False  # something has happened since the last cycle
+        self._news = False  # an event has happened since the last cycle
         self._planned = False  # the last cycle was at `_time`, so what follows may carry out its plan
         self._review_at = -1
 
     def before(self, line: Event | Plan) -> Iterator[int]:
-        """The times of the cycles between the last line and this one; each is to be `decided` before the next."""
+        """Yield the times of the cycles between the last line and this one; call `decided` for each before the next."""
         if line.time > self._time and self._news:
             yield self._time
         while 0 <= self._review_at < line.time:
@@ -68,7 +68,7 @@ class UnsaidCycles:
             self._news = True
 
     def decided(self, plan: Plan) -> None:
-        """A cycle has decided this, whether the journal has a line for it or not."""
+        """Record the plan of a cycle, whether or not the journal has a line for it."""
         self._time, self._planned, self._review_at = plan.time, True, plan.review_at
         self._news = any(isinstance(each, Expire) or (isinstance(each, Preempt | Shrink) and each.by)
                          for each in plan.decisions)  # fmt: skip

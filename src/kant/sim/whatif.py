@@ -1,4 +1,4 @@
-"""What if: two futures from one moment of a journal, as it is and with a change, and the difference for everybody."""
+"""What if: two futures from one time of a journal, unchanged and with a change, and the difference for every job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BEFORE, AFTER = "as it is", "with the change"
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Both futures, of the jobs that were there or came later, and `answer`: what `--json` prints of them."""
+    """Both futures, of the jobs that were live or came later, and `answer`: what `--json` prints of them."""
 
     before: RunResult
     after: RunResult
@@ -43,7 +43,7 @@ class WhatIf:
 
 
 Hooks = Callable[[str], RunHooks]
-"""What a caller wants of the future so called: BEFORE or AFTER."""
+"""Returns a caller's hooks for the future of this name: BEFORE or AFTER."""
 
 
 def what_if(
@@ -57,8 +57,8 @@ def what_if(
 ) -> WhatIf | None:
     """Simulate both futures from the end of `past`; None where a caller's `stop` ended one of them.
 
-    `act` does in the second future what `changes` has no words for, and says which jobs have another id after it.
-    Without `arrivals` nobody comes any more. Both stop at `until` (microseconds on the run's clock). Raises InputError
+    `act` makes changes in the second future that `changes` cannot express, and returns the new ids of jobs it renamed.
+    Without `arrivals` no more jobs arrive. Both stop at `until` (microseconds on the run's clock). Raises InputError
     for a change that cannot be made.
     """
     if until <= past.now:
@@ -101,7 +101,7 @@ def what_if(
 
 
 def check(past: Past, changes: Changes) -> None:
-    """Raise InputError for a change that cannot be made as things stand at the end of `past`."""
+    """Raise InputError for a change that cannot be made in the state at the end of `past`."""
     submitted = [event for event in (*past.events, *past.later) if isinstance(event, JobSubmitted)]
     queue_config = next((e.queue_config for e in reversed(past.events) if isinstance(e, QueuesChanged)), QueueConfig())
     with_quotas(queue_config, changes.quotas)
@@ -120,9 +120,9 @@ def check(past: Past, changes: Changes) -> None:
 
 
 def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:
-    """Make the changes in a run that stands, which then cycles at once.
+    """Make the changes in a fork, which then cycles at once.
 
-    Returns what keeps each submitted job from starting at once, before anybody has started; None for nothing.
+    Returns what keeps each submitted job from starting at once, before any job has started; None for nothing.
     """
     run, now = second.run, second.past.now
     execution, state = run.execution, run.state
@@ -144,7 +144,7 @@ def change(second: Fork, changes: Changes) -> dict[str, Reason | None]:
 
 
 def _live(state: ClusterState, job: str) -> str:
-    """The id in the state of a job that waits or runs: in a live run it may have been submitted more than once."""
+    """Return the state's id of a live job: in a live run it may have been submitted more than once."""
     found = [state.ids[row] for row in state.live if job in (state.ids[row], re.sub(r"~\d+$", "", state.ids[row]))]
     if not found:
         raise InputError("--cancel", "a job that waits or runs", job)
@@ -152,7 +152,7 @@ def _live(state: ClusterState, job: str) -> str:
 
 
 def _with_quotas(event: Event, changes: Changes) -> Event:
-    """A later change of the queues has the other quotas too."""
+    """Apply the changed quotas to a later change of the queues, too."""
     if not isinstance(event, QueuesChanged):
         return event
     return replace(event, queue_config=with_quotas(event.queue_config, changes.quotas))
@@ -163,7 +163,7 @@ def _keeping(hooks: RunHooks) -> RunHooks:
 
 
 def _future(own: Fork, coming: Iterable[JobSubmitted], name: str) -> RunResult | None:
-    """Run to the end; the result has the jobs that were there, and is called `name` in pictures."""
+    """Run to the end; the result has the jobs that were live or came later, and `name` as its profile in pictures."""
     run, state = own.run, own.state
     counted = run.state.jobs[: len(state.ids), [c.J_PREEMPTIONS, c.J_EVICTIONS, c.J_FAILURES]].sum(axis=0).tolist()
     faults = state.health.faults
@@ -193,7 +193,7 @@ def _future(own: Fork, coming: Iterable[JobSubmitted], name: str) -> RunResult |
 
 
 def _submitted(event: JobSubmitted, after: RunResult, reason: Reason | None) -> dict[str, Any]:
-    """What becomes of a job that is submitted, and what kept it when it came."""
+    """Return what happens to a submitted job, and what kept it waiting when it arrived."""
     row = after.jobs.id.index(event.job.id)
     start, end = int(after.jobs.first_start[row]), int(after.jobs.end[row])
     return {

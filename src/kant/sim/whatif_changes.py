@@ -1,4 +1,4 @@
-"""Changes of a what-if: what is different in the second future, checked before anything is run."""
+"""Changes of a what-if: how the second future differs, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kant.sim.drains import Drain
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """A queue's nominal quota of a resource on nodes of `model` ("": all) becomes `amount`, or changes by it.
+    """Sets a queue's nominal quota of a resource on nodes of `model` ("": all) to `amount`, or changes it by that.
 
     Amounts are milli-GPUs, milli-cores or MiB.
     """
@@ -34,7 +34,7 @@ class QuotaChange:
 
 @dataclass(frozen=True, slots=True)
 class MoreNodes:
-    """`count` further nodes like the node `like`; empty: like those of which there are most."""
+    """`count` further nodes like the node `like`; empty: like the most frequent kind of node."""
 
     count: int
     like: str = ""
@@ -42,7 +42,7 @@ class MoreNodes:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Everything that is different in the second future."""
+    """All changes in the second future."""
 
     jobs: tuple[JobSubmitted, ...] = ()
     drains: tuple[Drain, ...] = ()
@@ -55,7 +55,7 @@ class Changes:
         return bool(self.jobs or self.drains or self.quotas or self.nodes or self.profile or self.cancelled)
 
     def sentences(self) -> list[str]:
-        """The changes for people, one each."""
+        """Return the changes for people, one sentence each."""
         jobs = (
             f"{e.job.id} is submitted ({_gpus(e.job.gpu_milli)} in {_pods(e.job.pods)}, {show_duration(e.runtime)}, "
             f"queue {e.job.queue})"
@@ -102,7 +102,7 @@ def _amount(change: QuotaChange) -> str:
 
 
 def with_quotas(queue_config: QueueConfig, changes: Sequence[QuotaChange]) -> QueueConfig:
-    """The queues with other quotas. Raises InputError for a queue or a quota that is not there, or one below zero."""
+    """Return the queues with changed quotas. Raises InputError for an unknown queue or quota, or a negative one."""
     for change in changes:
         names = [queue.name for queue in queue_config.queues]
         if change.queue not in names:
@@ -133,9 +133,9 @@ def _changed(quota: Quota, change: QuotaChange) -> Quota:
 
 
 def with_nodes(cluster: ClusterSpec, changes: Sequence[MoreNodes]) -> ClusterSpec:
-    """The cluster with further nodes, which stand in leaves of their own (`model/growth.py`).
+    """Return the cluster with further nodes, in leaves of their own (`model/growth.py`).
 
-    Raises InputError for a node that is not there.
+    Raises InputError for an unknown node.
     """
     known = cluster
     for more in changes:
@@ -150,5 +150,5 @@ def _like(cluster: ClusterSpec, name: str) -> Node:
             raise InputError("--nodes", f"the name of a node of {cluster.name} after the x", name)
         return found
     kinds = Counter((node.pool, node.gpus, node.cpu, node.memory) for node in cluster.nodes)
-    most = kinds.most_common(1)[0][0]  # the first of them where several are as many
+    most = kinds.most_common(1)[0][0]  # the first of them on ties
     return next(node for node in cluster.nodes if (node.pool, node.gpus, node.cpu, node.memory) == most)

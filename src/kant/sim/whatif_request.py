@@ -1,4 +1,4 @@
-"""What is asked of a what-if, in the words of `kant whatif`: as changes, or one sentence why not."""
+"""Parse the options of `kant whatif` into changes, or raise one sentence why not."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ EPOCH = date(1970, 1, 1).toordinal()
 
 
 def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:
-    """All changes that were asked for at the end of `past`. Raises InputError for the first that cannot be meant.
+    """Return all changes requested at the end of `past`. Raises InputError for the first that is invalid.
 
-    `profile` is the one that was named.
+    `profile` is the requested one.
     """
     asked.check()
     return Changes(
@@ -41,7 +41,7 @@ def changes_of(past: Past, asked: Question, profile: Profile | None) -> Changes:
 
 
 def end_of_futures(past: Past, asked: Question) -> int:
-    """When both futures stop. Raises InputError."""
+    """Return when both futures stop. Raises InputError."""
     return parse_time(asked.until, past, "--until") if asked.until else FOREVER
 
 
@@ -49,7 +49,7 @@ _DATE = re.compile(r"(?:(?P<date>\d{4}-\d\d-\d\d)T)?(?P<hour>\d\d):(?P<minute>\d
 
 
 def parse_time(text: str, past: Past, where: str) -> int:
-    """A moment on the run's clock, such as `1d3h`, or with a `+` so long after `past.now`. Raises InputError.
+    """Return a time on the run's clock, such as `1d3h`, or after `past.now` with a leading `+`. Raises InputError.
 
     In a journal of a live cluster also a date, `2026-01-31T22:00Z`, or the next `22:00Z`.
     """

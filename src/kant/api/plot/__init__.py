@@ -1,7 +1,7 @@
 """`kant.plot`: the field's usual pictures of one or several results, one call each.
 
 Every function returns a `Figure`, which a notebook shows and `save` writes as SVG, PDF or PNG. Pictures need
-matplotlib, the extra `plot`, which is loaded by the first of them.
+matplotlib, the extra `plot`, which is loaded on first use.
 """
 
 from kant.api.plot.distributions import completions, waits

@@ -1,4 +1,4 @@
-"""How long jobs wait, and how long until they are done: cumulative distributions."""
+"""How long jobs wait, and how long until they finish: cumulative distributions."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Floats = NDArray[np.float64]
 
 
 def waits(*results: Result, labels: Sequence[str] | None = None, size: tuple[float, float] = (4.2, 2.6)) -> Figure:
-    """The share of jobs that have waited at most so long, a line for each result; logarithmic time.
+    """Plot the share of jobs that waited at most a given time, a line for each result; logarithmic time.
 
-    Rejected and cancelled jobs do not count. A job that never started counts as one that waits for ever, so that its
-    line ends below 100 %. What is less than the first tick of time is at the left edge; where most jobs hardly wait the
-    share does not begin at 0. `labels` name the lines, `size` is in inches.
+    Rejected and cancelled jobs do not count. A job that never started counts as waiting for ever, so that its line ends
+    below 100 %. Waits below the first time tick are at the left edge; where most jobs hardly wait the share does not
+    begin at 0. `labels` name the lines, `size` is in inches.
     """
     return _cumulative("Wait", [_waits(one) for one in results], names_of(labels, results), size)
 
@@ -30,9 +30,9 @@ def waits(*results: Result, labels: Sequence[str] | None = None, size: tuple[flo
 def completions(
     *results: Result, labels: Sequence[str] | None = None, size: tuple[float, float] = (4.2, 2.6)
 ) -> Figure:
-    """The share of jobs that were done at most so long after their submission, a line for each result.
+    """Plot the share of jobs that finished within a given time of their submission, a line for each result.
 
-    Rejected and cancelled jobs do not count; a job that was not done at the end counts as one that never is.
+    Rejected and cancelled jobs do not count; a job that had not finished at the end counts as never finishing.
     """
     return _cumulative("Completion time", [_completions(one) for one in results], names_of(labels, results), size)
 
@@ -55,7 +55,7 @@ def _admitted(jobs: Any) -> NDArray[np.bool_]:
 
 
 def cumulative(times: Floats) -> tuple[Floats, Floats]:
-    """The steps of an empirical distribution: distinct finite times, and the share of all `times` up to each."""
+    """Return the steps of an empirical distribution: distinct finite times, and the share of all `times` up to each."""
     values, counts = np.unique(times[np.isfinite(times)], return_counts=True)
     return values, np.cumsum(counts) / max(len(times), 1)
 

@@ -13,18 +13,18 @@ from kant.model.status import JobStatus
 from kant.model.units import SECOND
 
 QUEUES = 20
-"""The queues with the most GPU time that are shown."""
+"""Number of queues shown, those with the most GPU time."""
 SHORTEST = 10 * SECOND
 """The bound of bounded slowdown: D. G. Feitelson and L. Rudolph, JSSPP 1998."""
 
 
 def fairness(*results: Result, labels: Sequence[str] | None = None, size: tuple[float, float] | None = None) -> Figure:
-    """For each queue the mean wait of its jobs, and its finish-time fairness; a mark for each result.
+    """Plot for each queue the mean wait of its jobs, and its finish-time fairness; a mark for each result.
 
-    On the right is rho: the time that its jobs took over the time on its nominal quota alone (docs/metrics.md); above
-    1 a queue would do better by itself. Where no queue has a quota it is the mean bounded slowdown of its finished
-    jobs: completion time over run time, with run times below 10 s taken as 10 s. Beside each queue stands its part of
-    all GPU time under the first result; of many queues the 20 with the largest parts are shown.
+    On the right is rho: the time that its jobs took over the time on its nominal quota alone (docs/metrics.md); above 1
+    the queue would be better off alone. Where no queue has a quota it is the mean bounded slowdown of its finished
+    jobs: completion time over run time, with run times below 10 s counted as 10 s. Each queue is labelled with its
+    share of all GPU time under the first result; of many queues the 20 with the largest shares are shown.
     """
     names = names_of(labels, results)
     tables = [one.summary["by_queue"] for one in results]
@@ -79,7 +79,7 @@ def fairness(*results: Result, labels: Sequence[str] | None = None, size: tuple[
 
 
 def slowdowns(one: Result) -> dict[str, float | None]:
-    """The mean bounded slowdown of each queue's finished jobs; None where it has none."""
+    """Return the mean bounded slowdown of each queue's finished jobs; None where it has none."""
     jobs = one.inner.jobs
     done = jobs.status == JobStatus.FINISHED
     took = jobs.end - jobs.submit

@@ -1,4 +1,4 @@
-"""`Figure`: a picture that a notebook shows, and that is saved as SVG, PDF or PNG."""
+"""`Figure`: a picture that a notebook shows, and that can be saved as SVG, PDF or PNG."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ UNSIGNED: dict[str, dict[str, str | None]] = {
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     "png": {"Software": None},
 }
-"""For each format, what is left out of a file so that equal pictures are equal bytes."""
+"""By format, the metadata left out of a file so that equal pictures are equal bytes."""
 
 
 class Figure:
-    """A picture of one or several results. `inner` is the figure of matplotlib, for whoever wants to change it."""
+    """A picture of one or several results. `inner` is the matplotlib figure, for further changes."""
 
     def __init__(self, inner: Any, about: str) -> None:
         self.inner = inner
         self.about = about
-        """What it shows, in a sentence: the text for those who do not see it."""
+        """What it shows, in a sentence: the alternative text."""
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the picture; the suffix says how: .svg, .pdf or .png. The same results make the same bytes.
+        """Write the picture; the suffix selects the format: .svg, .pdf or .png. The same results give the same bytes.
 
         Raises InputError for another suffix, and for a file that cannot be written.
         """
@@ -42,7 +42,7 @@ class Figure:
         return where
 
     def svg(self) -> str:
-        """The picture as SVG text."""
+        """Return the picture as SVG text."""
         return self._bytes("svg").decode()
 
     def _bytes(self, form: str) -> bytes:
@@ -54,7 +54,7 @@ class Figure:
         return out.getvalue() if form != "svg" else _shortened(out.getvalue())
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        """What a notebook shows."""
+        """Return what a notebook shows."""
         return {"image/svg+xml": self.svg(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
@@ -62,5 +62,5 @@ class Figure:
 
 
 def _shortened(svg: bytes) -> bytes:
-    """The same picture with paths to a hundredth of a point: half the bytes, and nobody sees the rest."""
+    """Return the same picture with paths rounded to a hundredth of a point: half the bytes, no visible change."""
     return re.sub(rb' d="[^"]*"', lambda path: re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]), svg)

@@ -1,4 +1,4 @@
-"""Who holds which GPU when: a Gantt chart by node."""
+"""Which job holds which GPU when: a Gantt chart by node."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kant.model.errors import InputError
 from kant.model.units import GPU, SECOND
 
 NODES = 16
-"""Nodes that are shown where nobody chooses."""
+"""Default number of nodes shown."""
 NAMED = 60
-"""Pieces up to which each that is wide enough has the name of its job."""
+"""Up to this many pieces, each that is wide enough is labelled with its job."""
 VECTORS = 4000
-"""Pieces from which on bars are drawn as one bitmap inside the picture."""
+"""From this many pieces on, bars are drawn as one bitmap inside the picture."""
 
 Piece = tuple[int, int, int, float, float]
-"""The row of a job, the first device, how many devices in a row, the start and the end in units of the axis."""
+"""The row of a job, the first device, the number of consecutive devices, the start and the end in axis units."""
 
 
 def gantt(
@@ -30,7 +30,7 @@ def gantt(
     nodes: int | list[str] = NODES,
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """A row for each node and in it a lane for each GPU, with a bar where a job holds it, coloured by queue.
+    """Draw a row for each node and in it a lane for each GPU, with a bar where a job holds it, coloured by queue.
 
     `nodes` are names, or how many of the first nodes with GPUs are shown. The queues with the most GPU time have
     colours, others are grey; where there is one queue, neighbouring jobs differ in colour instead. Jobs that share a
@@ -63,7 +63,7 @@ def gantt(
                 start, end = row[4] * scale, row[5] * scale
                 boxes.append([(start, low), (end, low), (end, high), (start, high)])
                 fills.append(colours[row[0]])
-                edges.append("white" if end - start > 0.005 * last * scale else fills[-1])  # else nothing would be left
+                edges.append("white" if end - start > 0.005 * last * scale else fills[-1])  # else nothing is left
                 if len(shown) <= NAMED and (end - start) > 0.035 * last * scale and count * share >= 0.9:
                     _name(axes, result.inner.jobs.id[row[0]], (start + end) / 2, (low + high) / 2, fills[-1])
         bars = PolyCollection(boxes, facecolors=fills, edgecolors=edges, linewidths=0.3)
@@ -103,7 +103,7 @@ def _chosen(result: Result, nodes: int | list[str]) -> list[int]:
 
 
 def rows_of(mask: int) -> Iterator[tuple[int, int]]:
-    """The devices of a mask as (first, how many in a row)."""
+    """Yield the devices of a mask as (first, number of consecutive devices)."""
     first = 0
     while mask >> first:
         if not mask >> first & 1:
@@ -117,10 +117,10 @@ def rows_of(mask: int) -> Iterator[tuple[int, int]]:
 
 
 def offsets(rows: np.ndarray) -> list[float]:
-    """Where in the lane of its GPU each piece begins: 0 for whole GPUs, and shares beside each other.
+    """Return where in the lane of its GPU each piece begins: 0 for whole GPUs, and shares next to each other.
 
-    A share goes into the first gap that holds it. Where what is free lies apart it ends at the edge of the lane, over
-    others.
+    A share goes into the first gap that holds it. Where the free space is split it ends at the edge of the lane,
+    overlapping others.
     """
     found = [0.0] * len(rows)
     held: dict[tuple[int, int], list[tuple[int, int, int]]] = {}  # by node and device: end, from, to, in thousandths
@@ -138,7 +138,7 @@ def offsets(rows: np.ndarray) -> list[float]:
 
 
 def _colours(result: Result, rows: np.ndarray) -> tuple[dict[int, str], dict[str, str]]:
-    """A colour for each job row, and the key of the colours; without a key they only tell neighbours apart."""
+    """Return a colour for each job row, and the legend; without a legend colours only separate neighbours."""
     queue, names = result.inner.jobs.queue, result.inner.queues
     time = np.zeros(len(names))
     devices = np.array([mask.bit_count() for mask in rows[:, 2].tolist()], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""How pictures look: colours that colour-blind readers tell apart, dashes and markers beside them, axes of time.
+"""The style of pictures: colours that colour-blind readers can distinguish, with dashes and markers, and time axes.
 
 The colours are those of M. Okabe and K. Ito, Color Universal Design, 2008, without yellow, which is too light for a
 line on white. Lines differ in dash and points in marker too, so that a black-and-white print can be read.
@@ -14,7 +14,7 @@ from kant.model.errors import InputError, install_command
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 REST = "#C8C8C8"
-"""Of what is left after the last colour."""
+"""The colour for all that is left after the last colour."""
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 MARKERS = "os^Dv<>"
 
@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "figure.dpi": 100,
     "savefig.dpi": 300,
     "text.parse_math": False,  # a name with two dollars in it is a name
-    "svg.fonttype": "none",  # text stays text: it can be searched, and changed by whoever sets the paper
+    "svg.fonttype": "none",  # text stays text: it can be searched, and edited by a typesetter
     "svg.hashsalt": "kant",
     "pdf.fonttype": 42,
     "pdf.compression": 9,
@@ -48,15 +48,15 @@ TIMES = (
     (1, "1 s"), (10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (21600, "6 h"), (86400, "1 d"),
     (604800, "1 w"), (2592000, "30 d"), (31536000, "1 y"),
 )  # fmt: skip
-"""Ticks of an axis of seconds with a logarithmic scale."""
+"""Ticks of a logarithmic axis of seconds."""
 
 SPANS = ((7200, 60, "min"), (172_800, 3600, "h"), (float("inf"), 86400, "d"))
-"""Up to which length a linear axis of time has which unit, in seconds."""
+"""Units of a linear time axis: (maximum length, unit, name), in seconds."""
 
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Inside, matplotlib draws and writes as set here. Raises InputError where it is not installed."""
+    """Draw and write with these matplotlib settings inside the block. Raises InputError where it is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -66,22 +66,22 @@ def look() -> Iterator[None]:
 
 
 def line_of(number: int) -> dict[str, Any]:
-    """The colour and the dash of line `number`, from 0."""
+    """Return the colour and the dash of line `number`, from 0."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[number % len(DASHES)]}
 
 
 def point_of(number: int) -> dict[str, Any]:
-    """The colour and the marker of the points of series `number`, from 0."""
+    """Return the colour and the marker of the points of series `number`, from 0."""
     return {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)]}
 
 
 def tick_below(seconds: float) -> int:
-    """The last of TIMES that is not above so many seconds, or the first."""
+    """Return the last of TIMES that is not above `seconds`, or the first."""
     return max((at for at, _ in TIMES if at <= seconds), default=TIMES[0][0])
 
 
 def log_times(axes: Any, least: int, most: float) -> None:
-    """Give the x axis a logarithmic scale of time from `least`, one of TIMES, at which all that is less is shown."""
+    """Set a logarithmic time scale on the x axis from `least`, one of TIMES, at which all smaller times are shown."""
     axes.set_xscale("log")
     axes.set_xlim(least, most)
     shown = [(at, f"≤{text}" if at == least else text) for at, text in TIMES if least <= at <= most]
@@ -90,12 +90,12 @@ def log_times(axes: Any, least: int, most: float) -> None:
 
 
 def unit_of(seconds: float) -> tuple[int, str]:
-    """The unit of a linear axis that is so long: its seconds and its name."""
+    """Return the unit of a linear axis of this length: its seconds and its name."""
     return next((unit, name) for most, unit, name in SPANS if seconds <= most)
 
 
 def legend(axes: Any, count: int, **options: Any) -> None:
-    """A legend above the axes, in one row where it fits, if there is more than one thing to tell apart."""
+    """Add a legend above the axes, in one row where it fits, if there is more than one series."""
     if count > 1:
         columns = min(count, 4)
         axes.legend(
@@ -104,7 +104,7 @@ def legend(axes: Any, count: int, **options: Any) -> None:
 
 
 def names_of(labels: Sequence[str] | None, results: Sequence[Any]) -> list[str]:
-    """What each result is called: `labels`, or its profile, with whatever else tells it apart. Raises InputError."""
+    """Return the name of each result: `labels`, or its profile, plus whatever else differs. Raises InputError."""
     if not results:
         raise InputError("kant.plot", "at least one result")
     if labels is not None:

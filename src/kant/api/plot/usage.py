@@ -1,4 +1,4 @@
-"""The cluster over time: GPUs allocated, and jobs that wait."""
+"""The cluster over time: GPUs allocated, and waiting jobs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from kant.model.units import SECOND
 from kant.report.series import bucket_means, last_moment, span
 
 BUCKETS = 400
-"""Equal parts of the time, of which each line shows the mean: more than a column of a paper can tell apart."""
+"""Number of equal parts of the time axis, each shown by its mean: more than a column of a paper can resolve."""
 
 
 def usage(*results: Result, labels: Sequence[str] | None = None, size: tuple[float, float] = (4.6, 3.0)) -> Figure:
-    """GAR (GPUs allocated over GPUs in service) above, waiting jobs below, over time; a line for each result.
+    """Plot GAR (GPUs allocated over GPUs in service) above, waiting jobs below, over time; a line for each result.
 
-    Time is cut into 400 equal parts, and each is shown by its mean weighted by time. A line ends with its run.
+    Time is cut into 400 equal parts, each shown by its time-weighted mean. A line ends with its run.
     """
     names = names_of(labels, results)
     begin, end = span([one.inner for one in results])

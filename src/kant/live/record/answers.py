@@ -1,4 +1,4 @@
-"""What a record is asked for: what is new since the last answer, and the metrics so far. It changes nothing."""
+"""Queries to a record: what is new since the last answer, and the metrics so far. They change nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kant.live.record.tables import RecordTables
 from kant.metrics import recorder as rec
 
 SUMMARY_EVERY = 900_000
-"""Microseconds for which a summary is good; longer with many jobs, since it takes as long as there are jobs."""
+"""Microseconds for which a summary stays valid; longer with many jobs, since its cost grows with their number."""
 SUMMARY_PER_JOB = 100
 
 
@@ -34,9 +34,9 @@ class RecordAnswers:
         self._summary: tuple[int, dict[str, Any]] | None = None
 
     def since(self, cursor: str, now: int) -> dict[str, Any]:
-        """What has come or changed since the answer that gave this `cursor`; everything where that is not known.
+        """Return what has come or changed since the answer that gave this `cursor`; everything where it is unknown.
 
-        It costs as much as has changed. Times are on the run's clock.
+        The cost depends on what has changed. Times are on the run's clock.
         """
         run = self.run
         run.recorder.settle(now)
@@ -98,7 +98,7 @@ class RecordAnswers:
         return found | {"mask_low": (mask & LOW).tolist(), "mask_high": (mask >> 31).tolist()}
 
     def summary(self, now: int) -> dict[str, Any]:
-        """The metrics now, and so far: those that were made lately, while they are good."""
+        """Return the metrics now and so far; a recent summary is reused while it is valid."""
         good = max(SUMMARY_EVERY, SUMMARY_PER_JOB * len(self.run.state.ids))
         if self._summary is None or not 0 <= now - self._summary[0] < good:
             self._summary = now, self._so_far(now)
@@ -122,7 +122,7 @@ class RecordAnswers:
         }
 
     def forget_summary(self) -> None:
-        """The next summary is made anew."""
+        """Discard the cached summary."""
         self._summary = None
 
     def _so_far(self, now: int) -> dict[str, Any]:
@@ -136,5 +136,5 @@ class RecordAnswers:
 
     @property
     def begins(self) -> int:
-        """Since when the sums of the summary count: the first moment that the state knows."""
+        """Since when the sums of the summary count: the first time known to the state."""
         return int(self.run.recorder.samples[0, rec.S_TIME]) + self.run.ahead if self.run.recorder.used else 0

@@ -1,4 +1,4 @@
-"""What a record keeps while its state is replaced by another: jobs and pieces that it expects to see again."""
+"""What a record keeps while its state is being replaced: jobs and pieces that it expects to see again."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from kant.model.units import SECOND
 
 LATE = 10 * SECOND
-"""A run that a state has from before it was built is the one of the last state, if it began this late at most."""
+"""A run from before the state was built is the one of the last state, if it began at most this much later."""
 
 NodeChange = tuple[int, int, int, int]
-"""The index of a node, its status from then on, since when, and the devices that it lacks, as bits."""
+"""The index of a node, its status from then on, since when, and its lost devices, as bits."""
 
 
 @dataclass(slots=True)
 class EarlierState:
-    """What a job had been through before the state that has it now. A state has it from `entered` on; if the job
-    went on waiting through the change of states it had waited since `since`."""
+    """A job's past before the current state. The state has it from `entered` on; if the job kept waiting through the
+    change of states it had waited since `since`."""
 
     submit: int
     start: int
@@ -28,7 +28,7 @@ class EarlierState:
 
 @dataclass(slots=True)
 class Left:
-    """A job that lived when its state was left, at `seen`: its row, and the pieces that it held."""
+    """A job that was live when its state was left, at `seen`: its row, and the pieces that it held."""
 
     row: int
     pieces: list[int]
@@ -37,9 +37,9 @@ class Left:
 
 @dataclass(slots=True)
 class Change:
-    """A change of states that is going on, the last one left at `seen`, until all that was there is in the new one.
+    """A change of states in progress, the last one left at `seen`, until the new one has all that existed.
 
-    By its rows: the pieces that jobs held, and their rows in the record, as they were.
+    By rows of the new state: the pieces that jobs held, and their rows in the record, as they were.
     """
 
     seen: int

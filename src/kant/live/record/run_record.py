@@ -1,9 +1,9 @@
 """The record of a live run: its jobs, which of them held which GPUs when, nodes, and samples.
 
-A fold over the same events that the state takes in. It is bounded: of what is over, the oldest is forgotten. It
-outlives its state: `begin_rebuild` when the next state begins to be built; then the events that say which jobs there
-were before; then `finish_rebuild`. Jobs, and the pieces that they hold, are known again by their names. A job of which
-the next state hears nothing is `left`, until `resolve_missing` says what became of it.
+A fold over the same events that the state applies. It is bounded: the oldest ended entries are dropped. It outlives its
+state: `begin_rebuild` when the next state begins to be built; then the events for jobs that existed before; then
+`finish_rebuild`. Jobs, and the pieces that they hold, are matched by name. A job that the next state does not mention
+is `left`, until `resolve_missing` says what happened to it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from kant.live.record.answers import RecordAnswers
 
 STARTS = 200
-"""Moments at which states were built, and kept."""
+"""Maximum number of times of state builds that are kept."""
 
 
 class RunRecord(RecordTables):
@@ -53,7 +53,7 @@ class RunRecord(RecordTables):
 
     @cached_property
     def answers(self) -> RecordAnswers:
-        """What reads this record; loaded by the first question."""
+        """The queries on this record; loaded on first use."""
         from kant.live.record.answers import RecordAnswers
 
         return RecordAnswers(self)
@@ -61,7 +61,7 @@ class RunRecord(RecordTables):
     # --- the fold -------------------------------------------------------------------------------------------------
 
     def happened(self, event: Event) -> None:
-        """The state has taken in an event."""
+        """Record an event that the state has applied."""
         if isinstance(event, JobSubmitted):
             self._come(event)
         elif isinstance(event, NodeChanged | DevicesChanged):
@@ -75,7 +75,7 @@ class RunRecord(RecordTables):
         self.bound()
 
     def decided(self, plan: Plan) -> None:
-        """The scheduler has decided."""
+        """Record the decisions of a plan."""
         self.last = plan.time
         for decision in plan.decisions:
             row = self.row_of.get(self.state.rows.get(getattr(decision, "job", ""), -1))
@@ -93,7 +93,7 @@ class RunRecord(RecordTables):
             row = self.jobs.add([0] * len(JOB_COLUMNS))
             self.own.append(own)
             name = public if public not in self.by_id else job.id
-            if name in self.by_id:  # of a state before this one
+            if name in self.by_id:  # of an earlier state
                 self._rename(name)
             self.ids.append(name)
             self.names.append((job.name, job.user))
@@ -101,12 +101,12 @@ class RunRecord(RecordTables):
         self.row_of[own], self.own[row] = row, own
 
     def _was_put_off(self, row: int, now: int) -> bool:
-        """Whether a job that had left comes again: it was held; or it had not left when its state was last written."""
+        """Return whether a job that had left returns: it was held, or had not left when its state was last written."""
         status, end = self.jobs.table[row, [STATUS, END]].tolist()
         return status == JobStatus.CANCELLED or (self.change is not None and now < end)
 
     def _rename(self, name: str) -> None:
-        """A job that is over makes way for another one of its name."""
+        """Rename an ended job, so that another one can have its name."""
         count = 2
         while (other := f"{public_id(name)}~{count}") in self.by_id:
             count += 1
@@ -146,7 +146,7 @@ class RunRecord(RecordTables):
             self.over += 1
 
     def columns(self, own: int) -> list[int]:
-        """The row of a job that the state has."""
+        """Return the record's row of a job in the state."""
         state, ahead = self.state, self.ahead
         job = state.jobs[own].tolist()
         fewest = self.recorder.model.best(self.recorder.shape_at(own))
@@ -165,7 +165,7 @@ class RunRecord(RecordTables):
         ]  # fmt: skip
 
     def _hold(self, own: int, row: int, now: int) -> bool:
-        """Update the open pieces of a job to those that it holds; returns whether this changed any."""
+        """Update the open pieces of a job to those that it holds; return whether this changed any."""
         held = self.state.running.get(own)
         wanted = [] if held is None else held[:, [NODE, MASK, MILLI]].tolist()
         kept, changed = [], False
@@ -199,7 +199,7 @@ class RunRecord(RecordTables):
             self.serve(self.state.node_index[event.node], event.time + self.ahead)
 
     def _meet(self, event: NodesJoined | NodesLeft | NodeDescribed) -> None:
-        """Nodes have joined, left or changed: whoever asks is told anew of all of them."""
+        """Take in that nodes have joined, left or changed: clients get all nodes again."""
         self.telling.nodes = [node.name for node in self.state.nodes]
         self.epoch += 1
         self.recorder.nodes_changed(event.time)
@@ -210,7 +210,7 @@ class RunRecord(RecordTables):
                 self.serve(row, event.time + self.ahead)
 
     def serve(self, node: int, now: int) -> None:
-        """A node has changed, unless it stands as it stood."""
+        """Record a change of a node, unless it is as before."""
         status = int(self.state.table[node, c.STATUS])
         stands = status, self.state.health.lost.get(node, 0)
         if stands == self.stands.get(node, (NodeStatus.IN_SERVICE, 0)):
@@ -222,18 +222,18 @@ class RunRecord(RecordTables):
             self.nodes = [*{change[0]: change for change in early}.values(), *late]
             self.epoch += 1
 
-    # --- what can be asked ----------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------------
 
     def since(self, cursor: str, now: int) -> dict[str, Any]:
-        """What is new since the answer that gave this `cursor` (`RecordAnswers.since`)."""
+        """Return what is new since the answer that gave this `cursor` (`RecordAnswers.since`)."""
         return self.answers.since(cursor, now)
 
     def summary(self, now: int) -> dict[str, Any]:
-        """The metrics now, and so far."""
+        """Return the metrics now, and so far."""
         return self.answers.summary(now)
 
     def waited(self, job: str, now: int) -> dict[str, int] | None:
-        """Microseconds that a job has waited, in `total` and by cause; None for one that this state has not had."""
+        """Return the microseconds that a job has waited, in `total` and by cause; None if unknown to this state."""
         row = self.by_id.get(job)
         if row is None or self.waits is None or self.own[row] < 0:
             return None
@@ -241,12 +241,12 @@ class RunRecord(RecordTables):
         return {"total": sum(split.values())} | split
 
     def history(self, job: str) -> list[dict[str, Any]] | None:
-        """What happened to a job, and what was decided about it; None for one that is not kept."""
+        """Return what happened to a job, and what was decided about it; None for one that is not kept."""
         row = self.by_id.get(job)
         return None if row is None else self.telling.of(row)
 
     def note(self, job: str, time: int, what: str, text: str) -> None:
-        """Keep also something else about a job, such as who gave an order."""
+        """Add another note about a job, such as who gave an order."""
         row, moment = self.by_id.get(job), time + self.ahead
         if row is not None:
             self.telling.note(row, moment, what, text)
@@ -279,7 +279,7 @@ class RunRecord(RecordTables):
         self.epoch += 1
 
     def finish_rebuild(self, now: int) -> None:
-        """All that was there before is in the state, at `now` on its clock: from here on it is news."""
+        """Finish the rebuild at `now` on the state's clock: all that existed before is in it, later events are new."""
         change, moment = self.change, now + self.ahead
         if change is not None:
             self.change = None
@@ -294,7 +294,7 @@ class RunRecord(RecordTables):
             for node in sorted({*self.stands, *ill, *state.health.lost}):
                 self.serve(node, moment)
             self.sampling, recorder = now, self.recorder
-            recorder.settle(recorder.present[rec.S_TIME] + recorder.gap)  # so that what comes is compared with it
+            recorder.settle(recorder.present[rec.S_TIME] + recorder.gap)  # so that later samples are compared with it
             present = np.array([recorder.present], dtype=np.int64)
             present[0, rec.S_TIME] = moment
             if not len(self.sampled) or (self.sampled[-1, 1:] != present[0, 1:]).any():
@@ -303,7 +303,7 @@ class RunRecord(RecordTables):
         self.starts = [*self.starts, moment][-STARTS:]
 
     def resolve_missing(self, job: str, status: JobStatus, end: int) -> None:
-        """What became of a job that is left: it ended so, at `end` in microseconds since the Unix epoch."""
+        """Record what happened to a `left` job: its status, and its `end` in microseconds since the Unix epoch."""
         left = self.left.pop(job)
         row, moment = self.jobs.table[left.row].tolist(), end - self.zero
         for piece in left.pieces:
@@ -316,7 +316,7 @@ class RunRecord(RecordTables):
         self.bound()
 
     def adopt(self, other: RunRecord) -> None:
-        """This record takes over all of another that has followed an equal state, and what was before that."""
+        """Take over another record that has followed an equal state, and its earlier past."""
         notes = self.notes or []
         for name in (
             "jobs", "pieces", "nodes", "stands", "queues", "state_queues", "ids", "names", "by_id", "row_of", "own",
@@ -331,9 +331,9 @@ class RunRecord(RecordTables):
         self.epoch += 1
 
     def _join(self, own: int, was: list[int], moment: int) -> None:
-        """What a job waited before it came to this state, given what it is told to have waited in it.
+        """Set what a job waited before this state, given its wait in this state.
 
-        All the time that it was queued in both counts once.
+        Time for which it was queued in both counts once.
         """
         job, earlier = self.state.jobs[own].tolist(), self.before[own]
         since, runs = job[c.J_SINCE] + self.ahead, job[c.J_STATUS] == JobStatus.RUNNING
@@ -347,7 +347,7 @@ class RunRecord(RecordTables):
         self.jobs.set(self.row_of[own], self.columns(own))
 
     def _ended_by(self, piece: int, moment: int) -> int:
-        """When a piece ended that its job holds no more: before another job had these devices, or just now."""
+        """Return when a piece that its job no longer holds ended: before another job had these devices, or just now."""
         _, node, mask, _, start, _ = self.pieces.table[piece].tolist()
         table = self.pieces.table[[other for held in self.open_pieces.values() for other in held]]
         others = table[(table[:, 1] == node) & (table[:, 2] & mask != 0) & (table[:, 4] > start), 4]
@@ -362,7 +362,7 @@ class RunRecord(RecordTables):
         self.sampled = rows
 
     def _other_nodes(self, then: Sequence[Node], now: Sequence[Node]) -> None:
-        """Know nodes again by their names. What ran on a node that is gone is forgotten, as what it lacks."""
+        """Match nodes by name. Runs and lost devices of nodes that no longer exist are dropped."""
         if then == now:
             return
         index = {node.name: i for i, node in enumerate(now)}
@@ -379,7 +379,7 @@ class RunRecord(RecordTables):
         self.stands = {int(place[node]): stands for node, stands in self.stands.items() if place[node] >= 0}
 
     def _move(self, by: int) -> None:
-        """The record's zero is earlier than it was."""
+        """Move the record's zero back by `by`."""
         jobs, pieces = self.jobs.table[: self.jobs.used], self.pieces.table[: self.pieces.used]
         for column in (SUBMIT, SINCE, START, END):
             jobs[jobs[:, column] >= 0, column] += by

@@ -1,4 +1,4 @@
-"""The tables of a record, and their bounds: of what is over, the oldest is forgotten."""
+"""The tables of a record, and their bounds: the oldest ended entries are dropped."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from kant.live.waits import Waits
 from kant.metrics import recorder as rec
 
 JOBS = 20_000
-"""Jobs that are over, and kept. There may be twice as many before the oldest half goes."""
+"""Number of ended jobs kept. There may be twice as many before the oldest half is dropped."""
 PIECES = 100_000
-"""Pieces of runs that are over, and kept, in the same way."""
+"""Number of pieces of ended runs kept, in the same way."""
 CHANGES = 20_000
-"""Changes of nodes that are kept, in the same way; besides, of each node the last one before them."""
+"""Number of node changes kept, in the same way, plus the last earlier one of each node."""
 
 
 class RecordTables:
     """The tables of one record: jobs, pieces, changes of nodes, and the state that they follow.
 
-    `name` tells the record from every other that a client may have seen. Its times count from `zero`; the clock of the
-    state that it follows was `ahead` then. `starts` has the moments at which states were built, `left` the jobs that
-    lived at the end of one and have not come to the next. `waits` splits the waits by cause, of the jobs that this
-    state has had.
+    `name` distinguishes the record from every other that a client may have seen. Its times count from `zero`: the
+    state's times plus `ahead`. `starts` has the times at which states were built, `left` the jobs that were live at the
+    end of one and have not appeared in the next. `waits` splits the waits by cause, for jobs of this state.
     """
 
     def __init__(
@@ -57,62 +56,62 @@ class RecordTables:
         self.jobs = Rows(len(JOB_COLUMNS))
         self.pieces = Rows(len(PIECE_COLUMNS))
         self.nodes: list[NodeChange] = []
-        self.stands: dict[int, tuple[int, int]] = {}  # of nodes: the status and the lost devices of the last change
+        self.stands: dict[int, tuple[int, int]] = {}  # by node: status and lost devices of the last change
         self.queues: dict[str, int] = {}
-        self.state_queues: list[int] = []  # of each queue of the state: its index of ours
-        self.sampled: c.Table = np.zeros((0, rec.SAMPLE_WIDTH), dtype=np.int64)  # of states before this one
+        self.state_queues: list[int] = []  # by queue of the state: its index in the record
+        self.sampled: c.Table = np.zeros((0, rec.SAMPLE_WIDTH), dtype=np.int64)  # of earlier states
         self.sampling = -1  # since when the samples of this state count
         self.starts: list[int] = []
-        self.last = 0  # when the state was seen last, if that is later than its last event
+        self.last = 0  # when the state was last seen, if after its last event
         self.left: dict[str, Left] = {}
         self.change: Change | None = None
-        self.notes: list[tuple[str, int, str, str]] | None = None  # kept for another record that is to take the place
+        self.notes: list[tuple[str, int, str, str]] | None = None  # kept for another record that is to replace this one
         self.ids: list[str] = []
-        self.names: list[tuple[str, str]] = []  # of each job: its name and its user
+        self.names: list[tuple[str, str]] = []  # by job: its name and its user
         self.by_id: dict[str, int] = {}
-        self.own: list[int] = []  # of each job the row that the state has, or had, for it; -1: it has not had it
+        self.own: list[int] = []  # by job: its row in the state; -1: not in it
         self.telling = JobSentences([node.name for node in state.nodes])
-        self.row_of: dict[int, int] = {}  # of jobs that the state has: its row to ours
-        self.open_pieces: dict[int, list[int]] = {}  # by the same: the pieces that it holds
-        self.before: dict[int, EarlierState] = {}  # of jobs that came again
+        self.row_of: dict[int, int] = {}  # by row of a live job in the state: the record's row
+        self.open_pieces: dict[int, list[int]] = {}  # by row in the state: the pieces that it holds
+        self.before: dict[int, EarlierState] = {}  # of jobs that returned
         self.over = 0
         self.ended = 0
         self.epoch = 0
         self.recorder.observe(state.now)
 
     def end_pieces(self, pieces: Sequence[int], now: int) -> None:
-        """These pieces end."""
+        """End these pieces."""
         for piece in pieces:
             self.pieces.set(piece, [*self.pieces.table[piece, :5].tolist(), now])
         self.ended += len(pieces)
 
     def queue(self, own: int) -> int:
-        """The record's index of a queue of the state: the record may know queues that the state has never had."""
+        """Return the record's index of a queue of the state: the record may know queues that the state never had."""
         if len(self.state_queues) < len(self.state.queues):
             for name in list(self.state.queues)[len(self.state_queues) :]:
                 self.state_queues.append(self.queues.setdefault(name, len(self.queues)))
         return self.state_queues[own]
 
     def queue_names(self) -> list[str]:
-        """The queues, by the index that stands in the jobs' rows."""
+        """Return the queues, by the index used in the jobs' rows."""
         for own in range(len(self.state_queues), len(self.state.queues)):
             self.queue(own)
         return list(self.queues)
 
     def samples(self, mark: int, whole: bool) -> c.Table:
-        """The samples of this state from `mark` on, and if `whole` those of the states before."""
+        """Return the samples of this state from `mark` on, and if `whole` those of earlier states."""
         rows = self.recorder.samples[mark : self.recorder.used].copy()
         rows = rows[rows[:, rec.S_TIME] >= self.sampling]
         rows[:, rec.S_TIME] += self.ahead
         return np.concatenate([self.sampled, rows]) if whole else rows
 
     def bound(self) -> None:
-        """Forget the oldest where there is too much."""
+        """Drop the oldest entries where there are too many."""
         if self.change is None and (self.over > 2 * self.most[0] or self.ended > 2 * self.most[1]):
             self._forget()
 
     def _forget(self) -> None:
-        """Keep only the latest of what is over. Rows get new numbers, so every cursor starts again."""
+        """Keep only the latest ended entries. Rows get new numbers, so every cursor becomes invalid."""
         jobs, pieces = self.jobs.table[: self.jobs.used], self.pieces.table[: self.pieces.used]
         going = np.ones(len(jobs), dtype=np.bool_)
         going[[*self.row_of.values(), *(left.row for left in self.left.values())]] = False

@@ -1,1 +1,1 @@
-"""The calendar: what every node is committed to from now on, and when a gang can start beside it."""
+"""The calendar: what every node is committed to from now on, and when a gang can start around that."""

@@ -1,4 +1,4 @@
-"""The tables of the timeline, as one argument of the kernels that search it and give reservations other devices."""
+"""The tables of the calendar, bundled as one argument of the kernels that search it and move reservations."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kant.placement.topology.index import COLUMNS
 
 # --- gangs: what a shape asks for, a row each, by its index (`Calendar.gang_of`) -------------------------------------
 G_FIRST = 0  # row of `parts` with its first group
-G_PARTS = 1  # groups; 0: the timeline cannot promise it a place, or has not met it
-G_COLUMN = 2  # of the node table, by which one domain must hold all pods; ANYWHERE, ONE_NODE
+G_PARTS = 1  # groups; 0: the calendar cannot reserve for it, or has not seen it
+G_COLUMN = 2  # column of the node table for the domain that must hold all pods; ANYWHERE, ONE_NODE
 G_MILLI = 3
 G_POOLS = 4
 G_PODS = 5
@@ -19,7 +19,7 @@ G_ELASTIC = 6  # 1: how long it runs depends on how many pods it has
 GANG_WIDTH = 7
 ANYWHERE, ONE_NODE = -1, -2
 
-# --- parts: their groups ----------------------------------------------------------------------------------------------
+# --- parts: the groups of the gangs -------------------------------------------------------------------------------
 Q_PODS, Q_DEMAND, Q_NUMBER = range(3)
 PART_WIDTH = 3
 
@@ -28,18 +28,18 @@ H_FIRST = 0  # row of `arena` with its first piece
 H_COUNT = 1  # pieces; 0: it holds nothing
 H_START = 2
 H_END = 3
-H_OPENED = 4  # what `Forecast.opened` was when it could not start sooner; 0: it was not asked in vain
-H_MOVED = 5  # 1: others might have moved for it then
+H_OPENED = 4  # `Forecast.opened` when no sooner start was found; 0: not searched since
+H_MOVED = 5  # 1: other reservations were allowed to move in that search
 SPAN_WIDTH = 6
 
 
 def gang_of(shape: int) -> int:
-    """The row of a gang, by the index of its shape, which is below zero where no job is of it."""
+    """Return the row of a gang, by the index of its shape, which is below zero where no job has the shape."""
     return 2 * shape if shape >= 0 else -2 * shape - 1
 
 
 def rows_of(shape: Shape, first: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """The row of a gang, and those of its groups from row `first` of `parts` on."""
+    """Return the row of a gang, and those of its groups from row `first` of `parts` on."""
     column = ANYWHERE
     if shape.required:
         column = COLUMNS[shape.level - 1] if shape.level else ONE_NODE
@@ -49,11 +49,11 @@ def rows_of(shape: Shape, first: int) -> tuple[tuple[int, ...], list[tuple[int, 
 
 
 FULL = -1
-"""The start that a search says where there must be room for more slots first."""
+"""The start that a search returns where room for more slots must be made first."""
 
 
 class Book(NamedTuple):
-    """All but the store, which moves as it grows."""
+    """All tables but the store, which is replaced when it grows."""
 
     empty: Table
     table: Table
@@ -62,7 +62,7 @@ class Book(NamedTuple):
     freed: Table
     taken: Table
     demands: Table
-    most: Table  # pods on the roomiest node, by demand; -1: nobody has asked
+    most: Table  # pods on the roomiest node, by demand; -1: not computed
     slots: Table
     bounds: Table
     floors: Table
@@ -73,5 +73,5 @@ class Book(NamedTuple):
     gangs: Table
     parts: Table
     spans: Table
-    arena: Table  # pieces that jobs hold, and that others have held
+    arena: Table  # pieces that jobs hold, and stale ones
     pieces: Table  # rows of the arena

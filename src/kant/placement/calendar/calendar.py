@@ -1,12 +1,12 @@
-"""The Timeline: what every node is committed to from now on, and when a gang can start beside all that.
+"""The calendar: what every node is committed to from now on, and when a gang can start around that.
 
-Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks
-three things of it: the earliest start of a gang on real devices (a promise that can be kept), whether a promise still
-holds, and what must be left alone now for all promises to hold. To answer for one group of identical pods is exact;
-several groups are placed one after the other, as the Placer does it.
+Running jobs are commitments up to their expected end, reservations from their start to their end. Backfilling asks it
+three things: the earliest start of a gang on real devices (a reservation that can be kept), whether a reservation still
+holds, and what must stay free now for all reservations to hold. For one group of identical pods the answer is exact;
+several groups are placed one after the other, as the Placer does.
 
-Reservations made and kept in this way for each waiting job are conservative backfilling (A. W. Mu'alem and
-D. G. Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
+Reservations made and kept in this way for each waiting job are conservative backfilling (A. W. Mu'alem and D. G.
+Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with
 backfilling", IEEE TPDS 12(6), 2001), for one job only EASY backfilling; on devices of nodes instead of a count.
 """
 
@@ -61,22 +61,21 @@ from kant.placement.calendar.reserved import all_hold, promised
 from kant.placement.calendar.store import enter, make_ring, strike
 
 BOUND_CELLS = 1 << 23
-"""Most bounds kept over all slots: 670 pairs of a demand and a class of durations at 12,500 nodes, 67 MB."""
+"""Maximum number of bounds over all slots: 670 pairs of a demand and a duration class at 12,500 nodes, 67 MB."""
 
 _NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
-_TIGHT = np.zeros(0, dtype=np.bool_)  # no nodes of which bounds say nothing
+_TIGHT = np.zeros(0, dtype=np.bool_)  # no nodes without valid bounds
 
 Commitment = tuple[Allocation, int, int]
 """What is committed, from when to when (µs)."""
 
 
 class Calendar:
-    """Who is committed to what, when; job rows are the keys. Times are microseconds, FOREVER for an unknown end.
+    """Which job is committed to what, when; job rows are the keys. Times are microseconds, FOREVER: unknown end.
 
-    `empty` says what each node has, `table` which of them are in service: it is read whenever something is asked, so
-    nothing need be told when a node fails or returns; only of lost devices (`lack`). Commitments are taken as they are
-    given: what contradicts another (a job that outlives its estimate) makes `holds` say no, and leaves nothing free
-    where it does.
+    `empty` says what each node has, `table` which nodes are in service; it is read on every query, so the calendar need
+    not be told when a node fails or returns, only of lost devices (`lack`). Commitments are accepted as given: where
+    they contradict each other (a job outlives its estimate) `holds` is False, and nothing is free there.
     """
 
     def __init__(self, empty: Table, table: Table, shapes: Shapes) -> None:
@@ -91,9 +90,9 @@ class Calendar:
         self._met = 0  # shapes of jobs whose gangs are in the book
         self._parts = 0  # rows of the book's parts
         self._pieces: Table = np.zeros((256, WIDTH), dtype=np.int64)
-        self._asked = 0  # the time of the last call of `blocked`
-        self._steps: dict[int, Table] = {}  # counts of free GPUs over time, by pools, once somebody has asked
-        self._pools = 0  # of whom they were counted last for those who ask when they may start sooner
+        self._asked = 0  # the `now` of the last call of `blocked`
+        self._steps: dict[int, Table] = {}  # free GPUs over time, by pools, computed on first use
+        self._pools = 0  # the pools last counted for `first_sooner`
         ledgers: Table = np.zeros((nodes, LEDGER_WIDTH), dtype=np.int64)
         ledgers[:, [L_GPUS, L_POOL]] = empty[:, [GPUS, POOL]]
         demands = shapes.demands
@@ -133,13 +132,13 @@ class Calendar:
         self._count(allocation, start, end, -1)
 
     def remove(self, key: int) -> None:
-        """Take a commitment back: the job has ended, or has lost its reservation."""
+        """Remove a commitment: the job has ended, or has lost its reservation."""
         allocation, start, end = self.held.pop(key)
         self._count(allocation, start, end, 1)
         self._strike(key, allocation)
 
     def move(self, key: int, start: int, end: int) -> None:
-        """Change when a commitment holds: a job is overdue, a reservation slides."""
+        """Change the span of a commitment: a job is overdue, or a reservation is postponed."""
         allocation, began, ended = self.held[key]
         if not start < end <= FOREVER:
             raise StateError(f"job row {key} is committed over no time: [{start}, {end})")
@@ -149,16 +148,16 @@ class Calendar:
         self._count(allocation, start, end, -1)
 
     def forget(self) -> None:
-        """Forget what was learned of demands: other nodes admit them now, or nodes are others than they were."""
+        """Drop what was learned of demands, after the nodes or the nodes that admit the demands have changed."""
         self._book.ledgers[:, [L_GPUS, L_POOL]] = self._empty[:, [GPUS, POOL]]
         self._steps.clear()
         self._book.most[:] = -1
         self._give_up_slots()
 
     def lack(self, lost: dict[int, int], now: int) -> None:
-        """From `now` on the nodes lack these devices (bits by index of the node), and no others: nobody has them."""
+        """From `now` on, mark exactly these devices as lost (bits by index of the node)."""
         self._steps.clear()
-        lacking = {-2 - node: devices for node, devices in lost.items()}  # keys that are no job's
+        lacking = {-2 - node: devices for node, devices in lost.items()}  # keys of no job
         lost_keys = [key for key in self.held if -2 - len(self._empty) < key < 0]
         for key in [key for key in lost_keys if lacking.get(key) != self.held[key][0][0, MASK]]:
             self.remove(key)
@@ -170,21 +169,21 @@ class Calendar:
                 self._enter(key, pieces, now, FOREVER)
 
     def book(self, booked: Iterable[tuple[Allocation, int, int]]) -> None:
-        """Commit the GPUs of these bookings over [start, end) to nobody's job, and those of no others."""
+        """Commit the GPUs of exactly these bookings over [start, end), under keys of no job."""
         self._steps.clear()
-        first = -2 - len(self._empty)  # keys that are no job's, and no node's
+        first = -2 - len(self._empty)  # keys of no job and no node
         for key in [key for key in self.held if key <= first]:
             self.remove(key)
         for place, (allocation, start, end) in enumerate(booked):
             pieces: Allocation = np.zeros((len(allocation), WIDTH), dtype=np.int64)
             pieces[:, :GROUP] = allocation[:, :GROUP]
-            pieces[:, [CPU, MEMORY]] = 0  # of these its jobs say themselves what they take
+            pieces[:, [CPU, MEMORY]] = 0  # the jobs of the booking count these themselves
             self._enter(first - place, pieces, start, end)
 
     def _count(self, allocation: Allocation, start: int, end: int, sign: int) -> None:
-        """Follow in the counts what is committed (-1) or no longer is (1)."""
+        """Update the counts for a commitment that is added (`sign` -1) or removed (1)."""
         for pools, steps in list(self._steps.items()):
-            if len(steps) > 4 * len(self.held) + 64:  # most of them are over
+            if len(steps) > 4 * len(self.held) + 64:  # most of them have ended
                 del self._steps[pools]
             else:
                 ledgers = self._book.ledgers
@@ -202,12 +201,12 @@ class Calendar:
         strike(self._store, self._book.ledgers, self._book.freed, self._book.spans, allocation, key, loosens)
 
     def _room_for(self, key: int, pieces: int) -> Book:
-        """The book with room for so many more pieces, and with a row for this job."""
+        """Return the book with room for `pieces` more pieces, and with a row for this job."""
         book = self._book
         if key >= len(book.spans):
             self._book = book = book._replace(spans=longer(book.spans, key + 1))
         used = book.pieces.item(0)
-        if used + pieces > len(book.arena):  # pieces of those who have gone are given up
+        if used + pieces > len(book.arena):  # drop stale pieces
             held = [(key, allocation) for key, (allocation, _, _) in self.held.items() if key >= 0]
             lengths = [len(allocation) for _, allocation in held]
             ends = np.cumsum([0, *lengths])
@@ -221,17 +220,17 @@ class Calendar:
 
     @property
     def looks(self) -> int:
-        """How often searches have looked at a node, for the demands that have bounds now: what they cost."""
+        """How often searches have looked at a node, for the demands that have bounds now: a measure of their cost."""
         return int(self._book.marks[: self._book.slots[0, 0], LOOKS].sum())
 
     # --- when something can start --------------------------------------------------------------------------
 
     def earliest(self, shape: Shape, duration: int, not_before: int) -> tuple[int, Allocation] | None:
-        """The earliest start from `not_before` on at which the gang can be placed for `duration`, and where.
+        """Find the earliest start from `not_before` on at which the gang can be placed for `duration`, and where.
 
-        None where it never can be, such as behind commitments without an end. Calls whose `not_before` does not
-        go back are quick; one that does looks at every node. A gang that requires a level of the fabric is looked for
-        in one domain after the other, which costs a search for each. For one that is not `reservable` none is known.
+        None where there is none, such as behind commitments without an end, or for a gang that is not `reservable`.
+        Calls are quick while `not_before` does not decrease; one that decreases looks at every node. For a gang that
+        requires a level of the fabric each domain is searched in turn.
         """
         if not shape.reservable:
             return None
@@ -250,10 +249,10 @@ class Calendar:
         return best
 
     def least_start(self, shape: Shape, duration: int, not_before: int) -> int:
-        """The first time from `not_before` on at which as many GPUs as the gang asks for are free for `duration`.
+        """Return the first time from `not_before` on at which the gang's number of GPUs is free for `duration`.
 
-        They are counted in its pools, wherever they are: a place for the gang need not exist then. NEVER where there
-        are never so many.
+        They are counted in its pools, wherever they are: the gang need not have a place then. NEVER where there never
+        are enough.
         """
         duration = min(max(duration, 1), FOREVER)
         return int(first_count(self._counted(shape.pool_bits), shape.gpu_milli, duration, not_before, 0, NEVER, NEVER))
@@ -282,10 +281,9 @@ class Calendar:
     def _earliest_of_groups(
         self, shape: Shape, duration: int, now: int, column: int, domain: int
     ) -> tuple[int, Allocation] | None:
-        """Where the gang cannot be placed at some moment, the next that is tried is when the group that failed would
-        fit beside the others, did they stay where they were placed. Where it never would, the gang must wait for the
-        end of more commitments: halving finds of how many.
-        """
+        """Where the gang cannot be placed at some time, the next to try is when the group that failed would fit with
+        the other groups where they were placed. Where it never would, the gang must wait for more commitments to end:
+        bisection finds how many."""
         start = now
         while start < NEVER:
             later, pieces = self._at(shape, duration, now, start, column, domain)
@@ -312,7 +310,7 @@ class Calendar:
     def _at(
         self, shape: Shape, duration: int, now: int, start: int, column: int, domain: int
     ) -> tuple[int, Allocation]:
-        """The gang placed at `start`; or nothing, and when to try next (NEVER: nobody knows)."""
+        """Place the gang at `start`; or return no pieces, and when to try next (NEVER: unknown)."""
         gang = gang_of(shape.index)
         while True:
             later, pieces, self._store = place_gang(
@@ -327,11 +325,11 @@ class Calendar:
     def make_way(
         self, reserved: Table, row: int, shape: Shape, duration: int, start: int, now: int
     ) -> tuple[Allocation, list[int]] | None:
-        """A place for a job at `start`, which is not before `now`, and whose reservations have moved for it.
+        """Find a place for a job at `start`, not before `now`, and move reservations for it.
 
-        `reserved` has those that may, if they begin no earlier: job rows, and the indices of their shapes (-1: it stays
-        where it is). They still start when they did. None where there is no such place: then nothing has moved. Else
-        what the job held is off the calendar.
+        `reserved` has those that may move, if they begin no earlier: job rows, and the indices of their shapes (-1:
+        stays where it is). Their starts do not change. None where there is no such place: then nothing has moved.
+        Otherwise what the job held is removed from the calendar.
         """
         duration, moves = min(max(duration, 1), FOREVER), self._moves(reserved, row)
         while True:
@@ -346,8 +344,8 @@ class Calendar:
         self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, given: int,
         reserved: Table | None, attempts: Table, now: int, opened: int,
     ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]:  # fmt: skip
-        """As the kernel says (moves.py): where the job stands; whether it keeps what it holds, and is to be told that
-        it waits; from when it could have another place, and which; and who has moved for that."""
+        """Call the kernel (moves.py). Returns the job's position; whether it keeps its reservation and must be told
+        that it waits; the earlier start and place, if any; and the jobs that have moved for it."""
         moves = self._moves(reserved, len(jobs) - 1)
         while True:
             steps = self._counted(self._pools) if self._pools and len(moves) else _NOTHING
@@ -368,7 +366,7 @@ class Calendar:
         self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
-        """As the kernel says (moves.py): where the job stands; its place and who has moved, if others have made way."""
+        """Call the kernel (moves.py). Returns the job's position, its place and the jobs that moved, if any did."""
         self.no_room.meet()
         moves = self._moves(reserved, len(jobs) - 1)
         while True:
@@ -382,7 +380,7 @@ class Calendar:
         return (at, pieces, self._take_in(moves, rows.item(at))) if what == MADE_WAY else (at, None, [])
 
     def ask_again(self, rows: list[int]) -> None:
-        """Forget what was asked in vain of these jobs."""
+        """Forget that no sooner start was found for these jobs."""
         spans = self._book.spans
         if rows and max(rows) < len(spans):
             spans[rows, H_OPENED] = 0
@@ -390,8 +388,8 @@ class Calendar:
             spans[:, H_OPENED] = 0
 
     def _moves(self, reserved: Table | None, row: int) -> Table:
-        """The reservations that may move, in the order of their starts (columns M_*). There is room for their pieces,
-        and for jobs up to `row`; and the book has the gangs of all jobs."""
+        """Return the reservations that may move, by start (columns M_*). Makes room for their pieces and for jobs up to
+        `row`, and adds the gangs of all jobs to the book."""
         shapes = self._shapes.shapes
         for shape in shapes[self._met :]:
             self._met_by(shape)
@@ -409,7 +407,7 @@ class Calendar:
         return moves
 
     def _take_in(self, moves: Table, row: int) -> list[int]:
-        """Reservations have other devices, and the job has lost its own."""
+        """Take in that reservations have other devices, and that the job has lost its own."""
         book, moved = self._book, moves[moves[:, M_CHANGED] == 1].tolist()
         if row in self.held:
             self._count(*self.held.pop(row), 1)
@@ -423,7 +421,7 @@ class Calendar:
     # --- what the book knows of shapes ---------------------------------------------------------------------
 
     def _met_by(self, shape: Shape) -> Book:
-        """The book once it has this gang."""
+        """Return the book after adding this gang to it."""
         gang = gang_of(shape.index)
         if self._book.demands is not self._shapes.demands:
             self._follow_demands()
@@ -439,7 +437,7 @@ class Calendar:
         return self._book
 
     def _follow_demands(self) -> None:
-        """The table of demands is another one, with more of them."""
+        """Follow the table of demands, which has been replaced by a larger one."""
         book, demands = self._book, self._shapes.demands
         most, slots = np.full(len(demands), -1, dtype=np.int64), np.full((len(demands) + 1, SIZES), -1, dtype=np.int64)
         most[: len(book.most)], slots[: len(book.slots)] = book.most, book.slots
@@ -451,16 +449,16 @@ class Calendar:
         slots[0, :2] = 0, 2 * bounds.size <= BOUND_CELLS
 
     def _make_slots(self) -> None:
-        """There is room for twice as many slots."""
+        """Double the number of slots."""
         book = self._book
         bounds, floors, marks = longer(book.bounds), longer(book.floors), longer(book.marks)
         book.slots[0, 1] = 2 * bounds.size <= BOUND_CELLS
         self._book = book._replace(bounds=bounds, floors=floors, marks=marks)
 
-    # --- what is promised ----------------------------------------------------------------------------------
+    # --- whether reservations hold ---------------------------------------------------------------------------
 
     def holds(self, key: int) -> bool:
-        """Whether reservation `key` still fits beside all other commitments, on nodes that are in service."""
+        """Return whether reservation `key` still fits with all other commitments, on nodes in service."""
         allocation, start, end = self.held[key]
         book = self._book
         demands = self._shapes.demands
@@ -469,10 +467,10 @@ class Calendar:
         )
 
     def blocked(self, now: int, until: int) -> Allocation:
-        """What is free now on nodes in service, but promised to a commitment that starts in (now, until).
+        """Return what is free now on nodes in service, but reserved for a commitment that starts in (now, until).
 
-        Once this is taken, what is free is free throughout [now, until). Its pieces (TAG -1, PODS 1) can be taken,
-        all together, from a node table on which exactly the commitments of now are taken.
+        Once this is taken, what is free is free throughout [now, until). Its pieces (TAG -1, PODS 1) can be taken, all
+        together, from a node table on which exactly the current commitments are taken.
         """
         if now < self._asked:
             self._book.ledgers[:, L_CHANGE] = -1

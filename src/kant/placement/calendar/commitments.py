@@ -1,9 +1,9 @@
-"""Commitments: which of its devices, CPU and memory each node owes to whom and when, and what that leaves free.
+"""Commitments: which devices, CPU and memory of each node are committed to which job and when, and what remains free.
 
-A commitment is one piece of an allocation over the span [start, end) of time, in microseconds. Each node has a
-ledger: its commitments side by side in one store, in the order of their ends. What a node has free *throughout* a
-window of time is what it has less the peak, in that window, of what it owes: commitments that follow one another
-do not add up. A whole device is free only if nobody holds any of it at any moment of the window.
+A commitment is one piece of an allocation over the span [start, end) of time, in microseconds. Each node has a ledger:
+its commitments contiguous in one store, ordered by end. What a node has free *throughout* a window of time is its
+capacity less the peak, in that window, of what is committed: commitments that follow one another do not add up. A whole
+device is free only if no job holds any part of it at any time in the window.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from kant.placement.fits import capacity, in_one_island
 
 # --- commitments: rows of the store -------------------------------------------------------------------------------
 C_START = 0
-C_END = 1  # FOREVER: nobody knows
+C_END = 1  # FOREVER: unknown
 C_MASK = 2  # devices, as bits
-C_MILLI = 3  # of each of them
+C_MILLI = 3  # of each device
 C_CPU = 4
 C_MEMORY = 5
-C_KEY = 6  # whose it is
+C_KEY = 6  # the job
 C_SLICES = 7  # MIG slices of each of the devices, as bits
-C_COUNTED = 8  # what its pods count as (`kant.model.placement.COUNTED`)
+C_COUNTED = 8  # the demand its pods count as (`kant.model.placement.COUNTED`)
 C_PODS = 9
 COMMITMENT_WIDTH = 10
 
 # --- ledgers: one row a node --------------------------------------------------------------------------------------
 L_FIRST = 0  # row of the store where the node's commitments begin
 L_COUNT = 1
-L_ROOM = 2  # rows there are for them before they must move
-L_CHANGE = 3  # what L_RISE says holds until this time; -1: it must be computed
-L_RISE = 4  # first time at which the node owes more of anything than it does now
-L_GPUS = 5  # of the node; here, so that a look at a node touches little memory
+L_ROOM = 2  # rows available to them before they must move
+L_CHANGE = 3  # L_RISE is valid until this time; -1: it must be computed
+L_RISE = 4  # first time at which more of anything is committed than now
+L_GPUS = 5  # of the node; kept here so that a check of a node touches little memory
 L_POOL = 6
-LEDGER_WIDTH = 8  # one line of a cache
+LEDGER_WIDTH = 8  # one cache line
 
 NEVER = FOREVER
 """The start of what never fits. No commitment ends then, so nothing can start then."""
@@ -70,7 +70,7 @@ NEVER = FOREVER
 
 @inlined
 def owed_at(store: Table, first: int, last: int, time: int, demands: Table, rows: Table, into: int) -> None:
-    """Write what the commitments in store[first:last] take at one moment to row `into`, laid out as a node row."""
+    """Write what the commitments in store[first:last] take at `time` to row `into`, laid out as a node row."""
     slots, slices = devices_of(rows), slices_at(rows)
     for column in range(extra_at(rows), rows.shape[1]):
         rows[into, column] = 0
@@ -102,8 +102,8 @@ def free_throughout(
 ) -> None:  # fmt: skip
     """Write to row `into` what the node has free throughout [start, until), as a row of a node in service.
 
-    Less than nothing is free where commitments contradict each other. The row before `into` is scratch. The peak
-    is reached at `start` or where a commitment begins.
+    Free amounts are negative where commitments contradict each other. The row before `into` is scratch. The peak is
+    reached at `start` or where a commitment begins.
     """
     slots = devices_of(rows)
     first = ledgers[node, L_FIRST]
@@ -123,7 +123,7 @@ def free_throughout(
             rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
         for column in range(slices_at(rows), slices_at(rows) + slots):
             rows[into, column] |= rows[into - 1, column]
-    if empty[node, MIG] > 0:  # a slice that somebody holds at any moment is not free, so they add up
+    if empty[node, MIG] > 0:  # a slice held at any time is not free, so slices add up
         for device in range(empty[node, GPUS]):
             held = bits_in(rows[into, slices_at(rows) + device])
             rows[into, DEVICES + device] = 1000 - held * empty[node, MIG]
@@ -136,7 +136,7 @@ def free_throughout(
 
 @inlined
 def mask_throughout(store: Table, ledgers: Table, node: int, start: int, until: int) -> int:
-    """The devices of which somebody holds something at some moment of [start, until), as bits."""
+    """Return as bits the devices of which a commitment holds some part at some time in [start, until)."""
     mask = 0
     first = ledgers[node, L_FIRST]
     for row in range(first + ledgers[node, L_COUNT] - 1, first - 1, -1):
@@ -149,7 +149,7 @@ def mask_throughout(store: Table, ledgers: Table, node: int, start: int, until: 
 
 @inlined
 def freed_by(store: Table, ledgers: Table, node: int, start: int) -> tuple[int, int]:
-    """The last end of a commitment of the node up to `start` (0: there is none), and the devices of all that end so."""
+    """Return the last end of a node's commitment up to `start` (0: none), and the devices of all that end by then."""
     last = mask = 0
     first = ledgers[node, L_FIRST]
     for row in range(first, first + ledgers[node, L_COUNT]):
@@ -163,7 +163,7 @@ def freed_by(store: Table, ledgers: Table, node: int, start: int) -> tuple[int, 
 
 @inlined
 def _reaches(free: int, amount: int, pods: int) -> bool:
-    """Whether `pods` pods of this amount fit in what is free (the product could pass 64 bits)."""
+    """Return whether `pods` pods of this amount fit in what is free (the product could exceed 64 bits)."""
     return amount == 0 or free // amount >= pods
 
 
@@ -171,7 +171,7 @@ def _reaches(free: int, amount: int, pods: int) -> bool:
 def _counts_reach(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, start: int, until: int
 ) -> bool:
-    """Whether rules and exact amounts let so many pods stand there, did all commitments of the window add up."""
+    """Return whether rules and exact amounts allow `pods` pods there, if all commitments of the window added up."""
     first = ledgers[node, L_FIRST]
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
@@ -189,7 +189,7 @@ def _counts_reach(
 
 @inlined
 def counts_in(demands: Table, d: int, column: int) -> int:
-    """By how much each pod of a demand lowers a column of its own node."""
+    """Return by how much each pod of a demand lowers a column of its own node."""
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
         if demands[d, at + N_TOPOLOGY] < 0 and demands[d, at + N_COLUMN] == column:
@@ -202,7 +202,7 @@ def pods_throughout(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, most: int, start: int, until: int,
     rows: Table,
 ) -> int:  # fmt: skip
-    """How many pods of demand `d`, up to `most`, the node takes throughout [start, until) if it is in service."""
+    """Return how many pods of demand `d`, up to `most`, the node takes throughout [start, until) if in service."""
     gpus = demands[d, D_GPUS]
     pods = most
     if gpus == 0 or demands[d, D_MILLI] == 1000:
@@ -233,7 +233,7 @@ def pods_throughout(
 
 @inlined
 def next_end(store: Table, ledgers: Table, node: int, time: int) -> int:
-    """The first end of a commitment of the node after `time`; NEVER where there is none."""
+    """Return the first end of a commitment of the node after `time`; NEVER where there is none."""
     first = ledgers[node, L_FIRST]
     for row in range(first, first + ledgers[node, L_COUNT]):
         if store[row, C_END] > time:
@@ -243,7 +243,7 @@ def next_end(store: Table, ledgers: Table, node: int, time: int) -> int:
 
 @inlined
 def wait_for_devices(store: Table, ledgers: Table, node: int, devices: int, time: int, duration: int) -> int:
-    """The earliest start from `time` on at which so many devices are idle for `duration`; NEVER where none is."""
+    """Return the earliest start from `time` on at which `devices` devices are idle for `duration`; NEVER: none."""
     first = ledgers[node, L_FIRST]
     spare = ledgers[node, L_GPUS] - devices
     row = first + ledgers[node, L_COUNT] - 1
@@ -252,7 +252,7 @@ def wait_for_devices(store: Table, ledgers: Table, node: int, devices: int, time
         if store[row, C_START] < time + duration:
             mask |= store[row, C_MASK]
             if bits_in(mask) > spare:
-                # Those that were met end no earlier than this one, so they are in the way of every start until then.
+                # Those seen so far end no earlier than this one, so they block every start until then.
                 time = store[row, C_END]
                 row = first + ledgers[node, L_COUNT]
                 mask = 0
@@ -265,7 +265,7 @@ def first_start(
     empty: Table, store: Table, ledgers: Table, node: int, demands: Table, d: int, pods: int, time: int, duration: int,
     rows: Table,
 ) -> int:  # fmt: skip
-    """The earliest start from `time` on at which the node takes `pods` pods for `duration`; NEVER where none is."""
+    """Return the earliest start from `time` on at which the node takes `pods` pods for `duration`; NEVER: none."""
     whole = demands[d, D_GPUS] > 0 and demands[d, D_MILLI] == 1000
     while True:
         if whole:
@@ -282,7 +282,7 @@ def first_start(
 
 @compiled
 def most_pods(empty: Table, demands: Table, d: int) -> int:
-    """How many pods of demand `d` the roomiest node takes when it is empty."""
+    """Return how many pods of demand `d` the roomiest node takes when it is empty."""
     most = 0
     for node in range(empty.shape[0]):
         most = max(most, capacity(empty, node, demands, d))

@@ -1,7 +1,7 @@
-"""GPUs over time as a mere count: when so many are free at once, wherever they are.
+"""GPUs over time as a plain count: when a number of them is free at once, wherever they are.
 
 Backfilling is defined on such counts (A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001). Where every node has
-one GPU a count is a place, if what is reserved may lie elsewhere; on other nodes it is the least that a place takes.
+one GPU a count implies a place, if reservations may move; on other nodes it is a necessary condition.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T_FREE = 1  # milli-GPUs from then on, once all rows of this time are read
 
 @compiled
 def count_steps(table: Table, store: Table, ledgers: Table, pools: int) -> Table:
-    """What the nodes of `pools` (bits) that are in service have free over time, from time 0 on."""
+    """Return what the nodes of `pools` (bits) that are in service have free over time, from time 0 on."""
     rows = 1
     for node in range(table.shape[0]):
         if table[node, STATUS] == 0 and (pools >> ledgers[node, L_POOL]) & 1:
@@ -62,7 +62,7 @@ def count_steps(table: Table, store: Table, ledgers: Table, pools: int) -> Table
 def count_again(
     table: Table, ledgers: Table, pools: int, steps: Table, pieces: Table, start: int, end: int, sign: int
 ) -> Table:
-    """The steps once `pieces` are committed over [start, end) (sign -1), or no longer are (1)."""
+    """Return the steps once `pieces` are committed over [start, end) (sign -1), or no longer are (1)."""
     change = 0
     for i in range(pieces.shape[0]):
         if table[pieces[i, 0], STATUS] == 0 and (pools >> ledgers[pieces[i, 0], L_POOL]) & 1:
@@ -98,7 +98,7 @@ def count_again(
 
 @compiled
 def first_count(steps: Table, wanted: int, duration: int, now: int, own: int, began: int, ended: int) -> int:
-    """The first time from `now` on from which `wanted` milli-GPUs are free for `duration`; NEVER where there is none.
+    """Return the first time from `now` on at which `wanted` milli-GPUs are free for `duration`; NEVER: none.
 
     As if `own` of them were not taken over [began, ended).
     """

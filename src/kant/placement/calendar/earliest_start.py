@@ -1,9 +1,9 @@
-"""The search for the earliest start of a group of pods beside all commitments.
+"""The search for the earliest start of a group of pods around all commitments.
 
-The timeline keeps a *bound* for every node (`lower_bounds.py`): no pod can start there earlier. The search goes from
-one possible moment to the next: the first at which, by what is known so far, enough pods might fit. It looks at the
-nodes whose bound lies before that moment and learns what they take then, and when next they may take more.
-So it looks at few nodes, and the moment that it ends with is the earliest there is.
+The calendar keeps a *bound* for every node (`lower_bounds.py`): no pod can start there earlier. The search goes from
+one possible time to the next: the first at which, by what is known so far, enough pods might fit. It checks the nodes
+whose bound lies before that time, for what they take then and when they may next take more. So it checks few nodes, and
+the time that it ends with is the earliest possible.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ from kant.placement.pieces import write_piece
 from kant.placement.slices import cut
 
 SPARE = 4
-"""Nodes met at first beyond those that are needed."""
+"""Nodes examined at first beyond those that are needed."""
 
-# --- nodes that a search has met ----------------------------------------------------------------------------------
+# --- nodes that a search has examined -----------------------------------------------------------------------------
 E_NODE = 0
-E_PODS = 1  # pods that fit at the moment looked at
-E_NEXT = 2  # after that, when one more does; NEVER where none does
+E_PODS = 1  # pods that fit at the time examined
+E_NEXT = 2  # when one more fits after that; NEVER: none does
 ENTRY_WIDTH = 3
 
 
 @inlined
 def moment_of(entries: Table, count: int, most: int, missing: int, heap: Table) -> int:
-    """The first moment at which the nodes met so far might take `missing` more pods; NEVER where they cannot."""
+    """Return the first time at which the examined nodes might take `missing` more pods; NEVER where they cannot."""
     size = total = 0
     for i in range(count):
         time, weight = entries[i, E_NEXT], most - entries[i, E_PODS]
@@ -77,7 +77,7 @@ def moment_of(entries: Table, count: int, most: int, missing: int, heap: Table) 
 
 @inlined
 def is_outside(table: Table, node: int, column: int, domain: int) -> bool:
-    """Whether a node is not in the domain of a gang that requires one: of a level by its column of the node table."""
+    """Return whether a node is outside the domain that a gang requires, given by its column of the node table."""
     return column != ANYWHERE and (node if column == ONE_NODE else table[node, column]) != domain
 
 
@@ -86,7 +86,7 @@ def look(
     empty: Table, store: Table, ledgers: Table, demands: Table, d: int, duration: int, least: int, now: int,
     not_before: int, bounds: Table, floors: Table, slot: int, node: int, rows: Table,
 ) -> int:  # fmt: skip
-    """When the node takes a pod for `duration` if it is in service then; its bound is made what it is by now."""
+    """Return when the node takes a pod for `duration` if in service then; updates its bound."""
     bound = NEVER
     if admits(demands, d, ledgers[node, L_POOL], node):
         bound = first_start(empty, store, ledgers, node, demands, d, 1, max(bounds[slot, node], now), least, rows)
@@ -97,9 +97,9 @@ def look(
 
 @inlined
 def followed_slot(book: Book, d: int, duration: int, now: int) -> tuple[int, int]:
-    """The slot of a demand and a duration, whose bounds are up to date, and the least duration of its class.
+    """Return the slot of a demand and a duration, with its bounds updated, and the shortest duration of its class.
 
-    -1 where there must be room for more slots first.
+    -1 where room for more slots must be made first.
     """
     size = 0
     while duration >> (size + 1) > 0:
@@ -117,9 +117,9 @@ def place_at(
     book: Book, store: Table, d: int, count: int, duration: int, now: int, start: int, column: int, domain: int,
     loose: NDArray[np.bool_],
 ) -> tuple[int, Table]:  # fmt: skip
-    """`start` and the pieces of `count` pods of demand `d` that start then; NEVER and no pieces where they do not fit.
+    """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and none: they do not fit.
 
-    FULL as in `find_earliest`. Of `loose` nodes the bounds say nothing.
+    FULL as in `find_earliest`. Bounds of `loose` nodes are not valid.
     """
     empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
     bounds, entries = book.bounds, book.entries
@@ -148,11 +148,11 @@ def find_earliest(
     book: Book, store: Table, d: int, count: int, duration: int, now: int, not_before: int, column: int, domain: int,
     limit: int, own: Table, key: int, began: int, ended: int,
 ) -> tuple[int, Table]:  # fmt: skip
-    """The earliest start from `not_before` on, before `limit`, of `count` pods of demand `d` for `duration`, and where.
+    """Find the earliest start from `not_before` on, before `limit`, of `count` pods of demand `d` for `duration`.
 
-    Bounds speak of starts from `now` on, which is not after `not_before`. NEVER and no pieces where they never fit;
-    FULL where there must be room for more slots first. Where `key` has `own` pieces in [began, ended) they do not
-    count. For `column` and `domain` see `is_outside`.
+    Returns it with the pieces. Bounds apply to starts from `now` on, which is not after `not_before`. NEVER and no
+    pieces where they never fit; FULL where room for more slots must be made first. The `own` pieces of `key` in [began,
+    ended) are ignored. For `column` and `domain` see `is_outside`.
     """
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
     if book.most[d] < 0:
@@ -184,19 +184,19 @@ def search(
     book: Book, store: Table, slot: int, d: int, count: int, most: int, duration: int, least: int, now: int,
     not_before: int, limit: int, column: int, domain: int,
 ) -> tuple[int, Table]:  # fmt: skip
-    """What `find_earliest` finds before `limit`, by bounds that are up to date."""
+    """Find what `find_earliest` returns before `limit`, with bounds that are up to date."""
     empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
     bounds, floors, marks, entries, heap = book.bounds, book.floors, book.marks, book.entries, book.heap
     if limit < NEVER and not are_before(bounds, floors, slot, (count + most - 1) // most, limit):
         return NEVER, np.zeros((0, WIDTH), dtype=np.int64)
     met = np.zeros(empty.shape[0], dtype=np.bool_)
     known = placed = 0
-    horizon = -1  # every node whose bound lay up to here has been met
+    horizon = -1  # every node with a bound up to here has been examined
     while True:
         start = moment_of(entries, known, most, count - placed, heap)
         if start > horizon and horizon < limit - 1:
-            # At most twice as many as are known, and at least some more: so the steps are few, and few nodes are met
-            # in vain.
+            # At most twice as many as are known, plus a few: so the steps are few, and few nodes are examined
+            # needlessly.
             more = (count + most - 1) // most + known + SPARE
             horizon = reach_of(bounds, floors, slot, met, more, not_before, heap)
             if start < horizon:
@@ -248,10 +248,10 @@ def settle(
     empty: Table, store: Table, ledgers: Table, demands: Table, d: int, count: int, now: int, start: int, duration: int,
     entries: Table, known: int, rows: Table,
 ) -> Table:  # fmt: skip
-    """Pieces for `count` pods at `start`: on the nodes freed last, of these on the nodes with the least free, by index.
+    """Return pieces for `count` pods at `start`: on the nodes freed last, then those with the least free, by index.
 
-    What is free from `now` on is taken last, so it stays for jobs that start before. Free counts as how much of a
-    node's GPUs is free throughout; for pods of whole GPUs, how many GPUs wholly are.
+    What is free from `now` on is taken last, to keep it for jobs that start before. Free counts as how much of a node's
+    GPUs is free throughout; for pods of whole GPUs, how many GPUs are wholly free.
     """
     nodes, until = empty.shape[0], start + duration
     shares = demands[d, D_TAG] == 0
@@ -283,7 +283,7 @@ def settle(
                 if demands[d, D_SLICES] > 0:
                     cut(rows, 1, demands, d, pieces[used])
                 counted, pieces[used, 8] = pieces[used, 8], 0
-                take_piece(rows, pieces[used], demands)  # row 1 stands for the node, and there is none of its domain
+                take_piece(rows, pieces[used], demands)  # row 1 is the node, without others of its domain
                 pieces[used, 0], pieces[used, 8] = node, counted
                 used += 1
         else:
@@ -303,7 +303,7 @@ def settle(
 
 @inlined
 def last_freed_first(store: Table, ledgers: Table, entries: Table, keys: Table, known: int, start: int) -> Table:
-    """The sorted `keys` of entries, those first whose nodes a commitment leaves last before `start`."""
+    """Return the sorted `keys` of entries, first those whose nodes are freed last before `start`."""
     freed = np.zeros(len(keys), dtype=np.int64)
     for k in range(len(keys)):
         freed[k] = -freed_by(store, ledgers, entries[keys[k] % known, E_NODE], start)[0]

@@ -1,4 +1,4 @@
-"""Whole gangs at one moment: their groups one after the other, in one domain of the fabric if they require one."""
+"""Places whole gangs at one time: group by group, in one domain of the fabric if the gang requires one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kant.placement.calendar.earliest_start import find_earliest, place_at
 from kant.placement.calendar.store import commit, release
 
 TRIED = -1
-"""The key of groups that have their place while the next one is looked for."""
+"""The key of groups that are placed while the next one is searched."""
 
 
 @compiled
@@ -35,11 +35,9 @@ def place_gang(
     book: Book, store: Table, gang: int, duration: int, now: int, start: int, column: int, domain: int,
     loose: NDArray[np.bool_],
 ) -> tuple[int, Table, Table]:  # fmt: skip
-    """The gang placed at `start` (its pieces), or nothing, and when to try next (NEVER: nobody knows; FULL: as
-    `find_earliest` says); and the store. With nodes that are `loose` (`place_at`) nobody learns when to try next.
-
-    A group that finds no place chooses first in the next attempt, as in `group_order.py`.
-    """
+    """Place the gang at `start`. Returns `start` and its pieces, or when to try next (NEVER: unknown; FULL: as in
+    `find_earliest`) and no pieces; and the store. With `loose` nodes (`place_at`) it is unknown when to try next. A
+    group that finds no place chooses first in the next attempt, as in `group_order.py`."""
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
     first, count = book.gangs[gang, G_FIRST], book.gangs[gang, G_PARTS]
     pieces = np.zeros((book.gangs[gang, G_PODS], WIDTH), dtype=np.int64)
@@ -85,7 +83,7 @@ def place_gang(
 def place_somewhere(
     book: Book, store: Table, gang: int, duration: int, now: int, start: int, loose: NDArray[np.bool_]
 ) -> tuple[int, Table, Table]:
-    """`place_gang` in the first domain where it succeeds, if the gang requires one."""
+    """Call `place_gang` for the first domain where it succeeds, if the gang requires one."""
     column = book.gangs[gang, G_COLUMN]
     domains = 1
     if column == ONE_NODE:

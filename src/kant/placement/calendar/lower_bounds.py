@@ -1,8 +1,8 @@
-"""Bounds: for each kind of demand and class of durations, since when each node is worth a look.
+"""Bounds: for each demand and class of durations, from when on each node is worth examining.
 
-A bound says that no pod of that kind can start on the node earlier, for as long as the shortest duration of the class.
-Bounds follow what is committed and what comes free by arithmetic on the spans that the rings hold, and are never too
-late. They may be too early, where several commitments are in the way together: a look at the node puts that right.
+A bound says that no pod of that demand can start on the node earlier, for the shortest duration of the class. Bounds
+follow commitments and freed spans by arithmetic on the spans in the rings, and are never too late. They may be too
+early, where several commitments together are in the way: examining the node corrects that.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from kant.placement.calendar.commitments import NEVER
 from kant.placement.calendar.store import R_END, R_LEFT, R_NODE, R_RIGHT, R_START, gap_around
 
 # --- slots: one for each demand and class of durations ------------------------------------------------------------
-FREED = 0  # how far in the ring of what came free the bounds have come; -1: there are none yet
-TAKEN = 1  # how far in the ring of what was committed
-SINCE = 2  # the bounds speak of starts from this time on
-LOOKS = 3  # how often a search looked at a node for the sake of this slot
+FREED = 0  # position of the bounds in the ring of freed spans; -1: no bounds yet
+TAKEN = 1  # position in the ring of committed spans
+SINCE = 2  # the bounds apply to starts from this time on
+LOOKS = 3  # how often searches examined a node for this slot
 SLOT_WIDTH = 4
 
 SIZES = 64
-"""Classes of durations, by the power of two that they begin with; columns of the numbers of slots, by demand."""
+"""Classes of durations, by the power of two that they begin with; columns of the table of slot numbers, by demand."""
 
 BLOCK = 16
-"""Nodes side by side whose least bound is kept: a search passes over those that have nothing to offer."""
+"""Number of adjacent nodes whose least bound is kept, so that a search can skip blocks that offer nothing."""
 
 
 @inlined
@@ -62,7 +62,7 @@ def offer(heap: Table, size: int, total: int, enough: int, time: int, weight: in
 
 @inlined
 def set_bound(bounds: Table, floors: Table, slot: int, node: int, bound: int) -> None:
-    """Change a node's bound, and with it the least bound of the nodes beside it."""
+    """Set a node's bound, and update the least bound of its block."""
     block = node // BLOCK
     old = bounds[slot, node]
     bounds[slot, node] = bound
@@ -77,10 +77,10 @@ def set_bound(bounds: Table, floors: Table, slot: int, node: int, bound: int) ->
 
 @inlined
 def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, size: int) -> int:
-    """The slot of bounds of a demand and a class of durations; -1 where there is none left and there may be more.
+    """Return the slot for the bounds of a demand and a duration class; -1: none is left and more can be made.
 
-    Row 0 of `slots` has how many are used, and 1 where there may be more; the others the slots of one demand each.
-    Where there may not be more all are given up.
+    Row 0 of `slots` has how many are used, and 1 where more can be made; each other row the slots of one demand. Where
+    no more can be made all are dropped.
     """
     slot = slots[d + 1, size]
     if slot >= 0:
@@ -104,7 +104,7 @@ def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, s
 
 @inlined
 def loosened(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
-    """A bound where [start, end) came free, in a gap from `left` to `right`: a new window has some of that span."""
+    """Return a bound after [start, end) was freed, in a gap from `left` to `right`: new windows touch that span."""
     if gpus == 0:
         return min(bound, max(start - least + 1, 0))
     if right - left < least:
@@ -116,9 +116,9 @@ def loosened(bound: int, gpus: int, least: int, start: int, left: int, right: in
 def follow(
     bounds: Table, floors: Table, marks: Table, slot: int, freed: Table, taken: Table, gpus: int, least: int, now: int
 ) -> None:
-    """Bring a slot's bounds up to date; forget them all where they speak of later starts only, or came too late.
+    """Bring a slot's bounds up to date; reset them if they apply to later starts only, or are too far behind.
 
-    What was committed comes first, then what came free: some of what was committed is there no more.
+    Commitments are processed before freed spans: some of the commitments have been freed since.
     """
     ring = freed.shape[0] - 1
     cursor = marks[slot, FREED]
@@ -151,7 +151,7 @@ def loosen_own(
     store: Table, ledgers: Table, bounds: Table, floors: Table, slot: int, own: Table, gpus: int, least: int,
     began: int, ended: int,
 ) -> Table:  # fmt: skip
-    """Let the bounds of the nodes of `own` be those without it; returns what they were."""
+    """Set the bounds of the nodes of `own` to those without it; return the old ones."""
     before = np.zeros(own.shape[0], dtype=np.int64)
     for i in range(own.shape[0]):
         node = own[i, 0]
@@ -165,7 +165,7 @@ def loosen_own(
 def reach_of(
     bounds: Table, floors: Table, slot: int, met: NDArray[np.bool_], nodes: int, not_before: int, heap: Table
 ) -> int:
-    """The time by which the bounds of `nodes` more nodes lie; NEVER where there are not so many."""
+    """Return the time by which the bounds of `nodes` more nodes lie; NEVER where there are fewer nodes."""
     if nodes == 0:
         return not_before
     size = total = 0
@@ -182,7 +182,7 @@ def reach_of(
 
 @inlined
 def are_before(bounds: Table, floors: Table, slot: int, nodes: int, limit: int) -> bool:
-    """Whether the bounds of at least so many nodes lie before `limit`."""
+    """Return whether the bounds of at least `nodes` nodes lie before `limit`."""
     found = 0
     for block in range(floors.shape[1]):
         if floors[slot, block] < limit:

@@ -1,9 +1,9 @@
-"""Other devices for reservations, at the same starts, so that there is a place for one job more; and the look at all
-reservations in the order of the queue, each of which moves to an earlier start where it finds one.
+"""Moves reservations to other devices at the same starts, to make a place for one more job; and checks all reservations
+in queue order, each of which moves to an earlier start where there is one.
 
-What is reserved is a time; which devices serve it may change as long as no reservation starts later. On nodes with one
-GPU each a gang has a place wherever the count of free GPUs says so, once the reservations that begin later choose
-again in the order of their starts. On other nodes this is an attempt: it may miss a place that another choice leaves.
+A reservation fixes a time; its devices may change as long as no reservation starts later. On nodes with one GPU each a
+gang has a place wherever the count of free GPUs says so, once the reservations that begin later choose again in order
+of start. On other nodes this is a heuristic: it may miss a place that another choice would leave.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from kant.placement.calendar.store import HIDDEN, commit, release, set_key, set_
 
 # --- reservations that may move, in the order of their starts ---------------------------------------------------------
 M_ROW = 0
-M_GANG = 1  # what it may be placed as; below zero: only where it is
+M_GANG = 1  # what it may be placed as; below zero: it may not move
 M_CHANGED = 2  # 1: it has moved
 M_FIRST = 3  # row of `arena` with its new pieces
 M_COUNT = 4
 MOVE_WIDTH = 5
 
 NEW = -(1 << 40)
-"""Less the row of a job: the key of a place that it has on trial beside the one that it holds."""
+"""Minus the row of a job: the key of a place that it has on trial in addition to the one that it holds."""
 
-# --- what `first_sooner` says ----------------------------------------------------------------------------------------
-ASKED = 0  # nothing of this job: its reservation must be looked at in another way; or all have been asked
-SOONER = 1  # it may start earlier
-MADE_WAY = 2  # it may, and others have moved for that
-KEPT = 3  # it keeps its reservation, and does not know yet that it waits
-ELSEWHERE = 4  # free GPUs of its pools have not been counted
+# --- results of `first_sooner` -------------------------------------------------------------------------------------
+ASKED = 0  # undecided: this job must be handled another way; or all rows are done
+SOONER = 1  # it can start earlier
+MADE_WAY = 2  # it can, and others have moved for that
+KEPT = 3  # it keeps its reservation, and has not been told yet that it waits
+ELSEWHERE = 4  # the free GPUs of its pools must be counted first
 
 
 @inlined
@@ -78,10 +78,10 @@ def pools_of(book: Book, pieces: Table) -> int:
 def make_way(
     book: Book, store: Table, moves: Table, row: int, gang: int, duration: int, start: int, now: int
 ) -> tuple[int, Table, Table]:
-    """A place for a job at `start`; of the reservations in `moves` those that begin no earlier may move for that.
+    """Find a place for a job at `start`; the reservations in `moves` that begin no earlier may move for it.
 
-    Returns `start` and its pieces; NEVER where there is none, or FULL, and then nothing has moved; and the store. What
-    has moved is marked in `moves`, with its new pieces in the arena. Nothing is left of what the job held.
+    Returns `start` and its pieces; NEVER where there is none, or FULL, and then nothing has moved; and the store. Moved
+    reservations are marked in `moves`, with their new pieces in the arena. What the job held is released.
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
     at, placed = book.pieces[0], 0
@@ -144,12 +144,12 @@ def first_sooner(
     book: Book, store: Table, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, given: int,
     steps: Table, pools: int, moves: Table, attempts: Table, now: int, opened: int,
 ) -> tuple[int, int, int, Table, Table]:  # fmt: skip
-    """The first of `rows` from `at` on of which there is something to say: where it stands, what, from when, and its
-    pieces; and the store. Those before it keep their reservations.
+    """Return the first of `rows` from `at` on with a result: its position, the result, its start and pieces; and the
+    store. The jobs before it keep their reservations.
 
-    Jobs of one group that are reserved a place anywhere are asked, for as long as their columns say (`planned_run`), or
-    for `given`. Column `by` of `told` says who knows that it waits. `steps` counts the free GPUs of `pools`. Others
-    make way as long as there are `attempts` that may yet fail.
+    Considered are jobs of one group with a reservation anywhere, for as long as their columns say (`planned_run`), or
+    for `given`. Column `by` of `told` marks jobs that know that they wait. `steps` counts the free GPUs of `pools`.
+    Others make way as long as `attempts` allows failed attempts.
     """
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
     gangs, spans = book.gangs, book.spans
@@ -166,7 +166,7 @@ def first_sooner(
             return i, ASKED, NEVER, nothing, store
         searched = span[H_OPENED] == opened
         if searched and (span[H_MOVED] == 1 or crowded):
-            continue  # nothing has opened since it was asked in vain
+            continue  # nothing has opened since the last search failed
         alone = moves.shape[0] == 0 or (moves.shape[0] == 1 and moves[0, M_ROW] == row)
         may_move = gangs[gang, G_MILLI] > 0 and not crowded and not alone
         if may_move and attempts[0] > 0 and gangs[gang, G_POOLS] != pools:
@@ -220,12 +220,11 @@ def first_candidate(
     book: Book, store: Table, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, none: Table,
     stamp: int, standing: int, lowest: int, moves: Table, may_move: bool, now: int,
 ) -> tuple[int, int, Table, Table]:  # fmt: skip
-    """The first of `rows` from `at` on that may start now though it holds no reservation, or of which that is not
-    known: where it stands, what, and its pieces if others have made way; and the store.
+    """Return the first of `rows` from `at` on without a reservation that can or might start now: its position, the
+    result, and its pieces if others have made way; and the store.
 
-    Nobody looks again at those that have no room, by the columns of `no_room.py`, until something comes free. Who does
-    not know that it waits, or is of a priority above `lowest`, is looked at in another way. Others make way if they
-    `may_move`.
+    Jobs without room, by the columns of `no_room.py`, are skipped until something is freed. Jobs that have not been
+    told that they wait, or with a priority above `lowest`, are handled another way. Others make way if they `may_move`.
     """
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
     for i in range(at, rows.shape[0]):
@@ -255,7 +254,7 @@ def first_candidate(
 
 @inlined
 def in_service(book: Book, pieces: Table) -> int:
-    """Milli-GPUs of `pieces` on nodes in service."""
+    """Return the milli-GPUs of `pieces` on nodes in service."""
     milli = 0
     for i in range(pieces.shape[0]):
         if book.table[pieces[i, 0], STATUS] == 0:

@@ -1,4 +1,4 @@
-"""For how long a run there was no room, by shape: what backfilling need not ask again until something comes free."""
+"""Shortest runs without room, by shape: what backfilling need not search again until something is freed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from kant.cluster.columns import Table, longer
 from kant.cluster.shapes import Shapes
 from kant.compiled import compiled
 
-# Of each shape: the shortest run time (µs) that had no room, and what had come free by then; the same as long as the
-# reservations stand as they do; and 1 where its jobs are served all the same: they can be promised nothing, so they may
-# insist, or they have several sizes.
+# For each shape: the shortest run time (µs) without room, and the free-up stamp then; the same while the reservations
+# stay as they are; and 1 where its jobs are tried all the same: they can get no reservation, so they may be forced to
+# start, or they have several sizes.
 N_RUN, N_STAMP, N_RUN_NOW, N_NOW, N_INSISTS = range(5)
 WIDTH = 5
 
 
 @compiled
 def knows_none(table: Table, shape: int, duration: int, stamp: int, now: int) -> bool:
-    """Whether there was no room for so long a run. With `stamp` -1 only what holds `now` counts."""
+    """Return whether there was no room for a run of `duration`. With `stamp` -1 only the entry for `now` counts."""
     row = table[shape]
     return bool(
         (row[N_NOW] == now and row[N_RUN_NOW] <= duration)
@@ -27,7 +27,7 @@ def knows_none(table: Table, shape: int, duration: int, stamp: int, now: int) ->
 
 @compiled
 def note(table: Table, shape: int, duration: int, stamp: int, now: int) -> None:
-    """There is no room for so long a run; with `stamp` -1 only as the reservations stand now."""
+    """Record that a run of `duration` has no room; with `stamp` -1 only for the current reservations."""
     row = table[shape]
     row[N_RUN_NOW], row[N_NOW] = duration, now
     if stamp >= 0:
@@ -35,7 +35,7 @@ def note(table: Table, shape: int, duration: int, stamp: int, now: int) -> None:
 
 
 class NoRoom:
-    """What is known of the shapes of a state. `now` is a number for the reservations as they stand."""
+    """What is known of the shapes of a state. `now` is a version number of the reservations."""
 
     def __init__(self, shapes: Shapes) -> None:
         self.shapes = shapes
@@ -44,7 +44,7 @@ class NoRoom:
         self._met = 0
 
     def meet(self) -> None:
-        """There is a row for each shape."""
+        """Add rows for new shapes."""
         shapes = self.shapes.shapes
         if len(shapes) > len(self.table):
             self.table = longer(self.table, len(shapes))
@@ -53,11 +53,11 @@ class NoRoom:
         self._met = len(shapes)
 
     def add(self, shape: int, duration: int, stamp: int) -> None:
-        """There is no room for so long a run; with `stamp` -1 only as the reservations stand now."""
+        """Record that a run of `duration` has no room; with `stamp` -1 only for the current reservations."""
         self.meet()
         note(self.table, shape, duration, stamp, self.now)
 
     def knows(self, shape: int, duration: int, stamp: int) -> bool:
-        """Whether there was no room for so long a run, and nothing came free since."""
+        """Return whether there was no room for a run of `duration`, and nothing was freed since."""
         self.meet()
         return knows_none(self.table, shape, duration, stamp, self.now)

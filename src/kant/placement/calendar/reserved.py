@@ -1,4 +1,4 @@
-"""Whether promises hold, and what must be left alone now so that they do."""
+"""Whether reservations hold, and what must stay free now so that they do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def all_hold(
     empty: Table, table: Table, store: Table, ledgers: Table, pieces: Table, start: int, end: int, demands: Table,
     rows: Table,
 ) -> bool:  # fmt: skip
-    """Whether no node of entered `pieces` is out of service or owes more, in [start, end), of what they take."""
+    """Return whether all nodes of committed `pieces` are in service and not overcommitted for these in [start, end)."""
     for i in range(pieces.shape[0]):
         node = pieces[i, 0]
         if table[node, STATUS] != 0:
@@ -68,7 +68,7 @@ def all_hold(
 
 @inlined
 def _counts_hold(rows: Table, demands: Table, d: int) -> bool:
-    """Whether row 1, on which pods of a demand stand, keeps what the demand says of its own node."""
+    """Return whether row 1, with the pods of a demand on it, satisfies the demand's limits for its own node."""
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
         if (
@@ -81,7 +81,7 @@ def _counts_hold(rows: Table, demands: Table, d: int) -> bool:
 
 @inlined
 def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, start: int, end: int) -> bool:
-    """Whether at most one commitment holds anything of these devices, or of these slices of them, in [start, end).
+    """Return whether at most one commitment holds part of these devices, or of these slices of them, in [start, end).
 
     That one fits on them.
     """
@@ -96,7 +96,7 @@ def _is_alone(store: Table, ledgers: Table, node: int, mask: int, slices: int, s
 
 @inlined
 def _note_rise(store: Table, ledgers: Table, node: int, now: int, demands: Table, rows: Table) -> None:
-    """Note from when on the node owes more of anything than it does now, and until when that is so."""
+    """Set when more of anything is committed on the node than now, and until when that is valid."""
     first = ledgers[node, L_FIRST]
     last = first + ledgers[node, L_COUNT]
     rise = change = NEVER
@@ -126,10 +126,10 @@ def promised(
     empty: Table, table: Table, store: Table, ledgers: Table, now: int, until: int, demands: Table, rows: Table,
     pieces: Table,
 ) -> int:  # fmt: skip
-    """Write to `pieces` what is free now and not throughout [now, until), on nodes in service.
+    """Write to `pieces` what is free now but not throughout [now, until), on nodes in service.
 
-    Returns the number of rows used, or -1 where `pieces` is too short. A node needs a row for each different
-    amount that its devices lack.
+    Returns the number of rows used, or -1 where `pieces` is too short. A node needs a row for each distinct amount that
+    its devices lack.
     """
     used = 0
     slots = devices_of(empty)
@@ -166,7 +166,7 @@ def promised(
         if used == begin and (pieces[used, 4] > 0 or pieces[used, 5] > 0):
             used += 1
         first = ledgers[node, L_FIRST]
-        for row in range(first, first + ledgers[node, L_COUNT]):  # what will count there does so now
+        for row in range(first, first + ledgers[node, L_COUNT]):  # what will count there counts now
             if store[row, C_COUNTED] > 0 and now < store[row, C_START] < until:
                 _open_piece(pieces, used, node)
                 pieces[used, 1], pieces[used, 8] = store[row, C_PODS], store[row, C_COUNTED]
@@ -176,7 +176,7 @@ def promised(
 
 @inlined
 def _promised_slices(rows: Table, milli: int, node: int, device: int, begin: int, used: int, pieces: Table) -> int:
-    """Write a piece for the slices of a device that row 1 has free and row 3 has not; returns the rows used then."""
+    """Write a piece for the slices of a device that are free in row 1 but not in row 3; return the rows used."""
     column = slices_at(rows) + device
     slices = rows[3, column] & ~rows[1, column]
     if slices == 0:
@@ -191,13 +191,13 @@ def _promised_slices(rows: Table, milli: int, node: int, device: int, begin: int
 
 @inlined
 def _lacking(rows: Table, column: int) -> int:
-    """What row 1 has free and row 3 has not."""
+    """Return the amount that is free in row 1 but not in row 3."""
     return int(max(rows[1, column] - max(rows[3, column], 0), 0))
 
 
 @inlined
 def _open_piece(pieces: Table, row: int, node: int) -> None:
-    """An empty piece that is nobody's pod."""
+    """Write an empty piece that belongs to no pod."""
     pieces[row, :] = 0
     pieces[row, 0] = node
     pieces[row, 1] = 1

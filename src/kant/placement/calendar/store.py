@@ -1,9 +1,9 @@
-"""Ledgers: to enter what is committed, to strike it, and to note both for those who keep bounds.
+"""Ledgers: commit spans, release them, and log both for the bounds that depend on them.
 
-There are two rings of spans of time on nodes, what was committed and what came free. A span that comes free,
-[start, end), is noted with the gap that it lies in: from the end of the last commitment before it that takes all GPUs
-of the node to the start of the first one after it. No new window for a pod with GPUs reaches out of this gap, so those
-who need a longer one, or an earlier one, learn that nothing has changed for them.
+There are two rings of time spans on nodes: committed and freed ones. A freed span [start, end) is logged with the gap
+around it: from the end of the last commitment before it that takes all GPUs of the node to the start of the first such
+one after it. No new window for a pod with GPUs reaches out of this gap, so a pod that needs a longer or an earlier
+window knows that nothing has changed for it.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from kant.placement.calendar.commitments import (
 R_NODE = 0
 R_START = 1
 R_END = 2
-R_LEFT = 3  # of the gap that the span lies in; only where something came free
+R_LEFT = 3  # of the gap that the span lies in; only for freed spans
 R_RIGHT = 4
 RING_WIDTH = 5
 
 HIDDEN = (1 << 63) - 1
-"""Later than any window ends: the start of a commitment that is not looked at."""
+"""Later than the end of any window: the start of a commitment that is ignored."""
 
 
 def make_ring(nodes: int) -> Table:
-    """An empty ring that remembers at least the last `4 * nodes` spans."""
+    """Return an empty ring that holds at least the last `4 * nodes` spans."""
     return np.zeros((1 + max(1 << (4 * nodes - 1).bit_length(), 64), RING_WIDTH), dtype=np.int64)
 
 
@@ -61,7 +61,7 @@ def note_span(ring: Table, node: int, start: int, end: int, left: int, right: in
 
 @inlined
 def resettled(store: Table, used: Table, ledgers: Table) -> Table:
-    """A store with all ledgers, each with room to double. What they left behind as they moved is given up."""
+    """Return a store with all ledgers, each with room to double. Rows that moved ledgers left behind are dropped."""
     rows = 0
     for node in range(ledgers.shape[0]):
         rows += max(2 * ledgers[node, L_COUNT], 4)
@@ -80,9 +80,9 @@ def resettled(store: Table, used: Table, ledgers: Table) -> Table:
 def commit(
     store: Table, used: Table, ledgers: Table, taken: Table, pieces: Table, key: int, start: int, end: int
 ) -> Table:
-    """Enter `pieces`. Returns the store, which is another one where it had no room left.
+    """Commit `pieces`. Returns the store, which is a new one if the old one had no room left.
 
-    What takes all GPUs of a node is noted in the ring `taken`.
+    Commitments that take all GPUs of a node are logged in the ring `taken`.
     """
     for i in range(pieces.shape[0]):
         ledger = ledgers[pieces[i, 0]]
@@ -119,13 +119,13 @@ def commit(
 
 @inlined
 def takes_all(store: Table, row: int, gpus: int) -> bool:
-    """Whether a commitment leaves nothing of any of the node's GPUs."""
+    """Return whether a commitment takes all of the node's GPUs wholly."""
     return bool(gpus > 0 and store[row, C_MILLI] == 1000 and bits_in(store[row, C_MASK]) == gpus)
 
 
 @inlined
 def gap_around(store: Table, ledgers: Table, node: int, start: int, end: int) -> tuple[int, int]:
-    """From when before [start, end) until when after it nothing takes all GPUs of the node; HIDDEN: for ever."""
+    """Return the gap around [start, end) in which nothing takes all GPUs of the node; HIDDEN: no end."""
     left, right = 0, HIDDEN
     first = ledgers[node, L_FIRST]
     for row in range(first, first + ledgers[node, L_COUNT]):
@@ -139,7 +139,7 @@ def gap_around(store: Table, ledgers: Table, node: int, start: int, end: int) ->
 
 @compiled
 def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int, loosens: bool) -> None:
-    """Strike what `key` holds on the nodes of `pieces`; the ring `freed` notes it where that `loosens` a node."""
+    """Remove what `key` holds on the nodes of `pieces`; the ring `freed` logs it where that `loosens` a node."""
     for i in range(pieces.shape[0]):
         ledger = ledgers[pieces[i, 0]]
         start = end = 0
@@ -161,7 +161,7 @@ def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int,
 
 @inlined
 def set_key(store: Table, ledgers: Table, pieces: Table, key: int, to_key: int) -> None:
-    """Let another key have what `key` holds on the nodes of `pieces`."""
+    """Transfer what `key` holds on the nodes of `pieces` to another key."""
     for i in range(pieces.shape[0]):
         first = ledgers[pieces[i, 0], L_FIRST]
         for row in range(first, first + ledgers[pieces[i, 0], L_COUNT]):
@@ -174,7 +174,7 @@ def enter(
     store: Table, used: Table, ledgers: Table, taken: Table, spans: Table, arena: Table, pieces: Table, held: Table,
     key: int, start: int, end: int,
 ) -> Table:  # fmt: skip
-    """`commit` what a job holds, and note it in its span and the arena, of which so many `pieces` are used."""
+    """`commit` what a job holds, and record it in its span and the arena, whose used rows `pieces` counts."""
     if key >= 0:
         first, count = pieces[0], held.shape[0]
         arena[first : first + count] = held
@@ -185,7 +185,7 @@ def enter(
 
 @compiled
 def strike(store: Table, ledgers: Table, freed: Table, spans: Table, pieces: Table, key: int, loosens: bool) -> None:
-    """`release` what a job holds, and its span."""
+    """`release` what a job holds, and clear its span."""
     if key >= 0:
         spans[key, H_COUNT] = 0
     release(store, ledgers, freed, pieces, key, loosens)
@@ -193,7 +193,7 @@ def strike(store: Table, ledgers: Table, freed: Table, spans: Table, pieces: Tab
 
 @inlined
 def set_start(store: Table, ledgers: Table, pieces: Table, key: int, start: int) -> None:
-    """Let all that `key` holds on the nodes of `pieces` start then; HIDDEN to do as if it were not there."""
+    """Set the start of all that `key` holds on the nodes of `pieces`; HIDDEN: ignore it."""
     for i in range(pieces.shape[0]):
         first = ledgers[pieces[i, 0], L_FIRST]
         for row in range(first, first + ledgers[pieces[i, 0], L_COUNT]):

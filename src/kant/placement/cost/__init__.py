@@ -1,1 +1,1 @@
-"""What a place costs: the job in speed, and the typical pods in room."""
+"""The cost of a placement: the job's slowdown, and the room lost to typical pods."""

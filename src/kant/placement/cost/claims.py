@@ -1,10 +1,10 @@
-"""What pods that fit on few nodes claim of them, so that others leave them what only they must have.
+"""What pods that fit on few nodes claim of them, so that other pods leave these nodes free.
 
-A pod that fits on any node finds its place, one that wants a P100, or 8 GPUs with 120 cores, on few nodes. FGD counts
-for each node how many kinds of typical pods could use it (Weng et al., USENIX ATC 2023, section 4): then rare nodes
-look cheap, because few ask for them, although even fewer of them are there. A claim is demand by supply instead: the
-load that a kind of pods puts on each GPU that it may use, as in the fair shares of constrained users (Ghodsi et al.,
-Choosy, EuroSys 2013), times the share of the cluster where others could go.
+A pod that fits on any node finds its place; one that needs a P100, or 8 GPUs with 120 cores, fits on few nodes. FGD
+counts for each node how many kinds of typical pods could use it (Weng et al., USENIX ATC 2023, section 4): then rare
+nodes look cheap, because few pods request them, although there are even fewer of them. A claim is demand over supply
+instead: the load that a kind of pods puts on each GPU that it may use, as in the fair shares of constrained users
+(Ghodsi et al., Choosy, EuroSys 2013), times the share of the cluster where other pods could go.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kant.placement.cost.fragmentation import M_CPU, M_GPUS, M_MILLI, M_POOLS, M
 
 
 def node_claims(typical: Table, empty: Table) -> Table:
-    """For each node the thousandths of its GPUs that typical pods claim, were there enough of them for the cluster.
+    """Return for each node the thousandths of its GPUs that typical pods claim, if enough came to fill the cluster.
 
     `typical` has the typical pods, `empty` the node table with nothing taken. A kind of pods may use the nodes of its
-    pools that have the GPUs and the CPU of one such pod; its demand by all GPUs of these nodes is its load on each. Of
-    that it claims the share of the cluster's GPUs that it may not use. So pods that fit anywhere claim nothing, and all
-    claims are 0 where all nodes are alike. No claim is above 1000.
+    pools that have the GPUs and the CPU of one such pod; its demand divided by all GPUs of these nodes is its load on
+    each. Of that it claims the share of the cluster's GPUs that it may not use. So pods that fit anywhere claim
+    nothing, and all claims are 0 where all nodes are alike. No claim is above 1000.
     """
     gpus, cpu, pool = empty[:, GPUS], empty[:, CPU], empty[:, POOL]
     claims: Table = np.zeros(len(empty), dtype=np.int64)

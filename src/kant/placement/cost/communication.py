@@ -1,11 +1,11 @@
-"""What a placement costs a job: the time of its collectives over the levels of the fabric that it spans.
+"""The communication cost of a placement: the time of a job's collectives over the levels of the fabric that it spans.
 
-A collective costs alpha-beta time: so many steps of a latency, and so many bytes at a bandwidth. A ring all-reduce of B
-bytes over p GPUs takes 2(p-1) steps and moves 2(p-1)/p B bytes through each of them (Thakur, Rabenseifner and Gropp,
-IJHPCA 19(1), 2005). Steps inside a node and between nodes are counted apart, as NCCL does (src/graph/tuning.cc).
+A collective costs alpha-beta time: a number of steps with a latency, and a number of bytes at a bandwidth. A ring
+all-reduce of B bytes over p GPUs takes 2(p-1) steps and moves 2(p-1)/p B bytes through each of them (Thakur,
+Rabenseifner and Gropp, IJHPCA 19(1), 2005). Steps inside a node and between nodes are counted separately, as NCCL does
+(src/graph/tuning.cc).
 
-Only sums, products and quotients of floats are used, and the result is rounded to thousandths: the same on every
-machine.
+Only sums, products and quotients of floats are used, and the result is rounded to thousandths: equal on any machine.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ FULL = 1000
 class Spans(NamedTuple):
     """A placement, reduced to what matters to a collective.
 
-    `gpus` counts the GPUs that work together, `nodes` the nodes and `hbds` the HBDs that have some of them; `largest`
-    is how many of them lie in the node, HBD, leaf, spine and superspine that have most. A share of a GPU counts as one.
+    `gpus` counts the GPUs that work together, `nodes` and `hbds` the nodes and HBDs that hold some of them; `largest`
+    is the largest number of them in one node, HBD, leaf, spine and superspine. A share of a GPU counts as one.
     """
 
     gpus: int
@@ -40,21 +40,21 @@ class Spans(NamedTuple):
 
     @property
     def per_node(self) -> float:
-        """GPUs in a node on average."""
+        """Average number of GPUs per node."""
         return self.gpus / self.nodes
 
     @property
     def per_hbd(self) -> float:
-        """GPUs in an HBD on average."""
+        """Average number of GPUs per HBD."""
         return self.gpus / self.hbds
 
 
 class Communication(Struct, frozen=True):
-    """What one training step of a job computes and sends. Bytes are those of one GPU.
+    """What one training step of a job computes and sends. Bytes are per GPU.
 
     - `compute`: seconds of arithmetic.
-    - `data_bytes`: gradients, summed over the replicas by a ring. `hidden` is the share of that time which passes
-      beneath the arithmetic.
+    - `data_bytes`: gradients, summed over the replicas by a ring. `hidden` is the share of that time that overlaps
+      with the arithmetic.
     - `tensor`: GPUs that share one layer; they lie in one node if the placement lets them. `tensor_bytes` are summed
       among them in `tensor_calls` all-reduces.
     - `pipeline`: stages. `pipeline_bytes` go to the neighbours in `pipeline_calls` messages.
@@ -76,16 +76,16 @@ class Communication(Struct, frozen=True):
 
 
 class Paths(NamedTuple):
-    """Of a fabric under one placement, for each level: seconds for a byte of one GPU, and for a step."""
+    """Costs of a fabric under one placement, per level: seconds for a byte of one GPU, and for a step."""
 
     byte: tuple[float, ...]
     step: tuple[float, ...]
 
 
 def paths(fabric: Fabric, spans: Spans) -> Paths:
-    """What it costs to cross each level. A path through a level is never faster than one that stays below it.
+    """Return the cost of crossing each level. A path through a level is never faster than one that stays below it.
 
-    Contention weighs by the share of the job outside its largest domain: that is what has to leave.
+    Contention is weighted by the share of the job outside its largest domain: the traffic that must leave it.
     """
     node, *above = fabric.links
     byte, step = [1e-9 / node.bandwidth], [1e-6 * node.latency]
@@ -97,10 +97,10 @@ def paths(fabric: Fabric, spans: Spans) -> Paths:
 
 
 def all_reduce(ranks: int, size: float, rails: tuple[float, float], level: int, cost: Paths, calls: int = 1) -> float:
-    """Seconds for a ring over `ranks` GPUs to sum `size` bytes in `calls` parts.
+    """Return the seconds that a ring over `ranks` GPUs needs to sum `size` bytes in `calls` parts.
 
-    `rails` is how many of them a node has, and how many an HBD. Rings through a node or an HBD use the ports of all
-    their GPUs there at once.
+    `rails` is the number of ranks per node, and per HBD. Rings through a node or an HBD use the ports of all their GPUs
+    there at once.
     """
     if ranks <= 1 or size == 0.0:
         return 0.0
@@ -117,7 +117,7 @@ def all_reduce(ranks: int, size: float, rails: tuple[float, float], level: int, 
 
 
 def all_to_all(ranks: int, size: float, calls: int, spans: Spans, cost: Paths) -> float:
-    """Seconds for `ranks` GPUs to send `size` bytes each, in equal parts to all, in `calls` exchanges."""
+    """Return the seconds for `ranks` GPUs to send `size` bytes each, in equal parts to all, in `calls` exchanges."""
     if ranks <= 1:
         return 0.0
     inside = [min(ranks, most) for most in spans.largest] + [ranks]
@@ -130,7 +130,7 @@ def all_to_all(ranks: int, size: float, calls: int, spans: Spans, cost: Paths) -
 
 
 def step_seconds(model: Communication, fabric: Fabric, spans: Spans) -> float:
-    """How long a step of the job takes under a placement."""
+    """Return the duration of one step of the job under a placement."""
     if spans.gpus <= 1:
         return model.compute
     cost, level = paths(fabric, spans), spans.level
@@ -138,7 +138,7 @@ def step_seconds(model: Communication, fabric: Fabric, spans: Spans) -> float:
     tensor = min(model.tensor, spans.gpus)
     replica = tensor * model.pipeline
     data = all_reduce(spans.gpus // replica, model.data_bytes, (per_node / tensor, per_hbd / tensor), level, cost)
-    # Ranks are laid out so that the GPUs of a layer are neighbours: if they leave the node, they stay near.
+    # Ranks are laid out so that the GPUs of a layer are neighbours: beyond one node they stay near.
     near = 0 if per_node >= tensor else min(level, 1 if per_hbd >= tensor else 2)
     summed = all_reduce(tensor, model.tensor_bytes, (per_node, per_hbd), near, cost, model.tensor_calls)
     between = 0 if per_node >= replica else min(level, 1) if per_hbd >= replica else level
@@ -148,22 +148,22 @@ def step_seconds(model: Communication, fabric: Fabric, spans: Spans) -> float:
 
 
 def slowdown(model: Communication, fabric: Fabric, spans: Spans, best: Spans) -> int:
-    """Run time under `spans` / run time under `best`, in thousandths; never below FULL."""
+    """Return run time under `spans` / run time under `best`, in thousandths; never below FULL."""
     ratio = step_seconds(model, fabric, spans) / step_seconds(model, fabric, best)
     return max(FULL, int(ratio * FULL + 0.5))
 
 
 FLOPS = 4e14
-"""What one H100 sustains in training: Llama 3 reports 380 to 430 TFLOP/s (arXiv 2407.21783, table 4)."""
+"""The sustained training rate of one H100: Llama 3 reports 380 to 430 TFLOP/s (arXiv 2407.21783, table 4)."""
 
 
 def dense(parameters: float, layers: int, width: int, tokens: int, tensor: int = 1, pipeline: int = 1) -> Communication:
-    """A dense transformer that trains on `tokens` tokens for each GPU and step, in 16 bits.
+    """Return the model of a dense transformer that trains on `tokens` tokens per GPU and step, in 16 bits.
 
-    Arithmetic: 6 operations for each parameter and token (Kaplan et al., arXiv 2001.08361). Gradients: two bytes for
-    each of the GPU's parameters. Four all-reduces of a layer's activations (Shoeybi et al., arXiv 1909.08053), and the
-    activations once forth and once back between stages (Narayanan et al., SC 2021). One sequence of 8,192 tokens is
-    one message. Half of the gradients' time is hidden (ours: between none and all, and measured nowhere).
+    Arithmetic: 6 operations per parameter and token (Kaplan et al., arXiv 2001.08361). Gradients: two bytes for each of
+    the GPU's parameters. Four all-reduces of a layer's activations (Shoeybi et al., arXiv 1909.08053), and the
+    activations sent forward and back once between stages (Narayanan et al., SC 2021). One sequence of 8,192 tokens is
+    one message. Half of the gradients' time is hidden (our assumption: between none and all; not measured).
     """
     sequences = max(tokens * tensor * pipeline // 8192, 1)
     return Communication(
@@ -181,12 +181,12 @@ def dense(parameters: float, layers: int, width: int, tokens: int, tensor: int =
 
 @cache
 def default_model(gpus: int) -> Communication:
-    """What a job of so many GPUs is taken to be, where nothing is said of it: a Llama 3 model of a usual size.
+    """Return the model assumed for a job of `gpus` GPUs that states none: a Llama 3 model of a usual size.
 
-    Up to 64 GPUs 8B parameters, all of it data parallel, with two sequences of 8,192 tokens for each GPU and step. Up
-    to 1,024 GPUs 70B parameters over 8 GPUs of a node and 4 stages, with 4 million tokens a step on 1,024 GPUs. Above
-    405B over 8 GPUs and 16 stages, with 16 million tokens on 16,384 (arXiv 2407.21783, tables 3 and 4; that smaller
-    jobs are so is ours). The fewer tokens a GPU has in a step, the more of its time it sends.
+    Up to 64 GPUs 8B parameters, all of it data parallel, with two sequences of 8,192 tokens per GPU and step. Up to
+    1,024 GPUs 70B parameters over 8 GPUs of a node and 4 stages, with 4 million tokens a step on 1,024 GPUs. Above that
+    405B over 8 GPUs and 16 stages, with 16 million tokens on 16,384 (arXiv 2407.21783, tables 3 and 4; for smaller jobs
+    this is our assumption). The fewer tokens a GPU has per step, the larger the share of communication.
     """
     if gpus <= 64:
         return dense(8e9, 32, 4096, 16_384)

@@ -1,8 +1,8 @@
 """Fragmentation of a node against the typical pods: the free GPU that they could not use, in expectation.
 
-The measure F_n(M) of FGD (Weng et al., USENIX ATC 2023, section 4): the sum over classes of typical pods of the
-weight of the class times the free milli-GPUs that it cannot use. Weights are counts, so F here is the paper's
-times the sum of the weights, and an exact integer.
+The measure F_n(M) of FGD (Weng et al., USENIX ATC 2023, section 4): the sum over classes of typical pods of the weight
+of the class times the free milli-GPUs that it cannot use. Weights are counts, so F here is the paper's times the sum of
+the weights, and an exact integer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ M_WEIGHT = 4
 
 @inlined
 def fragments(table: Table, node: int, typical: Table) -> int:
-    """Weighted free milli-GPUs of the node that the typical pods in `typical` cannot use."""
+    """Return the weighted free milli-GPUs of the node that the typical pods in `typical` cannot use."""
     free = table[node, FREE]
     if free == 0:
         return 0
@@ -44,7 +44,7 @@ def fragments(table: Table, node: int, typical: Table) -> int:
 
 @compiled
 def all_fragments(table: Table, typical: Table, by_node: Table, log: Table, cursor: int) -> int:
-    """Bring `by_node` up to date for the nodes logged since `cursor` (-1: all); returns by how much the sum moved."""
+    """Bring `by_node` up to date for the nodes logged since `cursor` (-1: all); return the change of the sum."""
     ring = log.shape[0] - 1
     everything = cursor < 0 or log[0] - cursor > ring
     moved = 0

@@ -1,15 +1,14 @@
-"""What a gap on a device is worth: the most that the typical shares of a GPU would pay for it.
+"""The worth of a gap on a device: the most that the typical shares of a GPU would pay for it.
 
-Pack the typical shares on as few GPUs as possible, where parts of a packing count (the cutting-stock problem with its
-integers relaxed). Its dual is a price for each size, such that no packing of one GPU is worth more than a whole GPU.
-Sizes that leave a GPU useless to all others cost a whole one, those of which there are more than gaps for them cost
-nothing. A gap is worth the best filling at these prices, so a share in the wrong gap loses what the right one would
-have paid.
+Pack the typical shares on as few GPUs as possible, where fractions of a packing count (the cutting-stock problem with
+its integers relaxed). Its dual is a price for each size, such that no packing of one GPU is worth more than a whole
+GPU. Sizes that make a GPU useless to all others cost a whole one, sizes with more gaps than shares cost nothing. A gap
+is worth the best filling at these prices, so a share in the wrong gap loses what the right one would have paid.
 
-The prices are those of multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
-1995): find the best filling, let the sizes in it be cheaper, and take the mean over the rounds. That is within a few
-percent of the dual, in integers throughout. To place by the dual's prices is bid-price control (Talluri and van Ryzin,
-Management Science 44(11), 1998).
+The prices come from multiplicative weights (Plotkin, Shmoys and Tardos, Mathematics of Operations Research 20(2),
+1995): find the best filling, lower the prices of the sizes in it, and take the mean over the rounds. That is within a
+few percent of the dual, in integers throughout. Placing by the dual's prices is bid-price control (Talluri and van
+Ryzin, Management Science 44(11), 1998).
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from kant.placement.cost.fragmentation import M_GPUS, M_MILLI, M_WEIGHT
 
 ROUNDS = 300
 PACE = 10
-"""The most frequent size of a filling, for its supply, is cheaper by one part in so many."""
+"""Each round lowers the price of the filling's most frequent size, relative to supply, by one part in PACE."""
 
 _ONE = 1 << 20
-"""The price of a whole GPU while prices are sought."""
+"""The price of a whole GPU during the computation."""
 _SUPPLY = 1 << 12
-"""The sum to which supplies are brought, so that products stay within 63 bits."""
+"""The sum to which supplies are scaled, so that products stay within 63 bits."""
 
 
 def gap_prices(typical: Table) -> Table:
-    """For a gap of each size, 0 to 1000 thousandths of a GPU, its worth in thousandths of a whole GPU."""
+    """Return for a gap of each size, 0 to 1000 thousandths of a GPU, its worth in thousandths of a whole GPU."""
     supply: dict[int, int] = {}
     for row in typical.tolist():
         if row[M_GPUS] > 0 and row[M_MILLI] < GPU:
@@ -44,7 +43,7 @@ def gap_prices(typical: Table) -> Table:
 
 @lru_cache(maxsize=64)
 def _worth(supply: tuple[tuple[int, int], ...]) -> Table:
-    """The worth of each gap, where there are so many shares (second) of each size (first), the largest first."""
+    """Return the worth of each gap, given (size, number of shares) pairs, the largest size first."""
     worth = np.zeros(GPU + 1, dtype=np.int64)
     if supply:
         total = sum(count for _, count in supply)
@@ -59,7 +58,7 @@ def _worth(supply: tuple[tuple[int, int], ...]) -> Table:
 
 @compiled
 def _best_fillings(sizes: Table, prices: Table) -> tuple[Table, Table]:
-    """For each gap the worth of its best filling, and a size in it (its index; -1: as that of a smaller gap)."""
+    """Return for each gap the worth of its best filling, and the index of a size in it (-1: as for a smaller gap)."""
     worth = np.zeros(1001, dtype=np.int64)
     takes = np.full(1001, -1, dtype=np.int64)
     for gap in range(1, 1001):
@@ -73,7 +72,7 @@ def _best_fillings(sizes: Table, prices: Table) -> tuple[Table, Table]:
 
 @compiled
 def _prices(sizes: Table, supply: Table) -> Table:
-    """The price of each size, where a whole GPU costs about _ONE."""
+    """Return the price of each size, where a whole GPU costs about _ONE."""
     kinds = sizes.shape[0]
     prices = sizes * _ONE // 1000
     total = np.zeros(kinds, dtype=np.int64)
@@ -88,7 +87,7 @@ def _prices(sizes: Table, supply: Table) -> Table:
             else:
                 count[takes[gap]] += 1
                 gap -= sizes[takes[gap]]
-        scarce = -1  # the size of which there is least for what the filling takes of it
+        scarce = -1  # the size with the least supply relative to its use in the filling
         for k in range(kinds):
             if count[k] > 0 and (scarce < 0 or supply[k] * count[scarce] < supply[scarce] * count[k]):
                 scarce = k

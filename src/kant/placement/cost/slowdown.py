@@ -1,4 +1,4 @@
-"""Which nodes and domains of the fabric a gang lies in, where it could best lie, and how much slower that makes it."""
+"""Which nodes and domains of the fabric a gang spans, the best it could span, and how much slower that makes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kant.placement.cost.communication import FULL, Spans, default_model, slowdo
 # whole GPUs count by their GPUs, a pod with a share counts as one, and a pod without GPUs not at all.
 T_NODES, T_LEAVES = 0, 1
 T_GPUS, T_GPU_NODES, T_GPU_HBDS = 2, 3, 4
-T_LARGEST = 5  # most of them in one node, HBD, leaf, spine, superspine
+T_LARGEST = 5  # the largest number of them in one node, HBD, leaf, spine, superspine
 SPANS_WIDTH = 10
 
 SpanRows = NDArray[np.int32]
@@ -33,7 +33,7 @@ _LEAF = 2  # among these levels
 def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: SpanRows, row: int) -> None:
     """Write the columns above for the gang of `pieces` into a row of `spans`.
 
-    `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` is one that it has not met.
+    `seen` is scratch: for each level and domain a stamp and the GPUs there. `stamp` must be a new one.
     """
     for column in range(SPANS_WIDTH):
         spans[row, column] = 0
@@ -57,10 +57,10 @@ def write_spans(table: Table, pieces: Table, seen: Table, stamp: int, spans: Spa
 
 
 def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
-    """The columns above for the best that `shape` could have in the empty cluster; zeros where it never fits.
+    """Return the columns above for the best placement of `shape` in the empty cluster; zeros where it never fits.
 
-    Each column is a bound of its own: the fewest nodes, the fewest leaves, the most in one node and so on. It may be
-    that no single placement has them all.
+    Each column is a separate bound: the fewest nodes, the fewest leaves, the most in one node and so on. There may be
+    no single placement that attains them all.
     """
     best: Table = np.zeros(SPANS_WIDTH, dtype=np.int64)
     open_nodes = np.zeros(len(empty), dtype=np.bool_)
@@ -95,11 +95,11 @@ def best_spans(shape: Shape, demands: Table, empty: Table) -> Table:
 
 
 def pods_per_node(table: Table, demand: Table) -> Table:
-    """How many pods of one demand each node takes when it is empty."""
+    """Return how many pods of one demand each node takes when it is empty."""
     gpus, milli, cpu, memory, pools = (int(value) for value in demand[:5])
     fits = np.full(len(table), FOREVER, dtype=np.int64)
     if gpus:
-        joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # a pod must lie in so many
+        joined = np.where(demand[c.D_ISLAND] == 1, table[:, c.ISLAND], table[:, c.GPUS])  # GPUs a pod must fit in
         fits = joined * (GPU // milli) // gpus * (table[:, c.GPUS] // np.maximum(joined, 1))
         fits = np.where(joined >= gpus, fits, 0)
         if demand[c.D_SLICES]:
@@ -114,14 +114,14 @@ def pods_per_node(table: Table, demand: Table) -> Table:
 
 
 def _fewest(sizes: Table, wanted: int) -> int:
-    """The fewest of domains of these sizes that have `wanted` between them; 0 where none are wanted."""
+    """Return the fewest domains of these sizes that have `wanted` between them; 0 where none are wanted."""
     return int(np.searchsorted(np.cumsum(np.sort(sizes)[::-1]), wanted)) + 1 if wanted else 0
 
 
 class Slowdowns:
-    """How much slower gangs run where they lie than where they could best lie, in thousandths.
+    """How much slower gangs run where they are than at their best placement, in thousandths.
 
-    What has been computed is kept: gangs of one shape lie in few different ways.
+    Results are cached: gangs of one shape have few different placements.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -134,20 +134,20 @@ class Slowdowns:
         self._fleet = state.fleet_version
 
     def spans(self, allocation: Allocation) -> SpanRows:
-        """Where a gang lies, in the columns above."""
+        """Return the spans of a gang, in the columns above."""
         spans: SpanRows = np.empty((1, SPANS_WIDTH), dtype=np.int32)
         self.write_spans(allocation, spans, 0)
         return spans.reshape(-1)
 
     def write_spans(self, allocation: Allocation, spans: SpanRows, row: int) -> None:
-        """Write where a gang lies into a row of `spans`. Numba takes long to make an array for the caller."""
+        """Write the spans of a gang into a row of `spans`: Numba takes long to allocate an array for the caller."""
         self.stamp += 1
         if self.seen.shape[1] < len(self.state.table):
             self.seen = np.full((DEPTH, len(self.state.table), 2), -1, dtype=np.int64)
         write_spans(self.state.table, allocation, self.seen, self.stamp, spans, row)
 
     def best(self, shape: int) -> Table:
-        """The best spans of a shape, by its index."""
+        """Return the best spans of a shape, by its index."""
         if self._fleet != self.state.fleet_version:
             self._begin_anew()
         found = self._best.get(shape)
@@ -160,7 +160,7 @@ class Slowdowns:
         return found
 
     def of(self, shape: int, spans: SpanRows) -> int:
-        """The slowdown of a gang of this shape that lies so."""
+        """Return the slowdown of a gang of this shape with these spans."""
         if self._fleet != self.state.fleet_version:
             self._begin_anew()
         key = (shape, *spans[T_GPUS:].tolist())
@@ -170,14 +170,14 @@ class Slowdowns:
         return found
 
     def of_all(self, shapes: Table, spans: SpanRows) -> Table:
-        """The slowdowns of gangs of these shapes that lie so, row by row."""
+        """Return the slowdowns of gangs of these shapes with these spans, row by row."""
         keys = zip(shapes.tolist(), *spans[:, T_GPUS:].T.tolist(), strict=True)
         known = self._known if self._fleet == self.state.fleet_version else {}
         found = [known[key] if key in known else self.of(key[0], spans[i]) for i, key in enumerate(keys)]
         return np.array(found, dtype=np.int64)
 
     def _begin_anew(self) -> None:
-        """What is best depends on the nodes that there are, which are others now."""
+        """Clear the caches after the nodes have changed: the best spans depend on them."""
         self._fleet = self.state.fleet_version
         self._best.clear()
         self._known.clear()

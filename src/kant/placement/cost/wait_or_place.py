@@ -1,7 +1,7 @@
 """Wait or place: is it better to start now, spread out, or later, close together?
 
-Both starts come from the timeline, and how long the job then runs from the communication model. It is better to wait if
-the job then ends no later: it also holds its GPUs for less long.
+Both starts come from the calendar, and the resulting run times from the communication model. Waiting is better if the
+job then ends no later: it also holds its GPUs for a shorter time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Seat:
 
     @property
     def words(self) -> str:
-        """Where it lies and what that costs."""
+        """The placement as text, and its slowdown."""
         over = f"{self.leaves} leaves" if self.leaves > 1 else f"{self.nodes} node{'s' * (self.nodes > 1)} of one leaf"
         slower = f", {(self.slowdown - FULL) / 10:.1f} % slower" if self.slowdown > FULL else ""
         return f"over {over}{slower}"
@@ -38,7 +38,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The earliest start anywhere, and the earliest in one domain of `level`; None where there is none in sight."""
+    """The earliest start anywhere, and the earliest in one domain of `level`; None where none is in sight."""
 
     now: int
     level: Level
@@ -47,7 +47,7 @@ class Choice:
 
     @property
     def wait(self) -> bool:
-        """Whether the job should wait for its place in one domain."""
+        """Return whether the job should wait for its place in one domain."""
         if self.near is None or self.anywhere is None:
             return self.near is not None
         return self.near.end <= self.anywhere.end
@@ -72,7 +72,7 @@ class Choice:
 
 
 def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Level, work: int, now: int) -> Choice:
-    """What `job`, with `work` microseconds to do at its best place, could have from `now` on."""
+    """Return the choice of `job`, with `work` microseconds of work at its best place, from `now` on."""
     shapes = slowdowns.state.shapes
     anywhere = shapes.of(msgspec.structs.replace(job, within="", within_required=False))
     near = shapes.of(msgspec.structs.replace(job, within=level, within_required=True))
@@ -82,7 +82,7 @@ def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Lev
 
 
 def _seat(calendar: Calendar, slowdowns: Slowdowns, shape: Shape, work: int, now: int) -> Seat | None:
-    """The earliest start at which the place is free for as long as the job needs it there."""
+    """Return the earliest start at which the place is free for as long as the job needs it there."""
     duration = work
     while True:
         found = calendar.earliest(shape, duration, now)

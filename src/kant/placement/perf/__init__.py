@@ -1,1 +1,1 @@
-"""How long a training step takes: streams, pipeline degrees and the gaps where gradients are summed."""
+"""Duration of a training step: streams, pipeline degrees and the gaps in which gradients are summed."""

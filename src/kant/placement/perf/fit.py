@@ -1,6 +1,6 @@
 """Costs from measurements: for each operation and place a line of seconds over units, by least squares.
 
-So FSMoE profiles a cluster: 24 sizes of messages, 12 of GEMMs, five runs each (Pan et al., ASPLOS 2025, section 4).
+FSMoE profiles a cluster so: 24 message sizes, 12 GEMM sizes, five runs each (Pan et al., ASPLOS 2025, section 4).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kant.placement.perf.testbeds import CONTENTION
 
 class Sample(NamedTuple):
     """An operation of `size` units (bytes, or multiply-adds) that took `seconds` at a place; with `beside` the other
-    stream of messages was busy all that time."""
+    message stream was busy all that time."""
 
     operation: str
     place: str
@@ -27,7 +27,7 @@ class Sample(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A fitted cost, from so many samples; `r2` is the share of their variance that it explains."""
+    """A fitted cost, from `samples` samples; `r2` is the share of their variance that it explains."""
 
     operation: str
     place: str
@@ -37,8 +37,8 @@ class Line(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The lines in order, and the contention; `beside` counts the samples that the latter comes from (0: none, and
-    it is the one fitted to FSMoE's table 5)."""
+    """The lines in order, and the contention; `beside` counts the samples it was fitted to (0: none, and it is the one
+    fitted to FSMoE's table 5)."""
 
     lines: tuple[Line, ...]
     contention: float
@@ -46,9 +46,9 @@ class Fit(NamedTuple):
 
 
 def fit(samples: Iterable[Sample]) -> Fit:
-    """The lines of all operations and places that were measured alone, and the contention of those that were not.
+    """Fit the lines of all operations and places that were measured alone, and the contention of the others.
 
-    Neither a start nor a unit takes less than no time. Samples of operations that nobody measured alone say nothing.
+    Neither start-up nor unit costs are negative. Samples of operations that were never measured alone are ignored.
     """
     kinds: dict[tuple[str, str], list[Sample]] = {}
     rest = []

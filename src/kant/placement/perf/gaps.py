@@ -1,9 +1,9 @@
-"""Into which gaps gradients go: an exact choice over whole buckets.
+"""Assigns gradients to gaps: an exact choice over whole buckets.
 
-The gradients of a layer are ready once its own backward pass is over. They may be summed during the backward pass of
-any layer that comes after, in one message for each half of it, or at the end, where nothing hides them. FSMoE fills the
-gaps from the last layer on and leaves the rest to differential evolution (Pan et al., ASPLOS 2025, section 5); here
-gradients come in buckets, and dynamic programming over (layer, buckets that are ready) finds the least of all sums.
+The gradients of a layer are ready once its own backward pass has ended. They can be summed during the backward pass of
+any later layer, in one message for each half of it, or at the end, where nothing hides them. FSMoE fills the gaps from
+the last layer on and leaves the rest to differential evolution (Pan et al., ASPLOS 2025, section 5); here gradients
+come in buckets, and dynamic programming over (layer, buckets that are ready) finds the least total.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kant.placement.perf.streams import Floats
 
 @compiled
 def split_halves(experts: Floats, attention: Floats, total: Floats, first: Table) -> None:
-    """For each number of buckets the least seconds of a layer that sums them, and how many the experts' half sums."""
+    """Find for each number of buckets the least seconds of a layer summing them, and the experts' half of them."""
     for k in range(len(total)):
         total[k] = np.inf
         for here in range(k + 1):
@@ -46,7 +46,7 @@ def _spread(seconds: Floats, kinds: Table, arrivals: Table, tail: Floats, value:
 
 
 def spread(seconds: Floats, kinds: Table, arrivals: Table, tail: Floats) -> tuple[float, tuple[int, ...]]:
-    """The least seconds of a backward pass, and how many buckets each layer sums.
+    """Return the least seconds of a backward pass, and how many buckets each layer sums.
 
     The layers are in the order of the backward pass: layer i is of kind `kinds[i]`, and `seconds[kind, k]` is how long
     it takes while it sums k buckets. Before it `arrivals[i]` more buckets are ready, after the last layer
@@ -65,7 +65,7 @@ def spread(seconds: Floats, kinds: Table, arrivals: Table, tail: Floats) -> tupl
 
 
 def whole_buckets(arrivals: Sequence[float], unit: float, count: int) -> Table:
-    """Of `count` buckets of `unit` units, how many more are whole at each arrival; at the last the rest."""
+    """Return how many more of `count` buckets of `unit` units are complete at each arrival; at the last the rest."""
     found, seen, whole = np.zeros(len(arrivals), dtype=np.int64), 0.0, 0
     for i, units in enumerate(arrivals):
         seen += units

@@ -1,10 +1,10 @@
 """What one layer of a transformer computes and sends in a step, and how long its two halves take on the streams.
 
 A layer is attention, then experts. With S GPUs of a node sharing each part of the layer (tensor and expert-sharding
-parallelism), the experts' half is, chunk by chunk: dispatch (all to all between nodes), all-gather inside the node,
-the experts' GEMMs, reduce-scatter inside the node, combine (all to all back). It is cut into `degree` chunks, so that
-the streams overlap (Pan et al., FSMoE, ASPLOS 2025, sections 3 and 4). The attention half gathers, computes and
-scatters. Gradients of other layers are summed between nodes meanwhile.
+parallelism), the experts' half is, chunk by chunk: dispatch (all to all between nodes), all-gather inside the node, the
+experts' GEMMs, reduce-scatter inside the node, combine (all to all back). It is cut into `degree` chunks, so that the
+streams overlap (Pan et al., FSMoE, ASPLOS 2025, sections 3 and 4). The attention half gathers, computes and scatters.
+Gradients of other layers are summed between nodes meanwhile.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from kant.compiled import compiled, inlined
 from kant.placement.perf.streams import COMPUTE, INTER, INTRA, Floats, Run, Task, play, run
 
 DEGREES = (1, 2, 4, 8)
-"""Chunks into which the experts' half may be cut, as in FSMoE."""
+"""Numbers of chunks into which the experts' half may be cut, as in FSMoE."""
 
 
 class Cost(NamedTuple):
-    """What an operation costs: `alpha` seconds, and `beta` seconds for each unit (a byte, or a multiply-add)."""
+    """The cost of an operation: `alpha` seconds, and `beta` seconds for each unit (a byte, or a multiply-add)."""
 
     alpha: float
     beta: float
 
     def of(self, units: float, calls: int = 1) -> float:
-        """Seconds for so many units in so many calls; nothing for none."""
+        """Return the seconds for `units` units in `calls` calls; 0 for no units."""
         return calls * self.alpha + units * self.beta if units > 0 else 0.0
 
 
 class Operations(NamedTuple):
-    """The costs of the operations of a job at its place. `contention` as in `streams`."""
+    """The costs of a job's operations at its place. `contention` as in `streams`."""
 
     all_to_all: Cost
     all_gather: Cost
@@ -44,7 +44,7 @@ class Operations(NamedTuple):
 
 
 class Volumes(NamedTuple):
-    """Of one GPU and one forward pass of a layer: units sent, and multiply-adds in so many GEMMs.
+    """Units sent, and multiply-adds and their GEMMs, of one GPU in one forward pass of a layer.
 
     `gradient` are the units of the layer that are summed over the replicas in each step.
     """
@@ -62,7 +62,7 @@ class Volumes(NamedTuple):
 
 
 class Half(NamedTuple):
-    """Seconds of a half of a layer in one direction, of each kind of operation: of each call, and of all its units."""
+    """Costs of half a layer in one direction, by kind of operation: seconds of each call, and of all its units."""
 
     dispatch: Cost
     gather: Cost
@@ -70,17 +70,17 @@ class Half(NamedTuple):
     scatter: Cost
 
     def at(self, degree: int) -> tuple[float, float, float, float]:
-        """Seconds of one chunk of each: dispatch (and combine), gather, compute, scatter."""
+        """Return the seconds of one chunk of each: dispatch (and combine), gather, compute, scatter."""
         return tuple(cost.of(1.0 / degree) for cost in self)  # type: ignore[return-value]
 
 
 def _of(cost: Cost, units: float, calls: int = 1) -> Cost:
-    """`cost` with all these units as its unit."""
+    """Return `cost` with all these units as its unit."""
     return Cost(calls * cost.alpha, units * cost.beta) if units > 0 else Cost(0.0, 0.0)
 
 
 def experts_half(volumes: Volumes, costs: Operations, backward: bool) -> Half:
-    """The experts of a layer. Backward there are two GEMMs for each (Shoeybi et al., arXiv 1909.08053)."""
+    """Return the costs of a layer's experts. Backward each GEMM becomes two (Shoeybi et al., arXiv 1909.08053)."""
     compute = _of(costs.gemm, volumes.expert_macs, volumes.expert_gemms)
     return Half(
         _of(costs.all_to_all, volumes.exchanged),
@@ -91,7 +91,7 @@ def experts_half(volumes: Volumes, costs: Operations, backward: bool) -> Half:
 
 
 def attention_half(volumes: Volumes, costs: Operations, backward: bool) -> Half:
-    """The attention of a layer: nothing is exchanged."""
+    """Return the costs of a layer's attention: nothing is exchanged."""
     compute = _of(costs.gemm, volumes.attention_macs, volumes.attention_gemms)
     return Half(
         Cost(0.0, 0.0),
@@ -112,11 +112,11 @@ MOST_TASKS = 5 * max(DEGREES) + 1
 def lay_out(
     half: Floats, degree: int, gradient: float, apart: bool, work: Floats, stream: Table, after: Table, kind: Table
 ) -> int:
-    """Write the tasks of a half of a layer, and of which kind each is (index in NAMES); returns how many there are.
+    """Write the tasks of a half of a layer, and the kind of each (index in NAMES); return their number.
 
-    `half` has for dispatch, gather, compute and scatter the seconds of a call and those of all units. Between nodes
-    the order is all dispatches, the gradients, all combines. With `apart` False messages inside nodes take the same
-    stream as those between them, as in schedules that do not tell the two apart.
+    `half` has for dispatch, gather, compute and scatter the seconds of a call and those of all units. Between nodes the
+    order is all dispatches, the gradients, all combines. With `apart` False messages inside nodes use the same stream
+    as those between nodes, as in schedules that do not separate them.
     """
     inner = INTRA if apart else INTER
     chunk = np.zeros(4)
@@ -170,14 +170,14 @@ def _table(half: Half) -> Floats:
 def half_seconds(
     half: Half, degrees: tuple[int, ...], gradients: Floats, contention: float, apart: bool = True
 ) -> Floats:
-    """Seconds of a half of a layer, a row for each degree and a column for each time to sum gradients."""
+    """Return the seconds of a half of a layer, a row for each degree and a column for each time to sum gradients."""
     found: Floats = np.zeros((len(degrees), len(gradients)))
     seconds_by(_table(half), np.array(degrees, dtype=np.int64), gradients, apart, contention, found)
     return found
 
 
 def half_run(half: Half, degree: int, gradient: float, contention: float, apart: bool = True) -> Run:
-    """The streams during a half of a layer."""
+    """Run the streams for a half of a layer."""
     work = np.zeros(MOST_TASKS)
     stream, after, kind = (np.zeros(MOST_TASKS, np.int64) for _ in range(3))
     count = _write_half(_table(half), degree, gradient, apart, work, stream, after, kind)

@@ -1,8 +1,8 @@
-"""What the operations of a training job cost where it lies: by level of the fabric, or as somebody has measured them.
+"""The costs of a training job's operations at its place: by level of the fabric, or as measured.
 
-Ranks are laid out as Megatron-LM does it: GPUs that share a layer are neighbours, then come the groups that exchange
-experts, then replicas, and last the stages (Narayanan et al., SC 2021). A collective costs so many steps of a latency
-and so many bytes at a bandwidth (`placement/cost/communication.py`).
+Ranks are laid out as in Megatron-LM: GPUs that share a layer are neighbours, then come the groups that exchange
+experts, then replicas, and last the stages (Narayanan et al., SC 2021). A collective costs a number of steps with a
+latency, and a number of bytes at a bandwidth (`placement/cost/communication.py`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from kant.placement.perf.testbeds import CONTENTION
 
 OPERATIONS = ("all_to_all", "all_gather", "reduce_scatter", "all_reduce", "gemm")
 PLACES = ("node", "hbd", "leaf", "spine", "superspine", "beyond")
-"""What a group of GPUs may span at the widest."""
+"""The widest domain that a group of GPUs spans."""
 
 BYTES = 2.0
-"""Of a number: 16 bits."""
+"""Bytes of a number: 16 bits."""
 LAUNCH = 5e-6
-"""Seconds to start a GEMM (ours)."""
+"""Seconds to start a GEMM (our assumption)."""
 SHARED = 0.5
-"""Speed of each of two streams on one link: they have half of it each."""
+"""Speed of each of two streams that share one link: half of it each."""
 GEMM = Cost(LAUNCH, 2.0 / FLOPS)
 
 
 class Measured(NamedTuple):
-    """Costs that somebody has fitted, by (operation, place); they go before those of the fabric."""
+    """Fitted costs, by (operation, place); they override those of the fabric."""
 
     costs: Mapping[tuple[str, str], Cost]
     contention: float = CONTENTION
@@ -41,7 +41,7 @@ NOTHING_MEASURED = Measured({})
 
 
 class Layout(NamedTuple):
-    """Groups of a job as it lies: so many GPUs share a layer, so many groups exchange experts, and so on.
+    """Groups of a job at its place: how many GPUs share a layer, how many groups exchange experts, and so on.
 
     `at` names the place that each operation has to span. `stage` are the spans of one stage.
     """
@@ -55,9 +55,9 @@ class Layout(NamedTuple):
 
 
 def layout(training: Training, spans: Spans) -> Layout:
-    """The groups of a job with the GPUs of `spans`. No group is larger than what there is of the job.
+    """Return the groups of a job with the GPUs of `spans`. No group exceeds the job's actual size.
 
-    Stages, and the groups inside them, lie in one domain where its largest domain is large enough for one.
+    Stages, and the groups inside them, lie in one domain where the job's largest domain can hold one.
     """
     pipeline = min(training.pipeline, spans.gpus)
     gpus = spans.gpus // pipeline
@@ -80,14 +80,14 @@ def layout(training: Training, spans: Spans) -> Layout:
 
 
 def _near(stage: Spans, tensor: int) -> int:
-    """The level of GPUs that share a layer: if they leave the node, they stay near."""
+    """Return the level that GPUs sharing a layer span: beyond one node they stay near."""
     if stage.per_node >= tensor:
         return 0
     return min(stage.level, 1 if stage.per_hbd >= tensor else 2)
 
 
 def operations(training: Training, fabric: Fabric, spans: Spans, measured: Measured = NOTHING_MEASURED) -> Operations:
-    """The costs of a job's operations where it lies; units are bytes, and multiply-adds."""
+    """Return the costs of a job's operations at its place; units are bytes, and multiply-adds."""
     groups = layout(training, spans)
     cost, stage = paths(fabric, groups.stage), groups.stage
     found = {
@@ -108,18 +108,18 @@ def operations(training: Training, fabric: Fabric, spans: Spans, measured: Measu
 
 
 def _rails(groups: Layout, apart: int) -> tuple[float, float]:
-    """How many ranks that are `apart` GPUs from each other a node has, and how many an HBD."""
+    """Return how many ranks, spaced `apart` GPUs, a node has, and how many an HBD."""
     return groups.stage.per_node / apart, groups.stage.per_hbd / apart
 
 
 def _ring(ranks: int, rails: tuple[float, float], level: int, cost: Paths, part: float) -> Cost:
-    """A ring all-reduce, or half of it: an all-gather or a reduce-scatter."""
+    """Return the cost of a ring all-reduce, or of half of it: an all-gather or a reduce-scatter."""
     beta = all_reduce(ranks, 1.0, rails, level, cost, calls=0)
     return Cost(part * (all_reduce(ranks, 1.0, rails, level, cost) - beta), part * beta)
 
 
 def _exchange(groups: Layout, cost: Paths) -> Cost:
-    """An all to all among ranks that are `tensor` GPUs from each other: equal parts to all, each over its level."""
+    """Return the cost of an all-to-all among ranks spaced `tensor` GPUs: equal parts to all, each over its level."""
     ranks = groups.expert
     if ranks <= 1:
         return Cost(0.0, 0.0)
@@ -133,10 +133,10 @@ def _exchange(groups: Layout, cost: Paths) -> Cost:
 
 
 def stack_of(training: Training, fabric: Fabric, spans: Spans, measured: Measured = NOTHING_MEASURED) -> Stack:
-    """The layers of one stage, and what their operations cost."""
+    """Return the layers of one stage, and the costs of their operations."""
     costs = operations(training, fabric, spans, measured)
     groups = layout(training, spans)
-    replicas = groups.data // groups.expert  # of an expert
+    replicas = groups.data // groups.expert  # replicas of an expert
     stride = _rails(groups, groups.tensor * groups.expert)
     rare = _ring(replicas, stride, groups.stage.level, paths(fabric, groups.stage), 1.0)
     weight = rare.beta / costs.all_reduce.beta if costs.all_reduce.beta > 0 else 0.0
@@ -147,7 +147,7 @@ def stack_of(training: Training, fabric: Fabric, spans: Spans, measured: Measure
 
 
 def volumes(training: Training, groups: Layout, expert: bool, weight: float) -> Volumes:
-    """What a layer sends and computes on each GPU, for a micro-batch; with `expert` it has experts.
+    """Return what a layer sends and computes on each GPU, for a micro-batch; with `expert` it has experts.
 
     Gradients of experts are summed over fewer replicas than those of attention: a byte of them counts as `weight`.
     """

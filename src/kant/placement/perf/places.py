@@ -1,4 +1,4 @@
-"""Placements of a job in words: `NODESxGPUS/LEAVES/SPINES/SUPERSPINES`, and those that a cluster has for it."""
+"""Placements of a job as text, `NODESxGPUS/LEAVES/SPINES/SUPERSPINES`, and those that a cluster offers for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.placement.cost.communication import Spans
 
 
 class Place(NamedTuple):
-    """So many nodes with so many GPUs of the job each, as evenly as can be over so many domains of each level."""
+    """`nodes` nodes with `gpus` GPUs of the job each, spread evenly over the given number of domains of each level."""
 
     nodes: int
     gpus: int
@@ -27,7 +27,7 @@ class Place(NamedTuple):
         return "/".join([f"{self.nodes}x{self.gpus}", *map(str, above)])
 
     def spans(self, hbd: int = 1) -> Spans:
-        """What of it matters to a collective, where HBDs have so many nodes; it lies in as few as its leaves allow."""
+        """Return the spans for the communication model, with `hbd` nodes per HBD and the fewest possible HBDs."""
         in_leaf = -(-self.nodes // self.leaves)
         hbds = self.leaves * -(-in_leaf // hbd)
         domains = (self.nodes, min(hbds, self.nodes), self.leaves, self.spines, self.superspines)
@@ -36,11 +36,11 @@ class Place(NamedTuple):
 
 
 def places_in(cluster: ClusterSpec, gpus: int) -> list[Place]:
-    """Placements that a job of so many GPUs could get in the empty cluster, the closest first.
+    """Return placements that a job of `gpus` GPUs could get in the empty cluster, the closest first.
 
-    On the fewest nodes, with as many of its GPUs on each: in as few domains as can be, over twice and four times as
-    many leaves, over one more spine and superspine than need be; and on half nodes. Raises InputError where the cluster
-    is too small.
+    On the fewest nodes, with as many of its GPUs on each: in as few domains as possible, over twice and four times as
+    many leaves, over one more spine and superspine than necessary; and on half nodes. Raises InputError where the
+    cluster is too small.
     """
     size = _usual(node.gpus for node in cluster.nodes)
     each = next((count for count in range(min(size, gpus), 0, -1) if gpus % count == 0), 0)
@@ -63,19 +63,19 @@ def places_in(cluster: ClusterSpec, gpus: int) -> list[Place]:
 
 
 def hbd_nodes(cluster: ClusterSpec) -> int:
-    """Nodes of an HBD, as most have it; 1 where each node is one of its own."""
+    """Return the most common number of nodes per HBD; 1 where each node is its own."""
     named = Counter(node.hbd for node in cluster.nodes if node.hbd)
     return _usual(named.values()) if named else 1
 
 
 def _usual(sizes: Iterable[int]) -> int:
-    """The size that most nodes have; of equal ones the largest."""
+    """Return the most common size, the largest on ties."""
     counts = Counter(sizes)
     return max(counts, key=lambda size: (counts[size], size))
 
 
 def _closest(nodes: int, gpus: int, domains: Sequence[Sequence[int]]) -> Place:
-    """The fewest domains of each level that have so many nodes between them."""
+    """Return the place on the fewest domains of each level that have `nodes` nodes between them."""
     fewest = []
     for sizes in domains:
         held = count = 0
@@ -87,6 +87,6 @@ def _closest(nodes: int, gpus: int, domains: Sequence[Sequence[int]]) -> Place:
 
 
 def _is_there(place: Place, domains: Sequence[Sequence[int]]) -> bool:
-    """Whether the cluster has so many domains, and the job a node in each."""
+    """Return whether the cluster has this many domains, and the job a node in each."""
     asked = (place.leaves, place.spines, place.superspines)
     return place.nodes >= place.leaves and all(count <= len(sizes) for count, sizes in zip(asked, domains, strict=True))

@@ -28,13 +28,13 @@ from kant.placement.perf.published import best_degree, fill_gaps
 from kant.placement.perf.streams import Floats, Run
 
 BUCKETS = 256
-"""Buckets of gradients in a backward pass, at most."""
+"""Maximum number of gradient buckets in a backward pass."""
 BUCKETS_OF_LAYER = 20
-"""Buckets of the gradients of one layer, at most."""
+"""Maximum number of gradient buckets of one layer."""
 
 
 class Halves(NamedTuple):
-    """Of one layer: its experts and its attention, forward and backward."""
+    """The halves of one layer: its experts and its attention, forward and backward."""
 
     experts: Half
     attention: Half
@@ -52,9 +52,9 @@ class LayerPlan(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """Layers in forward order, and what their operations cost where the job lies.
+    """Layers in forward order, and the costs of their operations at the job's place.
 
-    A `steady` stack stands for the middle of a longer one: gradients like those of its first layer are ready when its
+    A `steady` stack represents the middle of a longer one: gradients like those of its first layer are ready when its
     backward pass begins, and those of its first layer are left to the layers before it.
     """
 
@@ -64,12 +64,12 @@ class Stack(NamedTuple):
 
     @property
     def arrivals(self) -> list[float]:
-        """Units of gradients that are ready before each layer of the backward pass, and after the last."""
+        """Return the units of gradients that become ready before each layer of the backward pass and after the last."""
         ready = [layer.gradient for layer in reversed(self.layers)]
         return [ready[-1], *ready[:-1], 0.0] if self.steady else [0.0, *ready]
 
     def halves(self, layer: Volumes) -> Halves:
-        """The seconds of a layer's halves."""
+        """Return the costs of a layer's halves."""
         costs = self.costs
         return Halves(
             experts_half(layer, costs, False),
@@ -80,30 +80,30 @@ class Stack(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A plan and its seconds, of the forward pass and of the backward pass; `tail` units are summed at its end."""
+    """A plan, and the seconds of its forward and backward pass; `tail` units are summed at the end of the latter."""
 
     layers: tuple[LayerPlan, ...]
     tail: float
     forward: float
     backward: float
     exposed: float
-    """Seconds of the backward pass after its last layer, for gradients that found no gap."""
+    """Seconds of the backward pass after its last layer, for gradients that fit in no gap."""
 
     @property
     def seconds(self) -> float:
-        """Both passes."""
+        """Seconds of both passes."""
         return self.forward + self.backward
 
 
 def best_plan(stack: Stack) -> Plan:
-    """The fastest plan that is known: ours, or FSMoE's where that is faster on the same streams."""
+    """Return the fastest known plan: ours, or FSMoE's where that is faster on the same streams."""
     ours, theirs = our_plan(stack), published_plan(stack)
     return theirs if theirs.seconds < ours.seconds else ours
 
 
 class _Kind(NamedTuple):
-    """Layers that are alike. By the buckets that one sums: its backward seconds, the buckets of its experts' half, and
-    the degree at which that half is fastest."""
+    """Equal layers. By the number of buckets that one sums: its backward seconds, the buckets of its experts' half, and
+    the fastest degree of that half."""
 
     forward_degree: int
     seconds: Floats
@@ -112,7 +112,7 @@ class _Kind(NamedTuple):
 
 
 def our_plan(stack: Stack, apart: bool = True) -> Plan:
-    """All degrees tried on the streams, and gradients in the gaps by whole buckets.
+    """Try all degrees on the streams, and assign gradients to the gaps in whole buckets.
 
     With `apart` False messages inside nodes take turns with those between nodes: FSMoE without its second idea.
     """
@@ -144,7 +144,7 @@ def _kind(halves: Halves, sums: Floats, contention: float, apart: bool) -> _Kind
 
 
 def published_plan(stack: Stack) -> Plan:
-    """FSMoE's plan, on our streams."""
+    """Return FSMoE's plan, timed on our streams."""
     costs = stack.costs
     halves = [stack.halves(layer) for layer in stack.layers]
     back = halves[::-1]
@@ -181,7 +181,7 @@ def timed(stack: Stack, plans: Sequence[LayerPlan], apart: bool = True) -> Plan:
 
 
 def runs(stack: Stack, layer: int, plan: LayerPlan, apart: bool = True) -> tuple[Run, Run, Run, Run]:
-    """The streams of one layer: attention and experts forward, experts and attention backward."""
+    """Run the streams of one layer: attention and experts forward, experts and attention backward."""
     ahead, back = _parts(stack.halves(stack.layers[layer]), plan, stack.costs)
     found = [half_run(half, degree, sums, stack.costs.contention, apart) for half, degree, sums in (*ahead, *back)]
     return found[0], found[1], found[2], found[3]
@@ -191,7 +191,7 @@ Part = tuple[Half, int, float]
 
 
 def _parts(halves: Halves, plan: LayerPlan, costs: Operations) -> tuple[tuple[Part, Part], tuple[Part, Part]]:
-    """(half, degree, seconds of gradients) of the forward and of the backward pass, in order."""
+    """Return (half, degree, seconds of gradients) of the forward and of the backward pass, in order."""
     ahead = (halves.attention, 1, 0.0), (halves.experts, plan.forward_degree, 0.0)
     back = (
         (halves.experts_back, plan.backward_degree, costs.all_reduce.of(plan.in_experts)),

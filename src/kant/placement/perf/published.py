@@ -1,8 +1,8 @@
-"""FSMoE's own plan: a degree by closed forms, and gradients into the gaps, as if streams did not slow each other down.
+"""FSMoE's own plan: a degree by closed forms, and gradients in the gaps, assuming that streams do not slow each other.
 
 Pan et al., FSMoE, ASPLOS 2025 (arXiv 2501.10714), algorithm 1 and section 5. Where the paper searches degrees by SLSQP
-and left-over gradients by differential evolution, the same objectives are minimised exactly here: over the degrees
-that exist, and over buckets.
+and left-over gradients by differential evolution, the same objectives are minimised exactly here: over the existing
+degrees, and over buckets.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from kant.placement.perf.streams import Floats
 
 
 def closed_form(half: Half, degree: int, gradient: float) -> float:
-    """Seconds of the experts' half by algorithm 1, while gradients take `gradient` seconds between nodes.
+    """Return the seconds of the experts' half by algorithm 1, while gradients take `gradient` seconds between nodes.
 
-    Its four cases are one: dispatches and combines, and beside them the longer of the gradients and of what else keeps
-    the network between nodes idle.
+    Its four cases reduce to one: dispatches and combines, plus the longer of the gradients and of what else keeps the
+    network between nodes idle.
     """
     dispatch = half.at(degree)[0]
     return 2 * degree * dispatch + max(gradient, _idle(half, degree))
 
 
 def gap(half: Half, degree: int) -> float:
-    """Seconds in which the experts' half leaves the network between nodes idle, by the same case without gradients."""
+    """Return the seconds in which the experts' half leaves the network between nodes idle, without gradients."""
     return max(_idle(half, degree), 0.0)
 
 
@@ -41,7 +41,7 @@ def _idle(half: Half, degree: int) -> float:
 
 
 def _closed_forms(half: Half, gradients: Floats) -> Floats:
-    """The least closed form over all degrees, for each time that gradients take."""
+    """Return the least closed form over all degrees, for each gradient time."""
     forms = [2 * degree * half.at(degree)[0] + np.maximum(gradients, _idle(half, degree)) for degree in DEGREES]
     found: Floats = np.min(forms, axis=0)
     return found
@@ -53,18 +53,18 @@ def _all_of(cost: Cost, units: Floats) -> Floats:
 
 
 def best_degree(half: Half, gradient: float) -> int:
-    """The degree that algorithm 1 takes: of those that exist the one whose closed form is least."""
+    """Return the degree that algorithm 1 takes: the existing one with the least closed form."""
     return min(DEGREES, key=lambda degree: (closed_form(half, degree, gradient), degree))
 
 
 def fill_gaps(
     experts: list[Half], attention: list[float], arrivals: list[float], all_reduce: Cost, buckets: int
 ) -> tuple[list[float], list[float]]:
-    """The units of gradients that each layer sums in its experts' half and in its attention half.
+    """Return the units of gradients that each layer sums in its experts' half and in its attention half.
 
     Layers are in the order of the backward pass; `attention` is how long their attention half takes without gradients.
-    `arrivals` are the units that are ready before each layer, and after the last. What finds no gap is shared out
-    over the experts' halves, in so many `buckets`; what is ready only after the last layer is left over.
+    `arrivals` are the units that are ready before each layer, and after the last. What fits in no gap is divided over
+    the experts' halves, in `buckets` buckets; what is ready only after the last layer is left over.
     """
     in_experts, in_attention = [0.0] * len(experts), [0.0] * len(experts)
     ready: list[list[float]] = []  # [layer before which it was ready, units]; the latest is summed first

@@ -1,4 +1,4 @@
-"""A training step of a job where it lies: its plan, its seconds, and what they go into."""
+"""A training step of a job at its place: its plan, its duration, and how that is made up."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kant.placement.perf.streams import Run
 
 
 class Step(NamedTuple):
-    """A step. `bubble` are the seconds in which a stage waits for its first, or after its last micro-batch; `passing`
-    those of messages between stages. What is left of `seconds` are the passes, `plan.exposed` among them."""
+    """A step. `bubble` are the seconds in which a stage waits before its first or after its last micro-batch; `passing`
+    those of messages between stages. The rest of `seconds` are the passes, including `plan.exposed`."""
 
     seconds: float
     plan: Plan
@@ -27,9 +27,9 @@ class Step(NamedTuple):
     passing: float
 
     def busy(self) -> dict[str, float]:
-        """Seconds of each kind of task (NAMES) for the last micro-batch: the one beside which gradients are summed.
+        """Return the seconds of each kind of task (NAMES) in the last micro-batch, during which gradients are summed.
 
-        They pass beside each other, so they do not add up to the time of the micro-batch.
+        They overlap, so they do not add up to the time of the micro-batch.
         """
         found = dict.fromkeys(NAMES, 0.0)
         known: dict[tuple[Volumes, LayerPlan], tuple[Run, ...]] = {}
@@ -44,10 +44,10 @@ class Step(NamedTuple):
 
 
 def step(training: Training, fabric: Fabric, spans: Spans, measured: Measured = NOTHING_MEASURED) -> Step:
-    """The step of a job that lies so, planned as well as is known.
+    """Return the step of a job with these spans, under the best known plan.
 
     Stages work in the 1F1B order: with m micro-batches and p stages each waits for p - 1 passes of one micro-batch
-    (Narayanan et al., SC 2021). Gradients are summed beside the last backward pass. Embeddings, the loss and the
+    (Narayanan et al., SC 2021). Gradients are summed during the last backward pass. Embeddings, the loss and the
     optimizer are left out: their time does not depend on the place.
     """
     stack = stack_of(training, fabric, spans, measured)
@@ -69,18 +69,18 @@ def step(training: Training, fabric: Fabric, spans: Spans, measured: Measured = 
 
 
 def _backward_alone(stack: Stack, plan: Plan) -> float:
-    """Seconds of a backward pass that sums no gradients."""
+    """Return the seconds of a backward pass that sums no gradients."""
     quiet = stack._replace(layers=tuple(layer._replace(gradient=0.0) for layer in stack.layers))
     return best_plan(quiet).backward
 
 
 def step_slowdown(training: Training, fabric: Fabric, spans: Spans, best: Spans) -> int:
-    """The step under `spans` over that under `best`, in thousandths; never below FULL."""
+    """Return the step time under `spans` over that under `best`, in thousandths; never below FULL."""
     ratio = step_seconds(training, fabric, spans) / step_seconds(training, fabric, best)
     return max(FULL, int(ratio * FULL + 0.5))
 
 
 @lru_cache(maxsize=4096)
 def step_seconds(training: Training, fabric: Fabric, spans: Spans) -> float:
-    """Seconds of a step. What has been computed is kept: jobs of one training lie in few different ways."""
+    """Return the seconds of a step. Results are cached: jobs of one training have few different placements."""
     return step(training, fabric, spans).seconds

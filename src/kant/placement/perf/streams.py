@@ -1,10 +1,10 @@
 """Three streams of one GPU: messages between nodes, messages inside a node, and arithmetic.
 
-A stream runs its tasks one after the other, in the order in which they were issued, each as soon as its predecessor on
-another stream is over. While both streams of messages run, each goes at `contention` times its speed: they meet on the
-way to the network (FSMoE, Pan et al., ASPLOS 2025, takes it for 1). Arithmetic always goes at full speed.
+A stream runs its tasks one after the other, in issue order, each as soon as its predecessor on another stream has
+ended. While both message streams run, each goes at `contention` times its speed: they share the path to the network
+(FSMoE, Pan et al., ASPLOS 2025, assumes 1). Arithmetic always goes at full speed.
 
-Only sums, differences, products, quotients and comparisons of floats are used: the same on every machine.
+Only sums, differences, products, quotients and comparisons of floats are used, so results are equal on every machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STREAMS = ("between nodes", "inside nodes", "arithmetic")
 
 
 class Task(NamedTuple):
-    """`work` seconds at full speed on a stream, not before task `after` (its index; -1: at once) is over."""
+    """`work` seconds at full speed on a stream, starting once task `after` (its index; -1: none) has ended."""
 
     name: str
     stream: int
@@ -42,28 +42,28 @@ class Run(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Until the last task is over."""
+        """Return when the last task ends."""
         return max(self.ends, default=0.0)
 
     def later(self, seconds: float) -> Run:
-        """The same so much later."""
+        """Return the same run shifted by `seconds`."""
         starts, ends = (tuple(time + seconds for time in times) for times in (self.starts, self.ends))
         return self._replace(starts=starts, ends=ends)
 
     def busy(self, stream: int) -> float:
-        """Seconds during which a stream runs a task."""
+        """Return the seconds during which a stream runs a task."""
         spans = zip(self.tasks, self.starts, self.ends, strict=True)
         return sum(end - start for task, start, end in spans if task.stream == stream)
 
 
 @inlined
 def play(work: Floats, stream: Table, after: Table, count: int, contention: float, start: Floats, end: Floats) -> float:
-    """Write when each of the first `count` tasks starts and ends; returns when the last is over.
+    """Write when each of the first `count` tasks starts and ends; return when the last ends.
 
-    Of each stream the tasks stand in the order of issue. A task that waits for one that never ends is never reached;
-    callers name only tasks that can end before.
+    The tasks of each stream are in issue order. A task that waits for one that never ends is never reached; callers
+    name only tasks that can end before.
     """
-    at = np.zeros(3, dtype=np.int64)  # of each stream, the task that runs or comes next
+    at = np.zeros(3, dtype=np.int64)  # the task of each stream that runs or comes next
     left = np.zeros(3)
     running = np.zeros(3, dtype=np.bool_)
     for i in range(count):
@@ -108,7 +108,7 @@ def _play(work: Floats, stream: Table, after: Table, contention: float, start: F
 
 
 def run(tasks: tuple[Task, ...], contention: float) -> Run:
-    """Let the streams run these tasks."""
+    """Run these tasks on the streams."""
     work = np.array([task.work for task in tasks], dtype=np.float64)
     stream = np.array([task.stream for task in tasks], dtype=np.int64)
     after = np.array([task.after for task in tasks], dtype=np.int64)
@@ -119,10 +119,10 @@ def run(tasks: tuple[Task, ...], contention: float) -> Run:
 
 
 def faults(found: Run) -> list[str]:
-    """What is wrong with a run, in words; it knows nothing of how runs are made.
+    """Return what is wrong with a run, as text; independent of the code that makes runs.
 
     Each stream runs one task at a time and in order, each task as soon as it may, and does its whole work: its time
-    less what it loses beside a task of the other stream of messages.
+    less what it loses while a task of the other message stream runs.
     """
     wrong = []
     near = 1e-9 * (1.0 + found.seconds)

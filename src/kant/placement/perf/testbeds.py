@@ -1,9 +1,9 @@
-"""The two testbeds of FSMoE (Pan et al., ASPLOS 2025): what their operations cost, and the layers of its table 5.
+"""The two testbeds of FSMoE (Pan et al., ASPLOS 2025): the costs of their operations, and the layers of its table 5.
 
 Costs are those of the paper's figure 5, for each number of 32 bits. The exponents printed for testbed A's all-to-all
-and all-gather are exchanged, and GEMMs cost three times what is printed: so its table 2 comes out. Attention takes as
-long as twice its multiply-adds, as in table 2: softmax, masks and norms move memory. `CONTENTION` is the one constant
-that is fitted to table 5; both testbeds share it. Capacity factor `*` (no token is dropped) is taken for 1.
+and all-gather are swapped, and GEMMs cost three times what is printed: this reproduces its table 2. Attention takes
+twice the time of its multiply-adds, as in table 2: softmax, masks and norms move memory. `CONTENTION` is the only
+constant fitted to table 5; both testbeds share it. Capacity factor `*` (no token is dropped) counts as 1.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import NamedTuple
 from kant.placement.perf.layer import Cost, Operations, Volumes
 
 CONTENTION = 0.68
-"""Speed of each stream of messages while both run: fitted to table 5, on nodes whose GPUs sit on PCIe."""
+"""Speed of each message stream while both run: fitted to table 5, on nodes whose GPUs are on PCIe."""
 
 ATTENTION = 2.0
-"""Time of attention over that of its multiply-adds."""
+"""Time of attention relative to that of its multiply-adds."""
 
 
 class Testbed(NamedTuple):
-    """`shared`: GPUs of a node, which share each layer. `lengths`: the sequences of its layers."""
+    """`shared`: GPUs per node, which share each layer. `lengths`: the sequence lengths of its layers."""
 
     costs: Operations
     shared: int
@@ -49,9 +49,9 @@ TESTBEDS = {
 
 
 def layers(testbed: Testbed) -> Iterator[Volumes]:
-    """The 1,458 layers of table 4: batches, heads, lengths, widths, hidden sizes, capacities for two experts, GEMMs.
+    """Yield the 1,458 layers of table 4: batches, heads, lengths, widths, hidden sizes, capacities (2 experts), GEMMs.
 
-    Heads change nothing in the model, so each layer comes three times.
+    The number of heads does not matter in the model, so each layer occurs three times.
     """
     shared = testbed.shared
     grid = product((1, 2, 4), (8, 16, 32), testbed.lengths, (1024, 2048, 4096), (2, 3, 4), (2.4, 4.8, 2.0), (2, 3))

@@ -1,4 +1,4 @@
-"""E-Spread: small replicas spread inside an inference zone, everybody else binpacked outside it."""
+"""E-Spread: small replicas spread inside an inference zone, all other jobs binpacked outside it."""
 
 from __future__ import annotations
 

@@ -22,13 +22,13 @@ ROUNDS_TO_ONE = 36.7368005696771
 
 @inlined
 def percent(x: float) -> int:
-    """trunc(100 * sigmoid(x))."""
+    """Return trunc(100 * sigmoid(x))."""
     return 100 if x >= ROUNDS_TO_ONE else int(np.searchsorted(STEPS, x, side="right"))
 
 
 @inlined
 def after(table: Table, node: int, demands: Table, d: int, typical: Table, chosen: int) -> int:
-    """Fragments of the node once the pod has the devices `chosen`."""
+    """Return the fragments of the node once the pod has the devices `chosen`."""
     milli = demands[d, D_MILLI]
     for device in range(devices_of(table)):
         if (chosen >> device) & 1:
@@ -46,7 +46,7 @@ def after(table: Table, node: int, demands: Table, d: int, typical: Table, chose
 
 @inlined
 def unit_of(typical: Table) -> float:
-    """Fragments that are one GPU which the typical pods cannot use, in expectation."""
+    """Return the fragments that amount to one GPU which the typical pods cannot use, in expectation."""
     weight = 0
     for m in range(typical.shape[0]):
         weight += typical[m, M_WEIGHT]
@@ -55,7 +55,7 @@ def unit_of(typical: Table) -> float:
 
 @inlined
 def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table) -> tuple[int, int]:
-    """(score, devices): for a share the first device with the best score, else the lowest idle devices."""
+    """Return (score, devices): for a share the first device with the best score, else the lowest idle devices."""
     unit = unit_of(typical)
     before = fragments(table, node, typical)
     milli = demands[d, D_MILLI]
@@ -67,7 +67,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table)
         amount = table[node, DEVICES + device]
         if amount < milli:
             continue
-        seen = False  # a device like an earlier one has its score, and comes after it
+        seen = False  # a device equal to an earlier one has its score, and comes after it
         for earlier in range(device):
             seen = seen or table[node, DEVICES + earlier] == amount
         if not seen:

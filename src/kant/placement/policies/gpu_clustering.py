@@ -1,4 +1,4 @@
-"""GpuClustering: pods that ask for the same number of GPUs together."""
+"""GpuClustering: pods that request the same number of GPUs together."""
 
 from __future__ import annotations
 

@@ -35,31 +35,31 @@ from kant.placement.policy import NodePolicy, Terms
 Percent = Annotated[int, Meta(ge=0, le=1000)]
 Step = Annotated[int, Meta(ge=1, le=1_000_000)]
 
-# Where `params` has what: the fields, the sum of the typical pods' weights, the price of each gap from 0 to 1000, and
+# The layout of `params`: the fields, the sum of the typical pods' weights, the price of each gap from 0 to 1000, and
 # what is claimed of each node.
 P_GAPS, P_CPU, P_WHOLE, P_BOUND, P_FRAGMENTATION, P_STEP, P_WEIGHT, P_PRICES = range(8)
 P_CLAIMS = P_PRICES + GPU + 1
 
 WEIGHTS = {"gaps": P_GAPS, "cpu": P_CPU, "whole": P_WHOLE, "bound": P_BOUND, "fragmentation": P_FRAGMENTATION}
-"""What a pod costs, in GPUs once it is weighted."""
+"""The costs of a pod, in GPUs once weighted."""
 
 MOST_PODS = 1 << 16
-"""More pods than a node has room for, so that CPU without a limit stays within 63 bits."""
+"""More pods than a node has room for, so that unlimited CPU stays within 63 bits."""
 ROOM = 1 << 24
 FINE = 1 << 8
-"""Parts of a milli-GPU that a mean over kinds of pods keeps."""
+"""Fractions of a milli-GPU kept in a mean over kinds of pods."""
 
 
 @inlined
 def most_served(table: Table, node: int, gpus: int, milli: int, cpu: int) -> int:
-    """The thousandths of the node's GPUs that such pods fill if it is empty and they have it alone."""
+    """Return the thousandths of the node's GPUs that such pods fill if the node is empty and theirs alone."""
     has = max(table[node, GPUS], 1)
     return int(max(min(table[node, CPU] // cpu, has // gpus * (GPU // milli)), 0) * gpus * milli // has)
 
 
 @inlined
 def lost(table: Table, node: int, typical: Table, params: Table) -> int:
-    """What the typical pods lose on the node as it is, in percent of a milli-GPU times the sum of their weights."""
+    """Return what typical pods lose on the node as it is, in percent of a milli-GPU times the sum of their weights."""
     free, idle, cpu = table[node, FREE], table[node, IDLE], table[node, CPU_FREE]
     worth = 0
     for device in range(devices_of(table)):
@@ -87,7 +87,7 @@ def lost(table: Table, node: int, typical: Table, params: Table) -> int:
 
 @inlined
 def lost_after(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table, chosen: int) -> int:
-    """What they lose once a pod has the devices `chosen`."""
+    """Return what the typical pods lose once a pod has the devices `chosen`."""
     milli = demands[d, D_MILLI]
     free, idle = table[node, FREE], table[node, IDLE]
     for device in range(devices_of(table)):
@@ -108,7 +108,7 @@ def lost_after(table: Table, node: int, demands: Table, d: int, typical: Table, 
 
 @inlined
 def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table, params: Table) -> tuple[int, int]:
-    """(steps lost, devices): for a share the device on which least is lost, the first of equals."""
+    """Return (steps lost, devices): for a share the device with the least loss, the first on ties."""
     before = lost(table, node, typical, params)
     unit = 100 * params[P_WEIGHT] * params[P_STEP]
     if demands[d, D_GPUS] != 1 or demands[d, D_MILLI] == 1000:
@@ -120,7 +120,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table,
         amount = table[node, DEVICES + device]
         if amount < demands[d, D_MILLI]:
             continue
-        seen = False  # a device like an earlier one is worth the same
+        seen = False  # a device equal to an earlier one is worth the same
         for earlier in range(device):
             seen = seen or table[node, DEVICES + earlier] == amount
         if not seen:
@@ -133,7 +133,7 @@ def best_choice(table: Table, node: int, demands: Table, d: int, typical: Table,
 
 @inlined
 def used(table: Table, node: int) -> int:
-    """Thousandths of the node's GPUs that are taken; all, where it has none: nothing can be lost there."""
+    """Return the thousandths of the node's GPUs that are taken; 1000 where it has none: nothing can be lost there."""
     return int(1000 - table[node, FREE] // table[node, GPUS]) if table[node, GPUS] > 0 else 1000
 
 

@@ -1,1 +1,1 @@
-"""Placement that spreads: pods of one service keep apart, in the cluster or in the inference zone."""
+"""Placement that spreads: pods of one service are kept apart, in the cluster or in the inference zone."""

@@ -1,12 +1,12 @@
 """The inference zone: the leaves in which small replicas are spread, so that the others stay whole for training.
 
-The zone is a function of the state alone: nothing is remembered, so that a scheduler that has just begun, or replays a
-journal, sees the same zone. What gives it its memory are the replicas that run: leaves that hold some come first, the
-one that holds the most before the others, and while the demand lies between the two shares that the policy names, the
-zone has just as many leaves as hold replicas. So with a constant demand it is at rest; a leaf that is given up takes no
-new replicas, and empties as they end. Nobody is ever stopped for it.
+The zone is a function of the state alone, without memory of its own, so that a new scheduler, or a replay of a journal,
+sees the same zone. Stability comes from the running replicas: leaves that hold some come first, the one that holds the
+most before the others, and while the demand lies between the two shares that the policy names, the zone has exactly as
+many leaves as hold replicas. So with a constant demand it does not change; a leaf that is dropped gets no new replicas,
+and empties as they end. No replica is ever stopped for it.
 
-For each pool apart: a pool's cell is what a leaf has of its nodes. (The rule is ours.)
+Each pool is treated separately: a pool's cell is its nodes in one leaf. (The rule is ours.)
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from kant.placement.policy import NodePolicy
 
 # --- columns of a cell ------------------------------------------------------------------------------------------
 Z_CAPACITY = 0  # milli-GPUs in service
-Z_FREE = 1  # of them free
+Z_FREE = 1  # free milli-GPUs among them
 Z_WHOLE = 2  # nodes of which all GPUs are free
-Z_HELD = 3  # milli-GPUs that replicas hold
+Z_HELD = 3  # milli-GPUs held by replicas
 ZONE_WIDTH = 4
 
 
 class InferenceZone:
-    """The zone of one cluster, kept in step with its state. Losing it costs time only."""
+    """The zone of one cluster, kept in step with its state. Losing it costs only time."""
 
     def __init__(
         self, snapshot: Snapshot, policy: ESpread, leaf: Table, order: Table, policy_of: Callable[[Shape], NodePolicy]
@@ -52,24 +52,24 @@ class InferenceZone:
         self._cells: Table = np.zeros((int(self.cell_of.max(initial=0)) + 1, ZONE_WIDTH), dtype=np.int64)
         self._pool_of_cell: Table = np.zeros(len(self._cells), dtype=np.int64)
         self._pool_of_cell[self.cell_of] = pools
-        self._known: Table = np.zeros((len(pools), 3), dtype=np.int64)  # what of each node is in its cell
-        self._waiting: Table = np.zeros(len(state.pools), dtype=np.int64)  # milli-GPUs that replicas wait for, by pool
+        self._known: Table = np.zeros((len(pools), 3), dtype=np.int64)  # each node's contribution to its cell
+        self._waiting: Table = np.zeros(len(state.pools), dtype=np.int64)  # milli-GPUs of waiting replicas, by pool
         self._largest = [int(state.empty[pools == pool, GPUS].max(initial=0)) for pool in range(len(state.pools))]
         gpus = np.bincount(pools, state.empty[:, GPUS], len(state.pools)).tolist()
         self._size = [int(count) for count in gpus]
         self._small: dict[int, bool] = {}
-        self._counted: dict[int, tuple[Table, Table, int, int]] = {}  # of each replica: cells, milli there; pool, milli
+        self._counted: dict[int, tuple[Table, Table, int, int]] = {}  # by replica: cells, milli there; pool, milli
         self._moved = -1
         self._logged = -1
         self._ranked: dict[int, tuple[Table, int, int]] = {}
-        self._nodes: dict[tuple[int, ...], Table] = {}  # those of the zone in some pools
+        self._nodes: dict[tuple[int, ...], Table] = {}  # the zone's nodes in some pools
         self.closed: Table = np.zeros(len(pools), dtype=np.int64)
         """1 for the nodes of the zone."""
 
-    # --- who is a replica ------------------------------------------------------------------------------------
+    # --- which jobs are replicas -----------------------------------------------------------------------------
 
     def admits(self, shape: Shape) -> bool:
-        """Whether jobs of this shape are replicas: their policy is E-Spread, and each pod is less than a whole node."""
+        """Return whether jobs of this shape are replicas: placed by E-Spread, each pod less than a whole node."""
         small = self._small.get(shape.index)
         if small is None:
             whole = max((self._largest[pool] for pool in shape.pools), default=0) * GPU
@@ -82,7 +82,7 @@ class InferenceZone:
     # --- where they go ---------------------------------------------------------------------------------------
 
     def nodes(self, shape: Shape, table: Table, demands: Table, demand: int, pods: int) -> Table | None:
-        """The nodes of the zone, and where they do not hold so many pods as many leaves more as it takes.
+        """Return the nodes of the zone, plus as many further leaves as are needed to hold `pods` pods.
 
         In tie order. None where not even the largest zone that the policy allows would hold them.
         """
@@ -104,21 +104,21 @@ class InferenceZone:
         return self._inside(inside) if fitting >= pods else None
 
     def _zone_of(self, pools: tuple[int, ...]) -> NDArray[np.bool_]:
-        """Which cells the zone has in these pools."""
+        """Return which cells the zone has in these pools."""
         inside = np.zeros(len(self._cells), dtype=np.bool_)
         for ranked, size, _ in map(self._ranked.__getitem__, pools):
             inside[ranked[:size]] = True
         return inside
 
     def _inside(self, cells: NDArray[np.bool_]) -> Table:
-        """The nodes of these cells, in tie order."""
+        """Return the nodes of these cells, in tie order."""
         nodes: Table = self._order[cells[self.cell_of[self._order]]]
         return nodes
 
     # --- following the state ---------------------------------------------------------------------------------
 
     def refresh(self) -> None:
-        """Bring the zone up to date. The cost is that of the nodes and jobs that changed, and of the leaves."""
+        """Bring the zone up to date. The cost depends on the changed nodes and jobs, and on the number of leaves."""
         state = self.state
         if self._moved == state.job_changes.end and self._logged == state.log[0]:
             return
@@ -141,7 +141,7 @@ class InferenceZone:
         self.closed = closed[self.cell_of]
 
     def _count(self, row: int) -> None:
-        """What a replica holds or waits for, in place of what it did before."""
+        """Update what a replica holds or waits for."""
         before = self._counted.pop(row, None)
         if before is not None:
             cells, milli, pool, waits = before
@@ -167,12 +167,12 @@ class InferenceZone:
     # --- the rule --------------------------------------------------------------------------------------------
 
     def _rank(self, pool: int) -> tuple[Table, int, int]:
-        """The cells of a pool in the order in which the zone takes them, how many it has, and how many it may have."""
+        """Return the cells of a pool in the order in which the zone takes them, how many it has, and its maximum."""
         own = np.flatnonzero(self._pool_of_cell == pool)
         cells = self._cells[own]
         holds, free = cells[:, Z_HELD] > 0, cells[:, Z_FREE] > 0
-        # Leaves with replicas first, the most of them before others. Then those that cost training the least: where
-        # anything is free, with the fewest whole nodes, and of these the most room.
+        # Leaves with replicas come first, those with the most before others. Then those that cost training the least:
+        # where anything is free, with the fewest whole nodes, and of these the most room.
         keys = (own, -cells[:, Z_FREE], cells[:, Z_WHOLE], ~free, -cells[:, Z_HELD])
         ranked = np.lexsort(keys)
         capacity_up_to = np.cumsum(cells[ranked, Z_CAPACITY])
@@ -188,7 +188,7 @@ class InferenceZone:
         return own[ranked], min(max(size, policy.least), most, count), most
 
     def _at_most(self, capacity_up_to: Table) -> int:
-        """How many leaves the zone may have: at least one."""
+        """Return the maximum number of leaves in the zone: at least one."""
         if len(capacity_up_to) == 0:
             return 0
         share = int(capacity_up_to[-1]) * self.policy.most
@@ -197,7 +197,7 @@ class InferenceZone:
 
 @compiled
 def follow(table: Table, log: Table, seen: int, cell_of: Table, known: Table, cells: Table) -> None:
-    """Add to the cells what has changed of the nodes logged since `seen`; of all nodes where that is too long ago."""
+    """Add to the cells the changes of the nodes logged since `seen`; of all nodes where the log does not reach back."""
     ring = log.shape[0] - 1
     anew = seen < 0 or log[0] - seen > ring
     for k in range(table.shape[0] if anew else log[0] - seen):
@@ -217,7 +217,7 @@ def follow(table: Table, log: Table, seen: int, cell_of: Table, known: Table, ce
 
 @compiled
 def fitting_by_cell(table: Table, nodes: Table, demands: Table, d: int, cell_of: Table, cells: int) -> Table:
-    """How many pods of demand `d` the given nodes of each cell take."""
+    """Return how many pods of demand `d` the given nodes of each cell take."""
     fitting = np.zeros(cells, dtype=np.int64)
     for i in range(nodes.shape[0]):
         fitting[cell_of[nodes[i]]] += capacity(table, nodes[i], demands, d)

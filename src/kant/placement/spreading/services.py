@@ -1,7 +1,7 @@
-"""Who belongs to one service, and what its pods hold: in force, and placed by the plan under way.
+"""Which jobs belong to one service, and what their pods hold: running, and placed by the current plan.
 
-A burst replica belongs to the service of its base job. Else jobs of one queue, user and name are one service; a job
-without a name is one of its own, of as many replicas as it has pods.
+A burst replica belongs to the service of its base job. Otherwise jobs of one queue, user and name are one service; a
+job without a name is its own service, with as many replicas as it has pods.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from kant.model.placement import Allocation
 
 
 class Services:
-    """The running jobs of each service, of those whose shape `counts`. It follows the jobs of the state that move."""
+    """The running jobs of each service, among those whose shape `counts`. Follows the state's job changes."""
 
     def __init__(self, snapshot: Snapshot, trial: Trial, counts: Callable[[Shape], bool]) -> None:
         self.state = snapshot.state
         self.trial = trial
         self.counts = counts
         self._running: dict[Hashable, dict[int, None]] = {}
-        self._service: dict[int, Hashable] = {}  # of each row in them
-        self._planned: dict[Hashable, list[tuple[int, Allocation]]] = {}  # what was placed on the trial in this cycle
-        self._cycle = -1  # of the trial, of which `_planned` is
+        self._service: dict[int, Hashable] = {}  # by row in `_running`
+        self._planned: dict[Hashable, list[tuple[int, Allocation]]] = {}  # placed on the trial in this cycle
+        self._cycle = -1  # the trial cycle of `_planned`
         self._seen = -1
 
     def of(self, row: int) -> Hashable:
-        """The service of a job."""
+        """Return the service of a job."""
         state = self.state
         if not 0 <= row < len(state.ids):
             return row
@@ -41,13 +41,13 @@ class Services:
         return (*state.jobs[row, [J_QUEUE, J_USER]].tolist(), job.name)
 
     def held(self, row: int) -> Iterator[Allocation]:
-        """What the other jobs of the row's service hold as the plan stands."""
+        """Yield what the other jobs of the row's service hold under the current plan."""
         self._follow()
         service = self.of(row)
         running, planned = self._running.get(service, {}), self._planned.get(service, ())
         if not running and not planned:
             return
-        net: dict[int, int] = {}  # of each allocation that the trial has moved: given back (-1), or taken (1)
+        net: dict[int, int] = {}  # by allocation that the trial has moved: given back (-1), or taken (1)
         for taking, allocation in self.trial.moves():
             net[id(allocation)] = net.get(id(allocation), 0) + (1 if taking else -1)
         for other in running:
@@ -59,7 +59,7 @@ class Services:
                 yield allocation
 
     def placed(self, row: int, allocation: Allocation) -> None:
-        """A job got this place on the trial. It counts for as long as the trial holds it."""
+        """Record a placement on the trial. It counts for as long as the trial holds it."""
         self._follow()
         self._planned.setdefault(self.of(row), []).append((row, allocation))
 

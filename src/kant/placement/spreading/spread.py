@@ -23,7 +23,7 @@ from kant.placement.topology.index import LEAF_LEVEL, Topology
 
 
 class Others(Protocol):
-    """Who places jobs of a shape that finds no place by spreading."""
+    """Places jobs of a shape that finds no place by spreading."""
 
     def place(self, job_row: int) -> Allocation | NoFit: ...
 
@@ -48,7 +48,7 @@ class SpreadPlacement:
         self.others = others
 
     def place(self, job_row: int) -> Allocation | NoFit:
-        """The whole gang placed and taken, or the first group that does not fit and how much of it would."""
+        """Place and take the whole gang, or return the first group that does not fit and how much of it would."""
         found = self.spreading.place(self.shape, job_row, self.packed, self.pieces.rows)
         if found is None or (isinstance(found, NoFit) and len(self.shape.parts) > 1):
             return self.others.place(job_row)
@@ -58,16 +58,16 @@ class SpreadPlacement:
         return found
 
     def may_fit(self) -> bool:
-        """Whether all nodes together hold each group alone."""
+        """Return whether all nodes together hold each group alone."""
         return self.others.may_fit()
 
     def missing(self) -> int | None:
-        """How many pods all nodes together do not hold; None where only placing the gang tells."""
+        """Return how many pods all nodes together cannot hold; None where only placing the gang tells."""
         return self.others.missing()
 
 
 class SpreadPlacer:
-    """Places jobs whose policy spreads. `order` is the order in which equals are taken."""
+    """Places jobs whose policy spreads. `order` is the tie order."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class SpreadPlacer:
         self.zone = InferenceZone(snapshot, zone, self._leaf, order, policy_of) if zone is not None else None
 
     def place(self, shape: Shape, row: int, packed: bool, pieces: Table) -> Allocation | NoFit | None:
-        """The whole gang placed and taken, or the first group that does not fit; None where the zone cannot hold it.
+        """Place and take the whole gang, or return the first group that does not fit; None: the zone cannot hold it.
 
         `packed`: in the inference zone, and on the fullest of equal nodes instead of the emptiest.
         """
@@ -125,11 +125,11 @@ def spread(
     table: Table, log: Table, demands: Table, d: int, nodes: Table, leaf: Table, counts: Table, by_leaf: Table,
     packed: bool, pods: int, pieces: Table, used: int,
 ) -> int:  # fmt: skip
-    """Place so many pods of demand `d` one by one: on the node, then in the leaf with the fewest pods of the service.
+    """Place pods of demand `d` one by one: on the node, then in the leaf, with the fewest pods of the service.
 
     Of equal nodes the fullest if `packed`, else the emptiest; then the first of `nodes`. `counts` and `by_leaf` are
-    kept up. Appends to `pieces` from row `used` on, takes them from `table`, and returns the number of rows used, or
-    -1 - f where only f pods fit (then nothing is taken).
+    updated. Appends to `pieces` from row `used` on and takes them from `table`. Returns the number of rows used, or -1
+    - f where only f pods fit (then nothing is taken).
     """
     fitting = np.zeros(nodes.shape[0], dtype=np.int64)
     total = 0

@@ -1,4 +1,4 @@
-"""Anti-affinity: the pods of a gang in different domains, and none beside those of its affinity group."""
+"""Anti-affinity: the pods of a gang in different domains, and away from those of its affinity group."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kant.placement.topology.segments import starts_of
 
 
 class AntiAffinityPlacement(GangPlacement):
-    """Places gangs whose pods keep apart from each other and from their affinity group, pod by pod.
+    """Places gangs whose pods are kept apart from each other and from their affinity group, pod by pod.
 
-    With `strict` no domain of the level holds two of them. Else each pod goes where the fewest are. To place pod by pod
+    With `strict` no domain of the level holds two of them. Else each pod goes where the fewest are. Placing pod by pod
     is exact for one group: a pod takes one domain, whichever it is.
     """
 

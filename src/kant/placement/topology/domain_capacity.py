@@ -1,6 +1,6 @@
-"""What every domain of the fabric has for a demand, kept from cycle to cycle, and which domain a gang should take.
+"""The capacity of every domain of the fabric for a demand, cached from cycle to cycle, and the domain for a gang.
 
-Nodes that are out of service, or that do not admit the demand, count for nothing.
+Nodes that are out of service, or that do not admit the demand, do not count.
 """
 
 from __future__ import annotations
@@ -15,39 +15,37 @@ from kant.placement.topology.index import LEAF_LEVEL, Fabric, Topology
 
 # --- columns, for each slot (a demand) and domain -----------------------------------------------------------------
 FITTING_PODS = 0  # pods that fit now
-FITTING_ON_BROKEN = 1  # those of them that fit on nodes of which a part is taken, or that have no GPUs
+FITTING_ON_BROKEN = 1  # those that fit on partly taken nodes, or on nodes without GPUs
 WHOLE_NODES = 2  # nodes with all GPUs free
 GPU_NODES = 3  # nodes with GPUs
 FREE_MILLI = 4  # milli-GPUs free
-TIGHTEST = (
-    5  # of an HBD and a leaf: the milli-GPUs free on the fullest node on which a pod fits; NOWHERE where none does
-)
+TIGHTEST = 5  # for an HBD or leaf: the milli-GPUs free on the fullest node on which a pod fits; NOWHERE: none
 CAPACITY_WIDTH = 6
 
 NOWHERE = 1 << 40
 
 CAPACITY_CELLS = 1 << 23
-"""Most numbers that are kept: 107 demands at 12,500 nodes, 64 MiB."""
+"""Maximum number of cells: 107 demands at 12,500 nodes, 64 MiB."""
 
 
 class DomainCapacity(Slots):
-    """What each domain has for each demand that has been asked for. It follows the log of changed nodes."""
+    """The capacity of each domain for each demand used so far. Follows the log of changed nodes."""
 
     def __init__(self, topology: Topology) -> None:
-        self.closed: Table = np.zeros(len(topology.node_order), dtype=np.int64)  # 1 for nodes that count for nothing
+        self.closed: Table = np.zeros(len(topology.node_order), dtype=np.int64)  # 1 for nodes that do not count
         self.fabric, self.domains = topology.fabric, topology.offsets[-1]
         super().__init__(self.domains * CAPACITY_WIDTH, CAPACITY_CELLS)
 
     def _allot(self, slots: int, kept: int) -> None:
         rows = np.zeros((slots, self.domains, CAPACITY_WIDTH), dtype=np.int64)
-        cursors = np.full(slots, -1, dtype=np.int64)  # how far in the log each slot has come
+        cursors = np.full(slots, -1, dtype=np.int64)  # position of each slot in the log
         if kept:
             rows[:kept], cursors[:kept] = self.rows, self.cursors
         self.rows: Table = rows
         self.cursors: Table = cursors
 
     def close(self, nodes: Table) -> None:
-        """From now on exactly the nodes with a 1 in `nodes` count for nothing."""
+        """Exclude exactly the nodes with a 1 in `nodes` from now on."""
         if not np.array_equal(nodes, self.closed):
             self.closed[:] = nodes
             self.cursors[:] = -1
@@ -58,7 +56,7 @@ def follow(
     table: Table, log: Table, demands: Table, asked: Table, fabric: Fabric, rows: Table, cursors: Table, slots: Table,
     closed: Table,
 ) -> None:  # fmt: skip
-    """Add to every domain above a changed node what has changed, in the slots of the demands `asked`."""
+    """Add the changes of each changed node to every domain above it, in the slots of the demands `asked`."""
     for group in range(asked.shape[0]):
         follow_demand(table, log, demands, asked[group], fabric, rows, cursors, slots[group], closed)
 
@@ -68,7 +66,7 @@ def follow_demand(
     table: Table, log: Table, demands: Table, d: int, fabric: Fabric, rows: Table, cursors: Table, slot: int,
     closed: Table,
 ) -> None:  # fmt: skip
-    """The same for one demand."""
+    """As `follow`, for one demand."""
     ring, nodes, cursor = log.shape[0] - 1, fabric.node_order.shape[0], cursors[slot]
     anew = cursor < 0 or log[0] - cursor > ring
     for k in range(nodes if anew else log[0] - cursor):
@@ -86,7 +84,7 @@ def follow_demand(
 
 @inlined
 def count_node(table: Table, node: int, demands: Table, d: int, above: Table, rows: Table, closed: Table) -> None:
-    """Count a node anew in itself and in the domains `above` it."""
+    """Update the counts of a node, and of the domains `above` it."""
     fitting = 0 if closed[node] == 1 else capacity(table, node, demands, d)
     serves = closed[node] == 0 and table[node, STATUS] == 0 and admits(demands, d, table[node, POOL], node)
     nodes = 1 if serves and table[node, GPUS] > 0 else 0
@@ -96,7 +94,7 @@ def count_node(table: Table, node: int, demands: Table, d: int, above: Table, ro
     broken_more = (0 if whole == 1 else fitting) - before[FITTING_ON_BROKEN]
     whole_more = whole - before[WHOLE_NODES]
     nodes_more = nodes - before[GPU_NODES]
-    free = max(table[node, FREE], 0) if serves else 0  # below 0 where promises overlap on a node that has lost GPUs
+    free = max(table[node, FREE], 0) if serves else 0  # below 0 where reservations overlap on a node that has lost GPUs
     free_more = free - before[FREE_MILLI]
     for level in range(above.shape[0]):
         row = rows[above[level]]
@@ -109,7 +107,7 @@ def count_node(table: Table, node: int, demands: Table, d: int, above: Table, ro
 
 @inlined
 def tighten(rows: Table, domain: int, domain_range: Table) -> None:
-    """Look anew for the fullest node of a domain on which a pod fits."""
+    """Search a domain again for the fullest node on which a pod fits."""
     tight = NOWHERE
     for place in range(domain_range[domain, 0], domain_range[domain, 1]):
         if rows[place, FITTING_PODS] > 0:
@@ -119,7 +117,7 @@ def tighten(rows: Table, domain: int, domain_range: Table) -> None:
 
 @inlined
 def holds_all(rows: Table, slots: Table, counts: Table, milli: int, domain: int) -> bool:
-    """Whether each group alone fits into the domain, and of the nodes of the first one `milli`-GPUs are free there."""
+    """Return whether each group alone fits into the domain, and `milli` milli-GPUs are free on nodes of the first."""
     for group in range(slots.shape[0]):
         if rows[slots[group], domain, FITTING_PODS] < counts[group]:
             return False
@@ -131,14 +129,14 @@ def best_domain(
     rows: Table, slots: Table, counts: Table, milli: int, first: int, last: int, domain_of: Table, ancestors: Table,
     occupied: Table, failed: Table,
 ) -> int:  # fmt: skip
-    """The domain in [first, last) that a gang should take whole, so that large holes stay; -1 where none holds it.
+    """Return the domain in [first, last) that a gang should take whole, so that large holes stay; -1: none holds it.
 
-    `counts` pods of the demands in `slots`; `milli`-GPUs together on nodes of the first. First comes a domain in which
-    the gang has pods already; then one that it fills exactly; one in which it breaks no node that is whole; one that is
-    broken already (of a node: its leaf is). Of these the one in the superspine, and then in the spine, with the fewest
-    whole nodes left, so that what is broken lies together at every level; then the one with the fewest itself, and with
-    the least room; of nodes the fullest. A single pod goes to the leaf with the fullest node instead: it fills nodes,
-    not leaves.
+    `counts` are pods of the demands in `slots`; `milli` milli-GPUs in all on nodes of the first. First comes a domain
+    in which the gang has pods already; then one that it fills exactly; one in which it breaks no whole node; one that
+    is already broken (for a node: its leaf is). Of these the one in the superspine, and then in the spine, with the
+    fewest whole nodes left, so that broken domains are close at every level; then the one with the fewest itself, and
+    with the least room; of nodes the fullest. A single pod goes to the leaf with the fullest node instead: it fills
+    nodes, not leaves.
     """
     best, key, lead = -1, (0, 0, 0, 0, 0, 0, 0, 0, 0), slots[0]
     single = slots.shape[0] == 1 and counts[0] == 1
@@ -170,7 +168,7 @@ def best_domain(
 
 @compiled
 def largest_domain(rows: Table, slot: int, first: int, last: int, occupied: Table) -> int:
-    """The domain in [first, last) that takes the most pods; if some, of those in which the gang has pods already."""
+    """Return the domain in [first, last) that takes the most pods; those that have pods of the gang go first."""
     best, key = -1, (0, 0)
     for domain in range(first, last):
         fitting = rows[slot, domain, FITTING_PODS]

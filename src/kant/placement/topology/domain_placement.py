@@ -1,8 +1,8 @@
 """Placement in two steps: a domain of the topology first, then nodes inside it.
 
 A gang that asks for a level of the topology, or whose policy prefers one, goes into one domain of that level
-(`gang.py`). So does a gang that is cut into segments (`segments.py`), or that asks where others of its affinity group
-are (`anti_affinity.py`).
+(`gang.py`). So does a gang that is cut into segments (`segments.py`), or that has affinity or anti-affinity to its
+affinity group (`anti_affinity.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kant.placement.topology.segments import in_rank_order
 
 
 class Zone(Protocol):
-    """Nodes that others should leave alone: 1 in `closed`, once it has been brought up to date."""
+    """Nodes that other jobs should avoid: 1 in `closed`, once it has been brought up to date."""
 
     closed: Table
 
@@ -32,8 +32,8 @@ class Zone(Protocol):
 class DomainPlacement:
     """Places jobs of one shape by domains.
 
-    With a `zone` they are placed outside of it if they fit there, by `outside`, and else anywhere. With `alone` no
-    affinity group runs anywhere.
+    With a `zone` they are placed by `outside`, off the zone, if they fit there, and else anywhere. With `alone` no
+    affinity group is running.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class DomainPlacement:
         self._zone = outside[1] if outside is not None else None
         policies = (outside[0], anywhere) if outside is not None else (anywhere,)
         self._gangs = [gang for policy in policies for gang in _ways(policy, shape, pieces)]
-        """The ways in which the gang is placed: the first that finds a place for it counts."""
+        """The ways to place the gang, in order: the first that finds a place is used."""
 
     def place(self, job_row: int, held: Allocation | None = None) -> Allocation | NoFit:
-        """The whole gang placed and taken, in the order of the topology; or why not.
+        """Place and take the whole gang, in the order of the topology; or return why it does not fit.
 
-        `held` is what an elastic gang has already. Then the shape is that of its further pods, which come near it, and
-        into its domain where it requires one.
+        `held` is what an elastic gang has already. Then the shape is that of its additional pods, which are placed near
+        it, and in its domain where it requires one.
         """
         members = self.trial.held_by(self.affinity_group) if self._asks_members else ()
         if self._zone is not None:
@@ -84,15 +84,15 @@ class DomainPlacement:
         return failure
 
     def at_once(self) -> GangPlacement | None:
-        """Who places the gangs of this shape in one compiled call; None where that takes more."""
+        """Return the placement that takes one compiled call; None where gangs of this shape need more."""
         return self._gangs[0] if len(self._gangs) == 1 and self._gangs[0].at_once and not self._asks_members else None
 
     def may_fit(self) -> bool:
-        """Whether some domain of the level that is required, or the cluster, holds each group alone."""
+        """Return whether some domain of the required level, or the cluster, holds each group alone."""
         return self._gangs[-1].may_fit()
 
     def missing(self) -> int | None:
-        """How many pods the cluster does not hold; None where that does not decide whether the gang fits."""
+        """Return how many pods the cluster cannot hold; None where that does not decide whether the gang fits."""
         shape = self.shape
         if len(shape.parts) > 1 or shape.required or shape.cuts or (shape.affinity and shape.has_affinity):
             return None
@@ -100,7 +100,7 @@ class DomainPlacement:
 
 
 def _ways(policy: DomainPolicy, shape: Shape, pieces: PieceBuffer) -> list[GangPlacement]:
-    """How a gang is placed, and how if that fails: pods that only prefer to keep apart may meet."""
+    """Return how a gang is placed, and the fallback: pods that only prefer to be apart may meet."""
     affinity = shape.affinity
     if affinity is None or affinity.apart < 0:
         return [GangPlacement(policy, shape, pieces)]

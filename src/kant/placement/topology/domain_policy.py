@@ -1,4 +1,4 @@
-"""A policy on the domains of a topology: which level it prefers, and how it places pods inside a domain."""
+"""A policy applied to the domains of a topology: which level it prefers, and how it places pods inside a domain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kant.placement.topology.index import CLUSTER, LEAF_LEVEL, Topology
 
 
 class GroupKernel(NamedTuple):
-    """The kernel that places a group on some nodes, and that for a whole gang, with the numbers of both.
+    """The kernel that places a group on given nodes, and that for a whole gang, with the parameters of both.
 
     `by_node` fills a node before the next.
     """
@@ -32,7 +32,7 @@ class GroupKernel(NamedTuple):
 
 
 class DomainPolicy:
-    """What gangs share that one policy places by domains, while the typical pods stay as they are."""
+    """What gangs that one policy places by domains share, while the typical pods do not change."""
 
     def __init__(
         self,
@@ -55,21 +55,21 @@ class DomainPolicy:
         self._params: dict[NodePolicy, Table] = {}
 
     def is_outdated(self, empty: Table) -> bool:
-        """Whether a policy works out other numbers for the nodes that there are now."""
+        """Return whether a policy computes other parameters for the current nodes."""
         known = self._params.items()
         return any(not np.array_equal(policy.numbers(self.typical_pods, empty), params) for policy, params in known)
 
     def narrowest(self, shape: Shape) -> int:
-        """The level of which a domain is looked for first."""
+        """Return the level at which a domain is searched first."""
         if shape.level >= 0:
             return shape.level
         if not self.policy.preferred_level:
             return CLUSTER
-        # One pod is on one node wherever it is: its leaf is chosen first.
+        # One pod is always on one node: its leaf is chosen first.
         return LEAF_LEVEL if shape.pods == 1 else LEVELS.index(self.policy.preferred_level)
 
     def kernel(self, group: int, groups: int, pods: int) -> GroupKernel:
-        """Who places `pods` pods of group number `group` of `groups`."""
+        """Return the kernel that places `pods` pods of group number `group` of `groups`."""
         key = (group, groups, pods)
         if key not in self._kernels:
             policy, by_node = self.policy.policy_for(*key)

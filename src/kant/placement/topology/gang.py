@@ -1,11 +1,11 @@
-"""A gang on its way to its place: which domain of the fabric, and how it is laid out inside it.
+"""Placement of a gang: which domain of the fabric, and how it is laid out inside it.
 
-Of the domains of a level that hold the gang it takes the one by which large holes suffer least
+Of the domains of a level that hold the gang it takes the one that preserves large holes best
 (`domain_capacity.best_domain`). Where none holds it, a gang that only prefers the level goes up level by level, and in
-the narrowest domain that holds it to the fewest domains below: the largest first, and the last as tight as it can be.
+the narrowest domain that holds it to the fewest domains below: the largest first, and the last as tight as possible.
 
 For a gang of one group the answer is exact, also where it is cut into segments (`segments.py`). Several groups are
-placed one after the other, and domains are tried in order until all groups have a place in one.
+placed one after the other, and domains are tried in order until all groups are placed in one.
 
 Sources: best fit of a required or preferred level as in Kueue's topology-aware scheduling (KEP-2724); which of the
 fitting domains, after E-Binpack of Kant, arXiv 2510.01256 (the exact rule is ours).
@@ -49,7 +49,7 @@ class GangPlacement:
         self.shape = shape
         self.pieces = pieces
         self.narrowest = self._narrowest(policy)
-        """The level of which a domain is looked for first."""
+        """The level at which a domain is searched first."""
         flat = self.topology.flat  # then HBDs are the same domains as nodes
         self._levels = [
             level for level in range(self.narrowest, CLUSTER) if not (flat and level == HBD_LEVEL > self.narrowest)
@@ -58,28 +58,28 @@ class GangPlacement:
         self.counts: Table = np.array([count for count, _ in shape.parts], dtype=np.int64)
         self.demands: Table = np.array([demand for _, demand in shape.parts], dtype=np.int64)
         self.milli = _milli_of_first(shape)
-        """Milli-GPUs that have to be free together on the nodes which the first group may have."""
-        self.slots: Table = self.demands  # of the domain capacity, once it has been asked
-        self._slots_of = -1  # of which they are: how often all slots were given up by then
+        """Milli-GPUs that must be free in all on the nodes that the first group may use."""
+        self.slots: Table = self.demands  # slots of the domain capacity, once requested
+        self._slots_of = -1  # `given_up` of the capacity when they were requested
         self._kernels = [
             policy.kernel(group, len(shape.parts), count) for group, count in enumerate(self.counts.tolist())
         ]
         self.puts = policy.policy.policy_for(0, len(shape.parts), shape.parts[0][0])[0]
-        """Who chooses nodes for the first group."""
+        """The policy that chooses nodes for the first group."""
         self._preferring: list[PreferringGroup] | None = None
         if shape.ask.preferences and policy.preferring is not None:
             self._preferring = policy.preferring.groups(shape, policy.policy)
         self.occupied = self.topology.no_domain
         """1 for the domains in which the gang has pods."""
         self._plain = not shape.cuts
-        """Whether what a domain takes is how many pods fit there."""
+        """Whether the number of pods that fit in a domain is its plain capacity."""
         self.at_once = len(self.counts) == 1 and not (
             shape.required or shape.cuts or shape.affinity or self._preferring
         )
         """Whether it is placed in one compiled call, which leaves its pieces in the order of the fabric."""
         self._job_row = 0
-        self._domain = -1  # in which it is placed now
-        self._ranges: dict[int, tuple[int, int]] = {}  # the pieces of each group that has its place
+        self._domain = -1  # the domain in which it is being placed
+        self._ranges: dict[int, tuple[int, int]] = {}  # the pieces of each placed group
         self._used = 0
         self._failure: NoFit | None = None
 
@@ -87,7 +87,7 @@ class GangPlacement:
         return policy.narrowest(self.shape)
 
     def begin(self, job_row: int, follows: bool = True) -> None:
-        """The gang has no pods anywhere yet. What the domains have for it is brought up to date if it `follows` now."""
+        """Start a gang without pods. The domain capacity is brought up to date if it `follows` now."""
         self._job_row = job_row
         self.occupied = self.topology.no_domain
         if self._slots_of != self.capacity.given_up:
@@ -111,32 +111,32 @@ class GangPlacement:
         return self.place_required(shape.level) if shape.required else self.place_preferred()
 
     def extend(self, job_row: int, held: Allocation) -> int | NoFit:
-        """Place further pods of a gang that holds `held`: in its domain where it requires one, else near it."""
+        """Place additional pods of a gang that holds `held`: in its domain where it requires one, else near it."""
         self.begin(job_row)
         domains = self.topology.domain_of[self.topology.position[held[:, NODE]]]
         self.mark_occupied(domains)
         return self.place_in(int(domains[0, self.shape.level])) if self.shape.required else self.place_preferred()
 
     def may_fit(self) -> bool:
-        """Whether some domain of the level that is required, or the cluster, holds each group alone."""
+        """Return whether some domain of the required level, or the cluster, holds each group alone."""
         self.begin(0)
         level = self.shape.level if self.shape.required else CLUSTER
         first, last = self.topology.offsets[level : level + 2]
         return self._best_domain(first, last, self.topology.no_domain) >= 0
 
     def missing(self) -> int:
-        """How many pods of a gang of one group the cluster does not hold."""
+        """Return how many pods of a gang of one group the cluster cannot hold."""
         self.begin(0)
         fitting = self.capacity.rows[self.slots[0], self.topology.offsets[CLUSTER], FITTING_PODS]
         return max(int(self.counts[0] - fitting), 0)
 
     def mark_occupied(self, domains: Table) -> None:
-        """The gang has pods in these domains."""
+        """Mark these domains as holding pods of the gang."""
         self.occupied = self.topology.no_domain.copy()
         self.occupied[domains] = 1
 
     def _place_near(self, members: Sequence[Allocation], level: int) -> int | None:
-        """In a domain of `level` that hosts members, or in one of the level that is required inside it."""
+        """Place it in a domain of `level` that hosts members, or in one of the required level inside it."""
         for domain in self._hosting(members, level):
             if self.shape.required and self.shape.level < level:
                 found = self._place_in_best(self.shape.level, domain)[0]
@@ -148,7 +148,7 @@ class GangPlacement:
         return None
 
     def _hosting(self, members: Sequence[Allocation], level: int) -> list[int]:
-        """The domains of a level that host members of the affinity group, those with the most pods first."""
+        """Return the domains of a level that host members of the affinity group, those with the most pods first."""
         pods = np.zeros(self.capacity.domains, dtype=np.int64)
         for allocation in members:
             places = self.topology.position[allocation[:, NODE]]
@@ -156,7 +156,7 @@ class GangPlacement:
         return sorted(np.flatnonzero(pods).tolist(), key=lambda domain: (-pods[domain], domain))
 
     def place_preferred(self) -> int | NoFit:
-        """In one domain of the narrowest level that has one; the cluster is the last."""
+        """Place it in one domain of the narrowest level that has one; the cluster is the last."""
         if self.at_once:
             return self._place_at_once()
         whole = self.topology.offsets[CLUSTER]
@@ -172,7 +172,7 @@ class GangPlacement:
         return self.place_in(whole)
 
     def place_required(self, level: int) -> int | NoFit:
-        """In one domain of `level`; or what the best of them takes."""
+        """Place it in one domain of `level`; or return what the best of them takes."""
         result, failures = self._place_in_best(level)
         if result is not None:
             return result
@@ -196,7 +196,7 @@ class GangPlacement:
         return self._no_fit(group, int(fitting[group, best]) if best >= 0 else 0, level)
 
     def _no_fit(self, group: int, fits: int, level: int = CLUSTER) -> NoFit:
-        """So many pods of a group fit in the best domain of a level that is required; CLUSTER: anywhere."""
+        """Return that `fits` pods of a group fit in the best domain of a required level; CLUSTER: anywhere."""
         count = int(self.counts[group])
         name = LEVELS[level] if level < CLUSTER else ""
         cuts = [(LEVELS[inner], segment) for segment, inner in self.cuts[group] if inner < level]
@@ -208,7 +208,7 @@ class GangPlacement:
         return NoFit(group, count, fits, name, segment, each, inner=tuple(further))
 
     def _fitting(self, group: int, level: int, pods: int) -> Table:
-        """How many of `pods` pods of a group, or more, each domain of a level takes."""
+        """Return how many of `pods` pods of a group, or more, each domain of a level takes."""
         cuts = self.cuts[group]
         rows = self.capacity.rows[self.slots[group]]
         if not cuts or level <= cuts[-1][1]:
@@ -218,12 +218,12 @@ class GangPlacement:
         return fitting_in_segments(self.topology, rows, level, cuts, pods)
 
     def _fitting_in(self, group: int, domain: int) -> int:
-        """How many pods of a group one domain takes."""
+        """Return how many pods of a group one domain takes."""
         level = int(self.topology.level_of[domain])
         return int(self._fitting(group, level, int(self.counts[group]))[domain - self.topology.offsets[level]])
 
     def _best_domain(self, first: int, last: int, failed: Table) -> int:
-        """The domain in [first, last) that the gang should take, of those that are not 1 in `failed`; -1 for none."""
+        """Return the domain in [first, last) that the gang should take, of those not 1 in `failed`; -1: none."""
         topology = self.topology
         return best_domain(
             self.capacity.rows, self.slots, self.counts, self.milli, first, last, topology.domain_of,
@@ -231,11 +231,11 @@ class GangPlacement:
         )  # fmt: skip
 
     def _not_whole(self, level: int) -> Table:
-        """1 for the domains of a level that have the capacity for the gang, but not in whole segments."""
+        """Return a mask of the domains of a level that have the capacity for the gang, but not in whole segments."""
         return self._closed(level, range(len(self.counts)), self.counts.tolist())
 
     def _closed(self, level: int, groups: range | tuple[int, ...], pods: list[int]) -> Table:
-        """1 for the domains of a level that have the room, but not in whole segments."""
+        """Return a mask with 1 for the domains of a level that have the room, but not in whole segments."""
         closed = self.topology.no_domain
         first, last = self.topology.offsets[level : level + 2]
         for group, count in zip(groups, pods, strict=True):
@@ -246,9 +246,9 @@ class GangPlacement:
         return closed
 
     def _place_in_best(self, level: int, inside: int = -1) -> tuple[int | None, list[NoFit]]:
-        """The gang in the first of the domains of `level` that holds it, the best first; or how each try failed.
+        """Place the gang in the best domain of `level` that works; or return how each attempt failed.
 
-        With `inside` only the domains in that wider one.
+        With `inside` only the domains in that wider one are tried.
         """
         failures: list[NoFit] = []
         topology = self.topology
@@ -270,7 +270,7 @@ class GangPlacement:
             failed[domain] = 1
 
     def ranked(self, level: int) -> Iterator[int]:
-        """The domains of `level` that hold the gang, the best first. Nothing is placed."""
+        """Yield the domains of `level` that hold the gang, the best first. Places nothing."""
         first, last = self.topology.offsets[level : level + 2]
         passed = (self.topology.no_domain if self._plain else self._not_whole(level)).copy()
         while (domain := self._best_domain(first, last, passed)) >= 0:
@@ -278,7 +278,7 @@ class GangPlacement:
             passed[domain] = 1
 
     def place_in(self, domain: int) -> int | NoFit:
-        """All groups in one domain, or none of them."""
+        """Place all groups in one domain, or none of them."""
         self._domain = domain
         groups = len(self.counts)
         if self._attempt(ALONE) == PLACED if groups == 1 else place_groups(groups, self._attempt):
@@ -310,16 +310,16 @@ class GangPlacement:
         return PLACED
 
     def _mark_pieces(self, before: Table, used: int) -> None:
-        """The gang has pods where it had them before, and where its first pieces are."""
+        """Mark the domains in which the gang had pods before, and those of its first pieces."""
         self.occupied = before.copy()
         self.occupied[self.topology.domain_of[self.topology.position[self.pieces.rows[:used, NODE]]]] = 1
 
     def parts(self) -> list[Table]:
-        """The pieces of each group, in the job's order."""
+        """Return the pieces of each group, in the job's order."""
         return [self.pieces.rows[slice(*self._ranges[group])] for group in range(len(self.counts))]
 
     def _place_at_once(self) -> int | NoFit:
-        """The same in one call."""
+        """Place it as `place_preferred` does, in one call."""
         capacity, kernel = self.capacity, self._kernels[0]
         used = kernel.gang(
             self.table, self.log, self.shapes.demands, self.demands.item(0), self.typical_pods, kernel.params,
@@ -334,14 +334,14 @@ class GangPlacement:
         return used
 
     def row(self, policy: int) -> tuple[int, ...]:
-        """How such a gang is placed by a policy of this number, as a row of `group_kernel.py`."""
+        """Return how such a gang is placed by the policy of this number, as a row of `group_kernel.py`."""
         self.begin(0)
         (count, demand), by_node = self.shape.parts[0], self._kernels[0].by_node
         slot, number = self.slots.item(0), self.shape.numbers[0]
         return count, demand, policy, by_node, slot, number, 1, self.narrowest, self.milli
 
     def _fill(self, group: int, domain: int, rest: int, used: int) -> int:
-        """So many pods of a group, which fit, in `domain`: on the fewest domains of each level below.
+        """Place `rest` pods of a group, which must fit, in `domain`: on the fewest domains of each level below.
 
         Down to the leaf or HBD, and in any case to the level by which the group is cut.
         """
@@ -374,7 +374,7 @@ class GangPlacement:
         return used
 
     def _put(self, group: int, nodes: Table, count: int, used: int) -> int:
-        """So many pods of a group on these nodes, as the policy says."""
+        """Place `count` pods of a group on these nodes by the policy."""
         if self._preferring is not None:
             return self._preferring[group].put(nodes, count, self.pieces, used, self._job_row)
         kernel = self._kernels[group]
@@ -385,7 +385,7 @@ class GangPlacement:
         )  # fmt: skip
 
     def _follow(self, group: int = -1) -> None:
-        """Bring up to date what the domains have for a group, or for all. It costs what nodes have changed."""
+        """Bring the domain capacity of a group, or of all, up to date. The cost depends on the changed nodes."""
         topology, capacity, slots, demands = self.topology, self.capacity, self.slots, self.demands
         if len(slots) == 1:
             if capacity.cursors.item(slots.item(0)) == self.log.item(0):
@@ -399,7 +399,7 @@ class GangPlacement:
 
 
 def _milli_of_first(shape: Shape) -> int:
-    """Milli-GPUs of the groups all of whose nodes the first group may have too: they share what is free there."""
+    """Return the milli-GPUs of groups whose nodes are all open to the first group: they share what is free there."""
     roles = shape.ask.roles or (shape.pool_bits,) * len(shape.groups)
     sets = shape.ask.node_sets or ("",) * len(shape.groups)
     return sum(

@@ -1,4 +1,4 @@
-"""A gang of one group finds its domain and is laid out there, in one compiled call. `gang.py` says by which rules."""
+"""Finds the domain of a gang of one group and lays it out there, in one compiled call, by the rules of `gang.py`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kant.placement.topology.index import CLUSTER, HBD_LEVEL, Fabric
 
 @compiled
 def next_stretch(rows: Table, slot: int, domain: int, pods: int, fabric: Fabric, occupied: Table) -> tuple[int, int]:
-    """Where so many pods go next that fit in a domain: the domain that is filled, and the one in which the rest stays.
+    """Return where `pods` pods that fit in a domain go next: the domain to fill, and the one in which the rest stays.
 
-    These are one where it takes all of them: down to the leaf or HBD, on the fewest domains of each level below.
+    They are equal where it takes all pods: down to the leaf or HBD, on the fewest domains of each level below.
     """
     slots, count = np.array([slot]), np.array([pods])
     while fabric.splits[domain]:
@@ -34,7 +34,7 @@ def next_stretch(rows: Table, slot: int, domain: int, pods: int, fabric: Fabric,
 
 @inlined
 def in_fabric_order(pieces: Table, begin: int, end: int, ranks: Table) -> None:
-    """Put the pieces [begin, end) in the order of the fabric; those of one node stay as they are."""
+    """Sort the pieces [begin, end) in the order of the fabric; pieces of one node keep their order."""
     count = end - begin
     keys = np.empty(count, dtype=np.int64)
     for i in range(count):
@@ -50,7 +50,7 @@ def in_fabric_order(pieces: Table, begin: int, end: int, ranks: Table) -> None:
 
 @cache
 def gang_kernel(policy: type[NodePolicy]) -> Kernel:
-    """The kernel for gangs whose pods a policy class puts on the nodes of their domains, made once."""
+    """Return the kernel for gangs whose pods a policy class places inside their domains, built once."""
     put = slice_kernel(policy)
 
     def place_gang(

@@ -1,7 +1,7 @@
-"""The fabric as a line: the nodes in an order in which every domain of every level is one stretch.
+"""The fabric as a line: the nodes in an order in which every domain of every level is contiguous.
 
-Domains are numbered through, level by level: the nodes themselves, HBDs, leaves, spines, superspines, and last the
-whole cluster. Within a level they stand as on the line, so the domains inside a wider one are a range of numbers.
+Domains are numbered consecutively, level by level: the nodes themselves, HBDs, leaves, spines, superspines, and last
+the whole cluster. Within a level they are in line order, so the domains inside a wider one are a range of numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLUSTER = len(LEVELS)
 
 
 class Fabric(NamedTuple):
-    """What kernels read of a `Topology`, whose attributes these are."""
+    """The attributes of a `Topology` that kernels read."""
 
     node_order: Table
     position: Table
@@ -40,21 +40,21 @@ class Fabric(NamedTuple):
 
 
 class Topology:
-    """Who is in which domain. Earlier in tie order is earlier on the line: domains as well as nodes in a leaf."""
+    """The domains of each node. Earlier in tie order is earlier on the line: domains as well as nodes in a leaf."""
 
     def __init__(self, table: Table, order: Table) -> None:
         nodes = len(table)
         rank = np.argsort(order)
-        firsts = []  # for each level above the node, the place in tie order of the first node of each node's domain
+        firsts = []  # by level above the node: the tie-order position of the first node of each node's domain
         for column in COLUMNS:
             first = np.full(int(table[:, column].max(initial=-1)) + 1, nodes, dtype=np.int64)
             np.minimum.at(first, table[:, column], rank)
             firsts.append(first[table[:, column]])
         self.node_order: Table = np.lexsort((rank, *firsts)).astype(np.int64)
-        """The node at each place of the line."""
+        """The node at each position of the line."""
         self.position: Table = np.argsort(self.node_order).astype(np.int64)
         self.domain_of: Table = np.zeros((nodes, CLUSTER + 1), dtype=np.int64)
-        """The domain of each level at each place."""
+        """The domain of each level at each position."""
         self.domain_of[:, 0] = np.arange(nodes)
         self.offsets = [0, nodes]
         """The first domain of each level, and after the last level the number of domains."""
@@ -74,7 +74,7 @@ class Topology:
             self.domain_range[ids, 0], self.domain_range[ids, 1] = begins_at, begins_at + counts
 
         self.ancestors: Table = np.zeros((self.offsets[-1], 2), dtype=np.int64)
-        """The spine and the superspine around each domain; what has none around it has the cluster."""
+        """The spine and the superspine around each domain; the cluster where there is none."""
         for level in range(CLUSTER + 1):
             ids = self.domain_of[:, level]
             for k, wider in enumerate((LEAF_LEVEL + 1, LEAF_LEVEL + 2)):
@@ -90,26 +90,26 @@ class Topology:
             self.inner[own, 0] = self.domain_of[begins, level - 1] if nodes else 0
             self.inner[own, 1] = self.domain_of[ends - 1, level - 1] + 1 if nodes else 0
         self.splits = self.level_of > LEAF_LEVEL
-        """Whether each domain is made of parts worth choosing among: not nodes, nor HBDs of one node each."""
+        """Whether each domain consists of parts worth choosing among: not nodes, nor HBDs of one node each."""
         if not self.flat:
             leaves = slice(*self.offsets[LEAF_LEVEL : LEAF_LEVEL + 2])
             self.splits[leaves] = np.diff(self.inner[leaves])[:, 0] < np.diff(self.domain_range[leaves])[:, 0]
         self.ranks = ranks_of(table)
         self.no_domain: Table = np.zeros(self.offsets[-1], dtype=np.int64)
-        """A zero for each domain. Nobody writes to it."""
+        """A zero for each domain. Read-only."""
         self.fabric = Fabric(
             self.node_order, self.position, self.domain_of, self.domain_range, self.ancestors, self.inner, self.splits,
             np.array(self.offsets, dtype=np.int64), self.ranks, self.no_domain, self.flat,
         )  # fmt: skip
 
     def inside(self, domain: int, level: int) -> tuple[int, int]:
-        """The domains of a narrower `level` inside `domain`: the first, and the one after the last."""
+        """Return the domains of a narrower `level` inside `domain`: the first, and the one after the last."""
         begin, end = self.domain_range[domain].tolist()
         return (int(self.domain_of[begin, level]), int(self.domain_of[end - 1, level]) + 1) if begin < end else (0, 0)
 
 
 def one_domain_each(table: Table, level: int) -> Iterator[Table]:
-    """For each domain of a level a copy of the node table in which only its nodes are in service."""
+    """Yield for each domain of a level a copy of the node table in which only its nodes are in service."""
     domains = table[:, COLUMNS[level - 1]] if level else np.arange(len(table))
     for domain in range(int(domains.max(initial=-1)) + 1):
         alone = table.copy()
@@ -118,6 +118,6 @@ def one_domain_each(table: Table, level: int) -> Iterator[Table]:
 
 
 def ranks_of(table: Table) -> Table:
-    """The rank of each node in the fabric: by superspine, spine, leaf, HBD and index. A gang's pods are numbered so."""
+    """Return each node's rank in the fabric: by superspine, spine, leaf, HBD and index. It numbers a gang's pods."""
     places = np.lexsort((np.arange(len(table)), *(table[:, column] for column in COLUMNS)))
     return np.argsort(places).astype(np.int64)

@@ -1,15 +1,15 @@
-"""Segments: the pods of a group in rows of a fixed length, each in one domain of a level of the fabric.
+"""Segments: the pods of a group in runs of a fixed length, each in one domain of a level of the fabric.
 
-A domain of a wider level takes as many segments as the domains inside it do, each by itself. What is over of each may
-take the last segment, where that is shorter. To count so is exact for one group, and so is to fill the domain with the
-most segments first: the room that is left for the others is the same whichever comes first.
+A domain of a wider level takes as many segments as the domains inside it do, each separately. The remainder of one of
+these may take the last segment, where that is shorter. Counting so is exact for one group, and so is filling the domain
+with the most segments first: the room that is left for the others is the same whichever comes first.
 
-The like exists as `--segment` of Slurm's topology/block and as podset slices of Kueue's topology-aware scheduling. A
-segment of the length of the group is a child gang.
+Equivalents are `--segment` of Slurm's topology/block and podset slices of Kueue's topology-aware scheduling. A segment
+of the length of the group is a child gang.
 
-Segments may be cut further, by narrower levels. All lengths divide each other then, and nothing is shorter, so a domain
-takes as many whole segments as the domains inside it do together, level by level. Source: multi-layer topology of
-Kueue (KEP-2724, `podset-slice-required-topology-constraints`).
+Segments may be cut further, by narrower levels. All lengths divide each other then, and no segment is shorter, so a
+domain takes as many whole segments as the domains inside it do together, level by level. Source: multi-layer topology
+of Kueue (KEP-2724, `podset-slice-required-topology-constraints`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from kant.placement.topology.index import CLUSTER, COLUMNS, Topology
 
 
 def starts_of(topology: Topology, level: int, inner: int) -> Table:
-    """For each domain of `level` the first of the domains of the narrower level inside it, counted from 0."""
+    """Return for each domain of `level` the first of the domains of the narrower level inside it, counted from 0."""
     first, last = topology.offsets[level : level + 2]
     starts: Table = topology.domain_of[topology.domain_range[first:last, 0], inner] - topology.offsets[inner]
     return starts
 
 
 def _narrow(topology: Topology, rows: Table, inner: int) -> Table:
-    """What each domain of a level takes; `rows` are those of one demand."""
+    """Return what each domain of a level takes; `rows` are those of one demand."""
     first, last = topology.offsets[inner : inner + 2]
     fitting: Table = rows[first:last, FITTING_PODS]
     return fitting
 
 
 def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Table:
-    """How many pods each domain of `level` takes in whole segments. The innermost `cuts` are of no wider level."""
+    """Return how many pods each domain of `level` takes in whole segments. The innermost `cuts` are no wider."""
     segment, at = cuts[-1]
     whole = _narrow(topology, rows, at) // segment * segment
     for segment, outer in reversed(cuts[:-1]):
@@ -49,9 +49,9 @@ def in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts) -> Tabl
 
 
 def fitting_in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts, pods: int) -> Table:
-    """How many of `pods` pods, or more, each domain of `level` takes in segments.
+    """Return how many of `pods` pods, or more, each domain of `level` takes in segments.
 
-    The last one may be shorter where they are cut once.
+    The last segment may be shorter where they are cut once.
     """
     if len(cuts) > 1:
         return in_segments(topology, rows, level, cuts)
@@ -68,10 +68,10 @@ def fitting_in_segments(topology: Topology, rows: Table, level: int, cuts: Cuts,
 
 
 def roomiest(rows: Table, whole: Table, first: int, last: int, occupied: Table) -> tuple[int, int]:
-    """The domain in [first, last) that takes the most whole segments, and how many pods these are.
+    """Return the domain in [first, last) that takes the most whole segments, and how many pods these are.
 
-    `whole` has the pods in whole segments of these domains. If some take any, it is one of those in which the gang has
-    pods already. Of equals the one of which least is left, then the one with the fewest whole nodes.
+    `whole` has the pods in whole segments of these domains. Domains that take any and in which the gang has pods
+    already go first. On ties the one with the least room left, then the one with the fewest whole nodes.
     """
     own = np.arange(first, last)
     keys = (own, rows[own, WHOLE_NODES], rows[own, FITTING_PODS], -whole, -occupied[own] * (whole > 0))
@@ -80,10 +80,10 @@ def roomiest(rows: Table, whole: Table, first: int, last: int, occupied: Table) 
 
 
 def in_rank_order(table: Table, parts: list[Allocation], cuts: tuple[Cuts, ...]) -> Allocation:
-    """The pieces of all groups one after the other, those of each in the order of the fabric.
+    """Return the pieces of all groups one after the other, those of each in the order of the fabric.
 
-    The domains that hold the shorter last segment come last, at every level, so that the pods counted from the first
-    are cut where the segments are.
+    Domains that hold the shorter last segment come last, at every level, so that the pods counted from the first are
+    cut where the segments are.
     """
     whole = (0, -1)
     return np.concatenate(
