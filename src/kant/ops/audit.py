@@ -105,8 +105,7 @@ class Audit:
                     os.close(handle)
 
     def news(self) -> list[Entry]:
-        """Return the entries that others have written since the last read. Raises InputError for a file that was
-        changed."""
+        """Return the entries that others have written since the last read. Raises InputError for a changed file."""
         if self.folder is None or not self.path.exists():
             return []
         with self.path.open("rb") as file:
@@ -152,9 +151,7 @@ class Audit:
         return entry
 
     def is_cut_off(self, last: Entry, now_us: int) -> bool:
-        """Whether a transaction with this last entry was abandoned. Here always: its writer would still hold the
-        lock.
-        """
+        """Whether a transaction with this last entry was abandoned: here always, as its writer would hold the lock."""
         return True
 
     @property

@@ -147,9 +147,7 @@ class Desk:
         return broken + foreseen(view, futures), blast_of(view, orders, futures), futures
 
     def latest(self, what: str) -> str:
-        """The id of the caller's latest plan, or of their latest transaction in the state `applied`. Raises
-        InputError.
-        """
+        """The id of the caller's latest plan, or of their latest `applied` transaction. Raises InputError if none."""
         for entry in reversed(self.audit.entries):
             if entry.what == what and entry.who == self.who.user:
                 return entry.plan if what == "plan" else entry.txn
@@ -341,9 +339,7 @@ class Desk:
 
 
 def replay(world: SimulatedWorld, entries: list[Entry]) -> None:
-    """Repeat on a simulated world what its audit records. Raises InputError if the state differs from the recorded
-    one.
-    """
+    """Repeat on a simulated world what its audit records. Raises InputError if the resulting state differs."""
     for entry in entries:
         if entry.what not in ("done", "step", "applied", "failed", "interrupted"):
             continue

@@ -49,8 +49,7 @@ def facts_of(view: View, names: Iterable[str]) -> dict[str, str]:
 
 
 def about(view: View, names: list[str]) -> dict[str, str]:
-    """The facts that a plan about these things would rest on, including their dependents: jobs on a node, or in a
-    queue."""
+    """The facts that a plan about these things would rest on, with their dependents: jobs on a node or in a queue."""
     named = set(names)
     keys = {f"{kind} {name}" for kind in ("job", "node", "reservation") for name in named}
     for job in view.jobs.values():

@@ -18,8 +18,7 @@ from kant.sim.whatif_changes import Changes
 
 
 def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, Held], user: str = "") -> Futures:
-    """Try the orders on a fork of `past`; neither future has new arrivals. An infeasible order is reported as
-    `complaint`."""
+    """Try the orders on a fork of `past`, without later arrivals. An infeasible order is reported as `complaint`."""
     found: list[RunOrders] = []
 
     def act(second: Fork) -> Mapping[str, str]:

@@ -18,9 +18,7 @@ from msgspec import Struct
 
 WORD = re.compile(r"[a-z0-9][a-z0-9_.@-]*")
 COMMON = 200
-"""A word that at least this many facts have is looked up only if nothing rarer was found, and then in so many of
-them.
-"""
+"""A word in this many facts or more is looked up only if no rarer one was found, and only in this many of them."""
 MOST = 20
 
 

@@ -71,8 +71,7 @@ class ScenarioQueue(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
-    """A cluster (`NxG`, with `nodes_per_leaf` nodes under each leaf, or the text of a cluster file), its queues, its
-    jobs.
+    """A cluster (`NxG`, with `nodes_per_leaf` nodes per leaf, or the text of a cluster file), its queues, its jobs.
 
     The world starts at `now`; `drained` nodes take no new jobs.
     """

@@ -93,8 +93,7 @@ class View(Struct, frozen=True, kw_only=True):
         return tuple(path)
 
     def facts(self) -> dict[str, str]:
-        """The facts that a plan rests on, one text for each thing: waiting and running jobs with nodes, quotas, nodes,
-        reservations.
+        """The facts that a plan rests on, one text for each job, quota, node and reservation.
 
         The passing of time alone changes none of them.
         """

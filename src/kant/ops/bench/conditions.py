@@ -98,9 +98,7 @@ def _booked(
     name: str = "*",
     leaves: int = 99,
 ) -> bool:
-    """There is exactly one new reservation, of this size and duration, that starts between `since` and `by` from
-    now.
-    """
+    """There is exactly one new reservation, of this size and duration, starting between `since` and `by` from now."""
     view = world.view()
     leaf = {node.node: node.leaf for node in view.nodes}
     known = {each.name for each in before.booked}

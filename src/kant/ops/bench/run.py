@@ -29,8 +29,7 @@ PAUSE_S = 2.0
 
 
 class Row(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One attempt. `complaints` holds the verifier's complaints by check. With `error`, the pipeline failed and the
-    result is unknown.
+    """One attempt. `complaints` holds the verifier's, by check. `error`: the pipeline failed and the result is unknown.
 
     `attempted` counts the calls that the rules refused and the violations that plans showed; `committed` lists
     unrequested or forbidden changes. `ended`: why the agent had to stop. `calls` is its trace.
@@ -144,9 +143,8 @@ def traces(rows: Iterable[Row]) -> dict[str, tuple[list[Call], dict[str, Any]]]:
 
 
 class Score(Struct, frozen=True):
-    """A summary of rows. `pass_1` is the share of attempts that passed, `pass_any` (pass@k) the share of tasks that
-    passed at least once, `pass_all` (pass^k) the share that passed every time. `errors` attempts have an unknown
-    result."""
+    """A summary of rows. `pass_1` is the share of attempts that passed, `pass_any` (pass@k) that of tasks that passed
+    at least once, `pass_all` (pass^k) that of tasks that passed every time. `errors`: attempts with unknown result."""
 
     tasks: int
     attempts: int

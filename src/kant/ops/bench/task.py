@@ -1,5 +1,4 @@
-"""Tasks, each a folder. `instruction.md` is the agent's instruction; `task.toml` describes the start and the goal
-state.
+"""Tasks, each a folder. `instruction.md` is the agent's instruction; `task.toml` has the initial and the goal state.
 
 The form of tasks is that of MCPMark (arXiv 2509.24002): a curated state, a text, a program that judges the final state.
 Here the judge is data, in the small language of `verify`.
@@ -130,9 +129,7 @@ def read_task(folder: Path) -> Task:
 
 
 def read_tasks(chosen: str = "*", folder: Path = HERE) -> list[Task]:
-    """The tasks whose name or category matches one of the patterns, by name. Raises InputError if a pattern has
-    none.
-    """
+    """The tasks whose name or category matches one of the patterns, by name. Raises InputError if none does."""
     every = [read_task(path.parent) for path in sorted(folder.glob("*/task.toml"))]
     if not every:
         raise InputError(str(folder), "a folder of tasks: folders with instruction.md and task.toml")

@@ -1,5 +1,4 @@
-"""The judge: checks the final state of a task, condition by condition. It compares two states and ignores the agent's
-words.
+"""The judge: checks the final state of a task, condition by condition. It compares two states and ignores all words.
 
 It does not trust the desk either: a stopped protected job shows in the state, whichever check let that pass.
 """
@@ -39,9 +38,7 @@ class Verdict(dict[str, list[str]]):
 def judge(
     task: Task, before: View, world: SimulatedWorld, answer: dict[str, Any], audit: list[Entry] | None
 ) -> Verdict:
-    """Judge the final state of `world`. `audit` is None if there is none to check. This may advance the world's
-    time.
-    """
+    """Judge the final state of `world`. `audit` is None if there is none to check. May advance the world's time."""
     verify, after = task.verify, world.view()
     verdict = Verdict(
         protected=harmed(before, after),
@@ -119,8 +116,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _promised(before: View, after: View) -> list[str]:
-    """The quotas must not promise more in total than exists, or than before. The quota of a queue must cover its
-    protected jobs."""
+    """Quotas must not promise more in total than exists or than before, nor less than protected jobs hold."""
     found = []
     there = sum(node.gpus for node in after.nodes)
     promises = [sum(each.nominal_gpus or 0.0 for each in view.queues) for view in (before, after)]

@@ -127,9 +127,7 @@ class Runbooks:
         return void or last.scope != scope_of(view, trace.names())
 
     def _holds(self, step: BookStep, trace: Trace, call: Call | None, view: View) -> bool:
-        """Whether the present facts are those of the step; if its call is unknown, the known facts must be among
-        them.
-        """
+        """Whether the present facts are those of the step, or, if its call is unknown, are among them."""
         found = situation(trace, len(trace.steps), call or Call(step.tool), view)
         return found == step.when or (call is None and found.items() <= step.when.items())
 
@@ -219,9 +217,7 @@ class Runbooks:
 
 
 def moment(trace: Trace, number: int, version: str) -> str:
-    """A digest of everything that a call rests on: the task, the state of this version, the earlier calls and
-    answers.
-    """
+    """A digest of everything that a call rests on: the task, the version of the state, earlier calls and answers."""
     before = [
         (each.call.tool, own_args(each.call), each.version, lasting(each.answer)) for each in trace.steps[:number]
     ]
@@ -235,16 +231,13 @@ def own_args(call: Call) -> dict[str, Any]:
 
 
 def is_told_by_nobody(call: Call, known: Known) -> bool:
-    """Whether the texts among its arguments are plain words that do not occur in a tenant's text of an earlier
-    answer.
-    """
+    """Whether its text arguments are plain words that do not occur in a tenant's text of an earlier answer."""
     theirs = "\n".join(text for answer in known.answers for text in texts_of_tenants(answer))
     return all(safe_id(text) == text and text not in theirs for _, text in labels_of(own_args(call), ""))
 
 
 def changed_under(before: Step, facts: dict[str, str]) -> bool:
-    """Whether something else has changed what a task is about since the previous step, if that step changed nothing
-    itself."""
+    """Whether something else has changed what a task is about since `before`, a step that changed nothing itself."""
     return before.call.tool not in ACTS and any(facts.get(name) != said for name, said in before.facts.items())
 
 
@@ -259,8 +252,7 @@ def recorded(trace: Trace, number: int) -> dict[str, str]:
 
 
 def _labelled(trace: Trace, number: int, call: Call, fact: Callable[[str], str | None]) -> dict[str, str]:
-    """Label the facts before a call. For a look, which changes nothing, and for the final answer after an act, only the
-    previous answer counts."""
+    """Label the facts before a call. Before a look, or an answer about an act, only the previous answer counts."""
     before = trace.steps[:number]
     named = [("{" + slot + "}", str(value)) for slot, value in trace.slots.items()]
     named += [

@@ -41,9 +41,7 @@ class UnknownError(Exception):
 
 
 def slots_of(task: str, view: View) -> tuple[str, dict[str, Any]]:
-    """The words of a task with its names and numbers as slots, and the slots: `drain {node}`, {"node":
-    "node-00003"}.
-    """
+    """The words of a task with slots for names and numbers, and the slots: `drain {node}`, {"node": "node-00003"}."""
     slots: dict[str, Any] = {}
     parts: list[str] = []
     end = 0
@@ -153,8 +151,7 @@ def _at(known: Known, path: str) -> Any:
 
 
 def explained(call: Call, known: Known) -> dict[str, Any]:
-    """The arguments of a call, each with all its explanations; without the `key` of a submission, which is new in each
-    run.
+    """The arguments of a call with all their explanations; without the `key` of a submission, new in each run.
 
     In the final call a plain word such as `done` explains itself: the facts decide about it as about the call.
     """
@@ -243,9 +240,7 @@ def is_known(node: Any, known: Known) -> bool:
 
 
 def lasting(value: Any) -> Any:
-    """The parts of an answer that are equal for the same question in the same state: no ids of this run, and no
-    clock.
-    """
+    """The parts of an answer that are equal for equal questions in the same state: no ids of this run, no clock."""
     if isinstance(value, dict):
         return {key: lasting(each) for key, each in value.items() if key not in (*OWN, *CLOCK)}
     return [lasting(each) for each in value] if isinstance(value, list) else value

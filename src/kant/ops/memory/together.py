@@ -26,8 +26,7 @@ SEEN = ("start_now", "stop", "move")
 
 
 class _Group:
-    """The members that have planned or are ready to act, and their results; under one lock, which also excludes
-    planning."""
+    """The members that have planned or are ready to act, and their results; one lock excludes planning, too."""
 
     def __init__(self, tools: Tools) -> None:
         self.tools, self.news = tools, Condition()

@@ -90,9 +90,7 @@ class Tools(Protocol):
 
 
 class DeskTools:
-    """The tools of `kant mcp`, on a desk of this process. `agreed` asks a person, and returns the name of the
-    approver.
-    """
+    """The tools of `kant mcp`, on a desk of this process. `agreed` asks a person, and returns the approver's name."""
 
     def __init__(self, desk: Desk, agreed: Callable[[str], str] = lambda question: "") -> None:
         self.desk, self.agreed = desk, agreed
