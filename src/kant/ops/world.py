@@ -28,8 +28,8 @@ class Futures(Struct, frozen=True, kw_only=True):
     """The effect of a change on all jobs, from two futures, with it and without.
 
     `answer` is what `kant whatif --json` prints. `stopped` holds the jobs that stop more often with the change,
-    `starts` those that start at once because of it, `rejected` those that it makes unacceptable. `moves` says where it
-    moves jobs. `complaint`: why there is no effect. `unknown`: the orders whose effect is not included.
+    `starts` those that start at once because of it, `rejected` those that are rejected because of it. `moves` says
+    where it moves jobs. `complaint`: why there is no effect. `unknown`: the orders whose effect is not included.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
