@@ -15,7 +15,7 @@ from kant.optimize.share.policy import SHARES
 from kant.optimize.share.training import Training
 
 SOONEST, LATEST, NEAR = 100.0, 1e6, 1.05
-"""Seconds between which the end is looked for by halves, to within five per cent."""
+"""Seconds between which the end is searched by bisection, to within five per cent."""
 
 
 @dataclass(frozen=True, slots=True)
