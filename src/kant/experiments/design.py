@@ -108,7 +108,7 @@ def _from_first(drawn: Workload) -> Workload:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. `key` identifies it by what decides it; `cluster` and `source` are the names in tables."""
+    """One run. `key` is a digest of what decides it; `cluster` and `source` are the names in tables."""
 
     key: str
     profile: str

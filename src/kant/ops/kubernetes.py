@@ -102,7 +102,7 @@ class KubeWorld(RunningWorld):
         self._before = ""  # the version of the state before the first order of a transaction
         self._made: set[str] = set()  # the jobs that this world has submitted
 
-    # --- the two ways to reach the cluster ---------------------------------------------------------------------------
+    # --- the two ways to reach the cluster ----------------------------------------------------------------------------
 
     def run(self, act: Callable[[ApiClient], Awaitable[T]]) -> T:
         """Run `act` against the API server, as the caller. Raises InputError."""

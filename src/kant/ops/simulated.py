@@ -235,7 +235,7 @@ class SimulatedWorld:
 
 
 def explained(path: Path, job: str) -> dict[str, Any]:
-    """Why a job of a journal got its latest place. Raises InputError where it has not started."""
+    """Why a job of a journal got its latest place. Raises InputError if it has not started."""
     decided = find_start(path, job)
     found = explain_start(scheduler_before(path, decided), job, decided.time, decided.place)
     header = read_past(path).header
@@ -252,7 +252,7 @@ def explained(path: Path, job: str) -> dict[str, Any]:
 
 
 def explained_latest(past: Past, job: str) -> dict[str, Any]:
-    """Why a job of a journal got the place of its latest start. Raises InputError where it has not started."""
+    """Why a job of a journal got the place of its latest start. Raises InputError if it has not started."""
     started = [e.job for e in past.events if isinstance(e, JobStarted) and public_id(e.job) == job]
     if not started:
         raise InputError("job", f"a job that has started since {past.path.name} began", job)

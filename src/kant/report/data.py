@@ -57,7 +57,7 @@ def report_data(runs: Sequence[RunResult], title: str = "", zero: int | None = N
 
 
 def labels(runs: Sequence[RunResult]) -> list[str]:
-    """The profile of each run, numbered where two runs share one."""
+    """The profile of each run, numbered if two runs share one."""
     names = [run.profile for run in runs]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})" for i, name in enumerate(names)

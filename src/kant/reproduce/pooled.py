@@ -70,9 +70,9 @@ def contested(groups: Iterable[PoolGroup], since: int) -> int:
 class Pooled(Discipline, frozen=True, tag="pooled"):
     """The order over waiting and running jobs decides who should run, by a count of GPUs that ignores nodes.
 
-    Running jobs that are not selected are preempted; selected waiting jobs are placed, and one that does not fit
-    then waits although it was selected. Running jobs are never moved. It may preempt in vain: it is here to
-    reproduce published results, and `preemptive` is the discipline to use.
+    Running jobs that are not selected are preempted; selected waiting jobs are placed, and one that does not fit then
+    waits although it was selected. Running jobs are never moved. It may preempt needlessly: it serves to reproduce
+    published results, and `preemptive` is the discipline to use.
     """
 
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (SRTF of the simulator)"

@@ -107,7 +107,7 @@ class Harness(PlanExecutor):
         self._ends: list[tuple[int, int, str]] = []
         self._runs: dict[str, tuple[int, int]] = {}  # for each running job: the number of the run, and its start
 
-    # --- events ------------------------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------------
 
     def happen(self, event: Event) -> None:
         """Apply one event and check every invariant."""
@@ -282,7 +282,7 @@ class Harness(PlanExecutor):
                 wake = min(wake, now + self.retry)
         raise AssertionError(f"the run did not end within {most} cycles")
 
-    # --- state -------------------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     def waiting(self) -> list[str]:
         """The waiting jobs, in the order in which they began to wait."""

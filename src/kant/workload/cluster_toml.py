@@ -166,7 +166,7 @@ class _Fabric:
 
 
 class _Pattern:
-    """Makes node names from a pattern with `{index}` or `{index:05d}`; nothing else may stand in braces."""
+    """Makes node names from a pattern with `{index}` or `{index:05d}`; nothing else may be in braces."""
 
     def __init__(self, where: str, pattern: str) -> None:
         field = _INDEX.search(pattern)

@@ -1,4 +1,4 @@
-"""What somebody has measured of a cluster: a CSV file of samples, and a TOML file of the costs that were fitted to it.
+"""Measurements of a cluster: a CSV file of samples, and a TOML file of the costs that were fitted to them.
 
 operation,place,size,seconds,beside
 all_to_all,leaf,1048576,0.000034,

@@ -167,7 +167,7 @@ class Scripted:
             "ask": len(whose) > 1, "candidates": whose,
         }  # fmt: skip
 
-    # --- possible actions, in the order in which they come to mind ----------------------------------------------------
+    # --- possible actions, in the order in which they come to mind ------------------------------------------------
 
     def _ways(self, ask: dict[str, Any], tools: Tools) -> Iterator[list[Order]]:
         want = ask["want"]

@@ -88,7 +88,7 @@ def _called(call: dict[str, Any], tools: Tools) -> dict[str, Any]:
 
 
 def answer_in(text: str) -> FinalAnswer:
-    """The last JSON object in a text; {} where there is none."""
+    """The last JSON object in a text; {} if there is none."""
     decoder, at = json.JSONDecoder(), 0
     found: FinalAnswer = {}
     while (at := text.find("{", at)) >= 0:

@@ -63,8 +63,8 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
     """The required final state. `goal` lists conditions of `verify`. Beyond them, only what `may_change` names may
     change (such as `node n1`). Jobs that match `may_stop` may be stopped, if they wait or run again.
 
-    `cancels` lists the jobs that may be gone. The audit may hold at most `transactions` of them. `answer` is the answer
-    expected of the agent.
+    `cancels` lists the jobs that may be gone. The audit may hold at most `transactions` transactions. `answer` is the
+    answer expected of the agent.
     """
 
     goal: tuple[dict[str, Any], ...] = ()

@@ -83,7 +83,7 @@ class Known:
 
     @classmethod
     def at(cls, trace: Trace, step: int, exact: bool = False) -> Known:
-        """What is known before a step."""
+        """The knowledge before a step."""
         return cls(trace.task, trace.slots, [each.answer or {} for each in trace.steps[:step]], exact=exact)
 
     def within(self, row: Any) -> Known:
@@ -285,7 +285,7 @@ def _meet(one: Any, other: Any) -> Any:
     return None
 
 
-# --- evaluate ------------------------------------------------------------------------------------------------------
+# --- evaluate ---------------------------------------------------------------------------------------------------------
 
 
 def value_of(node: Any, known: Known) -> Any:

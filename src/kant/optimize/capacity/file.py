@@ -6,7 +6,7 @@
                 "tasks": [{"id": "prepare", "duration": "30m", "demand": {"gpus": 1}},
                           {"id": "train", "duration": "2h", "demand": {"gpus": 64}, "after": ["prepare"]}]}]}
 
-Without `tick` all times are whole numbers. A process with `every` and `times` stands for so many, `nightly.0` and on.
+Without `tick` all times are whole numbers. A process with `every` is repeated `times` times, as `nightly.0` and so on.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def from_pool(pool: Ints, size: int, now: int, seen: int) -> tuple[int, int]:
     """The machine that Prequal takes from its pool, -1 without any, and the size of the pool after that.
 
     Probes that are too old or used up are dropped first. Among those whose requests in flight are at most the HOT
-    quantile of the pool the least latency wins; then the oldest probe or, alternately, the one with most requests goes.
+    quantile of the pool the least latency wins; then the oldest probe or, alternately, the busiest one is dropped.
     """
     kept = 0
     for k in range(size):

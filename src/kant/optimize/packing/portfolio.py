@@ -1,10 +1,10 @@
-"""Our portfolio: certify, repair around the pods that wait, search the whole, then undo needless moves.
+"""Our portfolio: certify, repair around the waiting pods, search the whole cluster, then undo needless moves.
 
-1. Counting bounds (`relaxation`) say which tiers are already as full as any assignment can make them. Where that is all
-   of them, nothing moves, and nothing was searched.
-2. Repair frees a few nodes for a pod that waits and solves for these alone; the neighbourhood grows until it is enough.
-3. The aggregated model of the whole cluster (`counts`), begun from the best assignment, fills and proves what is open.
-4. The same two, with the placed pods held, lower the number of pods that move or are evicted, and prove it least.
+1. Counting bounds (`relaxation`) say which tiers are already as full as any assignment can make them. If all of them
+   are, nothing moves, and nothing is searched.
+2. Repair frees a few nodes for a waiting pod and solves for these alone; the neighbourhood grows until that suffices.
+3. The aggregated model of the whole cluster (`counts`), started from the best assignment, fills and proves open tiers.
+4. The same two, with the placed pods held, reduce the number of pods that move or are evicted, and prove the minimum.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ReferencePlan:
         if self.profile.preemption is None or self.profile.preemption.move_victims:
             self._move_victims()
 
-    # --- jobs that may not run on, and jobs that never start ---------------------------------------------------------
+    # --- jobs that may not run on, and jobs that never start ------------------------------------------------------
 
     def _stop_what_may_not_run_on(self) -> None:
         limited = [live for live in self.world.running.values() if live.job.limit >= 0]

@@ -1,4 +1,4 @@
-"""Shockwave: welfare over time and an early end of all, with more weight for whoever would end unfairly late."""
+"""Shockwave: welfare over time and an early end of all, with more weight for jobs that would end unfairly late."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ MEMORY = 0.9
 class Shockwave:
     """Plan a window of rounds so that the product of all progress is large and the longest job does not end late.
 
-    A job that is expected to take longer than a fair share of the cluster would have allowed has its weight multiplied
-    by the ratio of the two times, to the power `lateness`. Jobs that must run in every round of the window go first, so
-    that large ones do not pile up at the end; then those that weigh most. The plan is made anew when jobs come or go
-    and after `again` rounds. Source: P. Zheng et al., NSDI 2023, arXiv 2210.00093; the aggregation, the order, and
-    times counted from a job's own arrival are ours.
+    A job that is expected to take longer than with a fair share of the cluster has its weight multiplied by the ratio
+    of the two times, to the power `lateness`. Jobs that must run in every round of the window go first, so that large
+    ones do not pile up at the end; then those with the largest weights. The plan is renewed when jobs arrive or end and
+    after `again` rounds. Source: P. Zheng et al., NSDI 2023, arXiv 2210.00093; the aggregation, the order, and times
+    counted from a job's own arrival are ours.
     """
 
     window: int = 20
