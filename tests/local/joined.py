@@ -39,7 +39,7 @@ class Process:
                 os.dup2(out, 2)
                 code = act()
             except BaseException:
-                traceback.print_exc()
+                os.write(2, traceback.format_exc().encode())
             finally:
                 os._exit(code)
 
@@ -48,6 +48,10 @@ class Process:
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+
+    def is_dead(self) -> bool:
+        """Whether it has ended by itself."""
+        return os.waitpid(self.pid, os.WNOHANG)[0] != 0
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
@@ -61,15 +65,16 @@ class Joined(Process):
 
     def __init__(
         self, home: Path, first: Path, port: int, name: str, gpus: int = 4, host: str = "127.0.0.1",
-        prepare: Callable[[], None] = nothing,
+        prepare: Callable[[], None] = nothing, cores: tuple[int, ...] = (),
     ) -> None:  # fmt: skip
         home.mkdir(exist_ok=True)
+        node = Node(name, gpus, cpu=1000 * len(cores)) if cores else Node(name, gpus)
         self.home, self.port = home, port
 
         def act() -> int:
             prepare()
             set_up("logfmt", "info")
-            return serve(Agent(AgentOptions(home, first / "join", host, port, Node(name, gpus))))
+            return serve(Agent(AgentOptions(home, first / "join", host, port, node, cores=cores)))
 
         super().__init__(act, home / "log")
 

@@ -7,14 +7,15 @@ a machine in a network namespace of its own, where it may make one.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import random
+import shutil
 import ssl
 import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -53,15 +54,16 @@ def nodes(kant: Up) -> list[dict[str, object]]:
 
 
 @contextmanager
-def joined(tmp_path: Path, *names: str, lease_s: float = 60.0) -> Iterator[tuple[Up, list[Joined]]]:
-    """A Kant with a node of two GPUs, and machines of four that have joined."""
+def joined(tmp_path: Path, *names: str, lease_s: float = 60.0, gpus: int = 4) -> Iterator[tuple[Up, list[Joined]]]:
+    """A Kant with a node of two GPUs, and machines that have joined, of four if nobody says otherwise."""
     port = free_port()
     machines: list[Joined] = []
     with Up(tmp_path / "home", "1x2", join_listen=f"127.0.0.1:{port}", lease_s=lease_s) as kant:
         try:
+            kant.port = port  # type: ignore[attr-defined]
             for name in names:
-                machines.append(Joined(tmp_path / name, kant.home, port, name))
-            assert eventually(lambda: len(nodes(kant)) == 1 + len(names)), (tmp_path / names[0] / "log").read_text()
+                machines.append(Joined(tmp_path / name, kant.home, port, name, gpus))
+            assert eventually(lambda: len(nodes(kant)) == 1 + len(names))
             yield kant, machines
         finally:
             for each in machines:
@@ -82,9 +84,66 @@ def test_a_job_runs_on_a_machine_that_has_joined(tmp_path: Path) -> None:
         there = ServiceClient(machine.home)  # Kant's API is there, too
         there.post(there.job(ends, "cancel"))
         assert kant.over(ends) == ["cancelled"]
+        line = [sys.executable, "-m", "kant", "run", "--gpus", "4", "--", "sh", "-c", "tr a-z A-Z; exit 7"]
+        spoken = subprocess.run(
+            line, input=b"attached\n", capture_output=True, env=os.environ | {"KANT_HOME": str(kant.home)}, check=False
+        )
+        assert (spoken.stdout, spoken.returncode) == (b"ATTACHED\n", 7), spoken.stderr
+        hears = kant.submit("trap 'echo heard; exit 3' USR1; echo waits; while :; do sleep 0.05; done", gpus=4)
+        assert eventually(lambda: "waits" in kant.log(hears))
+        kant.client.post(kant.client.job(hears, "signal"), {"signal": "USR1"})
+        assert kant.over(hears) == ["failed"] and kant.log(hears) == "waits\nheard\n"
         code = kant.submit("exit 7", gpus=4)
         assert kant.over(code) == ["failed"] and kant.job(code)["job"]["code"] == 7
         assert eventually(machine.runs_nothing)
+
+
+def test_a_machine_gives_its_own_cores_and_each_once(tmp_path: Path) -> None:
+    port, cores = free_port(), tuple(sorted(os.sched_getaffinity(0)))[:2]
+    with Up(tmp_path / "home", "1x1", join_listen=f"127.0.0.1:{port}") as kant:
+        machine = Joined(tmp_path / "gpu2", kant.home, port, "gpu2", 2, cores=cores)
+        try:
+            assert eventually(lambda: len(nodes(kant)) == 2)
+            script = 'grep Cpus_allowed_list /proc/self/status | tr -dc 0-9,-; echo " $OMP_NUM_THREADS"; sleep 0.5'
+            here = kant.submit("sleep 600", gpus=1)
+            assert eventually(lambda: kant.phase(here) == "running")
+            jobs = [kant.submit(script, gpus=1, cpus=1) for _ in cores]
+            assert set(kant.over(*jobs)) == {"finished"}
+            assert sorted(kant.log(job) for job in jobs) == [f"{core} 1\n" for core in cores]
+            kant.client.post(kant.client.job(here, "cancel"))
+        finally:
+            machine.kill(15)
+
+
+def test_a_machine_that_shares_no_files_joins_and_says_so(tmp_path: Path) -> None:
+    """That machine finds no file with Kant's word, as if its home were another."""
+    port, shared = free_port(), tmp_path / "user"
+    shared.mkdir()
+
+    def here() -> None:
+        os.environ["HOME"] = str(shared)
+
+    def elsewhere() -> None:
+        read = Path.read_text
+
+        def other_files(path: Path, encoding: str | None = None) -> str:
+            return read(path.with_name("none") if path.parent == shared else path, encoding)
+
+        Path.read_text = other_files  # type: ignore[method-assign, assignment]
+
+    with Up(tmp_path / "home", "1x1", prepare=here, join_listen=f"127.0.0.1:{port}") as kant:
+        same = Joined(tmp_path / "same", kant.home, port, "same")
+        other = None
+        try:
+            assert eventually(lambda: len(nodes(kant)) == 2 and not list(shared.iterdir())), "nothing is left of it"
+            assert kant.client.get("/v1/health")["complaint"] == ""
+            other = Joined(tmp_path / "other", kant.home, port, "other", prepare=elsewhere)
+            said = f"machine other does not have the files of {shared} as they are here"
+            assert eventually(lambda: kant.client.get("/v1/health")["complaint"] == said)
+        finally:
+            for each in (same, other):
+                if each is not None:
+                    each.kill(15)
 
 
 def test_a_run_outlives_kant_and_the_agent(tmp_path: Path) -> None:
@@ -114,6 +173,34 @@ def test_a_run_outlives_kant_and_the_agent(tmp_path: Path) -> None:
                 each.kill(15)
 
 
+RANKS = """
+scontrol show hostnames "$SLURM_JOB_NODELIST" | tr '\\n' ' '; echo
+srun --label sh -c 'echo $RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $SLURMD_NODENAME $WORD ${KANT_RUN%%/runs*}'
+srun --nodelist=127.0.0.9 -N 1 -n 1 sh -c 'pwd; exit 7'
+"""
+
+
+def test_tasks_of_a_gang_run_on_all_its_machines_and_meet_at_the_first(tmp_path: Path) -> None:
+    with joined(tmp_path, "127.0.0.9", gpus=2) as (kant, (machine,)):
+        job = kant.submit(RANKS, gpus=4, nodes=2, tasks=4, slurm=True, env={"PATH": os.environ["PATH"], "WORD": "w"})
+        assert kant.over(job) == ["failed"] and kant.job(job)["job"]["code"] == 7, kant.log(job)
+        lines = kant.log(job).splitlines()
+        assert lines[0].split() == ["127.0.0.1", "127.0.0.9"]
+        where = [("127.0.0.1", kant.home), ("127.0.0.9", machine.home)]
+        assert sorted(lines[1:5]) == [
+            f"{rank}: {rank} 4 {rank % 2} 127.0.0.1 {where[rank // 2][0]} w {where[rank // 2][1]}" for rank in range(4)
+        ]
+        assert lines[5:] == [str(kant.home)]
+        gpus = kant.submit("srun sh -c 'echo $CUDA_VISIBLE_DEVICES'", gpus=4, slurm=True)
+        assert kant.over(gpus) == ["finished"]
+        assert kant.log(gpus).split() == ["0,1", "0,1"]
+        wide = kant.submit("srun sleep 600", gpus=4, tasks=2, nodes=1, slurm=True)
+        assert eventually(lambda: kant.phase(wide) == "running")
+        ServiceClient(machine.home).post(kant.client.job(wide, "cancel"))
+        assert kant.over(wide) == ["cancelled"]
+        assert eventually(machine.runs_nothing)
+
+
 def submitted(kant: Up, seconds: float, **wish: object) -> str:
     """A job that finds out whether it is alone, and takes so long."""
     job = asked(kant.home, ONCE, **wish)
@@ -121,26 +208,60 @@ def submitted(kant: Up, seconds: float, **wish: object) -> str:
     return str(kant.client.post("/v1/jobs", job)["jobs"][0])
 
 
+def moved(kant: Up, node: str, fault: Callable[[], object]) -> str:
+    """A job that runs on a machine when that fails, and then here, where there is room from that moment on."""
+    here = kant.submit("exec sleep 600", gpus=2)
+    assert eventually(lambda: kant.phase(here) == "running")
+    job = submitted(kant, 600, gpus=2)
+    assert eventually(lambda: kant.job(job)["job"]["nodes"] == {node: "0,1"})
+    assert eventually(lambda: (kant.home / "trail").exists())
+    fault()
+    kant.client.post(kant.client.job(here, "cancel"))
+    assert eventually(lambda: kant.job(job)["job"]["nodes"] == {"node-00000": "0,1"}), kant.job(job)
+    assert f"{node} fell silent" in kant.client.get("/v1/health")["complaint"]
+    assert eventually(lambda: len((kant.home / "trail").read_text().splitlines()) == 2)
+    assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"], "never twice at once"
+    return job
+
+
+def back(kant: Up, machine: Joined, job: str) -> None:
+    """The machine is there again, has nothing of the job, and leaves it alone."""
+    assert eventually(lambda: not kant.client.get("/v1/health")["complaint"])
+    assert eventually(machine.runs_nothing)
+    assert kant.phase(job) == "running"
+    kant.client.post(kant.client.job(job, "cancel"))
+    assert kant.over(job) == ["cancelled"]
+
+
 @pytest.mark.parametrize("fault", ["kill", "freeze"])
-def test_the_jobs_of_a_machine_that_falls_silent_wait_again(tmp_path: Path, fault: str) -> None:
+def test_the_jobs_of_a_machine_that_falls_silent_run_elsewhere(tmp_path: Path, fault: str) -> None:
     with joined(tmp_path, "gpu2", lease_s=LEASE_S) as (kant, machines):
-        job = submitted(kant, 600, gpus=4)
-        assert eventually(lambda: (kant.home / "trail").exists())
-        getattr(machines[0], fault)()
-        assert eventually(lambda: kant.phase(job) == "waiting"), kant.job(job)
-        assert kant.job(job)["job"]["reason"] == "machine gpu2 fell silent"
-        assert "gpu2 fell silent" in kant.client.get("/v1/health")["complaint"]
-        with (kant.home / f"lock.{job}").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody of the run lives
+        job = moved(kant, "gpu2", getattr(machines[0], fault))
         if fault == "freeze":
             machines[0].thaw()
         else:
             machines.append(Joined(machines[0].home, kant.home, machines[0].port, "gpu2"))
-        assert eventually(lambda: kant.job(job)["job"]["attempt"] == 2 and kant.phase(job) == "running")
-        assert eventually(lambda: "2" in (kant.home / "trail").read_text().splitlines()[-1])
+        back(kant, machines[-1], job)
+
+
+def test_a_machine_that_has_lost_its_folder_has_its_jobs_again_when_they_are_dead(tmp_path: Path) -> None:
+    """Nobody there knows of the run that lives on: until its lease is over it is not begun anew."""
+    with joined(tmp_path, "gpu2", lease_s=LEASE_S) as (kant, machines):
+        job = submitted(kant, 600, gpus=4)
+        assert eventually(lambda: (kant.home / "trail").exists())
+        machines[0].kill()
+        shutil.rmtree(machines[0].home / "runs")
+        for path in machines[0].home.glob("lease.*"):
+            path.unlink()
+        early = Joined(machines[0].home, kant.home, machines[0].port, "gpu2")
+        assert eventually(early.is_dead), "it is another machine, as long as the run may live"
+        assert "--name: expected a name that no other machine has" in (early.home / "log").read_text()
+        assert eventually(lambda: kant.phase(job) == "waiting")
+        machines.append(Joined(machines[0].home, kant.home, machines[0].port, "gpu2"))
+        assert eventually(lambda: len((kant.home / "trail").read_text().splitlines()) > 1)
+        assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"]
         kant.client.post(kant.client.job(job, "cancel"))
         assert kant.over(job) == ["cancelled"]
-        assert (kant.home / "trail").read_text().splitlines() == [f"begin {job} 1", f"begin {job} 2"]
 
 
 class Lab:
@@ -247,20 +368,9 @@ def test_a_machine_whose_cable_is_pulled_kills_its_runs_before_others_have_them(
         machine = Joined(tmp_path / "gpu2", home, port, "10.213.77.2", 2, "10.213.77.1", enter)
         try:
             assert eventually(lambda: len(nodes(kant)) == 2), (tmp_path / "gpu2" / "log").read_text()
-            kant.over(submitted(kant, 0.0, gpus=4))  # a gang over both
-            first, moved = submitted(kant, 3.0, gpus=2), submitted(kant, 600.0, gpus=2)
-            assert eventually(lambda: kant.job(moved)["job"]["nodes"] == {"10.213.77.2": "0,1"})
-            ip(f"link set {cable} down")
-            assert eventually(lambda: kant.job(moved)["job"]["nodes"] == {"node-00000": "0,1"})
-            assert kant.phase(first) == "finished"
-            assert eventually(lambda: f"begin {moved} 2" in (home / "trail").read_text())
+            job = moved(kant, "10.213.77.2", lambda: ip(f"link set {cable} down"))
             ip(f"link set {cable} up")
-            assert eventually(lambda: not kant.client.get("/v1/health")["complaint"])
-            assert eventually(machine.runs_nothing)
-            assert kant.phase(moved) == "running"
-            kant.client.post(kant.client.job(moved, "cancel"))
-            assert kant.over(moved) == ["cancelled"]
-            assert not [line for line in (home / "trail").read_text().splitlines() if line[0] in "ct"]
+            back(kant, machine, job)
         finally:
             machine.kill(15)
 
@@ -309,6 +419,15 @@ def test_each_side_takes_the_certificate_of_the_other_and_no_other(tmp_path: Pat
     nobody.check_hostname = False
     with pytest.raises(ssl.SSLError):
         shake(servers["a"], nobody)
+
+
+def test_a_machine_with_the_token_of_another_kant_gives_up_and_says_why(tmp_path: Path) -> None:
+    with joined(tmp_path) as (kant, _):
+        make_keys(tmp_path / "other" / "join")
+        stranger = Joined(tmp_path / "gpu2", tmp_path / "other", kant.port, "gpu2")
+        assert eventually(stranger.is_dead)
+        assert "--token-file: expected the token of this Kant" in (stranger.home / "log").read_text()
+        assert len(nodes(kant)) == 1
 
 
 @pytest.mark.parametrize("text", ["", "kant_0123456789abcdef", "kant_join_a.b"])

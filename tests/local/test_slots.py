@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -109,17 +111,28 @@ class Fronts:
         return eventually(lambda: self.slots() != []) and before > 0
 
 
+def eventually_told(kant: Up, fronts: Fronts, send: Callable[[], str]) -> str:
+    """The answer to a job while Kant is stopped, which it then is. It goes on where the front end had no slot yet."""
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(20):
+            assert eventually(fronts.known)
+            time.sleep(0.2)  # until the front end is told
+            os.kill(kant.pid, signal.SIGSTOP)
+            said = pool.submit(send)
+            if not wait([said], 2).not_done:
+                return said.result()
+            os.kill(kant.pid, signal.SIGCONT)
+            said.result()
+    raise AssertionError("no job has started while Kant was stopped")
+
+
 def test_short_jobs_start_while_kant_does_not_answer_and_are_there_after_it_was_killed(tmp_path: Path) -> None:
     home, out = tmp_path / "home", tmp_path / "out"
     with Up(home, front_ends=1) as kant:
         fronts = Fronts(kant)
-        assert eventually(fronts.known)
-        os.kill(kant.pid, signal.SIGSTOP)
-        told = fronts.send(
-            f'echo "$MINE $KANT_JOB_NAME $KANT_JOB_ID $CUDA_VISIBLE_DEVICES" > {out}',
-            name="one",
-            env={"PATH": os.environ["PATH"], "MINE": "x"},
-        )
+        script = f'echo "$MINE $KANT_JOB_NAME $KANT_JOB_ID $CUDA_VISIBLE_DEVICES" > {out}'
+        wish = {"name": "one", "env": {"PATH": os.environ["PATH"], "MINE": "x"}}
+        told = eventually_told(kant, fronts, lambda: fronts.send(script, **wish))
         assert eventually(lambda: out.exists() and out.read_text().endswith("\n")), "nobody is asked"
         mine, name, job, device = out.read_text().split()
         assert (mine, name, job) == ("x", "one", told) and device in "0123"

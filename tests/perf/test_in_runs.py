@@ -114,7 +114,7 @@ def test_a_job_that_sends_much_waits_for_one_leaf_and_one_that_computes_does_not
     """Nodes 0, 2 and 3 are free, each in a leaf of its own; node 1, beside node 0, is taken for 12 minutes."""
     state = ClusterState(leaves("a", "a", "b", "c"))
     calendar = Calendar(state.empty, state.table, state.shapes)
-    calendar.add(0, np.array([[1, 1, 15, 4000, 0, 0, 4]], dtype=np.int64), 0, 12 * MINUTE)
+    calendar.add(0, np.array([[1, 1, 15, 4000, 0, 0, 4, 0, 0]], dtype=np.int64), 0, 12 * MINUTE)
     busy = replace(MOE, length=64, tensor=1, expert=8)
     quiet = Training(8, 4096, 4096, length=32_768, sequences=8, tensor=4)
     for training, wait in ((busy, True), (quiet, False)):

@@ -59,12 +59,12 @@ def attach_to(job: str, home: Path | None, escape: str) -> int:
     return _follow(ServiceClient(home_of(home)), job, _key(escape), -SHOWN, own=False)
 
 
-def shell_in(job: str, command: tuple[str, ...], home: Path | None, escape: str) -> int:
-    """Run a command, or a shell, beside a job; its exit code."""
+def shell_in(job: str, command: tuple[str, ...], home: Path | None, escape: str, node: str = "") -> int:
+    """Run a command, or a shell, beside a job, on the machine where its command runs or on another; its exit code."""
     key, pty, client = _key(escape), is_terminal(), ServiceClient(home_of(home))
     line = client.line(
         client.job(job, "shell"), pty=str(pty).lower(), term=os.environ.get("TERM", "") if pty else "",
-        **window(),
+        node=node, **window(),
     )  # fmt: skip
     line.send(b"O", json.dumps(command).encode())
     left = Conversation(line, pty, lambda reason: None, lambda: False, key).hold(begun=True)

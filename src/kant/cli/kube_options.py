@@ -53,7 +53,6 @@ class KubeQuestion(Kube):
 class KubeSubmission(Kube):
     """With what only a job on Kubernetes needs."""
 
-    image: Annotated[str, Parameter(env_var="KANT_IMAGE", help="The image in which the command runs.")] = ""
     pods: Annotated[int, Parameter(help="So many pods start together, each with --gpus, --cpus and --memory.")] = 1
     priority_class: Annotated[str, Parameter(help="The PriorityClass; there are no numbers there.")] = ""
     within: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -58,7 +59,7 @@ class KubernetesPlace:
             text = ",".join(map(str, job.array))
             raise InputError("--array", "indices from 0 on without a gap, such as 0-9, on Kubernetes", text)
         options = PodOptions(
-            image=there.image,
+            image=job.image or os.environ.get("KANT_IMAGE", ""),
             pods=there.pods,
             priority_class=there.priority_class,
             within=there.within,
@@ -219,6 +220,7 @@ _MEANINGLESS = {
     "nodes": ("--nodes", "--pods on Kubernetes, with the GPUs of each"),
     "tasks": ("--tasks", "--pods on Kubernetes, where a pod starts its processes itself"),
     "exclusive": ("--exclusive", "no such thing on Kubernetes: all GPUs of a node"),
+    "mounts": ("--mount", "no folders of machines on Kubernetes"),
     "contract": ("--contract", "an elastic gang on Kubernetes (docs/kubernetes-objects.md)"),
     "terminal": ("--terminal", "no such thing on Kubernetes: `kubectl attach`"),
     "output": ("--output", "no file on Kubernetes: `kant logs`"),

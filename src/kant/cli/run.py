@@ -77,8 +77,11 @@ def shell(
     *command: Annotated[
         str, Parameter(help="In place of a shell: a program and its arguments.", allow_leading_hyphen=True)
     ],
+    node: Annotated[
+        str, Parameter(help="Of a job on several machines, the one on which. Default: where its command runs.")
+    ] = "",
     escape: Escape = "~",
     home: Home = None,
 ) -> int:
     """Open a shell beside a running job: its GPUs, cores, memory, folder and environment. It ends with the job."""
-    return shell_in(job, command, home, escape)
+    return shell_in(job, command, home, escape, node)

@@ -50,8 +50,10 @@ def main(words: list[str]) -> int:
 
 def srun(arguments: list[str]) -> int:
     """Inside a job its tasks; outside `kant run` with as many."""
-    from kant.cli.srun import parsed, run
+    from kant.cli.srun import PART, parsed, run, run_part
 
+    if arguments == [PART]:
+        return run_part()
     if os.environ.get("KANT_JOB_ID") and os.environ.get("SLURM_JOB_ID"):
         return run(arguments)
     from kant.cli.app import run as kant

@@ -1,17 +1,19 @@
 """`srun` inside a job: one process for each task, each with its ranks, on the nodes that the job has.
 
-A job runs on one machine here, whatever nodes it asked for: its tasks are processes beside each other, and the node of
-a task says which GPUs it sees. The variables are those of srun(1) (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
+Where a job is on one machine, whatever nodes it asked for, its tasks are processes beside each other, and the node of a
+task says which GPUs it sees. Of a job on several machines (docs/join.md) the tasks of each other machine are started by
+another `srun` there, beside the part of the job that has its place. The variables are those of srun(1) (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
 and what launchers read in its place: `RANK` and company of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed
 and accelerate read, too), `PMI_RANK` of MPICH, `MV2_COMM_WORLD_RANK` of MVAPICH.
 
-It loads the standard library alone.
+It loads the standard library alone, unless its tasks are in containers.
 """  # noqa: E501 - an address
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import re
 import signal
@@ -38,13 +40,13 @@ VALUED = named(
     "ntasks -n --ntasks; nodes -N --nodes; per_node --ntasks-per-node; nodelist -w --nodelist; relative -r --relative;"
     "task_gpus --gpus-per-task; gpus -G --gpus; node_gpus --gpus-per-node --gres;"
     "chdir -D --chdir; output -o --output; error -e --error; export --export;"
-    "kill -K --kill-on-bad-exit; exclude -x --exclude"
+    "kill -K --kill-on-bad-exit; exclude -x --exclude; image --container-image; mounts --container-mounts"
 )
 OTHERS = named(
     "other -c --cpus-per-task --cpu-bind --gpu-bind --mem --mem-per-cpu --mem-per-gpu"
     " --mpi -m --distribution -t --time -J --job-name -p --partition -A --account --jobid --threads-per-core --hint"
     " --signal --het-group --mem-bind --cpu-freq -q --qos --reservation -C --constraint -i --input --wait -W"
-    " --container-image --container-mounts --comment --network --propagate --slurmd-debug --nice -d --dependency"
+    " --comment --network --propagate --slurmd-debug --nice -d --dependency"
     " --cpus-per-gpu -T --ntasks-per-gpu --ntasks-per-core --ntasks-per-socket"
 )
 """Options with a value of which a step here needs nothing: the job has what they ask for."""
@@ -55,6 +57,8 @@ ALONE = named(
     " --overcommit -s --oversubscribe -k --no-kill -X -E --preserve-env"
 )
 MASTER = "127.0.0.1"
+PART = "--kant-part"
+"""What one `srun` says to another on a machine that has joined."""
 
 
 class UsageError(Exception):
@@ -207,13 +211,14 @@ def environment(
         own = exported(step.said["export"], env)
     size, local_size = len(tasks), counts[task.node]
     listed = ",".join(names[at] for at in chosen)
+    master = names[chosen[0]] if "KANT_HOSTS" in env else MASTER
     own |= {
         "SLURM_PROCID": str(task.rank), "SLURM_LOCALID": str(task.local), "SLURM_NODEID": str(task.node),
         "SLURM_NTASKS": str(size), "SLURM_NPROCS": str(size), "SLURM_NNODES": str(len(chosen)),
         "SLURM_STEP_ID": env.get("SLURM_STEP_ID", "0"), "SLURM_STEP_NUM_TASKS": str(size),
         "SLURM_STEP_NUM_NODES": str(len(chosen)), "SLURM_STEP_NODELIST": listed,
         "SLURM_STEP_TASKS_PER_NODE": ",".join(map(str, counts)), "SLURMD_NODENAME": names[chosen[task.node]],
-        "SLURM_LAUNCH_NODE_IPADDR": MASTER, "SLURM_SRUN_COMM_HOST": MASTER,
+        "SLURM_LAUNCH_NODE_IPADDR": master, "SLURM_SRUN_COMM_HOST": master,
         "SLURM_GTIDS": ",".join(str(one.rank) for one in tasks if one.node == task.node),
     }  # fmt: skip
     for prefix in ("OMPI_COMM_WORLD", "MV2_COMM_WORLD"):
@@ -228,7 +233,7 @@ def environment(
             "RANK": str(task.rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(task.local),
             "LOCAL_WORLD_SIZE": str(local_size), "GROUP_RANK": str(task.node), "NODE_RANK": str(task.node),
         }  # fmt: skip
-        own.setdefault("MASTER_ADDR", MASTER)
+        own.setdefault("MASTER_ADDR", master)
         own.setdefault("MASTER_PORT", str(15000 + int(env.get("SLURM_JOB_ID") or 0) % 15000))
     if gpus:
         seen = gpus[task.node]
@@ -284,50 +289,104 @@ def run(arguments: list[str]) -> int:
     step = parsed(arguments)
     chosen, tasks = layout(step, os.environ)
     gpus = gpus_of(step, os.environ, chosen, tasks)
+    envs = [environment(step, os.environ, chosen, tasks, task, gpus) for task in tasks]
+    hosts = os.environ["KANT_HOSTS"].split(",") if "KANT_HOSTS" in os.environ else []
+    elsewhere: dict[str, list[dict[str, str]]] = {}
+    here = []
+    for task, env in zip(tasks, envs, strict=True):
+        host = hosts[chosen[task.node]] if hosts else ""
+        if hosts and host != hosts[0]:
+            elsewhere.setdefault(host, []).append(env)
+        else:
+            here.append(env)
+    return start(step, here, elsewhere)
+
+
+def run_part() -> int:
+    """Start the tasks of a line on this machine of several, as standard input says; the highest of their exit codes."""
+    said = json.loads(sys.stdin.buffer.read())
+    own = {name: os.environ[name] for name in ("KANT_RUN", "KANT_HOME", "KANT_CONTAINER") if name in os.environ}
+    with contextlib.suppress(OSError):  # as a folder that is not shared
+        os.chdir(said["folder"])
+    for env in said["tasks"]:
+        env |= own
+        env["PATH"] = f"{own.get('KANT_HOME', '')}/slurm:{env.get('PATH', os.defpath)}"
+    return start(Step(said["said"], said["label"], said["command"]), said["tasks"], {})
+
+
+def start(step: Step, here: list[dict[str, str]], elsewhere: dict[str, list[dict[str, str]]]) -> int:
+    """Start tasks with these environments, here and on other machines, and wait for them."""
     running: list[subprocess.Popen[bytes]] = []
+    there: list[subprocess.Popen[bytes]] = []
     readers: list[threading.Thread] = []
     files: dict[str, IO[bytes]] = {}
-    stopped: list[int] = []
+    ranks = [env["SLURM_PROCID"] for env in here]
+    alone = len(here) == 1 and not elsewhere and here[0]["SLURM_NTASKS"] == "1"
 
     def passed(number: int, _: object) -> None:
-        stopped.append(number)
-        for one in running:
+        for one in (*running, *there):
             with contextlib.suppress(OSError):
                 one.send_signal(number)
 
     for name in ("INT", "TERM"):  # others reach the tasks that handle them, and no others, by Kant itself
         signal.signal(signal.Signals[f"SIG{name}"], passed)
     try:
-        for task in tasks:
-            env = environment(step, os.environ, chosen, tasks, task, gpus)
+        for host, envs in elsewhere.items():
+            there.append(_start_there(step, host, envs))
+        for env in here:
             streams = [_stream(step.said.get(name, ""), env, files) for name in ("output", "error")]
             if step.label:
                 streams = [stream if stream is not None else subprocess.PIPE for stream in streams]
             one = subprocess.Popen(
-                step.command, env=env, cwd=step.said.get("chdir"), stdout=streams[0],
+                _line(step, env), env=env, cwd=step.said.get("chdir"), stdout=streams[0],
                 stderr=streams[1] if streams[1] is not None else streams[0] if streams[0] not in (None, -1) else None,
-                stdin=None if len(tasks) == 1 else subprocess.DEVNULL,
+                stdin=None if alone else subprocess.DEVNULL,
             )  # fmt: skip
             running.append(one)
             for pipe, out in ((one.stdout, sys.stdout), (one.stderr, sys.stderr)):
                 if pipe is not None:
-                    reader = threading.Thread(target=_label, args=(pipe, out.buffer, task.rank))
+                    reader = threading.Thread(target=_label, args=(pipe, out.buffer, int(env["SLURM_PROCID"])))
                     reader.start()
                     readers.append(reader)
     except OSError as error:
-        for one in running:
+        for one in (*running, *there):
             one.kill()
         print(f"srun: {step.command[0]}: {error.strerror}", file=sys.stderr)
         return 127 if isinstance(error, FileNotFoundError) else 126
-    codes = _wait(running, step.said.get("kill", "0") != "0")
+    codes = _wait([*running, *there], step.said.get("kill", "0") != "0")
     for reader in readers:
         reader.join()
     worst = max((code if code >= 0 else 128 - code) for code in codes)
-    for task, code in zip(tasks, codes, strict=True):
-        if code and len(tasks) > 1:
+    for rank, code in zip(ranks, codes, strict=False):  # another srun speaks of its own
+        if code and not alone:
             how = f"exit code {code}" if code > 0 else f"signal {-code}"
-            print(f"srun: task {task.rank}: {how}", file=sys.stderr)
+            print(f"srun: task {rank}: {how}", file=sys.stderr)
     return worst
+
+
+def _line(step: Step, env: dict[str, str]) -> list[str]:
+    """The command of a task, in its container where it has one. Raises OSError where there is no runtime."""
+    image, of_job = step.said.get("image", ""), os.environ.get("KANT_CONTAINER", "")  # that of this machine
+    if not image and not of_job:
+        return step.command
+    from kant.local.containers import Container, step_container
+
+    if not image:
+        return Container.read(of_job).around(step.command, env)
+    folder = step.said.get("chdir") or str(Path.cwd())
+    mounts = tuple(part for part in step.said.get("mounts", "").split(",") if part)
+    return step_container(image.replace("#", "/", 1), mounts, folder, env).around(step.command, env)
+
+
+def _start_there(step: Step, host: str, envs: list[dict[str, str]]) -> subprocess.Popen[bytes]:
+    """Let another `srun` start tasks beside the part of this job that is on another machine. Raises OSError."""
+    line = [sys.executable, "-m", "kant", "shell", os.environ["KANT_JOB_ID"], "--node", host, "--", "srun", PART]
+    one = subprocess.Popen(line, stdin=subprocess.PIPE)
+    assert one.stdin is not None
+    said = {"said": step.said, "label": step.label, "command": step.command, "folder": str(Path.cwd()), "tasks": envs}
+    with one.stdin as into, contextlib.suppress(BrokenPipeError):
+        into.write(json.dumps(said).encode())
+    return one
 
 
 def _wait(running: list[subprocess.Popen[bytes]], kill: bool) -> list[int]:

@@ -12,6 +12,7 @@ import msgspec
 
 from kant.local import cgroups
 from kant.local.accounts import account_of
+from kant.local.containers import contained
 from kant.local.cores import counted, share
 from kant.local.forks import ForkServer
 from kant.local.joined import wire
@@ -20,7 +21,7 @@ from kant.local.joined.runs import EndedPart, JoinedRun, RemotePart
 from kant.local.processes import send
 from kant.local.record import FOR_HANDLERS, JobRecord
 from kant.local.runs import MARK, Exit, SupervisedRun, begin, find, mark, read_spec
-from kant.local.submission import most_memory, spec_of
+from kant.local.submission import Host, most_memory, spec_of
 from kant.local.trace_ids import VARIABLE, traceparent
 from kant.model.errors import InputError
 from kant.model.job_request import SignalName
@@ -142,7 +143,7 @@ class Launcher:
         parts = self.machines.parts(record.place)
         if all(machine is None for machine, _ in parts):
             return None
-        names = [machine.name if machine is not None else "this machine" for machine, _ in parts]
+        names = [self._host(place[0][NODE]).name for _, place in parts]
         specs = [self._spec(record, folder, machine, place) for machine, place in parts]
 
         def begun(at: int) -> Part:
@@ -154,7 +155,10 @@ class Launcher:
             if machine is None:
                 return self._here(own, spec)
             name = str(own.relative_to(self.settings.runs))
-            part = RemotePart(own, name, machine, wire.Begin(name, spec, counted(place), record.submission.slurm))
+            wanted = record.submission
+            image = wanted.image if not at or wanted.slurm else ""
+            order = wire.Begin(name, spec, counted(place), wanted.slurm, image, wanted.mounts, wanted.gpus > 0)
+            part = RemotePart(own, name, machine, order)
             part.begin()
             return part
 
@@ -193,21 +197,35 @@ class Launcher:
             cores,
             own,
             account,
-            self._visible,
+            self._host,
             str(self.settings.shims) if machine is None else "",
             self.begins(record),
-            machine.name if machine is not None else "",
         )
         if machine is not None or len(place) < len(record.place):
             spec = msgspec.structs.replace(spec, memory_mib=most_memory(place))
         if self.settings.trace_key:
             spec.env[VARIABLE] = traceparent(self.settings.trace_key, record)
-        return spec
+        if machine is not None:  # which has its own
+            return spec
+        wanted = record.submission
+        return contained(spec, wanted.image, wanted.mounts, wanted.gpus > 0, wanted.slurm)
 
-    def _visible(self, node: int) -> tuple[str, ...]:
-        """The names by which CUDA sees the devices of a node; empty where their indices do."""
-        machine = self.machines.at(node)
-        return self.settings.visible if machine is None else machine.known.visible
+    def _host(self, node: int) -> Host:
+        """The machine of a node of the cluster."""
+        machine, machines = self.machines.at(node), self.machines
+        if machine is not None:
+            return Host(machine.name, machine.known.visible)
+        return Host(machines.host if machines.known else "", self.settings.visible)
+
+    def folder_on(self, record: JobRecord, node: str) -> Path:
+        """Where the part of a run has its files that is on a machine; "": where the command is. Raises InputError."""
+        run = self.runs.get(record.id)
+        nodes = self.settings.cluster.nodes
+        names = run.names if isinstance(run, JoinedRun) else [nodes[piece[NODE]].name for piece in record.place]
+        if node and node not in names:
+            raise InputError("node", f"one of those on which job {record.id} runs ({', '.join(names)})", node)
+        at = names.index(node) if node and isinstance(run, JoinedRun) else 0
+        return self.folder(record) / f"on.{at}" if at else self.folder(record)
 
     def stop_all(self) -> None:
         """Stop the runs that are to be stopped: that needs no disk."""

@@ -43,14 +43,19 @@ def spread(tasks: int, nodes: int) -> list[int]:
     return [each + (at < rest) for at in range(nodes)]
 
 
-def slurm_env(record: JobRecord, cluster: ClusterSpec, slots: list[tuple[int, str]]) -> dict[str, str]:
+def slurm_env(
+    record: JobRecord, cluster: ClusterSpec, slots: list[tuple[int, str]], hosts: list[str]
+) -> dict[str, str]:
     """The variables of a run at its place; `slots` has the node of the cluster and the devices of each of its nodes.
 
-    Nodes that a job asks for by their number may be one machine. They have addresses of this machine for names, so that
-    processes find each other whatever the names of the cluster's file are."""
+    Where these are on several machines they have the names of those (`hosts`). Nodes that a job asks for by their
+    number may be one machine: they have addresses of that for names, so that processes find each other whatever the
+    names of the cluster's file are."""
     submission = record.submission
-    names = [cluster.nodes[node].name for node, _ in slots]
-    if submission.nodes > 1:
+    names, parts = [cluster.nodes[node].name for node, _ in slots], list(dict.fromkeys(hosts))
+    if len(parts) > 1:
+        names = hosts
+    elif submission.nodes > 1:
         names = [f"127.0.{at // 250}.{at % 250 + 1}" for at in range(len(slots))]
     counts = spread(max(submission.tasks, len(slots), 1), max(len(slots), 1))
     cpus = [_cpus(record, cluster, node) for node, _ in slots]
@@ -69,6 +74,8 @@ def slurm_env(record: JobRecord, cluster: ClusterSpec, slots: list[tuple[int, st
         "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0",
         "KANT_SLOTS": ";".join(gpus for _, gpus in slots),
     }  # fmt: skip
+    if len(parts) > 1:  # tasks are started there, and meet at the first
+        found |= {"KANT_HOSTS": ",".join(hosts)}
     found |= {
         "SLURM_JOBID": found["SLURM_JOB_ID"],
         "SLURM_NODELIST": found["SLURM_JOB_NODELIST"],

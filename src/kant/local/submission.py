@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from socket import gethostname
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import structs
@@ -26,6 +26,17 @@ from kant.model.units import FOREVER, GPU, SECOND, show_duration
 from kant.workload.training_text import parse_training
 
 NOTHING: dict[str, str] = {}
+
+
+class Host(NamedTuple):
+    """A machine: how others reach it ("" where there are no others), and the names by which CUDA sees its devices,
+    none where their indices do."""
+
+    name: str = ""
+    visible: tuple[str, ...] = ()
+
+
+HERE = Host()
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -216,15 +227,16 @@ def spec_of(
     cores: tuple[int, ...] = (),
     cgroup: str = "",
     account: Account | None = None,
-    visible: Callable[[int], tuple[str, ...]] = lambda node: (),
+    host_of: Callable[[int], Host] = lambda node: HERE,
     shims: str = "",
     elastic: dict[str, str] = NOTHING,
-    host: str = "",
 ) -> Spec:
     """What the supervisor has to know: the command with just its GPUs visible, its cores, and as whom it runs.
 
-    `visible` has the names by which CUDA sees the devices of a node of the cluster; empty: their indices do."""
+    `host_of` says on which machine a node of the cluster is."""
     submission, held, slots = record.submission, devices(record.place), slots_of(record)
+    hosts = [host_of(node) for node, _ in slots]
+    host = hosts[0].name if hosts else ""
     names = [cluster.nodes[node].name for node in held]
     env = (
         submission.env
@@ -241,7 +253,7 @@ def spec_of(
                 f"{name}:{indices(mask)}" for name, mask in zip(names, held.values(), strict=True)
             ),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": indices(slots[0][1], visible(slots[0][0])) if slots else "",
+            "CUDA_VISIBLE_DEVICES": indices(slots[0][1], hosts[0].visible) if slots else "",
         }
     )
     for name, value in (("ACCOUNT", submission.account), ("QOS", submission.qos), ("COMMENT", submission.comment)):
@@ -252,7 +264,9 @@ def spec_of(
     if record.index >= 0:
         env |= {"KANT_ARRAY_ID": str(record.array), "KANT_ARRAY_INDEX": str(record.index)}
     if submission.slurm:
-        env |= slurm_env(record, cluster, [(node, indices(mask, visible(node))) for node, mask in slots])
+        lists = [indices(mask, host.visible) for (_, mask), host in zip(slots, hosts, strict=True)]
+        names = [host.name for host in hosts]
+        env |= slurm_env(record, cluster, [(node, gpus) for (node, _), gpus in zip(slots, lists, strict=True)], names)
         if shims:
             env["PATH"] = f"{shims}:{env.get('PATH', os.defpath)}"
             env.setdefault("KANT_HOME", str(folder.parents[2]))  # of these commands

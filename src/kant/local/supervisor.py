@@ -242,6 +242,8 @@ class Supervisor:
     def _start(self) -> None:
         LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         command, env, refused = self.spec["command"], self.spec["env"], ""
+        if now() >= self.lease_at:  # it comes too late
+            self.why, refused = "lease", "kant: its machine could not reach Kant\n"
         both: list[Copy | None] = [None, None]
         for at, name in enumerate(("output", "error")):
             try:

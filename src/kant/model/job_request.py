@@ -79,7 +79,8 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     `after_started` are jobs that have to start first (`12+600`: 600 seconds before), `after_each` arrays of which the
     job of the same index has to end well; with `after_one` one of all these dependencies is enough. `warn_signal` is
     sent in place of SIGUSR1. With a `contract` it may run with fewer GPUs, and hears of each change (docs/elastic.md).
-    `account`, `qos` and `comment` change nothing: they are kept, and used time is counted by
+    With an `image` it runs in a container, which has its folder and the `mounts`; of a job with several `tasks` or with
+    `slurm` the tasks do. `account`, `qos` and `comment` change nothing: they are kept, and used time is counted by
     account.
     """
 
@@ -169,6 +170,14 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
     comment: Annotated[
         str, Limit(max_length=1024), Option("A comment, which is kept.", slurm=("--comment", "--comment"))
     ] = ""
+    image: Annotated[str, Limit(max_length=1024), Option("The container image in which it runs (docs/up.md).")] = ""
+    mounts: Annotated[
+        tuple[Path, ...],
+        Limit(max_length=64),
+        Option(
+            "A folder that the image has too, such as /data or /data:/mnt:ro; may be repeated.", name="mount", many=True
+        ),
+    ] = ()
     hold: Annotated[bool, Option("Do not start it before `kant release`.", "flag")] = False
     contract: Annotated[
         "Contract | None",

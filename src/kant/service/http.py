@@ -249,7 +249,7 @@ class Service:
         if request.query.get("term"):
             opening["env"] = {"TERM": request.query["term"][:64]}
         self._note(request, "shell", record.id)
-        folder = self.questions.driver.launcher.folder(record)
+        folder = self.questions.driver.launcher.folder_on(record, request.query.get("node", ""))
 
         async def act(send: Send, socket: web.WebSocketResponse) -> None:
             await shell(folder, opening, send, socket)

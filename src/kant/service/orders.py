@@ -10,6 +10,7 @@ import msgspec
 
 from kant.live.questions import TRIAL, trial_answer
 from kant.local.accounts import account_of
+from kant.local.containers import check_image, runtime
 from kant.local.driver import ALL
 from kant.local.record import (
     Batch,
@@ -157,6 +158,12 @@ class Orders:
             raise InputError("contract", "none where Kant runs jobs as their users, who cannot read its folders")
         if submission.contract is not None and self.driver.machines.known:
             raise InputError("contract", "none where other machines have joined, which cannot read its folders")
+        if submission.image:
+            check_image(submission.image, submission.mounts, runtime(), "this machine")
+            for machine in self.driver.machines.known:
+                check_image(submission.image, submission.mounts, machine.known.runtime, f"machine {machine.name}")
+        elif submission.mounts:
+            raise InputError("mounts", "an image beside them")
         check_queue(who, route, self.questions.lineage(submission.queue))
         if self.driver.settings.as_users:
             account_of(who.user)

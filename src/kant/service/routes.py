@@ -49,6 +49,7 @@ ShownFrom = Annotated[int, Meta(description="Show output from here on; if negati
 Follow = Annotated[bool, Meta(description="Until the job is over.")]
 Run = Annotated[int, Meta(ge=0, description="Of this run; 0: the last.")]
 Pty = Annotated[bool, Meta(description="With a terminal, not with pipes.")]
+Node = Annotated[str, Meta(max_length=256, description="Of a job on several machines, the one on which.")]
 Term = Annotated[str, Meta(max_length=64, description="The kind of terminal, as TERM says it.")]
 Cursor = Annotated[str, Meta(description="`cursor` of the answer before.")]
 Page = Annotated[
@@ -253,8 +254,9 @@ class Streams:
 
     @get("/v1/jobs/{job}/shell", status=101)
     def shell(
-        self, job: str, *, rows: Rows = 0, columns: Columns = 0, pty: Pty = True, term: Term | None = None
-    ) -> None:
+        self, job: str, *, rows: Rows = 0, columns: Columns = 0, pty: Pty = True, term: Term | None = None,
+        node: Node | None = None,
+    ) -> None:  # fmt: skip
         """A WebSocket: a command beside a job that runs (docs/up.md)."""
 
     @get("/v1/events", media="text/event-stream")

@@ -13,7 +13,9 @@ import os
 import secrets
 import shutil
 import signal
+import ssl
 import sys
+import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ import msgspec
 
 from kant.live.logs import log_event
 from kant.local import cgroups
+from kant.local.containers import contained, runtime
 from kant.local.cores import share
 from kant.local.forks import ForkServer
 from kant.local.joined import wire
@@ -72,8 +75,8 @@ class Lease:
 
     def begin(self, until: float) -> None:
         """Hold on until then: by the same file where that has never run out, else by a new one. Raises OSError."""
-        if not self.holds:
-            self.number += 1
+        if not self.holds:  # another number also where the home is a new one
+            self.number = max(self.number + 1, time.time_ns())
             self.path.touch(0o600)
         self._write(until)
 
@@ -151,9 +154,13 @@ class Agent:
         return self.home / "slurm"
 
     def _id(self) -> str:
-        path = self.home / "id"
+        """What tells these runs from others, also from a copy of the home on another machine: it goes with them."""
+        path = self.home / "runs" / "id"
+        path.parent.mkdir(exist_ok=True)
         if not path.exists():
             path.write_text(secrets.token_hex(16), encoding="ascii")
+        with suppress(OSError):
+            return path.read_text(encoding="ascii") + Path("/etc/machine-id").read_text(encoding="ascii").strip()
         return path.read_text(encoding="ascii")
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -200,6 +207,8 @@ class Agent:
             try:
                 await self._session()
                 wait = AGAIN_S[0]
+            except ssl.SSLError as error:
+                raise InputError("--token-file", f"the token of this Kant ({error.reason})") from None
             except (OSError, TimeoutError) as error:
                 log_event(log, "no connection to Kant", address=self.options.host, error=str(error) or "no answer")
             await asyncio.sleep(wait)
@@ -215,7 +224,10 @@ class Agent:
         try:
             said = since_boot() / 1e6
             wire.say(
-                writer, wire.Hello(wire.VERSION, self._id(), self.options.node, tuple(self.runs), self.options.visible)
+                writer,
+                wire.Hello(
+                    wire.VERSION, self._id(), self.options.node, tuple(self.runs), self.options.visible, runtime()
+                ),
             )
             welcome = await asyncio.wait_for(wire.hear(reader), CONNECT_S)
             if isinstance(welcome, wire.Refused):
@@ -346,7 +358,8 @@ class Agent:
             env["PATH"] = f"{self.shims}:{env.get('PATH', os.defpath)}"
         base = self.cgroups
         own = str(cgroups.of_run(base, held.folder)) if base is not None and spec.memory_mib else ""
-        return msgspec.structs.replace(spec, env=env, cores=held.cores, cgroup=own, lease=str(self.lease.path))
+        spec = msgspec.structs.replace(spec, env=env, cores=held.cores, cgroup=own, lease=str(self.lease.path))
+        return contained(spec, order.image, order.mounts, order.gpus, order.slurm)
 
     def _watch(self, held: Held, run: SupervisedRun) -> None:
         def over(run: SupervisedRun) -> None:
@@ -358,6 +371,8 @@ class Agent:
 
     async def _drop(self, held: Held) -> None:
         """Let a run be as if it had never been here: Kant knows how it ended, or wants nothing of it."""
+        if held.run is not None:
+            held.run.stop()  # those that hide their mark
         while held.run is not None:
             kill_marked(mark(held.folder))
             await asyncio.sleep(LOOK)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from socket import gethostname
 
 import msgspec
 from msgspec import Struct
@@ -40,8 +41,9 @@ AFTER = 1.5
 QUIET = 0.5
 """Leases after which it takes nothing new."""
 DIAL_S = 5.0
-MOST = 48
-"""Machines that may join; each may be a pool of its own. For more than 16 there is Kubernetes (docs/join.md)."""
+EVERYWHERE = ("0.0.0.0", "::")
+MANY, MOST = 16, 48
+"""Machines from which on there is Kubernetes, and that may join at all: each may be a pool of its own."""
 
 
 class Known(Struct, frozen=True):
@@ -50,6 +52,7 @@ class Known(Struct, frozen=True):
     id: str
     node: Node
     visible: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 class _Kept(Struct, frozen=True):
@@ -64,10 +67,10 @@ class Machine:
 
     known: Known
     heard: float
-    host: str = ""
     line: asyncio.StreamWriter | None = None
     is_lost: bool = False
     is_shared: bool | None = None
+    nonce: Path = Path()  # by which that is found out
     runs: dict[str, RemotePart] = field(default_factory=dict)
     dials: dict[int, asyncio.Future[wire.Streams]] = field(default_factory=dict)
 
@@ -124,6 +127,7 @@ class Machines:
         now = time.monotonic()  # a Kant before this one may have renewed a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # of the nodes that are here
+        self.host = gethostname()  # how others reach this machine
 
     def added_to(self, cluster: ClusterSpec) -> ClusterSpec:
         """The cluster of the nodes that are here with the machines that have joined."""
@@ -156,6 +160,8 @@ class Machines:
                 found.append(f"machine {each.name} fell silent: nothing starts there until it is back")
             elif each.is_shared is False:
                 found.append(f"machine {each.name} does not have the files of {self.shared} as they are here")
+        if len(self.known) >= MANY:
+            found.append(f"{len(self.known)} machines have joined: for so many take Kubernetes (docs/kubernetes.md)")
         return "; ".join(found)
 
     def look(self) -> None:
@@ -222,6 +228,8 @@ class Machines:
                 pass
             writer.close()
 
+        if host not in EVERYWHERE:
+            self.host = host
         try:
             return await asyncio.start_server(come, host, port, ssl=context(folder, is_leader=True))
         except OSError as error:
@@ -239,7 +247,7 @@ class Machines:
         except StateError as error:
             return f"this machine: expected one that the core takes ({error})"
         known = next((each for each in self.known if each.name == name), None)
-        if known is None and len(self.known) == MOST:
+        if known is None and len(self.known) >= MOST:
             return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"
         if known is None:
             return ""
@@ -252,7 +260,7 @@ class Machines:
     def _machine(self, hello: wire.Hello) -> Machine:
         """The machine that says hello; it is kept before anything can run there. Raises OSError."""
         found = next((each for each in self.known if each.name == hello.node.name), None)
-        new = Known(hello.id, hello.node, hello.visible)
+        new = Known(hello.id, hello.node, hello.visible, hello.runtime)
         if found is None:
             found = Machine(new, time.monotonic())
             self._keep([*(each.known for each in self.known), new])
@@ -278,8 +286,7 @@ class Machines:
         if machine.line is not None:
             machine.line.close()  # a connection that is dead, and does not know it
         machine.line, machine.heard, machine.is_lost = writer, time.monotonic(), False
-        machine.host = writer.get_extra_info("peername")[0]
-        nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
+        machine.nonce = nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
         text = secrets.token_hex(16)
         with suppress(OSError):
             nonce.write_text(text, encoding="ascii")
@@ -288,13 +295,14 @@ class Machines:
             if name in hello.runs:
                 part.begun()
                 kept[name] = part.log.offset
-            elif part.has_begun:
-                part.ended(Exit(why="lease", lost=f"machine {machine.name} does not know its run any more"))
+            elif part.has_begun:  # another home: what runs in the old one ends with the lease that it has
+                lost = Exit(why="lease", lost=f"machine {machine.name} does not know its run any more")
+                asyncio.get_running_loop().call_later(AFTER * self.lease_s, part.ended, lost)
         wire.say(writer, wire.Welcome(self.lease_s, kept, str(nonce), text))
         for part in list(machine.runs.values()):
-            if part.name not in kept:
+            if not part.has_begun:
                 wire.say(writer, part.order)
-            else:
+            elif part.name in kept:
                 wire.say(writer, wire.Limit(part.name, part.order.spec.limit_s))
             if part.is_stopped:
                 wire.say(writer, wire.Stop(part.name))
@@ -322,6 +330,7 @@ class Machines:
                 machine.tell(wire.Pong(number))
             case wire.Shared(is_shared):
                 machine.is_shared = is_shared
+                machine.nonce.unlink(missing_ok=True)
                 if not is_shared:
                     log_event(log, self.complaint, logging.WARNING)
             case wire.Begun(run) if run in machine.runs:

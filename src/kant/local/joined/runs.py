@@ -105,7 +105,8 @@ class RemotePart:
         """Ask for it. Raises OSError, and then nobody has."""
         self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         write_spec(self.folder, self.order.spec)
-        self.machine.take(self)
+        if self._exit is None:
+            self.machine.take(self)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

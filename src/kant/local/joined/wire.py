@@ -19,13 +19,15 @@ PIECE = 1 << 16
 
 class Hello(Struct, tag=True, frozen=True):
     """A machine comes, or comes again: `id` tells it from another of its name, `runs` are those that it has, whether
-    they live or not. `visible` has the names by which CUDA sees its devices, where their indices do not do."""
+    they live or not. `visible` has the names by which CUDA sees its devices, where their indices do not do; `runtime`
+    is its container runtime, if it has one."""
 
     version: int
     id: str
     node: Node
     runs: tuple[str, ...]
     visible: tuple[str, ...] = ()
+    runtime: str = ""
 
 
 class Welcome(Struct, tag=True, frozen=True):
@@ -63,12 +65,16 @@ class Pong(Struct, tag=True, frozen=True):
 
 
 class Begin(Struct, tag=True, frozen=True):
-    """A run is to begin, once. `milli`: thousandths of cores that it counts; `slurm`: it wants Slurm's commands."""
+    """A run is to begin, once. `milli`: thousandths of cores that it counts; `slurm`: it wants Slurm's commands. It has
+    GPUs or none, and runs in an `image`, if that is not empty, with these folders as `mounts`."""
 
     run: str
     spec: Spec
     milli: int = 0
     slurm: bool = False
+    image: str = ""
+    mounts: tuple[str, ...] = ()
+    gpus: bool = False
 
 
 class Begun(Struct, tag=True, frozen=True):

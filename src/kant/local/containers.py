@@ -1,0 +1,132 @@
+"""Runs inside a container image: the command line of the runtime that a machine has, around that of the job.
+
+The runtimes are Apptainer, Podman and enroot, in this order. Each is told the same: the folder of the job and its
+`mounts`, at their own paths; the working directory; the user who runs it; the network of the machine; the environment
+of the job but for PATH and HOME, which are the image's; and with GPUs all devices of the driver, of which the job sees
+its own by CUDA_VISIBLE_DEVICES, as outside of a container.
+
+Sources of the options: https://apptainer.org/docs/user/1.3/cli/apptainer_exec.html,
+https://docs.podman.io/en/v5.2/markdown/podman-run.1.html, https://github.com/NVIDIA/enroot/blob/v3.5.0/doc/cmd/start.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from kant.local.runs import Spec
+from kant.model.errors import InputError
+
+RUNTIMES = ("apptainer", "podman", "enroot")
+OF_IMAGE = frozenset({"PATH", "HOME"})
+CONTAINER = "KANT_CONTAINER"
+"""Where `srun` finds the container of its tasks."""
+NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+
+
+def runtime() -> str:
+    """The path of the runtime of this machine; empty where there is none."""
+    return next(filter(None, map(shutil.which, RUNTIMES)), "")
+
+
+def check_image(image: str, mounts: tuple[str, ...], found: str, where: str) -> None:
+    """Raise InputError where a machine has no runtime, or its own cannot take the image."""
+    if not found:
+        raise InputError("image", f"Apptainer, Podman or enroot on the path of Kant on {where}", image)
+    name, is_file = Path(found).name, image.startswith(("/", "./", "../"))
+    if name == "podman" and (is_file or image.endswith((".sif", ".sqsh"))):
+        raise InputError(
+            "image", f"the name of an image, as {where} has Podman, such as docker.io/library/debian", image
+        )
+    if name == "enroot" and "://" in image:
+        raise InputError("image", f"what `enroot import` or `enroot create` has made, as {where} has enroot", image)
+    if image.startswith("-") or any(ch.isspace() or not ch.isprintable() for ch in image):
+        raise InputError("image", "the name of an image or a file, without spaces", image)
+    for mount in mounts:
+        if not re.fullmatch(r"/[^:,\s]*(:/[^:,\s]*(:r[ow])?)?", mount):
+            raise InputError("mounts", "folders such as /data, /data:/mnt or /data:/mnt:ro", mount)
+
+
+class Container(Struct, frozen=True):
+    """A command line around another: what stands before it, with the names of its environment after the first part by
+    this `option`; where that is empty the environment comes along by itself."""
+
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    option: str = ""
+
+    @staticmethod
+    def read(text: str) -> Container:
+        """The container that the environment of a job has."""
+        return msgspec.json.decode(text, type=Container)
+
+    def around(self, command: Sequence[str], env: Iterable[str]) -> list[str]:
+        """The command in the container, with these variables of the environment."""
+        names = sorted(name for name in env if NAME.fullmatch(name) and name not in OF_IMAGE)
+        return [*self.before, *(_each(self.option, names) if self.option else ()), *self.after, *command]
+
+
+def container(image: str, mounts: tuple[str, ...], found: str, spec: Spec, gpus: bool) -> Container:
+    """The container of a run, by the runtime that was found."""
+    folder = spec.workdir
+    binds = [f"{folder}:{folder}", *(each if ":" in each else f"{each}:{each}" for each in mounts)]
+    match Path(found).name:
+        case "apptainer":
+            words = ["exec", *(["--nv"] if gpus else []), *_each("--bind", binds), "--pwd", folder]
+            is_plain = "://" not in image and not image.startswith(("/", "./", "../")) and not image.endswith(".sif")
+            return Container((found, *words), (f"docker://{image}" if is_plain else image,))
+        case "podman":  # in the cgroup of the run, whose memory is counted
+            uid = spec.account.uid if spec.account is not None else os.geteuid()
+            user = "--userns=keep-id" if uid else "--user=0:0"  # the one it takes from others alone, and not from root
+            words = ["run", "--rm", "--network=host", "--ipc=host", user, "--cgroups=disabled"]
+            words += ["--interactive"] if spec.terminal is not None else []
+            words += ["--tty"] if spec.terminal is not None and spec.terminal.pty else []
+            words += ["--device", "nvidia.com/gpu=all"] if gpus else []
+            return Container((found, *words, *_each("--volume", binds), "--workdir", folder), (image,), "--env")
+        case _:
+            words = ["start", "--rw", *_each("--mount", [_mount(bind) for bind in binds])]
+            words += ["--env", f"NVIDIA_VISIBLE_DEVICES={'all' if gpus else 'void'}"]
+            inside = ("sh", "-c", 'cd "$0" && exec "$@"', folder)  # it has no option for the folder
+            return Container((found, *words), (image, *inside), "--env")
+
+
+def contained(spec: Spec, image: str, mounts: tuple[str, ...], gpus: bool, tasks_only: bool) -> Spec:
+    """The run in its image, by the runtime of this machine; with `tasks_only` just the tasks that `srun` starts in it.
+
+    Raises OSError where there is no runtime any more."""
+    if not image:
+        return spec
+    found = runtime()
+    if not found:
+        raise OSError(0, "no Apptainer, Podman or enroot is on the path of Kant")
+    made = container(image, mounts, found, spec, gpus)
+    if tasks_only:
+        return msgspec.structs.replace(spec, env=spec.env | {CONTAINER: msgspec.json.encode(made).decode()})
+    return msgspec.structs.replace(spec, command=tuple(made.around(spec.command, spec.env)))
+
+
+def step_container(image: str, mounts: tuple[str, ...], folder: str, env: Mapping[str, str]) -> Container:
+    """The container for a task of `srun --container-image`. Raises OSError where this machine cannot have it."""
+    found = runtime()
+    try:
+        check_image(image, mounts, found, "this machine")
+    except InputError as error:
+        raise OSError(0, str(error)) from None
+    spec = Spec(("",), {}, folder, 0, 0, 0.0, None, 0.0)
+    return container(image, mounts, found, spec, bool(env.get("CUDA_VISIBLE_DEVICES")))
+
+
+def _mount(bind: str) -> str:
+    """A bind as enroot writes it: as a line of fstab, whose options follow."""
+    source, target, *mode = bind.split(":")
+    return ":".join([source, target, "none", ",".join(["x-create=dir", "rbind", *mode])])
+
+
+def _each(option: str, values: list[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
