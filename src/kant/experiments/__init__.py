@@ -1,1 +1,1 @@
-"""Experiments: many runs, each once; what they say together; whether a change of policy does harm."""
+"""Experiments: many runs, each once; their combined results; and whether a change of policy does harm."""

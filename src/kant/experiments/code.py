@@ -1,4 +1,4 @@
-"""The digest of the code that decides: results of other code are not those of this one."""
+"""The digest of the deciding code: results are only comparable between runs of the same code."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import kant
 
 ROOMS = ("model", "cluster", "compiled", "placement", "queueing", "scheduler", "reproduce", "insight", "metrics",
          "workload", "optimize", "sim")  # fmt: skip
-"""What runs under a simulation, and what its summary is made by."""
+"""The rooms that run in a simulation, and those that compute its summary."""
 
 
 def code_digest(*policies: Any) -> str:
-    """32 hexadecimal digits of the Python files of Kant that decide, and of the packages that `policies` come from.
+    """32 hexadecimal digits over the Python files of Kant that decide, and over the packages of `policies`.
 
-    A policy of a notebook or a script has no file that says what it is; of it the byte code of its methods counts.
+    A policy of a notebook or a script has no file of its own; the byte code of its methods counts instead.
     """
     kinds = {kind for policy in policies for kind in _kinds(policy)}
     seen = hashlib.blake2b(_kant().encode(), digest_size=16)
@@ -36,7 +36,7 @@ def code_digest(*policies: Any) -> str:
 
 
 def _kinds(policy: Any) -> Iterator[type]:
-    """The classes of a policy and of the policies that it is made of."""
+    """The classes of a policy and of the policies that it is composed of."""
     yield type(policy)
     for name in getattr(policy, "__struct_fields__", ()):
         value = getattr(policy, name)
@@ -49,7 +49,7 @@ def _top(kind: type) -> str:
 
 
 def _methods(kind: type) -> Iterator[str]:
-    """What the methods and the constants of a class say, in order of their names."""
+    """The methods and the constants of a class as texts, in order of their names."""
     for name, value in sorted(vars(kind).items()):
         function = getattr(value, "fget", None) or getattr(value, "__func__", value)
         code = getattr(getattr(function, "py_func", function), "__code__", None)
@@ -61,7 +61,7 @@ def _methods(kind: type) -> Iterator[str]:
 
 
 def _code(code: CodeType) -> Iterator[str]:
-    """A function as the interpreter has it, without the lines where it stands."""
+    """A function as the interpreter has it, without its line numbers."""
     yield f"{code.co_name} {code.co_code.hex()} {code.co_names} {code.co_varnames}"
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -79,7 +79,7 @@ def _kant() -> str:
 
 @cache
 def _package(name: str) -> str:
-    """Of the files of a package or module; of its name and version alone where it has none."""
+    """The digest of the files of a package or module; of its name and version if it has no files."""
     spec = find_spec(name) if name != "__main__" else None
     if spec is None or spec.origin is None:
         version = str(getattr(import_module(name), "__version__", ""))

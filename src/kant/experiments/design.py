@@ -1,7 +1,7 @@
 """The design of an experiment: profiles x workloads x clusters x seeds, and the key of each run.
 
-Two runs with one key are the same run. A key is the digest of all that decides a run: the workload, the cluster, the
-profile's text, the seed, queues, faults, the end, and the code (`code.py`).
+Two runs with one key are the same run. A key is the digest of everything that decides a run: the workload, the cluster,
+the profile's text, the seed, queues, faults, the end, and the code (`code.py`).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from kant.workload.workload import Workload
 
 
 class Source(Protocol):
-    """Where the jobs of a run come from. It has `parts`, which are samples of one thing as seeds are."""
+    """The source of the jobs of a run. Its `parts` are samples of one population, as seeds are."""
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """The name of the source in tables."""
 
     @property
     def parts(self) -> int:
-        """How many parts it has."""
+        """The number of parts."""
 
     def decides(self, part: int, seed: int) -> object:
-        """What decides the jobs, for the key: of JSON's types."""
+        """The values that decide the jobs, for the key: of JSON's types."""
 
     def workload(self, part: int, seed: int) -> Workload:
-        """The jobs. Raises InputError where there can be none."""
+        """The jobs. Raises InputError if there can be none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jobs:
-    """Jobs that are there: a workload for each part, the same under every seed."""
+    """Given jobs: a workload for each part, the same under every seed."""
 
     name: str
     workloads: tuple[Workload, ...]
@@ -54,7 +54,7 @@ class Jobs:
 
     @classmethod
     def of(cls, name: str, workloads: Sequence[Workload]) -> Jobs:
-        """With their digests."""
+        """Create a source from workloads, with their digests."""
         return cls(name, tuple(workloads), tuple(workload_digest(workload) for workload in workloads))
 
     @property
@@ -101,14 +101,14 @@ class DrawnAfter:
 
 
 def _from_first(drawn: Workload) -> Workload:
-    """The same with time zero at the first submission, as when the jobs are read from a file."""
+    """The same workload with time zero at the first submission, as when the jobs are read from a file."""
     first = int(drawn.submit.min())
     return replace(drawn, submit=drawn.submit - first, origin=drawn.origin + first)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run. `key` names it by what decides it; `cluster` and `source` are the names that tables use."""
+    """One run. `key` is a digest of what decides it; `cluster` and `source` are the names in tables."""
 
     key: str
     profile: str
@@ -119,7 +119,7 @@ class Run:
 
     @property
     def sample(self) -> tuple[str, str, int, int]:
-        """What a run of another profile must have in common with it to be compared."""
+        """The values that a run of another profile must share to be compared with this run."""
         return (self.workload, self.cluster, self.part, self.seed)
 
     def __str__(self) -> str:
@@ -129,7 +129,7 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """Profiles, clusters and workloads by the names that tables use, and seeds. The first profile is the baseline."""
+    """Profiles, clusters and workloads by their names in tables, and seeds. The first profile is the baseline."""
 
     name: str
     profiles: dict[str, Profile]
@@ -139,11 +139,11 @@ class Experiment:
     until: int = FOREVER
     queue_config: QueueConfig | None = None
     faults: dict[str, Sequence[NodeHealth]] = field(default_factory=dict)
-    """By cluster; where a cluster is absent nothing is listed."""
+    """Faults by cluster; a cluster that is absent has none."""
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """Every run: sample by sample, all profiles of a sample in turn, so that pairs are whole early."""
+        """Every run: sample by sample, with all profiles of a sample in turn, so that pairs are complete early."""
         return tuple(self._runs())
 
     def _runs(self) -> Iterator[Run]:
@@ -167,5 +167,5 @@ class Experiment:
 
 
 def _digest(value: object) -> str:
-    """32 hexadecimal digits of a value that JSON can write."""
+    """32 hexadecimal digits over a value that JSON can represent."""
     return hashlib.blake2b(msgspec.json.encode(value, order="deterministic"), digest_size=16).hexdigest()

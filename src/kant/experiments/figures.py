@@ -9,9 +9,9 @@ from kant.model.errors import InputError
 from kant.model.units import SECOND, show_duration
 
 APART = {"by_queue", "by_pool", "rejected_because", "waiting_because"}
-"""Parts of a summary whose names are those of a workload or a cluster: not the same in every run."""
+"""Parts of a summary whose keys are names of a workload or a cluster: not the same in every run."""
 ABOUT = {"profile", "workload", "cluster", "seed", "interrupted", "digest", "peak_rss_mib", "jobs_per_cpu_s"}
-"""What of a summary is not a figure, or is one of the machine."""
+"""The parts of a summary that are no figures, or figures of the machine."""
 
 HIGHER = {"gar", "sor", "sor_all_nodes", "completed"}
 LOWER = {
@@ -21,11 +21,11 @@ LOWER = {
 SHARES = {"gar", "sor", "sor_all_nodes", "gfr"}
 
 SHOWN = ("wait_s.mean", "wait_s.p90", "jct_s.mean", "gar.mean", "sor", "gfr.mean")
-"""What tables show where nobody chooses."""
+"""The figures that tables show by default."""
 
 
 def figures(summary: dict[str, Any]) -> dict[str, float | None]:
-    """Every number of a summary that all runs have, by name, in the order of the summary; None where it has none."""
+    """Every number of a summary that all runs have, by name, in the order of the summary; None if the run has none."""
     return dict(_walk({key: value for key, value in summary.items() if key not in ABOUT}, ""))
 
 
@@ -41,7 +41,7 @@ def _walk(part: dict[str, Any], before: str) -> Iterator[tuple[str, float | None
 
 
 def figure(summary: dict[str, Any], name: str) -> float | None:
-    """The figure called `name`, or None where the run has none."""
+    """The figure called `name`, or None if the run has none."""
     found: Any = summary
     for part in name.split("."):
         found = found.get(part) if isinstance(found, dict) else None
@@ -49,26 +49,26 @@ def figure(summary: dict[str, Any], name: str) -> float | None:
 
 
 def check_figure(name: str, where: str) -> str:
-    """`name`, if it can be one of a figure. Raises InputError."""
+    """Return `name` if it can be the name of a figure. Raises InputError otherwise."""
     if name.partition(".")[0] not in HIGHER | LOWER | {"cpu_s", "decisions"} or not all(name.split(".")):
         raise InputError(where, f"figures of a summary such as {', '.join(SHOWN)}", name)
     return name
 
 
 def is_better_higher(name: str) -> bool:
-    """Whether more of it is better."""
+    """Whether a higher value is better."""
     return name.partition(".")[0] in HIGHER
 
 
 def show_difference(name: str) -> Callable[[float], str]:
-    """How a difference of a figure is written for people: of shares in points."""
+    """The formatter of a difference of a figure, in percentage points for shares."""
     if name.partition(".")[0] in SHARES:
         return lambda value: f"{100 * value:.2f} points"
     return show(name)
 
 
 def show(name: str) -> Callable[[float], str]:
-    """How a figure is written for people."""
+    """The formatter of a figure."""
     first = name.partition(".")[0]
     if first in SHARES:
         return lambda value: f"{100 * value:.2f} %"

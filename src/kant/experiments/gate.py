@@ -1,13 +1,13 @@
 """The gate: whether a change of policy does harm, judged on pairs of the same jobs, with a stated rate of false alarms.
 
 The sample is a slice of a trace, simulated under both policies from an empty cluster; several seeds of a slice are
-averaged first, for they share its jobs. Of each slice the logarithm of new over old counts, so that all slices weigh
-alike. Two one-sided tests ask whether it is above the allowed regret: Wilcoxon's signed ranks for the typical slice,
-which chance disturbs least, and Student's t for the mean, in which a few bad slices count. A policy whose regret is no
-more than what is allowed is refused with a probability of at most 1 - confidence: the tests and all metrics share it
-evenly (Bonferroni). For policies that are equal but for chance the first test keeps its part exactly, as each slice
-might as well have come out the other way round; the second as far as the mean is nearly normal. docs/studies/gate.md
-counts how often.
+averaged first, because they share its jobs. The logarithm of new over old of each slice counts, so that all slices
+weigh alike. Two one-sided tests ask whether it is above the allowed regret: Wilcoxon's signed ranks for the typical
+slice, the test least affected by chance, and Student's t for the mean, which a few bad slices affect. A policy whose
+regret is within the allowed one is refused with a probability of at most 1 - confidence: the tests and all metrics
+share it evenly (Bonferroni). For policies that are equal but for chance the first test keeps its part exactly, as each
+slice might as well have come out the other way round; the second as far as the mean is nearly normal.
+docs/studies/gate.md counts how often.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from kant.metrics.paired import Interval, mean_interval, middle_interval
 from kant.model.errors import InputError
 
 FEWEST = 3
-"""Slices without which nothing is judged."""
+"""The minimum number of slices for a judgement."""
 
 Outcome = Literal["pass", "unsure", "regression"]
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One metric: what it is before and after, the regret as a part of what it is before, and what follows.
+    """One metric: its values before and after, the regret relative to the value before, and the outcome.
 
     `old` and `new` are geometric means over the `slices` that count, those where either is above `floor_of` the metric.
-    `regret`, of the typical slice, and `mean_regret` are positive where the new policy is worse. Their ends are where
-    the tests turn. `unsure` is no regression found, and none excluded.
+    `regret`, of the typical slice, and `mean_regret` are positive if the new policy is worse. Their ends are where the
+    tests change their answer. `unsure`: no regression was found, and none excluded.
     """
 
     metric: str
@@ -67,7 +67,7 @@ def ends_text(regret: Interval) -> str:
 
 
 def floor_of(metric: str) -> float:
-    """What is too little to be felt: a minute, a thousandth of a share, one of a count. It is added before dividing."""
+    """The value below which a metric is negligible: a minute, 0.001 of a share, a count of 1. Added before dividing."""
     first = metric.partition(".")[0]
     if first.endswith("_s") or first == "wait_by_size":
         return 60.0
@@ -84,10 +84,10 @@ def judge(
     metrics: int = 1,
     floor: float | None = None,
 ) -> Judgement:
-    """Judge pairs of a metric, one for each slice, as one of so many `metrics`.
+    """Judge pairs of a metric, one for each slice, as one of `metrics` metrics.
 
-    `allowed` is the regret that is let through, as a part of what is; `confidence` is 1 - the rate of false alarms
-    of all metrics together. `floor` is what of the metric is too little to be felt, by default as `floor_of` says.
+    `allowed` is the allowed regret, relative to the old value; `confidence` is 1 - the rate of false alarms of all
+    metrics together. `floor` is the negligible value of the metric, by default that of `floor_of`.
     """
     a, b = np.asarray(old, dtype=float), np.asarray(new, dtype=float)
     floor = floor_of(metric) if floor is None else floor
@@ -98,7 +98,7 @@ def judge(
         none = Interval(0.0, 0.0, 0.0, 0)
         return Judgement(metric, 0.0, 0.0, none, none, allowed, 0, "pass")
     worse = np.log(a / b) if is_better_higher(metric) else np.log(b / a)
-    both = 1 - (1 - confidence) / metrics  # two tests, each at half of the metric's part, on one side
+    both = 1 - (1 - confidence) / metrics  # two tests, each one-sided with half of the metric's part
     typical, mean = (_back(of(worse, both)) for of in (middle_interval, mean_interval))
     outcome: Outcome = "unsure"
     if n >= FEWEST and max(typical.low, mean.low) > allowed:
@@ -110,7 +110,7 @@ def judge(
 
 
 def _back(logs: Interval) -> Interval:
-    """An interval of logarithms of ratios as one of regrets."""
+    """Convert an interval of logarithms of ratios to one of regrets."""
     return Interval(_expm1(logs.mean), _expm1(logs.low), _expm1(logs.high), logs.samples)
 
 
@@ -120,16 +120,16 @@ def _expm1(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the gate says: of each metric, and of what speaks against the new policy whatever the metrics say."""
+    """The result of the gate: for each metric, and objections to the new policy that do not depend on metrics."""
 
     judgements: tuple[Judgement, ...]
     slices: int
     objections: tuple[str, ...]
     alike: bool
-    """Both decide alike everywhere."""
+    """Whether both policies make the same decisions on every slice."""
 
     def refuses(self, strict: bool = False) -> bool:
-        """Whether the change must not pass; a strict gate also refuses what could not be shown to do no harm."""
+        """Whether the change must not pass; a strict gate also refuses it unless it is shown to do no harm."""
         bad = {"regression", "unsure"} if strict else {"regression"}
         return bool(self.objections) or any(judgement.outcome in bad for judgement in self.judgements)
 
@@ -137,7 +137,7 @@ class Verdict:
 def verdict(all_results: Sequence[Results], metrics: Sequence[str], allowed: float, confidence: float) -> Verdict:
     """Judge the second profile of each of the results against the first; results of several traces count together.
 
-    Raises InputError where the old policy fails on a slice, or too few slices have a metric.
+    Raises InputError if the old policy fails on a slice, or too few slices have a metric.
     """
     old_runs, new_runs, objections = _paired(all_results)
     pairs = [(old, new) for old, new in zip(old_runs, new_runs, strict=True) if old and new]
@@ -161,7 +161,7 @@ Summaries = list[dict[str, object]]
 
 
 def _paired(all_results: Sequence[Results]) -> tuple[list[Summaries], list[Summaries], list[str]]:
-    """The summaries of each slice, by seed, under both policies; and what speaks against the new one."""
+    """The summaries of each slice, by seed, under both policies; and the objections to the new one."""
     both: tuple[list[Summaries], list[Summaries]] = ([], [])
     objections: list[str] = []
     for results in all_results:

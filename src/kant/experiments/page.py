@@ -22,7 +22,7 @@ class Sheet:
 
 
 def sheets(results: Results, names: Sequence[str]) -> Iterator[Sheet]:
-    """Of each cell the means, and the differences against the first profile where there are several."""
+    """For each cell the means, and the differences from the first profile if there are several profiles."""
     first, *others = results.experiment.profiles
     for place in results.cells():
         title = f"{place[0]} on {place[1]}"
@@ -41,7 +41,7 @@ def sheets(results: Results, names: Sequence[str]) -> Iterator[Sheet]:
 
 
 def notes(results: Results) -> list[str]:
-    """What a reader has to know about the numbers."""
+    """Notes on the numbers for the reader."""
     found = ["Intervals are 95 % by Student's t over the samples (seeds and parts); one sample has none."]
     if len(results.experiment.profiles) > 1:
         found.append("Differences are of pairs: the same jobs and the same seed. A * marks an interval without 0.")
@@ -77,7 +77,7 @@ def _change(results: Results, place: tuple[str, str], profile: str, name: str) -
 
 
 def change_text(change: Change, name: str) -> str:
-    """A difference for people, with its part of the baseline unless that is a share: `-5m ± 1m (-12.0 %) *`."""
+    """A difference as text, relative to the baseline, too, unless it is a share: `-5m ± 1m (-12.0 %) *`."""
     difference, shown = change.difference, show_difference(name)
     sign = "+" if difference.mean > 0 else ""
     whole = math.isfinite(change.ratio) and name.partition(".")[0] not in SHARES
@@ -87,7 +87,7 @@ def change_text(change: Change, name: str) -> str:
 
 
 def markdown(results: Results, names: Sequence[str], failures: Sequence[tuple[str, str, str]]) -> str:
-    """The page as Markdown. `failures` has of each failed run its name, what was wrong, and its command."""
+    """The page as Markdown. `failures` has the name, the reason and the command of each failed run."""
     parts = [f"# {cell(results.experiment.name)}", " ".join(notes(results))]
     for sheet in sheets(results, names):
         lines = [f"## {cell(sheet.title)}", "", _line(sheet.header), _line(["---"] * len(sheet.header))]
@@ -103,7 +103,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def cell(text: str) -> str:
-    """A text from elsewhere as it may stand in a cell."""
+    """Escape a text for a table cell."""
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
@@ -114,7 +114,7 @@ code{word-break:break-all}:root{color-scheme:light dark}"""
 
 
 def html_page(results: Results, names: Sequence[str], failures: Sequence[tuple[str, str, str]]) -> str:
-    """The page as one HTML file that needs nothing else."""
+    """The page as one self-contained HTML file."""
     title = html.escape(results.experiment.name)
     parts = [f"<h1>{title}</h1>", f"<p>{html.escape(' '.join(notes(results)))}</p>"]
     parts += [_html_table(sheet) for sheet in sheets(results, names)]

@@ -1,7 +1,7 @@
-"""Runs on the cores of this machine, each in a process of its own: what befalls one does not reach the others.
+"""Runs on the cores of this machine, each in a process of its own: a failure of one does not affect the others.
 
-The processes are forks of this one, which has read the traces and loaded the kernels already. Each tells over a pipe
-how far it is and in the end its summary; a word back, or the end of the pipe, stops it between two instants.
+The processes are forks of this one, which has already read the traces and loaded the kernels. Each sends its progress
+and finally its summary over a pipe; a message to it, or the end of the pipe, stops it between two instants.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from kant.experiments.design import Experiment, Run
 from kant.model.errors import InputError
 
 LOOK_S = 0.2
-"""Seconds between two looks at whether somebody has interrupted."""
+"""Seconds between two checks for an interrupt."""
 
 Progress = Callable[[float], object]
-"""Told the part of the jobs that are done, 0 to 1."""
+"""Called with the share of the jobs that are done, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A run that has ended: with its summary, or with a sentence that says why there is none."""
+    """A run that has ended: with its summary, or with an error sentence."""
 
     run: Run
     wall_s: float
@@ -41,13 +41,13 @@ class Ended:
 
 
 class Watch:
-    """Who looks on. Each method may be overridden; they are called in the process that waits for the runs."""
+    """An observer. Each method may be overridden; they are called in the process that waits for the runs."""
 
     def begins(self, run: Run) -> None:
-        """A run has been started."""
+        """A run has started."""
 
     def is_at(self, run: Run, part: float) -> None:
-        """Of a run under way that part of the jobs is done."""
+        """A run has finished this share of its jobs."""
 
     def ends(self, ended: Ended) -> None:
         """A run has ended."""
@@ -64,7 +64,7 @@ class _UnderWay:
 
 
 def simulate(experiment: Experiment, run: Run, progress: Progress, stop: Callable[[], bool]) -> dict[str, Any] | None:
-    """One run in this process: its summary, or None where it has been stopped. Raises InputError as `simulate` does."""
+    """One run in this process: its summary, or None if it was stopped. Raises InputError as `simulate` does."""
     from kant.sim.run import RunHooks
     from kant.sim.run import simulate as simulated
 
@@ -83,15 +83,15 @@ def simulate(experiment: Experiment, run: Run, progress: Progress, stop: Callabl
 
 
 Runner = Callable[[Experiment, Sequence[Run], int | None, Callable[[], bool], Watch], Iterator[Ended]]
-"""Does runs and gives each as it ends: `run_all` here, `ray_cluster.run_on_ray` on a cluster."""
+"""Performs runs and yields each as it ends: `run_all` here, `ray_cluster.run_on_ray` on a cluster."""
 
 
 def run_all(
     experiment: Experiment, runs: Sequence[Run], at_once: int | None, stop: Callable[[], bool], watch: Watch
 ) -> Iterator[Ended]:
-    """Do `runs`, `at_once` at a time (None: one for each core), and give each as it ends.
+    """Perform `runs`, `at_once` at a time (None: one for each core), and yield each as it ends.
 
-    After `stop` those under way are dropped.
+    After `stop` the runs in progress are abandoned.
     """
     at_once = at_once or cores()
     import kant.sim.warm  # noqa: F401 - once for all: the processes have what this one has loaded
@@ -117,7 +117,7 @@ def run_all(
                     del under_way[line]
                     yield _told(watch, ended)
             watch.ticks()
-        for line, left in list(under_way.items()):  # what has been said before the end still counts
+        for line, left in list(under_way.items()):  # results already sent before the end still count
             while line in under_way and line.poll():
                 ended = _heard(line, left, watch)
                 if ended is not None:
@@ -136,18 +136,18 @@ def _told(watch: Watch, ended: Ended) -> Ended:
 
 
 def _warmed(experiment: Experiment, profile: str) -> str:
-    """Load the kernels of a profile. Returns what is wrong with it, or nothing."""
+    """Load the kernels of a profile. Returns an error sentence, or nothing."""
     from kant.sim.warm import warm_up
 
     try:
         warm_up(experiment.profiles[profile])
-    except Exception as error:  # whatever a policy of somebody else raises
+    except Exception as error:  # any exception of a third-party policy
         return sentence(error)
     return ""
 
 
 def _heard(line: Connection, under_way: _UnderWay, watch: Watch) -> Ended | None:
-    """What a process says: how far it is (None), or how it ended."""
+    """Read a message of a process: progress (None), or how its run ended."""
     try:
         kind, value = line.recv()
     except (EOFError, ConnectionResetError):
@@ -181,7 +181,7 @@ def _start(experiment: Experiment, run: Run, others: list[Connection]) -> tuple[
 
 
 def _work(experiment: Experiment, run: Run, line: Connection, not_ours: list[Connection]) -> None:
-    """What a process does. It ends when nobody is left at the other end of `line`."""
+    """The main function of a process. It ends when the other end of `line` is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in not_ours:
         other.close()
@@ -196,7 +196,7 @@ def _work(experiment: Experiment, run: Run, line: Connection, not_ours: list[Con
 
 
 def sentence(error: Exception) -> str:
-    """What a person reads of an error: what was wrong with the input, or else what was raised, and where."""
+    """An error as a sentence: what was wrong with the input, or else the exception and where it was raised."""
     if isinstance(error, InputError):
         return str(error)
     if isinstance(error, MemoryError):

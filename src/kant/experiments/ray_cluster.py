@@ -1,10 +1,9 @@
-"""Runs on a Ray cluster, a task each: a worker or a node that is lost takes no run with it.
+"""Runs on a Ray cluster, a task each: no run is lost with a worker or a node.
 
-A worker says when it begins, and on which node; a run whose worker or node is lost is handed to the cluster again.
-Results come back to this process, which alone writes them down, once each by their key. A worker refuses a run where
-its code is not that of this process, so a run on the cluster is the run that it would be here. Workers live on from run
-to run. Source: P. Moritz et al., "Ray: A Distributed Framework for Emerging AI
-Applications", OSDI'18.
+A worker reports when it begins, and on which node; a run whose worker or node is lost is submitted again. Results
+return to this process, which alone stores them, once each by their key. A worker refuses a run if its code is not that
+of this process, so a run on the cluster equals a local run. Workers are reused for further runs. Source: P. Moritz et
+al., "Ray: A Distributed Framework for Emerging AI Applications", OSDI'18.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from kant.model.errors import InputError, missing_extra
 from kant.scheduler.profile import Profile
 
 RETRIES = 3
-"""How often a run is begun anew whose worker was lost."""
+"""How often a run is restarted after its worker was lost."""
 PATIENCE_S = 10.0
-"""Seconds in which a cluster has to answer."""
+"""The timeout in seconds for a cluster to answer."""
 LOOK_AT_NODES_S = 2.0
-"""Seconds between two looks at whether all nodes are there."""
+"""Seconds between two checks whether all nodes are alive."""
 QUEUED = 2
-"""Runs handed to the cluster for each of its cores: one runs, one is there when it ends."""
+"""Runs submitted to the cluster for each of its cores: one runs, one is ready when it ends."""
 
 
 @contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """The module `ray`, connected to the cluster at `address` as `ray.init` understands it.
+    """The module `ray`, connected to the cluster at `address`, which is in the format of `ray.init`.
 
-    Raises InputError where Ray is not installed, or where no cluster of its version answers.
+    Raises InputError if Ray is not installed, or if no cluster of its version answers.
     """
     try:
         import ray
@@ -58,7 +57,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def _answers(address: str) -> None:
-    """Ask whether anybody listens at HOST:PORT, for Ray itself asks for ten minutes. Raises InputError."""
+    """Check that HOST:PORT accepts connections, because Ray itself tries for ten minutes. Raises InputError."""
     host, colon, port = address.rpartition(":")
     if not (colon and port.isascii() and port.isdecimal()):
         return
@@ -70,16 +69,16 @@ def _answers(address: str) -> None:
 
 
 def cores_of(ray: Any) -> int:
-    """The cores that the cluster has now, at least one."""
+    """The present number of cores of the cluster, at least one."""
     return max(int(ray.cluster_resources().get("CPU", 1)), 1)
 
 
 def run_on_ray(
     ray: Any, experiment: Experiment, runs: Sequence[Run], at_once: int | None, stop: Callable[[], bool], watch: Watch
 ) -> Iterator[Ended]:
-    """Do `runs` on the cluster and give each as it ends. After `stop` those under way are dropped.
+    """Perform `runs` on the cluster and yield each as it ends. After `stop` the runs in progress are abandoned.
 
-    At most `at_once` are handed to the cluster at a time; None: two for each of its cores, as many as it has then.
+    At most `at_once` are submitted to the cluster at a time; None: two for each of its present cores.
     """
     hand = _hands(ray, experiment)
     waiting = deque(runs)
@@ -118,23 +117,23 @@ def run_on_ray(
 
 @dataclass(slots=True)
 class _Handed:
-    """A run handed to the cluster; `node` is where it has begun, empty before."""
+    """A run submitted to the cluster; `node` is where it has begun, empty before."""
 
     run: Run
     node: str = ""
 
 
 def _hands(ray: Any, experiment: Experiment) -> Callable[[Run], Any]:
-    """What hands a run to the cluster, and gives the line on which its worker speaks."""
+    """Return a function that submits a run to the cluster and returns its worker's stream of messages."""
     codes = {name: _code(profile) for name, profile in experiment.profiles.items()}
-    # Pickled here, and not by Ray, whose arrays cannot be written: the runs are to see what they see on one machine.
+    # Pickled here, and not by Ray, whose arrays are read-only: runs must see the same as on one machine.
     sent = [ray.put(ray.cloudpickle.dumps(experiment))]
     task = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(on_worker)
     return lambda run: task.options(name=str(run)).remote(sent, run, codes[run.profile])
 
 
 def _heard(ray: Any, line: Any, handed: _Handed, watch: Watch) -> Ended | str:
-    """What a worker says: that it begins (an empty text) or how the run ended; or a sentence that it is lost."""
+    """Read a worker's message: it begins (""), how the run ended, or a sentence if the worker is lost."""
     try:
         node, summary, error, wall_s = ray.get(next(line))
     except ray.exceptions.RayError as loss:
@@ -148,9 +147,9 @@ def _heard(ray: Any, line: Any, handed: _Handed, watch: Watch) -> Ended | str:
 
 
 def _taken_back(ray: Any, handed: dict[Any, _Handed], alive: set[str], some_gone: bool) -> list[Run]:
-    """The runs that have begun on a node that is gone, or with `some_gone` may have; they are `handed` no more.
+    """Remove and return the runs that have begun on a lost node, or with `some_gone` may have.
 
-    Ray itself waits for minutes for a worker that it cannot reach. Should it go on nobody hears of it.
+    Ray itself waits for minutes for an unreachable worker. If that one continues, its results are ignored.
     """
     gone = [line for line, entry in handed.items() if (entry.node or some_gone) and entry.node not in alive]
     for line in gone:
@@ -174,13 +173,13 @@ def _code(profile: Profile) -> str:
 
 
 _known: dict[str, Experiment] = {}
-"""On a worker: the experiment of its last run, by the reference to it."""
+"""On a worker: the experiment of its last run, by its object reference."""
 
 Said = tuple[str, dict[str, Any] | None, str, float]
 
 
 def on_worker(sent: list[Any], run: Run, code: str) -> Iterator[Said]:
-    """What a worker does: it says on which node it begins, and then the summary or what was wrong, and its seconds."""
+    """The task of a worker: yields the node on which it begins, and then the summary or error, and the seconds."""
     import ray
 
     yield (ray.get_runtime_context().get_node_id(), None, "", 0.0)

@@ -19,7 +19,7 @@ from kant.metrics.paired import Interval, mean_interval
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What is known of an experiment: the records of finished runs by key, and why others failed."""
+    """The present results of an experiment: the records of finished runs by key, and why others failed."""
 
     experiment: Experiment
     records: Mapping[str, Record]
@@ -56,11 +56,11 @@ class Change:
 
     difference: Interval
     ratio: float
-    """Of the means; not a number where the baseline's is 0."""
+    """The ratio of the means; NaN if the baseline's is 0."""
 
 
 def mean_of(results: Results, cell: tuple[str, str], profile: str, name: str) -> Interval | None:
-    """The mean of a figure over a profile's samples; None where no run has it. Runs that are alike are one sample."""
+    """The mean of a figure over a profile's samples; None if no run has it. Runs with equal digests are one sample."""
     found = {
         results.summary(run)["digest"]: figure(results.summary(run), name)
         for run in results.samples(cell, profile).values()
@@ -70,7 +70,7 @@ def mean_of(results: Results, cell: tuple[str, str], profile: str, name: str) ->
 
 
 def change_of(results: Results, cell: tuple[str, str], profile: str, name: str) -> Change | None:
-    """What a figure is beside the baseline's on the same samples; None where no sample has both."""
+    """The change of a figure from the baseline on the same samples; None if no sample has both."""
     baseline = next(iter(results.experiment.profiles))
     old, new = results.samples(cell, baseline), results.samples(cell, profile)
     pairs: dict[tuple[str, str], tuple[float, float]] = {}
@@ -91,7 +91,7 @@ ABOUT_COLUMNS = ("profile", "workload", "part", "cluster", "seed", "key", "diges
 
 
 def table_rows(results: Results) -> list[dict[str, Any]]:
-    """A row for each finished run: what it was, its digest, Kant's version, and its figures by name."""
+    """A row for each finished run: its identity, its digest, Kant's version, and its figures by name."""
     return [
         {
             "profile": run.profile,
@@ -109,7 +109,7 @@ def table_rows(results: Results) -> list[dict[str, Any]]:
 
 
 def write_table(results: Results, path: Path) -> None:
-    """Write the rows as Parquet, whole or not at all. Columns of figures are floats."""
+    """Write the rows as Parquet, completely or not at all. Columns of figures are floats."""
     import polars as pl
 
     rows = table_rows(results)
@@ -125,13 +125,13 @@ def write_table(results: Results, path: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text, whole or not at all."""
+    """Write a text, completely or not at all."""
     with _replacing(path) as part:
         part.write_text(text, encoding="utf-8")
 
 
 class _replacing:  # noqa: N801 - a context manager that reads as a verb
-    """A path beside `path` that takes its place in the end, or is removed."""
+    """A temporary path next to `path` that finally replaces it, or is removed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -156,7 +156,7 @@ def _float(value: float | None) -> float | None:
 
 
 def means(results: Results, names: Sequence[str]) -> list[dict[str, Any]]:
-    """For `--json`: of each cell and profile, the mean of each figure and its change against the baseline."""
+    """For `--json`: for each cell and profile the mean of each figure and its change from the baseline."""
     return [
         {
             "workload": cell[0],
@@ -186,5 +186,5 @@ def _written(results: Results, cell: tuple[str, str], profile: str, name: str) -
 
 
 def _ends(interval: Interval) -> list[float] | None:
-    """The ends of an interval; None where there is but one sample."""
+    """The ends of an interval; None if there is only one sample."""
     return None if interval.samples < 2 else [interval.low, interval.high]

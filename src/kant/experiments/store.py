@@ -1,4 +1,4 @@
-"""Finished runs on disk: a file for each key, whole or absent."""
+"""Finished runs on disk: a file for each key, complete or absent."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Record = dict[str, Any]
 
 
 class Store:
-    """The folder of finished runs. A record has the `summary` of a run and says which `key`, `kant` and wall it had."""
+    """The folder of finished runs. A record has the `summary` of a run, and its `key`, `kant` version and wall time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def get(self, key: str) -> Record | None:
-        """The record of a run, or None where it has not been finished. A file that is not whole counts as none."""
+        """The record of a run, or None if it has not finished. An incomplete file counts as none."""
         try:
             found = msgspec.json.decode(self._path(key).read_bytes())
         except (OSError, msgspec.DecodeError):
@@ -33,7 +33,7 @@ class Store:
         return found if whole else None
 
     def put(self, key: str, record: Record) -> None:
-        """Keep a record: after this it outlives a crash of the machine. Raises OSError, and then nothing is kept."""
+        """Store a record so that it survives a crash of the machine. Raises OSError if nothing was stored."""
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=self.folder, prefix=".", suffix=".part")
         try:
@@ -49,7 +49,7 @@ class Store:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the folder. Raises InputError where another process does."""
+        """Lock the folder. Raises InputError if another process holds it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / ".lock").open("ab") as lock:
             try:

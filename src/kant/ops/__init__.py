@@ -1,1 +1,1 @@
-"""Operations: look, plan a change, apply it, undo it. People do so in a terminal, assistants through MCP."""
+"""Operations: look at a cluster, plan a change, apply it, undo it. People use a terminal, assistants use MCP."""

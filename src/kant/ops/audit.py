@@ -1,8 +1,8 @@
 """The audit: an append-only file of what was planned, ordered, done and refused, by whom and why.
 
-Each line has the digest of the line before it, so a line that was changed or taken out shows. Before an order is
-carried out the file says that it will be, and afterwards what it did; so after a kill it says how far a transaction
-came. What a simulated world is follows from its scenario and this file alone.
+Each line holds the digest of the line before it, so a changed or missing line is detected. The file announces each
+order before it is carried out and records its effect afterwards; so after a kill it shows how far a transaction got.
+The state of a simulated world follows from its scenario and this file alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BEGINNING = "0" * 32
 
 
 class BusyError(InputError):
-    """Somebody else carries a change out at the same moment."""
+    """Another caller is carrying out a change at the same moment."""
 
     def __init__(self, who: str) -> None:
         super().__init__("", "")
@@ -38,10 +38,10 @@ class BusyError(InputError):
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One line. `time_us` is on the clock of the world; `chain` is the digest of the line before.
 
-    A plan has its `orders`, the `version` of the state that it is bound to, and what was `shown` of its effects; a
-    transaction (`txn`) has what was `done`, and the version after it. `undoes` is the transaction that it takes back,
-    `key` that of a submission.
-    `approved` says who was asked beyond the limits. Of a refusal `code` is one word for why.
+    A plan has its `orders`, the `version` of the state that it is bound to, and its effects as `shown` to the caller. A
+    transaction (`txn`) has what was `done`, and the version after it. `undoes` is the transaction that it reverts,
+    `key` the idempotency key of a submission. `approved` names who approved a plan beyond the limits. `code` is one
+    word for the reason of a refusal.
     """
 
     seq: int
@@ -67,8 +67,8 @@ class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Audit:
-    """The entries of a folder, or where there is none of this process alone. `entries` are those that were read,
-    `plans` and `txns` the same by the plan that they make and by their transaction."""
+    """The entries of a folder, or, without one, of this process alone. `entries` holds those read so far, `plans` the
+    plan entries by plan id, `txns` the entries of each transaction by its id."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
@@ -87,7 +87,7 @@ class Audit:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Nobody else writes meanwhile: no other thread of this server, and no other process of the folder."""
+        """Exclude other writers: other threads of this server, and other processes that use the folder."""
         with self._mutex:
             handle = -1
             if self.folder is not None and not self._depth:
@@ -105,7 +105,7 @@ class Audit:
                     os.close(handle)
 
     def news(self) -> list[Entry]:
-        """What others have written since it was read last. Raises InputError for a file that was changed."""
+        """Return the entries that others have written since the last read. Raises InputError for a changed file."""
         if self.folder is None or not self.path.exists():
             return []
         with self.path.open("rb") as file:
@@ -113,7 +113,7 @@ class Audit:
             text = file.read()
         found = []
         for line in text.splitlines(keepends=True):
-            if not line.endswith(b"\n"):  # written by a process that was killed
+            if not line.endswith(b"\n"):  # partly written by a process that was killed
                 os.truncate(self.path, self._at)
                 break
             found.append(self._read(line))
@@ -140,7 +140,7 @@ class Audit:
             self.txns.setdefault(entry.txn, []).append(entry)
 
     def write(self, what: What, time_us: int, **fields: object) -> Entry:
-        """Add a line. It is on the disk when this returns."""
+        """Append an entry and return it. It is on disk when this returns."""
         while True:
             entry = Entry(seq=self.next_seq, time_us=time_us, what=what, chain=self._last, **fields)  # type: ignore[arg-type]
             line = msgspec.json.encode(entry) + b"\n"
@@ -151,16 +151,16 @@ class Audit:
         return entry
 
     def is_cut_off(self, last: Entry, now_us: int) -> bool:
-        """Whether nobody goes on with a transaction whose last line this is: who does has the lock."""
+        """Whether a transaction with this last entry was abandoned: here always, as its writer would hold the lock."""
         return True
 
     @property
     def next_seq(self) -> int:
-        """The number of the next entry."""
+        """The sequence number of the next entry."""
         return self.entries[-1].seq + 1 if self.entries else 1
 
     def _stored(self, entry: Entry, line: bytes) -> bool:
-        """Keep a line. False: another has been written meanwhile, and is known by now."""
+        """Store a line. Returns False if another writer came first; its entries have then been read."""
         if self.folder is not None:
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
@@ -175,5 +175,5 @@ class Audit:
 
 
 def digest(line: bytes) -> str:
-    """What the line after this one has as its `chain`."""
+    """The `chain` of the line that follows this one."""
     return hashlib.blake2b(line, digest_size=16).hexdigest()

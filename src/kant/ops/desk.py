@@ -1,7 +1,7 @@
-"""The desk: plan, apply, undo and submit, with every rule that holds for them. Assistants and people come to it alike.
+"""The desk: plan, apply, undo and submit, with all the rules for them. Assistants and people use it in the same way.
 
-Nothing destructive is done without a plan. A plan is bound to the version of the state on which it was made; what has
-changed since makes it void. All rules are checked again when it is applied.
+Nothing destructive is done without a plan. A plan is bound to the version of the state on which it was made; any change
+of that state makes it void. All rules are checked again when it is applied.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from kant.service.roles import Caller, Role
 UNDO_WITHIN = 15 * MINUTE
 MOST_STEP = 366 * DAY
 OPEN = ("apply", "done")
-"""What the last entry of a transaction is that somebody carries out."""
+"""The kinds of the last entry of a transaction that is in progress."""
 NAMED = 10
-"""Jobs that effects name one by one."""
+"""How many jobs the effects name one by one."""
 
 
 class RefusalError(InputError):
-    """What was asked is not done, by a rule: `code` is one word for it."""
+    """A rule forbids the request: `code` is one word for it."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__("", "", None)
@@ -65,7 +65,7 @@ class RefusalError(InputError):
 class Desk:
     """Serves one caller on one world. Desks that share an audit share plans, transactions and budgets.
 
-    `via` says by which way the caller came, for the audit.
+    `via` names the caller's channel, for the audit.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Desk:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Nobody else orders anything meanwhile; what others have ordered is known."""
+        """Exclude other orders. The orders of others have been read, and an abandoned transaction has been closed."""
         with self.audit.locked():
             news = self.audit.news()
             if isinstance(self.world, SimulatedWorld) and self.world.carries:
@@ -103,7 +103,7 @@ class Desk:
 
     @contextmanager
     def _refusals_noted(self, **fields: Any) -> Iterator[None]:
-        """What is refused is in the audit, too."""
+        """Record refusals in the audit, too."""
         try:
             yield
         except InputError as error:
@@ -147,7 +147,7 @@ class Desk:
         return broken + foreseen(view, futures), blast_of(view, orders, futures), futures
 
     def latest(self, what: str) -> str:
-        """The id of the caller's latest plan, or of their latest transaction that was `applied`. Raises InputError."""
+        """The id of the caller's latest plan, or of their latest `applied` transaction. Raises InputError if none."""
         for entry in reversed(self.audit.entries):
             if entry.what == what and entry.who == self.who.user:
                 return entry.plan if what == "plan" else entry.txn
@@ -156,7 +156,7 @@ class Desk:
     # --- act ------------------------------------------------------------------------------------------------------
 
     def question(self, plan_id: str) -> str:
-        """What a person is to be asked before this plan is applied; "" where nobody has to be. Raises RefusalError."""
+        """The question for a person before this plan is applied; "" if no approval is needed. Raises RefusalError."""
         with self.alone():
             plan = self._plan_of(plan_id)
             view = self.world.view()
@@ -244,7 +244,7 @@ class Desk:
             return self._outcome(txn)
 
     def step(self, duration_us: int) -> dict[str, Any]:
-        """Let time pass on a simulated world. Raises RefusalError on any other."""
+        """Advance the time of a simulated world. Raises RefusalError on any other."""
         with self.alone(), self._refusals_noted():
             world = self.world
             if not isinstance(world, SimulatedWorld) or not world.carries:
@@ -275,7 +275,7 @@ class Desk:
         raise RefusalError("stale", f"the state has changed since the plan was made ({what}); plan anew")
 
     def _check_budget(self, gpu_hours: float) -> None:
-        """The rate and the GPU-hours of the last hour."""
+        """Check the rate and the GPU-hours of the last hour. Raises RefusalError."""
         since = self.world.now() - HOUR
         mine = [e for e in self.audit.entries if e.what == "apply" and e.who == self.who.user and e.time_us > since]
         if len(mine) >= self.limit.applies_per_hour:
@@ -288,7 +288,7 @@ class Desk:
             )
 
     def _carry_out(self, txn: str, orders: tuple[Order, ...], **fields: Any) -> None:
-        """Carry orders out in turn; where one cannot be, those before it are taken back. Raises RefusalError."""
+        """Carry orders out in turn; if one fails, undo those before it. Raises RefusalError."""
         try:
             for entries in self.audit.txns.values():
                 if entries[-1].what in OPEN:
@@ -310,7 +310,7 @@ class Desk:
         self._write("applied", txn=txn, version=self.world.view().version, undoes=fields.get("undoes", ""))
 
     def _taken_back(self, txn: str, done: list[Done]) -> str:
-        """Undo what was done; says what could not be."""
+        """Undo what was done; return a text about what could not be undone."""
         left = [one.cannot for one in done if one.cannot]
         for order in (order for one in reversed(done) for order in one.undo):
             try:
@@ -323,7 +323,7 @@ class Desk:
         return any(entry.what in ("applied", "interrupted") for entry in self.audit.txns.get(txn, ()))
 
     def _outcome(self, txn: str) -> dict[str, Any]:
-        """What became of a transaction."""
+        """The result of a transaction."""
         entries = self.audit.txns[txn]
         done = [entry.done for entry in entries if entry.done is not None]
         last = entries[-1]
@@ -339,7 +339,7 @@ class Desk:
 
 
 def replay(world: SimulatedWorld, entries: list[Entry]) -> None:
-    """Do on a simulated world what its audit says was done. Raises InputError where it does not come to the same."""
+    """Repeat on a simulated world what its audit records. Raises InputError if the resulting state differs."""
     for entry in entries:
         if entry.what not in ("done", "step", "applied", "failed", "interrupted"):
             continue
@@ -358,7 +358,7 @@ def _with_meant_ids(order: Order) -> Order:
 
 
 def safe_id_of(fact: str) -> str:
-    """A sentence about what has changed, with its name encoded."""
+    """A sentence about a changed fact, with the name in it encoded."""
     kind, _, rest = fact.partition(" ")
     for end in (" is new", " is gone", " has changed"):
         if rest.endswith(end):
@@ -380,7 +380,7 @@ def _how_far(entries: list[Entry]) -> str:
 
 
 def _check_untouched(view: View, done: Done) -> None:
-    """Raise RefusalError where somebody has changed since what is to be undone."""
+    """Raise RefusalError if what is to be undone has been changed since."""
     order, job = done.order, view.jobs.get(done.job)
     stands = True
     if isinstance(order, Hold):
@@ -396,7 +396,7 @@ def _check_untouched(view: View, done: Done) -> None:
 
 
 def _effects(futures: Futures) -> dict[str, Any]:
-    """Whose wait changes how."""
+    """How the waiting times change, for which jobs."""
     answer = futures.answer
     if not answer:
         return {"not_foretold": futures.unknown} if futures.unknown else {}

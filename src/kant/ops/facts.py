@@ -1,4 +1,4 @@
-"""Facts: what of a view decides about a thing, in words that are the same where the same may be done."""
+"""Facts: what matters about a thing in a view, in words that are equal where the same actions are possible."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.ops.view import View
 
 
 def kind_in(view: View, name: str) -> str:
-    """What a name is in a view: job, node, queue, reservation or user; "" where it is nothing there."""
+    """The kind of thing that a name denotes in a view: job, node, queue, reservation or user; "" if nothing."""
     if name in view.jobs:
         return "job"
     for kind, names in (
@@ -26,7 +26,7 @@ def kind_in(view: View, name: str) -> str:
 
 
 def fact_of(view: View, name: str) -> str:
-    """What decides about a thing, in words that are the same where the same may be done."""
+    """What matters about a thing, in words that are equal where the same actions are possible."""
     kind = kind_in(view, name)
     if kind == "job":
         job = view.jobs[name]
@@ -49,7 +49,7 @@ def facts_of(view: View, names: Iterable[str]) -> dict[str, str]:
 
 
 def about(view: View, names: list[str]) -> dict[str, str]:
-    """What a plan would rest on of these things, and of what hangs on them: who is on a node, or in a queue."""
+    """The facts that a plan about these things would rest on, with their dependents: jobs on a node or in a queue."""
     named = set(names)
     keys = {f"{kind} {name}" for kind in ("job", "node", "reservation") for name in named}
     for job in view.jobs.values():
@@ -59,6 +59,6 @@ def about(view: View, names: list[str]) -> dict[str, str]:
 
 
 def scope_of(view: View, names: list[str]) -> str:
-    """A digest of what is about these things: two moments have the same where nothing of that has changed."""
+    """A digest of the facts about these things: equal at two moments if none of the facts has changed."""
     text = msgspec.json.encode(sorted(about(view, names).items()))
     return hashlib.blake2b(text, digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""Foresight: what orders would do, by two futures of one past, with them and without."""
+"""Foresight: the effect of orders, by two futures of one past, with them and without."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kant.sim.whatif_changes import Changes
 
 
 def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, Held], user: str = "") -> Futures:
-    """Try the orders on a fork of `past`; nobody comes later in either future. An order that cannot be is said."""
+    """Try the orders on a fork of `past`, without later arrivals. An infeasible order is reported as `complaint`."""
     found: list[RunOrders] = []
 
     def act(second: Fork) -> Mapping[str, str]:
@@ -50,7 +50,7 @@ def foresee(past: Past, orders: tuple[Order, ...], held: Mapping[str, Held], use
 
 
 def _stops(future: RunResult) -> dict[str, int]:
-    """How often each job is stopped, over all the ids that it has had."""
+    """How often each job is stopped, summed over all the ids that it has had."""
     counts: dict[str, int] = {}
     for name, times in zip(future.jobs.id, future.jobs.preemptions.tolist(), strict=True):
         counts[public_id(name)] = counts.get(public_id(name), 0) + times

@@ -1,9 +1,9 @@
-"""Habits of tenants, learned from the jobs that are over: how honest their limits are, what they usually ask for.
+"""Habits of tenants, learned from ended jobs: how accurate their limits are, what they usually ask for.
 
-A fact is one sentence about one user, with the numbers behind it. They are found by their words, as a search engine
-does (BM25: S. Robertson and H. Zaragoza, Foundations and Trends in Information Retrieval 3(4), 2009): rare words first,
-and words that most facts have only among those that have rarer ones. MOBIMEM (arXiv 2512.15784) keeps a graph of
-facts; at this size a dictionary of words does.
+A fact is one sentence about one user, with the numbers behind it. Facts are found by their words, as in a search engine
+(BM25: S. Robertson and H. Zaragoza, Foundations and Trends in Information Retrieval 3(4), 2009): rare words first, and
+words that most facts have only among those that have rarer ones. MOBIMEM (arXiv 2512.15784) keeps a graph of facts; at
+this size a dictionary of words does.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from msgspec import Struct
 
 WORD = re.compile(r"[a-z0-9][a-z0-9_.@-]*")
 COMMON = 200
-"""A word that so many facts have is looked up only where nothing rarer was found, and then so many of them."""
+"""A word in this many facts or more is looked up only if no rarer one was found, and only in this many of them."""
 MOST = 20
 
 
 class EndedJob(Struct, frozen=True, kw_only=True):
-    """A job that is over: what it asked for, its time limit (-1: none), how long it ran, how often it failed and was
-    stopped before. Times are microseconds. `end`: finished, failed or cancelled."""
+    """A job that has ended: what it asked for, its time limit (-1: none), how long it ran, how often it had failed and
+    been stopped. Times are microseconds. `end`: finished, failed or cancelled."""
 
     user: str
     queue: str
@@ -37,7 +37,7 @@ class EndedJob(Struct, frozen=True, kw_only=True):
 
 
 class Habit(Struct, frozen=True):
-    """A fact about a user: what it is about, one number, of how many jobs, and a sentence."""
+    """A fact about a user: its subject, one number, the number of jobs that it rests on, and a sentence."""
 
     user: str
     about: str
@@ -81,7 +81,7 @@ def _of(user: str, jobs: list[EndedJob]) -> Iterable[Habit]:
 
 
 class Habits:
-    """Facts, found by words. `looked_at` counts the entries of the index that questions have read so far."""
+    """Facts, found by words. `looked_at` counts the index entries that questions have read so far."""
 
     def __init__(self, facts: Iterable[Habit]) -> None:
         self.facts = list(facts)
@@ -94,7 +94,7 @@ class Habits:
         self._mean = sum(map(len, self._words)) / max(len(self._words), 1)
 
     def find(self, question: str, most: int = MOST) -> list[Habit]:
-        """The facts that a question is about, the likeliest first."""
+        """The facts that match a question, the best match first."""
         known = sorted((len(self._having[word]), word) for word in set(_words(question)) & self._having.keys())
         scores: dict[int, float] = defaultdict(float)
         for count, word in known:

@@ -1,4 +1,4 @@
-"""The process that answers operations out of a leader's journal: futures of orders, what was used, why a place.
+"""The process that answers operations from a leader's journal: futures of orders, usage, explanations of places.
 
 The leader of a Kubernetes cluster starts it (`service/whatif.py`), for a `kant ops --kube` elsewhere.
 """

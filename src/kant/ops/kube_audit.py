@@ -1,7 +1,7 @@
 """The audit of a Kubernetes cluster: an object for each entry, which the API server lets nobody change.
 
-The name of an object is the number of its entry, so of two that are written at once one is refused, and comes after the
-other: the audit itself orders all assistants. The API server knows who writes (`manifests/orders.yaml`).
+The name of an object is the number of its entry. So of two simultaneous entries one is refused, and is written after
+the other: the audit itself orders all assistants. The API server knows who writes (`manifests/orders.yaml`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kant.ops.kubernetes import KubeWorld
 
 LONGEST = 2 * MINUTE
-"""Between two entries of a transaction; after that who carried it out is taken to be gone."""
+"""The maximum time between two entries of a transaction; after that its writer is presumed dead."""
 
 
 class KubeAudit(Audit):
@@ -53,7 +53,7 @@ class KubeAudit(Audit):
         spec = msgspec.json.decode(found.spec)
         line = str(spec.get("entry", "")).encode() + b"\n"
         if not self.entries:
-            self._last = msgspec.json.decode(line, type=Entry).chain  # whoever may has taken away older ones
+            self._last = msgspec.json.decode(line, type=Entry).chain  # an authorized user has deleted older ones
         entry = self._read(line)
         if (entry.who, name_of(entry.seq)) != (spec.get("who"), found.metadata.name):
             raise InputError(f"{self.name}, {found.metadata.name}", "an entry of whoever has written it")

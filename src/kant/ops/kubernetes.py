@@ -1,7 +1,7 @@
-"""The Kant of a Kubernetes cluster, as a world: its leader answers, and orders are given by the caller's own rights.
+"""The Kant of a Kubernetes cluster, as a world: its leader answers, and orders use the caller's own rights.
 
-What is looked at and foretold comes from the state and the journal of the leader, through the API server. Orders change
-the objects themselves, with the caller's credentials; so the API server decides as for kubectl.
+State and forecasts come from the leader and its journal, through the API server. Orders change the objects themselves,
+with the caller's credentials; so the API server decides as for kubectl.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FUTURES = 70.0
-"""Seconds that an answer may take for which the leader simulates."""
+"""Timeout in seconds of an answer for which the leader simulates."""
 SEEN = 10.0
-"""Seconds within which the leader has seen what was ordered."""
+"""Seconds within which the leader has seen an order."""
 OWN = "scheduling.kant.dev"
 QUEUES = {"group": OWN, "resource": "queues", "verb": "patch"}
-"""What operators may do: to change queues is for those who run the cluster."""
+"""The right that distinguishes operators: changing queues is for those who run the cluster."""
 PODS, NODES, DRAINS = ("", "pods", "patch"), ("", "nodes", "patch"), (OWN, "reservations", "create")
 NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
     Submit: (("batch", "jobs", "create"),),
@@ -83,9 +83,9 @@ NEEDS: dict[type, tuple[tuple[str, str, str], ...]] = {
     Unreserve: ((OWN, "reservations", "delete"),),
     Defragment: ((OWN, "defragmentations", "create"),),
 }
-"""What each order needs one of: a group of the API, a resource, and a verb."""
+"""The rights that each order needs, one of: a group of the API, a resource, and a verb."""
 GANG = (("", "services", "create"), ("batch", "jobs", "patch"))
-"""What a Job of several pods needs besides, for they find each other by a Service, and start when it is there."""
+"""What a Job of several pods needs as well: they find each other by a Service, and start when it exists."""
 
 
 class KubeWorld(RunningWorld):
@@ -100,12 +100,12 @@ class KubeWorld(RunningWorld):
         self.namespace = namespace or config.namespace
         self.api = Api(self._asked_leader)
         self._before = ""  # the version of the state before the first order of a transaction
-        self._made: set[str] = set()  # the jobs that it has submitted
+        self._made: set[str] = set()  # the jobs that this world has submitted
 
-    # --- the two ways there are ---------------------------------------------------------------------------------------
+    # --- the two ways to reach the cluster ----------------------------------------------------------------------------
 
     def run(self, act: Callable[[ApiClient], Awaitable[T]]) -> T:
-        """Do it at the API server, as the caller. Raises InputError."""
+        """Run `act` against the API server, as the caller. Raises InputError."""
 
         async def inside() -> T:
             async with ApiClient(self.config, concurrency=16, timeout=30.0) as client:
@@ -119,7 +119,7 @@ class KubeWorld(RunningWorld):
             raise InputError("Kubernetes", f"what the caller may do ({advice(error, self.config.source)})") from None
 
     def leader(self, path: str, params: dict[str, str], answers: float = ANSWERS) -> bytes:
-        """What the leader answers. Raises InputError."""
+        """Return the leader's answer. Raises InputError."""
 
         async def inside() -> bytes | None:
             ticket = await ticket_of(self.config, self.system)
@@ -137,7 +137,7 @@ class KubeWorld(RunningWorld):
         return msgspec.json.decode(text, type=request.gives)
 
     def _past(self, form: type[T], **asked: Any) -> T:
-        """What the journal of the leader says."""
+        """Ask the journal of the leader."""
         text = self.leader("/v1/ops/past", {"asked": msgspec.json.encode(asked).decode()}, FUTURES)
         return msgspec.json.decode(text, type=form)
 
@@ -251,7 +251,7 @@ class KubeWorld(RunningWorld):
         return Done(order, job_of(order), cannot=cannot)
 
     def settle(self) -> None:
-        """Wait until the leader has seen what was ordered: what is planned then rests on it."""
+        """Wait until the leader has seen the orders, so that the next plan rests on them."""
         before, made, until = self._before, self._made, time.monotonic() + SEEN
         self._before, self._made = "", set()
         while before and time.monotonic() < until:
@@ -262,7 +262,7 @@ class KubeWorld(RunningWorld):
 
 
 def with_token(config: Config, token: str) -> Config:
-    """The same API server for somebody else, who has this token."""
+    """The same API server for another caller, who has this token."""
     return replace(config, certificate=None, key=None, credentials=Bearer(token), source="the token that is shown")
 
 
@@ -271,11 +271,11 @@ def _named(job: str) -> tuple[str, str]:
     space, slash, name = job.partition("/")
     if not slash:
         raise InputError("job", "NAMESPACE/NAME, as `jobs` has it", job)
-    return space, name.partition("~")[0]  # one of a name that was there before
+    return space, name.partition("~")[0]  # drop the suffix of a name that existed before
 
 
 async def _pod_of(job: str, client: ApiClient, orders: Orders) -> str:
-    """The only pod of a Job, by which Kant calls the job, as soon as it is made; the Job where it is not seen."""
+    """The only pod of a Job, whose name is Kant's id of the job, once it exists; the Job itself if no pod is seen."""
     path = f"/api/v1/namespaces/{quote(orders.namespace, safe='')}/pods?labelSelector={OF_JOB}%3D{job}"
     for _ in range(round(SEEN / 0.1)):
         try:
@@ -309,7 +309,7 @@ def _reservation(order: Reserve) -> dict[str, Any]:
 
 
 def _again(name: str, spec: dict[str, Any]) -> tuple[Order, ...]:
-    """The order that makes a reservation anew; none for one of which orders have no words."""
+    """The order that re-creates a reservation; empty for a reservation that orders cannot express."""
     if not {"gpus", "start", "end"} <= spec.keys() or spec.keys() & {"queues", "model"}:
         return ()
     start, end = (datetime.fromisoformat(spec[key]) for key in ("start", "end"))

@@ -170,4 +170,4 @@ LOOKS: dict[str, Callable[..., dict[str, Any]]] = {
     act.__name__: act
     for act in (whoami, jobs, job, queues, nodes, usage, events, why, eta, explain, log, audit, habits)
 }
-"""The tools that only look, by name."""
+"""The read-only tools, by name."""

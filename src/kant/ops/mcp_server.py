@@ -1,6 +1,6 @@
-"""The MCP server: the tools of an assistant, each a desk's or a look's. It decides nothing by itself.
+"""The MCP server: the tools of an assistant, each a call of a desk or a look. It decides nothing.
 
-What an assistant may do is enforced by the desk. Annotations and instructions only tell a client what to expect.
+The desk enforces what an assistant may do. Annotations and instructions only inform a client.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kant.ops.orders import order_schema
 from kant.ops.text import bounded, meant, one_line, safe_id
 
 Desks = Callable[[str], Desk]
-"""The desk of whoever has a token ("": whose process this is). Raises InputError for one that is worth nothing."""
+"""The desk of the owner of a token ("": the owner of this process). Raises InputError for an invalid one."""
 
 INSTRUCTIONS = """Kant schedules jobs on a GPU cluster. Look first (jobs, nodes, queues, why, eta). To change anything,
 call plan with all orders together, read its violations, effects and blast radius, and then apply its plan_id with a
@@ -62,7 +62,7 @@ Orders = Annotated[
 
 
 class _Server(MCPServer[Any]):
-    """Tells who watches of each call, as far as the client's arguments and its answer go."""
+    """Reports each call to the watcher, if the client's arguments and its answer are valid."""
 
     watched: Callable[[str, Answer], Callable[[Answer], None]] | None = None
 
@@ -83,8 +83,8 @@ def make_server(
 ) -> MCPServer[Any]:
     """A server of the tools. With `auth_url`, its own address, every request needs a token of Kant.
 
-    `record` is told of each call: the desk, the tool, its arguments, the view before it, and the answer. `runbooks` are
-    the texts, by name, that assistants may read.
+    `record` is called for each call: the desk, the tool, its arguments, the view before it, and the answer. `runbooks`
+    holds the texts, by name, that assistants may read.
     """
     verifier = _Verifier(desks) if auth_url else None
     settings = None
@@ -112,7 +112,7 @@ def make_server(
 
 
 class _Verifier:
-    """Tokens are those of Kant, and Kant says whose they are."""
+    """Verifies tokens: they are those of Kant, and Kant says whose they are."""
 
     def __init__(self, desks: Desks) -> None:
         self.desks = desks
@@ -126,7 +126,7 @@ class _Verifier:
 
 
 class _Asks:
-    """Calls a function of the desk of whoever asks, in a thread, and answers with an object also where it refuses."""
+    """Calls a function of the caller's desk, in a thread, and answers with an object also if it refuses."""
 
     def __init__(self, desks: Desks) -> None:
         self.desks = desks
@@ -136,7 +136,7 @@ class _Asks:
         return self.desks(token.token if token is not None else "")
 
     async def __call__(self, act: Callable[[Desk], Answer], changes: Context[Any] | None = None) -> Answer:
-        """With `changes`, whoever subscribes to what may be different now is told of it."""
+        """With `changes`, notify the subscribers of the resources that may have changed."""
         own = await asyncio.to_thread(self.desk)
 
         def inside() -> Answer:
@@ -156,7 +156,7 @@ class _Asks:
 
 
 def _changed(desk: Desk, answer: Answer) -> list[str]:
-    """The resources that may be different after a change: also the jobs that its answer names, and their queues."""
+    """The resources that may have changed: also the jobs that the answer names, and their queues."""
     names = [meant(name) for name in answer.get("jobs", ()) if answer.get("state") == "applied"]
     jobs = desk.world.view().jobs if names else {}
     queues = dict.fromkeys(jobs[name].queue for name in names if name in jobs)
@@ -165,7 +165,7 @@ def _changed(desk: Desk, answer: Answer) -> list[str]:
 
 
 def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
-    """The tools that only look."""
+    """Add the read-only tools."""
 
     async def whoami() -> Answer:
         return await asks(look.whoami)
@@ -216,10 +216,10 @@ def _add_looks(server: MCPServer[Any], asks: _Asks) -> None:
 
 
 def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:
-    """The tools that plan and act."""
+    """Add the tools that plan and act."""
 
     async def agreed(plan_id: str, context: Context[Any]) -> Agreement | Elicit[Agreement]:
-        """Ask a person where the plan is beyond the limits; a client that can ask nobody gets no agreement."""
+        """Ask a person if the plan is beyond the limits; a client that cannot ask gets no agreement."""
         if context.client_capabilities is None or context.client_capabilities.elicitation is None:
             return Agreement(agree=False)
         found = await asks(lambda desk: {"question": desk.question(plan_id)})
@@ -239,7 +239,7 @@ def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:
         yes = isinstance(agreement, AcceptedElicitation) and agreement.data.agree
         return await asks(lambda desk: desk.apply(plan_id, reason, f"{desk.who.user}, asked" if yes else ""), context)
 
-    apply.__annotations__["agreement"] = Annotated[ElicitationResult[Agreement], Resolve(agreed)]  # it is of this call
+    apply.__annotations__["agreement"] = Annotated[ElicitationResult[Agreement], Resolve(agreed)]  # `agreed` is local
     server.add_tool(apply, description=Desk.apply.__doc__, annotations=ACTS)
 
     @server.tool(description=Desk.undo.__doc__, annotations=ACTS)
@@ -260,7 +260,7 @@ def _add_acts(server: MCPServer[Any], asks: _Asks) -> None:
 
 
 def _add_context(server: MCPServer[Any], asks: _Asks) -> None:
-    """Resources and prompts."""
+    """Add the resources and prompts."""
 
     async def text(act: Callable[[Desk], Answer]) -> str:
         return msgspec.json.encode(await asks(act)).decode()
@@ -308,7 +308,7 @@ def _add_context(server: MCPServer[Any], asks: _Asks) -> None:
 
 
 def _add_runbooks(server: MCPServer[Any], runbooks: Mapping[str, str]) -> None:
-    """What was once solved, as people have reviewed it."""
+    """Add the runbooks, solved tasks that people have reviewed, as resources."""
 
     @server.resource("sched://runbooks", mime_type="application/json", description="The names of the runbooks.")
     async def names() -> str:

@@ -1,4 +1,4 @@
-"""Orders on a simulated run: a world that is simulated carries them out, and every plan tries them on a fork."""
+"""Orders on a simulated run: a simulated world carries them out, and every plan tries them on a fork."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from kant.workload.job_text import parse_jobs
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A job that a person keeps from starting, with the work that it has still before it."""
+    """A job that a person keeps from starting, with its remaining work."""
 
     job: Job
     left: int
 
 
 def submission(run: Run, order: Submit, now: int, id: str, user: str = "") -> JobSubmitted:
-    """The submission of an order. Raises InputError."""
+    """The submission event of an order. Raises InputError."""
     words = f"id=x,gpus={order.gpus},pods={order.pods},time={order.time}"
     words += f",within={order.within}" * bool(order.within)
     gangs = Gangs(run.cluster, run.options.shape == "gpu")
@@ -70,9 +70,9 @@ def submission(run: Run, order: Submit, now: int, id: str, user: str = "") -> Jo
 
 
 class RunOrders:
-    """Carries orders out on one run, at `now`. `held` are the jobs that wait outside of the run.
+    """Carries orders out on one run, at `now`. `held` contains the jobs that wait outside of the run.
 
-    `renamed` has the jobs that have another id in the core than before, `moves` says which have moved and where.
+    `renamed` maps the former core ids of jobs to the new ones, `moves` says which have moved and where.
     """
 
     def __init__(self, run: Run, held: dict[str, Held]) -> None:
@@ -86,12 +86,12 @@ class RunOrders:
         return self.run.state
 
     def row(self, job: str) -> int:
-        """The row of a job that waits or runs; -1 where there is none."""
+        """The row of a waiting or running job; -1 if there is none."""
         state = self.state
         return next((row for row in state.live if job in (state.ids[row], public_id(state.ids[row]))), -1)
 
     def carry_out(self, order: Order, now: int, user: str) -> Done:
-        """Do it at `now`. Raises InputError for what cannot be done as things stand, and has done nothing then."""
+        """Carry out an order at `now`. Raises InputError, with nothing done, if the state does not allow it."""
         acts: dict[type, Callable[..., Done]] = {
             Submit: self._submit, Cancel: self._cancel, Hold: self._hold, Release: self._release,
             Priority: self._priority, Preempt: self._preempt, Quota: self._quota, Drain: self._drain,
@@ -107,7 +107,7 @@ class RunOrders:
     # --- jobs -----------------------------------------------------------------------------------------------------
 
     def _fresh(self, job: str) -> str:
-        """An id that no job of the run has had: `job`, or with a number behind it."""
+        """An id that no job of the run has had: `job`, or `job` with a numeric suffix."""
         name, count = job, 1
         while name in self.state.rows:
             count += 1
@@ -165,7 +165,7 @@ class RunOrders:
         return Done(order, public_id(order.job), cannot="a run that was stopped cannot go on; the job waits again")
 
     def _again(self, job: Job, left: int, now: int) -> None:
-        """A job comes back; it keeps its age."""
+        """Resubmit a job under a new id; it keeps its age."""
         name = self._fresh(public_id(job.id))
         self.renamed[job.id] = name
         self.run.execution.arrive(JobSubmitted(now, replace(job, id=name), left))

@@ -1,4 +1,4 @@
-"""Which world is meant, who comes to it, and where its audit is kept."""
+"""Selects the world, the caller, and where the audit is kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Cluster(NamedTuple):
-    """A Kubernetes cluster: who we are there, the namespace of its Kant, and that of the jobs that are submitted."""
+    """A Kubernetes cluster: the client configuration, the namespace of its Kant, and that of submitted jobs."""
 
     config: Config
     system: str
@@ -32,10 +32,10 @@ class Cluster(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A Kant that runs (of `home`, or at KANT_URL, or of a `cluster`), a `journal`, or the simulated cluster of a
-    `scenario`.
+    """The choice of a world: a running Kant (of `home`, or at KANT_URL, or of a `cluster`), a `journal`, or the
+    simulated cluster of a `scenario`.
 
-    `role` is the most that a caller may be; `folder` is where the audit is kept (None: by default).
+    `role` is the highest role of a caller; `folder` is where the audit is kept (None: the default).
     """
 
     home: Path | None = None
@@ -49,14 +49,14 @@ class Opening:
     cluster: Cluster | None = None
 
     def desk(self, via: str) -> Desk:
-        """The desk of whoever has started this process. Raises InputError."""
+        """The desk of the user who has started this process. Raises InputError."""
         self._check()
         world = self._world(None)
         who = world.caller() or Caller(getpass.getuser(), self.role, (), f"pid {os.getpid()}")
         return Desk(world, self._at_most(who), self._audit(world), self._limits(), via)
 
     def desks(self, via: str) -> Callable[[str], Desk]:
-        """The desk of each token of Kant. Raises InputError for a token that is worth nothing."""
+        """Return a function from a token of Kant to its desk. Raises InputError for an invalid token."""
         self._check()
         shared = None if self._runs else self._world(None)
         if shared is not None and self.tokens is None:
@@ -64,7 +64,7 @@ class Opening:
         audit, limits = self._audit(shared) if self.cluster is None else None, self._limits()
         known: dict[str, Desk] = {}
         if shared is not None:
-            Desk(shared, Caller("server", Role.VIEWER), audit, limits, via)  # what was done before is done again
+            Desk(shared, Caller("server", Role.VIEWER), audit, limits, via)  # replays the audit
 
         def of(token: str) -> Desk:
             if not token:
@@ -116,7 +116,7 @@ class Opening:
         return RunningWorld(url=self._address(), token=token)
 
     def _address(self) -> str:
-        """Where the Kant is asked with a token."""
+        """The address at which Kant accepts tokens. Raises InputError."""
         if os.environ.get("KANT_URL") and self.home is None:
             return os.environ["KANT_URL"]
         found = str(address_of(self.home))
@@ -132,7 +132,7 @@ class Opening:
             assert isinstance(world, KubeWorld), "the world of a cluster"
             return KubeAudit(world)
         if self.journal is not None and self.folder is None:
-            return Audit()  # nothing is ever done
+            return Audit()  # nothing is ever done on a journal
         if self.scenario is not None:
             return Audit(self.folder or self.scenario.with_suffix(".ops"))
         return Audit(self.folder or home_of(self.home) / "ops")
@@ -145,7 +145,7 @@ class Opening:
         return Caller(who.user, least, who.queues, who.origin, who.is_unix)
 
     def _key(self, token: str) -> Caller:
-        """Whose token it is. The file is read anew each time, so a token that is revoked is worth nothing."""
+        """The owner of a token. The file is read each time, so a revoked token is rejected."""
         from kant.service.tokens import digest, read_keys
 
         assert self.tokens is not None
@@ -159,7 +159,7 @@ class Opening:
 
 
 def address_of(home: Path | None) -> str:
-    """The address of the Kant of a home, "" where it listens nowhere."""
+    """The address of the Kant of a home, "" if it listens nowhere."""
     from kant.client.kant import Kant
 
     return Kant(home).api.whoami().address

@@ -1,4 +1,4 @@
-"""Orders: what may be planned, several at once. Each says in its fields what is to be different."""
+"""Orders: the changes that can be planned, several at once. The fields of each say what is to be different."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ KINDS: tuple[str, ...] = tuple(str(kind.__struct_config__.tag) for kind in Order
 
 
 def kind_of(order: Order) -> str:
-    """The word for what an order does, such as `cancel`."""
+    """The name of the kind of an order, such as `cancel`."""
     return str(order.__struct_config__.tag)
 
 
 def parse_orders(given: Any) -> tuple[Order, ...]:
-    """The orders of a plan, from objects as JSON has them. Raises InputError that names the order and its field."""
+    """Parse the orders of a plan from JSON-like objects. Raises InputError that names the order and its field."""
     if not isinstance(given, list | tuple) or not 1 <= len(given) <= MOST:
         raise InputError("orders", f"a list of 1 to {MOST} orders", given)
     found = []
@@ -155,13 +155,13 @@ def order_schema() -> dict[str, Any]:
 
 
 def to_json(orders: tuple[Order, ...]) -> list[dict[str, Any]]:
-    """Orders as JSON has them."""
+    """Orders as JSON-like objects."""
     found: list[dict[str, Any]] = msgspec.to_builtins(orders)
     return list(found)
 
 
 def sentence(order: Order) -> str:
-    """What an order does, for people."""
+    """What an order does, as a sentence."""
     match order:
         case Submit():
             return f"submit {order.pods} x {order.gpus} GPUs for {order.time} to queue {order.queue}"

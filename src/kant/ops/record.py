@@ -1,7 +1,7 @@
 """Records what an assistant does by `kant mcp`, so that runbooks can be compiled from it.
 
-Each transaction ends a trace: its reason is the task in words, and the calls before it, back to the transaction before,
-are its steps. A transaction that is undone was no good end, and its trace is taken away.
+Each transaction ends a trace: its reason is the task in words, and the calls since the previous transaction are its
+steps. A transaction that is undone counts as a failure, and its trace is removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kant.ops.text import one_line
 from kant.ops.view import View
 
 MOST = 50
-"""Calls of a trace that is not over; older ones are forgotten."""
+"""Calls kept of an unfinished trace; older ones are dropped."""
 
 
 class Recorder:
@@ -27,7 +27,7 @@ class Recorder:
         self._calls: dict[str, list[tuple[Call, View, Answer]]] = {}
 
     def note(self, desk: Desk, tool: str, args: Answer, before: View, answer: Answer) -> None:
-        """A call was answered, by the desk of whoever asked; `before` is how it stood."""
+        """Note an answered call on the caller's desk; `before` is the state before it."""
         call = Call(tool, args)
         calls = self._calls.setdefault(desk.who.user, [])
         calls.append((call, before, answer))

@@ -1,4 +1,4 @@
-"""Rules: what no order may do, whoever gives it, and how far one plan may reach for each role.
+"""Rules: what no order may do, whoever gives it, and the limits of one plan for each role.
 
 They are checked when a plan is made and again when it is applied, on the state of that moment.
 """
@@ -30,7 +30,7 @@ from kant.ops.world import Futures, World
 from kant.service.roles import Caller, Role, owns
 
 OF_TENANTS = (Submit, Cancel, Hold, Release, Priority, Preempt)
-"""What a tenant may order, of its own jobs; the rest is for operators."""
+"""What a tenant may order, for its own jobs; the rest is for operators."""
 FINAL = {
     "cancel": "a job that was withdrawn is submitted anew by its owner",
     "preempt": "a run that was stopped cannot go on; the job waits again",
@@ -40,10 +40,10 @@ FINAL = {
 
 
 class Limit(Struct, frozen=True, forbid_unknown_fields=True):
-    """How far a role reaches. Beyond `jobs`, `gpus`, `nodes`, `gpu_hours` lost, `runs_withdrawn` of one plan a person
+    """The limits of a role. Beyond `jobs`, `gpus`, `nodes`, `gpu_hours` lost or `runs_withdrawn` of one plan, a person
     is asked.
 
-    `applies_per_hour` and `gpu_hours_per_hour` (lost) are not passed at all.
+    `applies_per_hour` and `gpu_hours_per_hour` (lost) are hard limits.
     """
 
     jobs: Annotated[int, Meta(ge=0)] = 10
@@ -68,7 +68,7 @@ class Limits(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_limits(path: Path) -> Limits:
-    """The limits of a TOML file, with tables `[tenant]` and `[operator]`. Raises InputError."""
+    """Read the limits from a TOML file, with tables `[tenant]` and `[operator]`. Raises InputError."""
     try:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Limits)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -78,7 +78,7 @@ def read_limits(path: Path) -> Limits:
 
 
 class Violation(Struct, frozen=True, omit_defaults=True):
-    """A rule that a plan would break, and by which of its orders, from 1 (0: by all of them together)."""
+    """A rule that a plan would break, and the number of the order that breaks it, from 1 (0: all of them together)."""
 
     rule: str
     sentence: str
@@ -86,9 +86,9 @@ class Violation(Struct, frozen=True, omit_defaults=True):
 
 
 class Blast(Struct, frozen=True):
-    """What a plan touches: jobs that it names or stops, their GPUs, nodes; and how many jobs wait longer for it.
+    """The blast radius of a plan: jobs that it names or stops, their GPUs, nodes; and how many jobs wait longer.
 
-    `runs_withdrawn` are those that are gone for good.
+    `runs_withdrawn` counts the runs that cannot be restored.
     """
 
     jobs: list[str] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Blast(Struct, frozen=True):
     runs_withdrawn: int = 0
 
     def beyond(self, limit: Limit) -> list[str]:
-        """The limits that it passes, for people."""
+        """The limits that this exceeds, as texts."""
         pairs = (
             ("jobs", len(self.jobs), limit.jobs),
             ("GPUs", self.gpus, limit.gpus),
@@ -112,7 +112,7 @@ class Blast(Struct, frozen=True):
 
 
 def job_of(order: Order) -> str:
-    """The job that an order names; "" where it names none."""
+    """The job that an order names; "" if it names none."""
     return str(getattr(order, "job", ""))
 
 
@@ -128,7 +128,7 @@ def stopped_at_once(view: View, orders: tuple[Order, ...]) -> dict[str, JobView]
 
 
 def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
-    """What a plan touches."""
+    """Compute the blast radius of a plan."""
     touched = stopped_at_once(view, orders)
     touched |= {name: view.jobs[name] for name in futures.stopped if name in view.jobs}
     lost = sum(job.lost_gpu_s for job in touched.values() if job.runs) / 3600
@@ -144,7 +144,7 @@ def blast_of(view: View, orders: tuple[Order, ...], futures: Futures) -> Blast:
 
 
 def violations(view: View, orders: tuple[Order, ...], who: Caller, world: World) -> list[Violation]:
-    """What of these orders is against the rules as things stand, apart from what futures show."""
+    """The violations of rules by these orders in the present state, apart from those that the futures show."""
     found: list[Violation] = []
     seen: set[str] = set()
     for number, order in enumerate(orders, start=1):
@@ -163,7 +163,7 @@ def violations(view: View, orders: tuple[Order, ...], who: Caller, world: World)
 
 
 def foreseen(view: View, futures: Futures) -> list[Violation]:
-    """What the futures show to be against the rules."""
+    """The violations of rules that the futures show."""
     if futures.complaint:
         return [Violation("impossible", futures.complaint)]
     found = []
@@ -203,7 +203,7 @@ PHASES: dict[type, tuple[str, ...]] = {
     Priority: ("held", "blocked", "waiting"),
     Preempt: ("running",),
 }
-"""The phases of the jobs of which an order can be meant."""
+"""The phases of jobs that each order applies to."""
 
 
 def _out_of_phase(view: View, order: Order) -> list[str]:
@@ -217,13 +217,13 @@ def _out_of_phase(view: View, order: Order) -> list[str]:
 
 
 def _protected(view: View, order: Order) -> list[str]:
-    """Running jobs that nobody may stop, and that the order would."""
+    """Protected running jobs that the order would stop."""
     stopped = stopped_at_once(view, (order,)).values()
     return [f"job {job.id} runs, and nobody may stop it" for job in stopped if not job.preemptible]
 
 
 def _quota(view: View, order: Quota, orders: tuple[Order, ...]) -> list[str]:
-    """Quotas are promises: together not more than there is, and of one queue not less than its protected jobs hold."""
+    """Quotas are promises: in total not more than exists, and for a queue not less than its protected jobs hold."""
     model = order.model or "any"
     given = {(each.queue, each.model or "any"): each.gpus for each in orders if isinstance(each, Quota)}
     mine = [queue for queue in view.queues if queue.model == model and queue.nominal_gpus is not None]
@@ -240,7 +240,7 @@ def _quota(view: View, order: Quota, orders: tuple[Order, ...]) -> list[str]:
 
 
 def to_json(found: list[Violation]) -> list[dict[str, Any]]:
-    """Violations as JSON has them."""
+    """Violations as JSON-like objects."""
     shown: list[dict[str, Any]] = msgspec.to_builtins(found)
     return shown
 

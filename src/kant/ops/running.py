@@ -1,4 +1,4 @@
-"""A Kant that runs, as a world: it is asked and ordered over its API, by the rights of whoever's token it is."""
+"""A running Kant, as a world: questions and orders go to its API, with the rights of the token's owner."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from kant.sim.question import Question
 ALIVE = "held,blocked,waiting,running,stopping"
 PAGE = 1000
 TAIL = 64 << 10
-"""Bytes of a log that are read, from its end."""
+"""How many bytes of a log are read, from its end."""
 INSIDE = ("waiting", "running")
 """The phases of jobs that the core knows."""
 ENVIRONMENT = ("PATH", "HOME", "LANG", "USER")
-"""What a job that is submitted here has of the environment; keys and tokens of an assistant's host stay there."""
+"""The environment variables that a submitted job inherits; an assistant's keys and tokens stay on the host."""
 
 
 class RunningWorld:
@@ -176,7 +176,7 @@ class RunningWorld:
     # --- futures ----------------------------------------------------------------------------------------------------
 
     def _journal(self) -> Path | None:
-        """The journal, where it can be read: by its owner, on its machine."""
+        """The journal, if it can be read: by its owner, on its machine."""
         found = self.api.health().journal
         return Path(found) if found and os.access(found, os.R_OK) else None
 
@@ -184,7 +184,7 @@ class RunningWorld:
         return None
 
     def futures(self, orders: tuple[Order, ...]) -> Futures:
-        """By the journal where it can be read, else Kant is asked, in whose words some orders cannot be said."""
+        """Use the journal if it can be read. Otherwise ask Kant, whose what-if questions cannot express some orders."""
         jobs = {row.id: row for row in self._rows(ALIVE)}
         inside: list[Order] = []
         for order in orders:
@@ -199,7 +199,7 @@ class RunningWorld:
         return self.foreseen(tuple(inside))
 
     def foreseen(self, orders: tuple[Order, ...]) -> Futures:
-        """What orders about jobs that the core knows would do."""
+        """The effect of orders about jobs that the core knows."""
         path = self._journal()
         if path is not None:
             return foresee(read_past(path, today=self.now()), orders, {})
@@ -266,7 +266,7 @@ class RunningWorld:
         return Done(order, job_of(order), cannot=cannot)
 
     def settle(self) -> None:
-        """A Kant that runs decides by itself, also between two orders."""
+        """Do nothing: a running Kant decides on its own, also between two orders."""
 
     def _unreserved(self, order: Unreserve) -> Done:
         (before,) = self.api.unreserve(order.name).reservations

@@ -1,4 +1,4 @@
-"""A scenario: a small description of a cluster and what happens on it, of which a simulated world is made."""
+"""A scenario: a small description of a cluster and its jobs, from which a simulated world is made."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class ScenarioJob(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job: `pods` pods with `gpus` GPUs each, which run for `time` and come `at` a time. `log` is what it writes.
+    """A job: `pods` pods with `gpus` GPUs each, which run for `time` and arrive `at` a time. `log` is what it writes.
 
-    `limit` is how long it may run at most ("": as long as it wants).
+    `limit` is the time limit ("": none).
     """
 
     id: Name
@@ -53,7 +53,7 @@ class ScenarioJob(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScenarioQueue(Struct, frozen=True, forbid_unknown_fields=True):
-    """A queue with a quota of `gpus` (None: none). -1: it borrows and lends as much as there is."""
+    """A queue with a quota of `gpus` (None: none). A limit of -1: it borrows or lends without limit."""
 
     name: Name
     gpus: Annotated[int, Meta(ge=0, le=10**6)] | None = None
@@ -63,7 +63,7 @@ class ScenarioQueue(Struct, frozen=True, forbid_unknown_fields=True):
     lending_limit: int = -1
 
     def queue(self) -> Queue:
-        """It, as the core knows it."""
+        """The queue as the core's type."""
         if self.gpus is None:
             return Queue(self.name, self.parent, self.weight)
         most, lends = (limit * GPU if limit >= 0 else -1 for limit in (self.borrowing_limit, self.lending_limit))
@@ -71,9 +71,9 @@ class ScenarioQueue(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
-    """A cluster (`NxG`, with so many nodes under each leaf, or the text of a cluster file), its queues, its jobs.
+    """A cluster (`NxG`, with `nodes_per_leaf` nodes per leaf, or the text of a cluster file), its queues, its jobs.
 
-    Time has passed up to `now`; `drained` nodes take nothing new.
+    The world starts at `now`; `drained` nodes take no new jobs.
     """
 
     cluster: str
@@ -86,7 +86,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def world(self) -> SimulatedWorld:
-        """A new world, as it stands at `now`. Raises InputError."""
+        """A new world at the time `now`. Raises InputError."""
         if self.profile not in builtin_texts():
             raise InputError("scenario, profile", f"one of {', '.join(builtin_texts())}", self.profile)
         profile, cluster = builtin_profile(self.profile), self._cluster()
@@ -120,7 +120,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=16)
 def _coming(scenario: Scenario) -> tuple[JobSubmitted, ...]:
-    """Its jobs as they come. They are the same in each of its worlds."""
+    """The arrivals of the jobs, equal in each of the scenario's worlds."""
     profile = builtin_profile(scenario.profile)
     options = read_options(profile.simulation, f"profile {profile.name}")
     gangs = Gangs(scenario._cluster(), options.shape == "gpu")
@@ -140,7 +140,7 @@ def _coming(scenario: Scenario) -> tuple[JobSubmitted, ...]:
 
 
 def parse_scenario(given: Any, where: str = "scenario") -> Scenario:
-    """A scenario of an object as JSON or TOML has it. Raises InputError that names the field."""
+    """Convert a JSON- or TOML-like object to a scenario. Raises InputError that names the field."""
     try:
         return msgspec.convert(given, Scenario)
     except msgspec.ValidationError as error:
@@ -148,7 +148,7 @@ def parse_scenario(given: Any, where: str = "scenario") -> Scenario:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """The scenario of a TOML file. Raises InputError."""
+    """Read the scenario of a TOML file. Raises InputError."""
     try:
         return parse_scenario(tomllib.loads(path.read_text(encoding="utf-8")), str(path))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Worlds that are runs: a simulated cluster, which is stepped in virtual time, and a journal, which is only read."""
+"""Worlds that are runs: a simulated cluster, which is stepped in virtual time, and a journal, which is read-only."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ from kant.sim.run import Run, RunHooks
 from kant.sim.state_at import find_start, scheduler_before
 
 ENDS = (JobFinished, JobPreempted, JobEvicted, JobFailed, JobCancelled)
-"""The events with which a run of a job is over."""
+"""The events that end a run of a job."""
 
 
 class SimulatedWorld:
-    """A cluster in simulated time. `step` lets time pass; nothing else does.
+    """A cluster in simulated time. Only `step` advances it.
 
-    `logs` has what jobs have written. A world of a journal (`of_journal`) carries out nothing.
+    `logs` holds what jobs have written. A world of a journal (`of_journal`) carries out nothing.
     """
 
     kind = "simulated"
@@ -93,7 +93,7 @@ class SimulatedWorld:
 
     @classmethod
     def of_journal(cls, path: Path, at: int | None = None) -> SimulatedWorld:
-        """The world at a time of a journal (None: its end): it can be asked and planned on, and nothing else."""
+        """The world of a journal at a time (None: its end): read-only, for questions and plans."""
         past = read_past(path, at)
         world = cls.__new__(cls)
         world.kind = "journal"
@@ -121,7 +121,7 @@ class SimulatedWorld:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def step(self, until: int) -> None:
-        """Let time pass up to `until`, microseconds on its clock."""
+        """Advance time to `until`, microseconds on the world's clock."""
         if until < self._now:
             raise InputError("the time", "one that has not passed", until)
         due = [event for event in self._coming if event.time <= until]
@@ -142,7 +142,7 @@ class SimulatedWorld:
         return None
 
     def past(self) -> Past:
-        """What has happened so far, for what-ifs. What is still to come it does not know."""
+        """The history so far, for what-ifs. It does not contain later arrivals."""
         run = self.run
         return Past(
             Path(self.header.workload), self.header, run.profile, run.options, self._now,
@@ -166,7 +166,7 @@ class SimulatedWorld:
         return counts
 
     def _id(self, job: str) -> str:
-        """The latest id in the core of a job that has ever come. Raises InputError."""
+        """The latest core id of any job that has arrived. Raises InputError."""
         found = [name for name in self.state.rows if job in (name, public_id(name))]
         if not found:
             raise InputError("job", f"a job of {self.header.workload}", job)
@@ -235,7 +235,7 @@ class SimulatedWorld:
 
 
 def explained(path: Path, job: str) -> dict[str, Any]:
-    """Why a job of a journal got its latest place. Raises InputError where it has not started."""
+    """Why a job of a journal got its latest place. Raises InputError if it has not started."""
     decided = find_start(path, job)
     found = explain_start(scheduler_before(path, decided), job, decided.time, decided.place)
     header = read_past(path).header
@@ -252,7 +252,7 @@ def explained(path: Path, job: str) -> dict[str, Any]:
 
 
 def explained_latest(past: Past, job: str) -> dict[str, Any]:
-    """Why a job of a journal got the place of its latest start. Raises InputError where it has not started."""
+    """Why a job of a journal got the place of its latest start. Raises InputError if it has not started."""
     started = [e.job for e in past.events if isinstance(e, JobStarted) and public_id(e.job) == job]
     if not started:
         raise InputError("job", f"a job that has started since {past.path.name} began", job)
@@ -275,7 +275,7 @@ def shown(event: Event) -> dict[str, Any]:
 
 
 def usage_of(events: Iterable[Event], by: str, now: int) -> list[dict[str, Any]]:
-    """GPU-seconds that jobs have held so far, by the user or queue that submitted them; the most first."""
+    """GPU-seconds that jobs have held so far, by submitting user or queue; the largest first."""
     if by not in ("user", "queue"):
         raise InputError("by", "user or queue", by)
     whose: dict[str, str] = {}
@@ -304,7 +304,7 @@ def usage_of(events: Iterable[Event], by: str, now: int) -> list[dict[str, Any]]
 
 
 def ended_of(events: Iterable[Event]) -> list[EndedJob]:
-    """The jobs that are over and have run, as events tell of them."""
+    """The ended jobs that have run, from events."""
     jobs: dict[str, Job] = {}
     began: dict[str, int] = {}
     ran: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""How the state of a scheduler looks to the rules: its jobs, queues, nodes and reservations in one view."""
+"""The state of a scheduler as the rules see it: jobs, queues, nodes and reservations in one view."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def view_of(scheduler: Scheduler, now: int, runs: Mapping[str, int], ahead: int 
 
 
 def leader_view(questions: LeaderQuestions) -> View:
-    """The state of the leader of a cluster, with the jobs that somebody holds. Times are of the Unix epoch."""
+    """The state of a cluster's leader, including held jobs. Times are of the Unix epoch."""
     core, _ = questions.present()
     rows = questions.jobs(("waiting", "running", "held"), "", "", None, MOST_JOBS)["jobs"]
     found = view_of(core.scheduler, core.now, {row["id"]: row["attempt"] for row in rows}, core.zero)
@@ -84,7 +84,7 @@ def leader_view(questions: LeaderQuestions) -> View:
 
 
 def job_view(job: Job, runs: int, ahead: int = 0) -> JobView:
-    """A job that waits."""
+    """The view of a waiting job."""
     return JobView(
         id=public_id(job.id), phase="waiting", queue=job.queue, user=job.user, name=job.name, priority=job.priority,
         gpus=job.gpu_milli / GPU, pods=job.pods, submitted_us=job.submit + ahead, run=runs,

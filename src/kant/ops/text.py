@@ -1,8 +1,8 @@
-"""What leaves an operation: bounded, in pages, and with the text of tenants marked as such.
+"""The text of answers: bounded, in pages, and with the text of tenants marked as such.
 
-Whoever submits a job chooses its name and what it logs, so both may be written to deceive an assistant that reads them.
-They stand under `untrusted`, on one line, without control characters, and nowhere else. Ids that are not plain words
-are percent-encoded.
+A tenant chooses a job's name and what it logs, so both may be written to deceive an assistant that reads them. They
+appear only under `untrusted`, on one line, without control characters. Ids that are not plain words are
+percent-encoded.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from urllib.parse import quote, unquote
 from kant.model.errors import InputError
 
 MOST = 6000
-"""Characters of one answer, as JSON: about 2,000 tokens."""
+"""The maximum length of one answer in characters of JSON: about 2,000 tokens."""
 LONGEST = 400
-"""Characters of one text in it."""
+"""The maximum length of one text in it, in characters."""
 PLAIN = "._-~/@+:"
 
 
 def safe_id(text: str) -> str:
-    """An id or a name of a thing as one plain word; other characters are percent-encoded."""
+    """An id or a name as one plain word; other characters are percent-encoded."""
     found = quote(text, safe=PLAIN)
     return found if len(found) <= 200 else found[:197] + "..."
 
 
 def meant(text: str) -> str:
-    """The id that an encoded one stands for."""
+    """Decode an encoded id."""
     return unquote(text)
 
 
@@ -41,13 +41,13 @@ def one_line(text: str, most: int = LONGEST) -> str:
 
 
 def untrusted(**texts: str) -> dict[str, Any]:
-    """Texts of tenants, as they stand in an answer; {} where all are empty."""
+    """Texts of tenants, as they appear in an answer; {} if all are empty."""
     found = {name: one_line(text) for name, text in texts.items() if text}
     return {"untrusted": found} if found else {}
 
 
 def texts_of_tenants(value: Any, theirs: bool = False) -> Iterator[str]:
-    """The texts of an answer that stand under `untrusted`."""
+    """The texts of an answer that are under `untrusted`."""
     if isinstance(value, dict):
         for key, each in value.items():
             yield from texts_of_tenants(each, theirs or key == "untrusted")
@@ -72,18 +72,18 @@ def cleaned(value: Any, encoded: dict[str, str]) -> Any:
 
 
 def encoded_ids(ids: Iterable[str]) -> dict[str, str]:
-    """The ids that are not plain words, with what stands for them; the longest first."""
+    """The ids that are not plain words, each with its encoding; the longest first."""
     odd = {each for each in ids if safe_id(each) != each}
     return {each: safe_id(each) for each in sorted(odd, key=len, reverse=True)}
 
 
 def length(value: Any) -> int:
-    """Characters of an answer as JSON."""
+    """The length of an answer in characters of JSON."""
     return len(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def page(rows: Sequence[dict[str, Any]], name: str, cursor: str, most: int = MOST) -> dict[str, Any]:
-    """As many rows from `cursor` on as fit. `next` is the cursor of the next page; None where this is the last."""
+    """As many rows from `cursor` on as fit. `next` is the cursor of the next page; None if this is the last."""
     if cursor and not (cursor.isdecimal() and len(cursor) < 10):
         raise InputError("cursor", "the `next` of the page before, or nothing", cursor)
     first = int(cursor or 0)
@@ -99,7 +99,7 @@ def page(rows: Sequence[dict[str, Any]], name: str, cursor: str, most: int = MOS
 
 
 def bounded(answer: dict[str, Any], most: int = MOST) -> dict[str, Any]:
-    """An answer that is not longer than `most`: its lists are cut, and say how much there was."""
+    """An answer no longer than `most`: its lists are cut, and say how many entries were cut."""
     for keep in (20, 8, 3, 1, 0):
         if length(answer) <= most:
             break

@@ -1,4 +1,4 @@
-"""A view: everything that rules look at, as it was in one moment, and the version of it that a plan is bound to."""
+"""A view: everything that rules look at, at one moment, and the version of it that a plan is bound to."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from msgspec import Struct, field
 
 
 class JobView(Struct, frozen=True, kw_only=True):
-    """A job that is not over. Times are microseconds on the clock of its world, -1 for none.
+    """A job that has not ended. Times are microseconds on the clock of its world, -1 for none.
 
-    `nodes` has the GPUs that it holds on each node; `lost_gpu_s` is the work that stopping it now throws away. `run` is
-    another number for each of its runs. Without `preemptible` nobody may stop it.
+    `nodes` has the GPUs that it holds on each node; `lost_gpu_s` is the work lost if it is stopped now. `run` is a
+    different number for each of its runs. Without `preemptible` nobody may stop it.
     """
 
     id: str
@@ -55,7 +55,7 @@ class QueueView(Struct, frozen=True, kw_only=True):
 
 
 class NodeView(Struct, frozen=True, kw_only=True):
-    """A node: its GPUs, those that are free, where it stands, and whether it takes jobs."""
+    """A node: its GPUs, how many are free, its leaf, and whether it takes jobs."""
 
     node: str
     gpus: int
@@ -75,7 +75,7 @@ class BookedView(Struct, frozen=True, kw_only=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """How a world stands at `now_us`; the zero of its clock is `zero_us` of the Unix epoch (0: it has no dates)."""
+    """A world at `now_us`; the zero of its clock is `zero_us` of the Unix epoch (0: it has no dates)."""
 
     now_us: int
     zero_us: int = 0
@@ -85,7 +85,7 @@ class View(Struct, frozen=True, kw_only=True):
     booked: list[BookedView]
 
     def lineage(self, queue: str) -> tuple[str, ...]:
-        """A queue and those above it: who has one of them has the queue, too."""
+        """A queue and its ancestors: a caller who owns one of them owns the queue, too."""
         above = {each.queue: each.parent for each in self.queues}
         path = [queue]
         while above.get(path[-1]) and above[path[-1]] not in path:
@@ -93,9 +93,9 @@ class View(Struct, frozen=True, kw_only=True):
         return tuple(path)
 
     def facts(self) -> dict[str, str]:
-        """What a plan rests on, one text for each thing: who waits, runs and where, quotas, nodes, reservations.
+        """The facts that a plan rests on, one text for each job, quota, node and reservation.
 
-        That time passes changes nothing of it.
+        The passing of time alone changes none of them.
         """
         found = {
             f"job {job.id}": f"{job.phase} {job.run} {job.queue} {job.priority} {job.gpus} {sorted(job.nodes.items())}"
@@ -107,17 +107,17 @@ class View(Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str:
-        """16 hexadecimal digits: two moments have the same where nothing has changed that a plan rests on."""
+        """16 hexadecimal digits: equal at two moments if nothing that a plan rests on has changed."""
         text = msgspec.json.encode(sorted(self.facts().items()))
         return hashlib.blake2b(text, digest_size=8).hexdigest()
 
     def on_node(self, node: str) -> list[JobView]:
-        """The jobs that hold something on a node."""
+        """The jobs that hold resources on a node."""
         return [job for job in self.jobs.values() if node in job.nodes]
 
 
 def changed(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """What is different between the facts of two views, for people."""
+    """The differences between the facts of two views, as sentences."""
     found = [f"{what} is new" for what in after if what not in before]
     found += [f"{what} is gone" for what in before if what not in after]
     return found + [f"{what} has changed" for what, how in after.items() if before.get(what, how) != how]

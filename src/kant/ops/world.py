@@ -13,9 +13,9 @@ from kant.service.roles import Caller
 
 
 class Done(Struct, frozen=True, omit_defaults=True):
-    """What an order has done. `undo` has the orders that take it back; `cannot` says why there are none.
+    """The effect of an order. `undo` has the orders that revert it; `cannot` says why there are none.
 
-    `job` is the job that it was about, or that came of it.
+    `job` is the job that the order names or creates.
     """
 
     order: Order
@@ -25,11 +25,11 @@ class Done(Struct, frozen=True, omit_defaults=True):
 
 
 class Futures(Struct, frozen=True, kw_only=True):
-    """What becomes of everybody with a change and without.
+    """The effect of a change on all jobs, from two futures, with it and without.
 
-    `answer` is what `kant whatif --json` prints. `stopped` are the jobs that stop more often with the change,
-    `starts` those that start at once by it, `rejected` those that are given back. `moves` says where jobs go that it
-    moves. `complaint`: why there is none. `unknown`: of which orders the effect is not in it.
+    `answer` is what `kant whatif --json` prints. `stopped` holds the jobs that stop more often with the change,
+    `starts` those that start at once because of it, `rejected` those that are rejected because of it. `moves` says
+    where it moves jobs. `complaint`: why there is no effect. `unknown`: the orders whose effect is not included.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Futures(Struct, frozen=True, kw_only=True):
 
 
 class World(Protocol):
-    """What can be asked of a cluster and ordered of it. `carries` are the kinds of orders that it carries out.
+    """The questions to a cluster and the orders for it. `carries` holds the kinds of orders that it carries out.
 
     Each method raises InputError with one sentence.
     """
@@ -51,7 +51,7 @@ class World(Protocol):
     carries: frozenset[str]
 
     def caller(self) -> Caller | None:
-        """Who asks, where the world itself knows that."""
+        """The caller, if the world itself knows that."""
         ...
 
     def now(self) -> int:
@@ -59,11 +59,11 @@ class World(Protocol):
         ...
 
     def view(self) -> View:
-        """How it stands now."""
+        """The present state."""
         ...
 
     def job(self, job: str) -> dict[str, Any]:
-        """All that is known of a job, also of one that is over."""
+        """Everything known about a job, also after its end."""
         ...
 
     def why(self, job: str) -> dict[str, Any]:
@@ -83,29 +83,29 @@ class World(Protocol):
         ...
 
     def events(self, since: int) -> list[dict[str, Any]]:
-        """What has happened after a time, in order."""
+        """The events after a time, in order."""
         ...
 
     def ended(self) -> list[EndedJob]:
-        """The jobs that are over, of which habits are learned."""
+        """The ended jobs, from which habits are learned."""
         ...
 
     def log(self, job: str) -> str:
-        """What a job has written: text of a tenant."""
+        """The log of a job: text of a tenant."""
         ...
 
     def rights(self, order: Order) -> str | None:
-        """Why the caller may not give an order, "" if they may; None where roles and queues decide that."""
+        """Why the caller may not give an order, "" if they may; None if roles and queues decide that."""
         ...
 
     def futures(self, orders: tuple[Order, ...]) -> Futures:
-        """What these orders would do to everybody, by two simulated futures."""
+        """The effect of these orders on all jobs, by two simulated futures."""
         ...
 
     def carry_out(self, order: Order, who: Caller) -> Done:
-        """Do it now. A simulated world decides what follows when it is told to `settle`."""
+        """Carry out an order now. A simulated world decides what follows only in `settle`."""
         ...
 
     def settle(self) -> None:
-        """All orders of a transaction are carried out."""
+        """Complete a transaction, after all its orders are carried out."""
         ...

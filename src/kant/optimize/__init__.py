@@ -1,1 +1,1 @@
-"""Models for solvers: what a solver can prove, repair and plan. No cycle of the core waits for one."""
+"""Models for solvers: what a solver can prove, repair and plan. No cycle of the core waits for a solver."""

@@ -1,4 +1,4 @@
-"""What solvers are asked, and what they answer: all that a driver has to know of one that works beside it."""
+"""The requests to solvers and their answers: everything that a driver knows of a solver that runs next to it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ Round = Literal["fallback", "defragment"]
 
 
 class Learned(Struct, frozen=True):
-    """What rounds have learned: of each pool the share of the time at which waiting jobs wanted more idle nodes, and
-    that at which gangs wanted more of them in one leaf.
-    """
+    """What rounds have learned: for each pool the share of time in which waiting jobs wanted more idle nodes, and the
+    share in which gangs wanted more of them in one leaf."""
 
     wanted: tuple[float, ...] = ()
     leaves: tuple[float, ...] = ()
 
 
 class DefragmentOrder(Struct, frozen=True):
-    """A round that somebody asks for, under `settings`; an idle node is taken to be wanted all the time.
+    """A round on request, under `settings`; idle nodes are assumed to be wanted all the time.
 
-    `nodes` are those that are looked at (None: all).
+    `nodes` restricts the round to these nodes (None: all).
     """
 
     settings: Defragment
@@ -31,7 +30,7 @@ class DefragmentOrder(Struct, frozen=True):
 
 
 class DefragmentMove(Struct, frozen=True):
-    """A job that goes from one node to another, with its GPUs."""
+    """A job that moves from one node to another, with its GPUs."""
 
     job: str
     source: str
@@ -41,11 +40,11 @@ class DefragmentMove(Struct, frozen=True):
 
 
 class DefragmentPlan(Struct, frozen=True):
-    """What a round would change. Moves of one step belong together, and steps do not depend on each other.
+    """The changes of a round. Moves of one step belong together, and steps do not depend on each other.
 
-    `nodes` are looked at, of which so many are `fragmented`: in use, and not whole. `price` and `worth` are GPU time,
-    milli-GPU-seconds: what the moves cost, and what the nodes that they empty give. `lodgers` jobs are on fragmented
-    nodes, of which `staying` may not be moved.
+    `nodes` nodes were examined, of which `fragmented` are partly in use. `price` and `worth` are GPU time in
+    milli-GPU-seconds: the cost of the moves, and the gain from the emptied nodes. `lodgers` counts the jobs on
+    fragmented nodes, `staying` those of them that may not be moved.
     """
 
     steps: tuple[tuple[DefragmentMove, ...], ...] = ()
@@ -60,9 +59,9 @@ class DefragmentPlan(Struct, frozen=True):
 
 
 class Startable(Struct, frozen=True):
-    """Waiting jobs that a packing starts, with their milli-GPUs and their share of what all waiting jobs ask for.
+    """Waiting jobs that a packing starts, with their milli-GPUs and their share of what all waiting jobs request.
 
-    `moves` running jobs go elsewhere for that. `proven`: no packing starts more pods, the highest priority first.
+    It moves the running jobs `moves`. `proven`: no packing starts more pods, the highest priority first.
     """
 
     jobs: tuple[str, ...] = ()
@@ -73,7 +72,7 @@ class Startable(Struct, frozen=True):
 
 
 class Gang(Struct, frozen=True):
-    """GPUs on idle nodes of a pool, the largest gang of whole nodes: now, and `after_moves` of other jobs."""
+    """The GPUs on idle nodes of a pool, the largest gang of whole nodes: now, and `after_moves` of other jobs."""
 
     pool: str
     gpus: int
@@ -82,7 +81,7 @@ class Gang(Struct, frozen=True):
 
 
 class Stranded(Struct, frozen=True):
-    """Milli-GPUs that are free on nodes in use in part, by who is there, each in proportion to what it holds."""
+    """Milli-GPUs that are free on partly used nodes, attributed to the jobs there in proportion to what they hold."""
 
     queue: str
     gpu_milli: int
@@ -90,7 +89,7 @@ class Stranded(Struct, frozen=True):
 
 
 class Optimality(Struct, frozen=True):
-    """How the cluster stands at `time`. `held_back` of the waiting jobs may not start, whatever is free."""
+    """The state of the cluster at `time`. `held_back` waiting jobs may not start, whatever is free."""
 
     time: int
     waiting: int

@@ -1,4 +1,4 @@
-"""The optimisers there are, for `kant policies`: what each plans, by which command, and where the idea is from."""
+"""The available optimisers, for `kant policies`: what each plans, by which command, and where the idea is from."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PLANS: Tags = {
     "preemption": ("none",),
     "freshness": ("cached",),
 }
-"""What planners over a file have in common (`kant.model.taxonomy`)."""
+"""The common tags of planners over a file (`kant.model.taxonomy`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimiser:
-    """A planner that runs apart from the cycle. `command` is how it is called."""
+    """A planner that runs apart from the cycle. `command` calls it."""
 
     name: str
     about: str

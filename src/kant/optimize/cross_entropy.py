@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 Weights = NDArray[np.float64]
 
 DRAWN, KEPT = 32, 8
-"""Weights that a generation draws, and how many of them the next is drawn around."""
+"""The number of weights that a generation draws, and how many of them the next is drawn around."""
 WIDTH, WIDENED, PACE = 0.5, 0.02, 0.7
-"""The first standard deviation, what is added to it, and how far a generation moves."""
+"""The first standard deviation, what is added to it, and the step size of a generation."""
 
 
 def search_weights(
     first: Weights, judge: Callable[[int], Callable[[Weights], float]], seed: int, generations: int
 ) -> Iterator[tuple[int, Weights, float]]:
-    """The number, the mean weights and what they cost, by generation, from those of `first` on.
+    """Yield the number, the mean weights and their cost, by generation, starting from `first`.
 
-    `judge` gives for a generation what its weights cost: the less the better. Nothing but the seed decides.
+    `judge` returns the cost function of a generation: lower is better. The outcome depends only on the seed.
     """
     rng = np.random.Generator(np.random.PCG64(seed))
     mean, width = first.astype(np.float64), np.full(len(first), WIDTH)

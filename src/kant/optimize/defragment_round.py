@@ -1,7 +1,7 @@
-"""One round of defragmentation: which jobs move so that nodes in use in part become idle, and whether that pays.
+"""One round of defragmentation: which jobs move so that partly used nodes become idle, and whether that pays.
 
-A profile asks for rounds again and again (`rounds.py`), a person for one (`DefragmentOrder`), and is told what it would
-change before anything moves.
+A profile asks for rounds periodically (`rounds.py`), a person for one (`DefragmentOrder`) with a preview of its
+changes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kant.scheduler.solvers import Defragment
 
 
 def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozenset[str] | None) -> Callable[[int], bool]:
-    """Whether a running job, by row, may be moved: it is `movable` (None: all are), and the profile lets it."""
+    """Whether a running job, by row, may be moved: it is `movable` (None: all are), and the profile permits it."""
     state = cycle.state
 
     def allows(row: int) -> bool:
@@ -36,8 +36,8 @@ def allowing(cycle: CyclePlan, profile: Profile, match: Match, movable: frozense
 
 
 class Round:
-    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `shares` says of a pool how much of the time
-    its nodes are wanted idle."""
+    """The jobs that leave nodes, pool by pool, under `settings` at `now`. `moves` takes the share of time in which a
+    pool's nodes are wanted idle."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class Round:
         self.emptied: list[int] = []
 
     def price_of(self, row: int) -> int:
-        """What the move of a job costs, milli-GPU-seconds: the work that it loses, and its restart."""
+        """The cost of moving a job in milli-GPU-seconds: the work that it loses, and its restart."""
         return lost_work(self.cycle, row) + int(self.state.jobs[row, J_MILLI]) * self.settings.restart_s
 
     def worth_of(self, own: Leftovers, share: float) -> Callable[[int, Sequence[Lodger]], int]:
-        """The GPU time of what is emptied while it is idle for longer than it would have been, over `gain`."""
+        """The GPU time of an emptied node for as long as it stays idle longer than otherwise, over `gain`."""
         horizon = int(self.settings.horizon_h * HOUR)
 
         def of(place: int, who: Sequence[Lodger]) -> int:
@@ -76,7 +76,7 @@ class Round:
         return of
 
     def moves(self, share_of: Callable[[int], float]) -> list[tuple[Lodger, int]]:
-        """Who moves, and to which node."""
+        """The jobs that move, each with its new node."""
         found: list[tuple[Lodger, int]] = []
         for own in self.pools:
             worth = self.worth_of(own, max(share_of(own.pool), self.settings.floor))
@@ -104,7 +104,7 @@ def _only(own: Leftovers, named: set[int]) -> Leftovers:
 def defragment_round(
     scheduler: Scheduler, now: int, order: DefragmentOrder, movable: frozenset[str] | None = None
 ) -> DefragmentPlan:
-    """What a round that somebody asks for would change at `now`. Of the running jobs only those `movable` move."""
+    """The changes of a requested round at `now`. Only the running jobs in `movable` move (None: all)."""
     round_ = Round(scheduler, now, order.settings, movable, order.nodes)
     found = round_.moves(lambda pool: 1.0)
     state = round_.state
@@ -149,7 +149,7 @@ def defragment_round(
 
 
 def _steps(moves: Sequence[tuple[Lodger, int]]) -> list[list[tuple[Lodger, int]]]:
-    """Moves that share a node belong together; the others do not depend on each other."""
+    """Group moves that share a node; groups do not depend on each other."""
     found: list[tuple[set[int], list[tuple[Lodger, int]]]] = []
     for who, at in moves:
         nodes, own = {who.node, at}, [(who, at)]

@@ -15,7 +15,7 @@ T = TypeVar("T", bound=Struct)
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """The instance of a file; raises InputError that names the file, the field, and what was expected there."""
+    """Read the instance of a file; raises InputError that names the file, the field, and the expected value."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except OSError as error:
@@ -32,7 +32,7 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def check_names(names: Iterable[str], where: str) -> None:
-    """Raise InputError at the first name that was there before."""
+    """Raise InputError at the first repeated name."""
     seen = set[str]()
     for name in names:
         if name in seen:

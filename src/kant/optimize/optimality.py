@@ -1,9 +1,9 @@
-"""How far the present is from the best: which waiting jobs a solver could start now that the policy has not, how large
-a gang could start, and who strands how much capacity.
+"""How far the present state is from the optimum: which waiting jobs a solver could start now that the policy has not,
+how large a gang could start, and which jobs strand how much capacity.
 
-Two packings answer the first: one in which nobody moves, and one in which running jobs may move and none stops. Only
-jobs count that their queue, quotas and back-off let start. Both are what a solver finds within a limit, so the shares
-are floors; where a packing is proven it is exact in pods, the highest priority first.
+Two packings answer the first: one without moves, and one in which running jobs may move but none stops. Only jobs count
+that their queue, quotas and back-off allow to start. Both are the result of a solver with a limit, so the shares are
+lower bounds; a proven packing is exact in pods, the highest priority first.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from kant.scheduler.cycle import Scheduler
 from kant.scheduler.proposals import may_move
 
 LIMIT = 1.0
-"""Deterministic seconds of the solver for each of the two packings."""
+"""The limit of each of the two packings, in deterministic seconds."""
 
 MOST_JOBS = 200
-"""Waiting jobs that are tried, first in order first."""
+"""The number of waiting jobs that are tried, in queue order."""
 
 MOST_MOVES = 1 << 20
 
 
 def optimality(scheduler: Scheduler, now: int, limit: float = LIMIT) -> Optimality:
-    """How the scheduler's state stands. Raises InputError where the extra `optimize` is not installed."""
+    """Measure the scheduler's state. Raises InputError if the extra `optimize` is not installed."""
     state = scheduler.state
     allowed = _may_start(scheduler, now)
     in_place, left_out = _packed(state, allowed, lambda row: False, limit)
@@ -65,7 +65,7 @@ def optimality(scheduler: Scheduler, now: int, limit: float = LIMIT) -> Optimali
 
 
 def _may_start(scheduler: Scheduler, now: int) -> list[int]:
-    """The waiting jobs that nothing but a place keeps back, first in order first, as far as quotas reach for all."""
+    """The waiting jobs that only lack a place, in queue order, as far as quotas suffice for all of them."""
     if not scheduler.state.pending:
         return []
     diagnosis = Diagnosis(scheduler, now)
@@ -89,7 +89,7 @@ def _may_start(scheduler: Scheduler, now: int) -> list[int]:
 def _packed(
     state: ClusterState, waiting: list[int], may_move: Callable[[int], bool], limit: float
 ) -> tuple[Startable, int]:
-    """What a packing starts, and how many of the waiting jobs it cannot say."""
+    """What a packing starts, and the number of waiting jobs that it cannot express."""
     if not waiting:
         return Startable(), 0
     snapshot = snapshot_of(state, waiting, may_move)
@@ -106,14 +106,14 @@ def _packed(
 
 
 def nobody_stops(instance: PackingInstance) -> PackingInstance:
-    """The instance in which running pods come before all that wait: each keeps a place, there or elsewhere."""
+    """Give running pods a higher priority than all waiting ones: each keeps a place, there or elsewhere."""
     highest = max((pod.priority for pod in instance.pods), default=0) + 1
     pods = tuple(replace(pod, priority=highest) if pod.node is not None else pod for pod in instance.pods)
     return replace(instance, pods=pods)
 
 
 def _gangs(scheduler: Scheduler, now: int) -> tuple[Gang, ...]:
-    """The GPUs on idle nodes of each pool, now and once jobs have moved together."""
+    """The GPUs on idle nodes of each pool, now and after a consolidation of jobs."""
     state = scheduler.state
     cycle = Diagnosis(scheduler, now).cycle
     emptied: dict[int, tuple[int, int]] = {}
@@ -133,7 +133,7 @@ def _gangs(scheduler: Scheduler, now: int) -> tuple[Gang, ...]:
 
 
 def _stranded(state: ClusterState) -> tuple[Stranded, ...]:
-    """Who holds a part of the nodes on which GPUs are left over, the queue that strands most first."""
+    """The holders of nodes with leftover GPUs, the queue that strands most first."""
     holders: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row, held in state.running.items():
         for piece in held.tolist():

@@ -1,4 +1,4 @@
-"""What a solver proposes in a round: jobs start or move so that more start, or nodes become idle."""
+"""The proposals of a solver in a round: jobs start or move so that more start, or so that nodes become idle."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from kant.scheduler.proposals import may_start
 def propose(
     what: Round, scheduler: Scheduler, now: int, learned: Learned, movable: frozenset[str] | None = None
 ) -> PlanProposed | None:
-    """What would be better at `now`; None where nothing is. Of the running jobs only those `movable` move (None: all).
+    """Propose an improvement at `now`; None if there is none. Only the running jobs in `movable` move (None: all).
 
-    Raises InputError where the packer is not installed.
+    Raises InputError if the packer is not installed.
     """
     if what == "fallback":
         return _fallback(scheduler, now, movable)
@@ -36,7 +36,7 @@ def propose(
 
 
 def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) -> PlanProposed | None:
-    """Jobs that have waited long start where others move, by the portfolio packer; nobody stops for good."""
+    """Start long-waiting jobs by moving others, with the portfolio packer; no job stops for good."""
     settings, profile = scheduler.profile.fallback, scheduler.profile
     assert settings is not None
     diagnosis = Diagnosis(scheduler, now)
@@ -69,7 +69,7 @@ def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) ->
 
 
 def _is_admitted(diagnosis: Diagnosis, row: int) -> bool:
-    """Whether the quotas let a job start beside those that were admitted before; then they count it."""
+    """Whether the quotas let a job start in addition to those admitted before; if so, charge it."""
     admission, shape = diagnosis.admission, diagnosis.state.shape_of(row)
     if not diagnosis.cycle.limited:
         return True
@@ -91,7 +91,7 @@ def _proposed(places: dict[str, Counter[str]], jobs: list[str]) -> tuple[Propose
 def _defragment(
     scheduler: Scheduler, now: int, learned: Learned, movable: frozenset[str] | None
 ) -> PlanProposed | None:
-    """Jobs move together so that nodes (with `leaves` also leaves) in use in part become idle, as far as that pays."""
+    """Move jobs together so that partly used nodes (with `leaves` also leaves) become idle, as far as that pays."""
     settings = scheduler.profile.defragment
     assert settings is not None
     round_ = DefragmentRound(scheduler, now, settings, movable)

@@ -1,7 +1,7 @@
-"""Rounds: when a solver is asked under a profile, and what it is told of the queue.
+"""Rounds: when a profile asks a solver, and what the solver learns about the queue.
 
-A driver asks `Rounds` when a round is due, takes the moment to a solver (`proposals.py`), and hands what that proposes
-to the core as an event. What is learned of the queue on the way is told to the solver with the moment.
+A driver asks `Rounds` when a round is due, gives the state to a solver (`proposals.py`), and passes the proposal to the
+core as an event. The solver also gets what was learned about the queue on the way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kant.scheduler.profile import Profile
 
 
 class Rounds:
-    """When rounds are due under a profile. `due` is the next time; FOREVER where the profile has none."""
+    """When rounds are due under a profile. `due` is the next time; FOREVER if the profile has none."""
 
     def __init__(self, profile: Profile, now: int = 0) -> None:
         self.profile = profile
@@ -33,7 +33,7 @@ class Rounds:
         return min(self._next.values(), default=FOREVER)
 
     def begin(self, state: ClusterState, now: int) -> list[Round]:
-        """The rounds that begin at `now`, and have something to look at."""
+        """The rounds that begin at `now` and are not pointless."""
         found: list[Round] = []
         fallback, defragment = self.profile.fallback, self.profile.defragment
         if fallback is not None and self._next["fallback"] <= now:
@@ -52,5 +52,5 @@ class Rounds:
 
 
 def _later(before: tuple[float, ...], here: Sequence[bool], part: float) -> tuple[float, ...]:
-    """Shares of the time, after one more look that counts for a `part` of it."""
+    """Shares of the time, after one more observation with the weight `part`."""
     return tuple(old + part * (new - old) for old, new in zip(before or (0.0,) * len(here), here, strict=True))

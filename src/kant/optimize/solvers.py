@@ -1,4 +1,4 @@
-"""The doors to the solvers of the extra `optimize`, opened only when one is asked for."""
+"""Access to the solvers of the extra `optimize`, which are imported only on demand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kant.model.errors import missing_extra
 
 
 def cp_sat() -> Any:
-    """The module of OR-Tools' CP-SAT models, `ortools.sat.python.cp_model`; raises InputError where it is absent."""
+    """The module of OR-Tools' CP-SAT models, `ortools.sat.python.cp_model`; raises InputError if it is absent."""
     try:
         from ortools.sat.python import cp_model
     except ImportError:
@@ -19,7 +19,7 @@ def cp_sat() -> Any:
 def deterministic(limit: float, seed: int = 0) -> Any:
     """A CP-SAT solver with one worker that stops after `limit` deterministic seconds.
 
-    Deterministic seconds count the solver's own steps, about a second of a core each. So the same model gives the same
+    Deterministic seconds count the solver's own steps, about a core-second each. So the same model gives the same
     answer on a busy machine and on an idle one. No solver of Kant has a limit by the clock.
     """
     solver = cp_sat().CpSolver()

@@ -1,4 +1,4 @@
-"""The page as one HTML file: the built bundle (`web/`) with data inside, or with none and leave to ask its server."""
+"""The page as one HTML file: the built bundle (`web/`) with data inside, or without data and able to ask its server."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _TABS = """
 def page(title: str, data: str, *, connect: bool = False, parts: Mapping[str, str] = MappingProxyType({})) -> str:
     """The whole page. `data` is JSON that is safe in a script element (`as_json`).
 
-    It may run its one script and style itself. It may fetch nothing, or with `connect` only from where it came from.
-    `parts` are further pages by their names, whole HTML documents, each of which gets a tab beside the cluster's.
+    The page may run its one script and style itself. It may fetch nothing, or with `connect` only from its own server.
+    `parts` are further pages by name, complete HTML documents, each with a tab next to the cluster's.
     """
     script = _read("page.js")
     scripts = [script, *(found for text in parts.values() for found in _SCRIPT.findall(text))]
@@ -66,12 +66,12 @@ def page(title: str, data: str, *, connect: bool = False, parts: Mapping[str, st
 
 
 def _digest(script: str) -> str:
-    """A script as the policy names it."""
+    """The digest of a script as the content security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 def _tabs(names: Sequence[str]) -> str:
-    """One of several choices, which needs no script."""
+    """Radio buttons as tabs, which need no script."""
     labels = "".join(
         f'<label><input type="radio" name="tab" id="tab-{k}"{" checked" if k == 0 else ""}>'
         f" <span>{escape(name)}</span></label>"
@@ -81,7 +81,7 @@ def _tabs(names: Sequence[str]) -> str:
 
 
 def _shown(parts: int) -> str:
-    """Of the cluster and the parts, only what is chosen."""
+    """CSS rules that show only the chosen one of the cluster and the parts."""
     rules = (
         f"body:has(#tab-{k}:checked) {rule}"
         for k in range(1, parts + 1)
@@ -91,12 +91,12 @@ def _shown(parts: int) -> str:
 
 
 def _part(number: int, name: str, text: str) -> str:
-    """A document of its own, under the policy of this page and its own."""
+    """A separate document, under the policy of this page and its own."""
     return f'<iframe class="part" id="part-{number}" title="{escape(name)}" srcdoc="{escape(text)}"></iframe>\n'
 
 
 def live_page(title: str = "Kant") -> str:
-    """The page that a live Kant serves: it asks the server that it came from."""
+    """The page that a live Kant serves: it fetches its data from that server."""
     return page(title, '{"live": true}', connect=True)
 
 

@@ -1,4 +1,4 @@
-"""What the page of a report shows, as one object: `report_data` builds it, `as_json` makes it safe in a page."""
+"""The data of a report's page as one object: `report_data` builds it, `as_json` makes it safe in a page."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kant.report.waits import CLASSES, EDGES, class_waits
 def report_data(runs: Sequence[RunResult], title: str = "", zero: int | None = None) -> dict[str, Any]:
     """The numbers and the columns of every run, times in microseconds or in the map's unit.
 
-    `zero` is the moment of the Unix epoch, in microseconds, at which the runs' clock stood at 0, where that is known.
+    `zero` is the time of the Unix epoch, in microseconds, at which the runs' clock was 0, if known.
     """
     begin, end = span(runs)
     edges = bucket_edges(begin, end)
@@ -57,7 +57,7 @@ def report_data(runs: Sequence[RunResult], title: str = "", zero: int | None = N
 
 
 def labels(runs: Sequence[RunResult]) -> list[str]:
-    """The profile of each run, numbered where two runs share one."""
+    """The profile of each run, numbered if two runs share one."""
     names = [run.profile for run in runs]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: i + 1].count(name)})" for i, name in enumerate(names)
@@ -81,6 +81,6 @@ def busiest_queues(runs: Sequence[RunResult]) -> list[str]:
 
 
 def as_json(data: object) -> str:
-    """`data` as JSON that may stand inside a script element, whatever the names in it."""
+    """`data` as JSON that is safe inside a script element, whatever names it contains."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,4 +1,4 @@
-"""Who holds which GPU when: the intervals behind the map, cut down to a size budget where a run is big."""
+"""Which job holds which GPU when: the intervals behind the map, sampled to a size budget if a run is big."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kant.report.pack import pack, pack_names, size
 from kant.report.series import BUCKETS, last_moment
 
 BUDGET = 6_000_000
-"""Bytes of compressed intervals and jobs, all runs together."""
+"""The maximum bytes of compressed intervals and jobs, all runs together."""
 
 LEAST = 2
-"""No interval compresses to fewer bytes: a larger count need not be tried."""
+"""The minimum compressed bytes of an interval: larger counts need not be tried."""
 
 FIRST_GUESS = 10.0
-"""Bytes of an interval, before one has been packed."""
+"""The assumed bytes of an interval before one has been packed."""
 
 RESOLUTION = 1 << 24
-"""Distinct moments at most: the unit of time is the smallest power of ten microseconds that keeps to it."""
+"""The maximum number of distinct times: the unit of time is the smallest power of ten microseconds within it."""
 
 LOW = (1 << 31) - 1
 
@@ -32,7 +32,7 @@ Ints = NDArray[np.int64]
 
 
 def pack_cluster(cluster: ClusterSpec) -> dict[str, Any]:
-    """The nodes by index, with the names of the domains in which each lies; the page groups them."""
+    """The nodes by index, with the names of their domains; the page groups them."""
     nodes = cluster.nodes
     models = sorted({node.model for node in nodes})
     return {
@@ -52,8 +52,8 @@ def pack_fleet(
 ) -> dict[str, Any]:
     """The jobs and the intervals of every run, in units of time since `begin`, within `budget` bytes.
 
-    Over the budget, the map is sampled: `frames` moments equally far apart, of the intervals only those in force at
-    one of them, and of the jobs only those that have such an interval.
+    Over the budget, the map is sampled at `frames` equally spaced times: only the intervals in force at one of them are
+    kept, and only the jobs that have such an interval.
     """
     unit = 1
     while (end - begin) // unit >= RESOLUTION:
@@ -80,7 +80,7 @@ def _sample(
 ) -> tuple[int, int, list[dict[str, Any]]]:
     """The number of frames, how many intervals they keep, and those: as many frames as four guesses find.
 
-    A guess is the bytes that an interval takes; each is corrected by what the one before came to.
+    A guess is the bytes of an interval; each is corrected by the result of the previous one.
     """
     each, best = FIRST_GUESS, None
     for _ in range(4):
@@ -110,7 +110,7 @@ def _most_frames(rows: Sequence[Ints], length: int, most: int) -> int:
 
 
 def clean_rows(run: RunResult, begin: int, unit: int) -> Ints:
-    """The intervals with times in units since `begin`, without the empty ones, in order of start."""
+    """The intervals with times in units since `begin`, without empty ones, in order of start."""
     rows = np.array(run.intervals, dtype=np.int64).reshape(-1, 6)
     rows[rows[:, 5] < 0, 5] = last_moment(run)
     rows[:, 4:] = (rows[:, 4:] - begin) // unit
@@ -119,7 +119,7 @@ def clean_rows(run: RunResult, begin: int, unit: int) -> Ints:
 
 
 def frame_time(frame: Ints, length: int, frames: int) -> Ints:
-    """The moment of each frame: the middle of its equal share of `length`. `embedded.ts` computes the same."""
+    """The time of each frame: the middle of its equal share of `length`. `embedded.ts` computes the same."""
     return (2 * frame + 1) * length // (2 * frames)
 
 

@@ -1,4 +1,4 @@
-"""The jobs of a run as the page gets them: when each came, began and ended, and what its waits were for."""
+"""The jobs of a run for the page: when each arrived, started and ended, and the causes of its waits."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LARGEST = 1 << 53
-"""What a number in the page holds exactly."""
+"""The limit of integers that the page holds exactly."""
 
 Blob = dict[str, Any]
 
@@ -20,9 +20,9 @@ Blob = dict[str, Any]
 def pack(values: ArrayLike, *, delta: bool = False) -> Blob:
     """One column of integers below 2**53 in size.
 
-    With `delta` the differences of neighbours are stored. Negative numbers are folded onto the odd ones
-    (zigzag). Then the lowest bytes of all numbers come first, then the second lowest, and so on: columns
-    that change slowly become long runs of equal bytes.
+    With `delta` the differences of neighbours are stored. Negative numbers are mapped to odd ones (zigzag). The lowest
+    bytes of all numbers come first, then the second lowest, and so on: columns that change slowly become long runs of
+    equal bytes.
     """
     column = np.asarray(values, dtype=np.int64)
     if delta:
@@ -45,7 +45,7 @@ def pack(values: ArrayLike, *, delta: bool = False) -> Blob:
 
 
 def pack_names(names: Sequence[str]) -> Blob:
-    """A list of strings."""
+    """Pack a list of strings."""
     return {"n": len(names), "data": _text(json.dumps(list(names)).encode("ascii"))}
 
 

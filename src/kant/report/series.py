@@ -13,7 +13,7 @@ from kant.report.pack import Blob, pack
 BUCKETS = 2000
 PPM = 1_000_000
 MISSING = -1
-"""Stored where a run has no value: before it begins, after its end, or with nothing in service."""
+"""The stored value where a run has none: before it begins, after its end, or with nothing in service."""
 
 Floats = NDArray[np.float64]
 
@@ -25,12 +25,12 @@ def span(runs: Sequence[RunResult]) -> tuple[int, int]:
 
 
 def last_moment(run: RunResult) -> int:
-    """The end of a run, not before the last thing that it recorded."""
+    """The end of a run, or its last record if that is later."""
     return max([run.end, *(int(run.series.time[-1]) for _ in range(min(1, len(run.series.time))))])
 
 
 def bucket_edges(begin: int, end: int) -> Floats:
-    """The edges of the buckets in microseconds; a span of no length has none."""
+    """The edges of the buckets in microseconds; empty for a span without length."""
     return np.linspace(begin, end, BUCKETS + 1) if end > begin else np.zeros(0)
 
 
@@ -54,7 +54,7 @@ def pack_series(run: RunResult, edges: Floats) -> dict[str, Blob]:
 
 
 def bucket_means(series: Series, value: Floats, end: int, edges: Floats) -> Floats:
-    """The mean of `value` over each bucket, weighted by time; rows that are NaN have no weight."""
+    """The mean of `value` over each bucket, weighted by time; NaN values have no weight."""
     known = np.isfinite(value)
     total = np.diff(_integral(series, np.where(known, value, 0.0), end, edges))
     weight = np.diff(_integral(series, known.astype(np.float64), end, edges))
@@ -70,7 +70,7 @@ def running_sor(series: Series, end: int, edges: Floats) -> Floats:
 
 
 def _integral(series: Series, value: Floats, end: int, at: Floats) -> Floats:
-    """The integral of the step function `value` from its first row to each moment of `at`."""
+    """The integral of the step function `value` from its first row to each time in `at`."""
     if not len(value) or not len(at):
         return np.zeros(len(at))
     knots = np.append(series.time, end).astype(np.float64)

@@ -1,4 +1,4 @@
-"""A run's summary as the page gets it: any key may be absent, numbers are finite, and the parts are the largest."""
+"""A run's summary for the page: any key may be absent, numbers are finite, and only the largest parts are kept."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from kant.metrics.result import RunResult
 
 MOST = 40
-"""Pools or queues in the page: those with most GPU-hours over all runs."""
+"""The maximum number of pools or queues in the page: those with most GPU-hours over all runs."""
 
 PARTS = ("by_pool", "by_queue")
 
 
 def dig(value: Any, *keys: str) -> Any:
-    """The value under nested `keys`, or None where any of them is absent."""
+    """The value under nested `keys`, or None if any of them is absent."""
     for key in keys:
         if not isinstance(value, dict):
             return None
@@ -24,7 +24,7 @@ def dig(value: Any, *keys: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON has it: what is no finite number becomes None, names become text."""
+    """`value` in JSON types: non-finite numbers and other objects become None, keys become text."""
     if isinstance(value, dict):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -37,7 +37,7 @@ def plain(value: Any) -> Any:
 
 
 def trimmed(runs: Sequence[RunResult]) -> list[dict[str, Any]]:
-    """The summary of each run with at most MOST pools and queues, and `parts`: how many there are."""
+    """The summary of each run with at most MOST pools and queues, and `parts`: the total numbers of them."""
     summaries = [plain(run.summary) for run in runs]
     parts = {}
     for part in PARTS:

@@ -1,4 +1,4 @@
-"""How long jobs waited, by size class: counts over log-spaced buckets, and a row of quantiles."""
+"""The waiting times of jobs, by size class: counts over log-spaced buckets, and a row of quantiles."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def job_classes(jobs: JobTable) -> Ints:
 def class_waits(run: RunResult) -> list[dict[str, Any]]:
     """For each size class: the jobs that started, by bucket of waiting time, and the row of the table.
 
-    Rejected and cancelled jobs do not count. `never` are the others that had no start before the end. The row
-    is the summary's where it has one, else computed the same way: waits of unfinished jobs as they stand.
+    Rejected and cancelled jobs do not count. `never` counts the others that had no start before the end. The row is the
+    summary's if it has one, else computed in the same way: unfinished jobs count with their waits so far.
     """
     jobs, classes = run.jobs, job_classes(run.jobs)
     admitted = (jobs.status != JobStatus.REJECTED) & (jobs.status != JobStatus.CANCELLED)

@@ -19,9 +19,9 @@ def write_report(
 ) -> None:
     """Write `runs` side by side to `path`, the first as the baseline of the others.
 
-    The page shows times as dates where `zero` is given: the moment of the Unix epoch, in microseconds, at which the
-    runs' clock stood at 0. `parts` are further pages by name, each of which gets a tab. The file is whole or is not
-    there: it is written beside `path` and then renamed.
+    The page shows times as dates if `zero` is given: the time of the Unix epoch, in microseconds, at which the runs'
+    clock was 0. `parts` are further pages by name, each with a tab. The file is written completely or not at all: it is
+    written next to `path` and then renamed.
     """
     text = render(runs, title, zero, parts)
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -33,7 +33,7 @@ def write_report(
 
 
 def render(runs: Sequence[RunResult], title: str, zero: int | None = None, parts: Mapping[str, str] = NO_PARTS) -> str:
-    """The page as text. It depends on nothing but its arguments."""
+    """The page as text. It depends only on its arguments."""
     if not runs:
         raise ValueError("a report needs at least one run")
     return page(title, as_json(report_data(runs, title, zero)), parts=parts)

@@ -1,5 +1,5 @@
-"""What exists to reproduce published simulators: their disciplines, and how jobs run in them.
+"""Code that only serves to reproduce published simulators: their disciplines, and how jobs run in them.
 
-Nothing imports this room unless a profile asks for it. The registry finds its disciplines, and the simulator its model
-of speed, by name.
+Nothing imports this room unless a profile asks for it. The registry finds its disciplines, and the simulator its speed
+model, by name.
 """

@@ -11,9 +11,9 @@ from kant.placement.cost.communication import FULL
 class IntervalOverhead:
     """Every running job loses its overhead in every interval between two events, except in its last one.
 
-    The rule of Muri's simulator (Zhao et al., SIGCOMM 2022): an interval shorter than the overhead gives no
-    progress; the end of a job is projected at full speed. Preempting and moving cost nothing by themselves. Jobs
-    that end within a relative distance of `merge` of the earliest end with it.
+    The rule of Muri's simulator (Zhao et al., SIGCOMM 2022): an interval shorter than the overhead gives no progress;
+    the end of a job is projected at full speed. Preempting and moving have no cost of their own. Jobs that end within a
+    relative distance of `merge` of the earliest end with it.
     """
 
     reports: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class IntervalOverhead:
         self._running[row] = None
 
     def behind(self, row: int, now: int) -> int:
-        return 0  # what it has left is reported at every event
+        return 0  # its remaining work is reported at every event
 
     def stopped(self, row: int, gpus: int, now: int, saves: bool = False) -> int:
         del self._running[row]

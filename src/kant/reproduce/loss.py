@@ -1,4 +1,4 @@
-"""Loss: a job that does not fit at once leaves."""
+"""Loss: a job that does not fit at once is rejected."""
 
 from __future__ import annotations
 

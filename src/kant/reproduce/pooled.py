@@ -1,4 +1,4 @@
-"""Pooled: whoever is first in the order holds the GPUs, counted over the whole pool."""
+"""Pooled: the first jobs in the order hold the GPUs, counted over the whole pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START, STOP = 1, 2
 
 @compiled
 def select(jobs: Table, ranked: Table, pools: Table, budgets: Table) -> Table:
-    """Walk the jobs in order and select each that its pools can still pay; those of lower index pay first.
+    """Walk the jobs in order and select each that its pools can still pay for; those of lower index pay first.
 
     Returns START for a waiting job that is selected, STOP for a running one that is not, and 0 for the others.
     """
@@ -47,10 +47,10 @@ def select(jobs: Table, ranked: Table, pools: Table, budgets: Table) -> Table:
 
 
 def contested(groups: Iterable[PoolGroup], since: int) -> int:
-    """The pools, as bits, whose plan may change: somebody waits for them and something happened there `since`.
+    """The pools, as bits, whose plan may change: a job waits for them and something has happened there `since`.
 
-    With them go those that are tied to them by jobs that may use both. Where nothing happened since the last cycle
-    the plan stands: what waits keeps its key, and what runs only comes nearer to its end.
+    Pools tied to them by jobs that may use both are included. If nothing happened since the last cycle the plan remains
+    valid: waiting jobs keep their keys, and running jobs only come closer to their ends.
     """
     last_changed, bits, before = 0, 0, -1
     for group in groups:
@@ -70,9 +70,9 @@ def contested(groups: Iterable[PoolGroup], since: int) -> int:
 class Pooled(Discipline, frozen=True, tag="pooled"):
     """The order over waiting and running jobs decides who should run, by a count of GPUs that ignores nodes.
 
-    Running jobs that are not selected are preempted; selected waiting jobs are placed, and one that does not fit
-    then waits although it was selected. Running jobs are never moved. It may preempt in vain: it is here to
-    reproduce published results, and `preemptive` is the discipline to use.
+    Running jobs that are not selected are preempted; selected waiting jobs are placed, and one that does not fit then
+    waits although it was selected. Running jobs are never moved. It may preempt needlessly: it serves to reproduce
+    published results, and `preemptive` is the discipline to use.
     """
 
     source: ClassVar[str] = "HeliosArtifact, Hu et al., SC 2021 (SRTF of the simulator)"
@@ -91,7 +91,7 @@ class Pooled(Discipline, frozen=True, tag="pooled"):
         if bits == 0:
             return
         groups = [group for group in every if group.pools & bits]
-        # On ties those that wait come before those that run, each as they entered.
+        # On ties waiting jobs precede running ones, each in the order of entry.
         live = [cycle.staying(group.pending) for group in groups] + [group.running for group in groups]
         rows = np.fromiter(chain.from_iterable(live), dtype=np.int64)
         pools = np.repeat(np.array([group.pools for group in groups] * 2), [len(part) for part in live])

@@ -1,4 +1,4 @@
-"""Repack: every job is placed anew in every cycle, as if moving cost nothing."""
+"""Repack: every job is placed from scratch in every cycle, as if moving cost nothing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""For people who test Kant, or their own policies on it.
+"""Tools for testing Kant, or one's own policies on it.
 
 `check_policy` is the suite that every order, discipline and placement policy must pass; `Harness` is a driver for
-tests, which may refuse; the builders make small clusters, jobs, workloads and profiles in one call. Strategies for
-Hypothesis are in `kant.testing.strategies`, which alone needs Hypothesis.
+tests, which may refuse decisions; the builders make small clusters, jobs, workloads and profiles in one call.
+Strategies for Hypothesis are in `kant.testing.strategies`, the only module that needs Hypothesis.
 """
 
 from kant.testing.builders import (

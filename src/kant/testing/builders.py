@@ -24,11 +24,11 @@ from kant.scheduler.strategies import parse_strategies
 from kant.workload.workload import Workload, make_workload
 
 Choice = str | dict[str, Any] | Order | Discipline | NodePolicy
-"""A policy: itself, its name, or its name and fields as a profile has them."""
+"""A policy: an object, its name, or its name and fields as in a profile."""
 
 
 def make_cluster(*gpus: int, cpu: int = FOREVER, memory: int = FOREVER, leaf: int = 4) -> ClusterSpec:
-    """One node for each number of GPUs, `n0` and so on, `leaf` of them under each leaf."""
+    """One node for each number of GPUs, `n0` and so on, with `leaf` nodes under each leaf."""
     nodes = tuple(Node(f"n{i}", count, cpu=cpu, memory=memory, leaf=f"leaf{i // leaf}") for i, count in enumerate(gpus))
     return ClusterSpec("test", nodes)
 
@@ -43,7 +43,7 @@ def make_group(
     memory: int = 0,
     island: bool = False,
 ) -> PodGroup:
-    """`pods` pods of `gpus` devices each; with a `floor` it can do with so many of them."""
+    """`pods` pods of `gpus` devices each; with a `floor` the group can run with that many of them."""
     return PodGroup(pods, Demand(gpus, milli, cpu, memory, island), floor=floor)
 
 
@@ -61,7 +61,7 @@ def make_job(
     submit: int = 0,
     **fields: Any,
 ) -> Job:
-    """A job of one group of `pods` pods, or of the `groups` given; `fields` are further fields of Job."""
+    """A job of one group of `pods` pods, or of the given `groups`; `fields` are further fields of Job."""
     own = tuple(groups) or (make_group(gpus, pods, floor=floor, milli=milli, cpu=cpu, memory=memory, island=island),)
     return Job(name, submit, own, **fields)
 
@@ -72,7 +72,7 @@ def submitted(job: Job, runtime: int = -1, at: int | None = None) -> JobSubmitte
 
 
 def make_jobs(name: str = "test", **columns: Sequence[float] | np.ndarray) -> Workload:
-    """A workload from columns: `submit` and `runtime` in seconds, `gpus`, and any others as Workload has them."""
+    """A workload from columns: `submit` and `runtime` in seconds, `gpus`, and any other columns of Workload."""
     seconds = {
         key: np.round(np.asarray(columns.pop(key), dtype=np.float64) * SECOND).astype(np.int64)
         for key in ("submit", "runtime", "limit", "overhead")
@@ -99,7 +99,7 @@ def make_queue(name: str, gpus: float | None = None, **fields: Any) -> Queue:
 
 
 def make_named_policy(kind: str, choice: Choice) -> Any:
-    """The policy of a kind (`order`, `discipline`, `placement`) that `choice` says."""
+    """The policy of a kind (`order`, `discipline`, `placement`) that `choice` denotes."""
     if isinstance(choice, (Order, Discipline, NodePolicy)):
         return choice
     return make_policy(kind, {"policy": choice} if isinstance(choice, str) else choice, kind)
@@ -115,7 +115,7 @@ def make_profile(
     elastic: Elastic | None = None,
     **simulation: Any,
 ) -> Profile:
-    """A profile of three policies, with or without preemption; `workloads` and `simulation` are the tables so named."""
+    """A profile of three policies, with or without preemption; `workloads` and `simulation` are tables of it."""
     where = make_named_policy("placement", placement)
     return Profile(
         name="test",

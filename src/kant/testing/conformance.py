@@ -1,4 +1,4 @@
-"""`check_policy`: what every policy must keep, whoever wrote it.
+"""`check_policy`: the rules that every policy must keep, whoever wrote it.
 
 For your own policy, in a test of yours:
 
@@ -9,17 +9,17 @@ For your own policy, in a test of yours:
 
 It raises `NonconformanceError` with one sentence that says which rule is broken and where. What is checked:
 
-- every policy: a frozen struct with a docstring, a source and tags of the taxonomy, whose fields survive the way
+- every policy: a frozen struct with a docstring, a source and tags of the taxonomy, whose fields survive a round trip
   through a profile's TOML; an unknown field is refused;
-- a placement policy: a gang is placed whole or not at all, on nodes that are in service and admit it, on devices
-  that are free, exactly as demanded, in one domain of the level that it requires; "does not fit" tells the truth; the
-  same seed gives the same place; undoing a placement leaves nothing behind; what is kept from cycle to cycle changes
+- a placement policy: a gang is placed completely or not at all, on nodes that are in service and admit it, on devices
+  that are free, exactly as demanded, in one domain of the level that it requires; "does not fit" is true; the
+  same seed gives the same place; undoing a placement leaves no trace; state kept from cycle to cycle changes
   no decision;
-- an order: the keys are total, those of many jobs are those of each alone, none depends on the queue around it, and
-  that of a waiting job stays while it waits;
+- an order: the keys are total, those of many jobs equal those of each alone, none depends on the other jobs in the
+  queue, and that of a waiting job does not change while it waits;
 - a discipline: random runs, with a driver that refuses and one that does not, keep every invariant of the state,
-  lose no job, never stop or start one twice, and end; no job passes where the buckets say that none may, and no job
-  that fits is left where they say that all are tried.
+  lose no job, never stop or start one twice, and end; no job overtakes another where the buckets forbid it, and no job
+  that fits is left waiting where they say that all are tried.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Policy = Order | Discipline | NodePolicy
 
 
 class NonconformanceError(AssertionError):
-    """A policy breaks a rule that all policies must keep."""
+    """A policy breaks a rule of all policies."""
 
 
 def say(holds: bool, rule: str) -> None:
@@ -65,7 +65,7 @@ def check_policy(policy: Policy, *, rounds: int = 12, seed: int = 0) -> None:
 
 
 def check_definition(policy: Policy) -> None:
-    """A frozen class whose docstring, source and fields are its page in the reference and its table in a profile."""
+    """Check the frozen class: docstring, source and fields are its reference page and its table in a profile."""
     kind = type(policy)
     name = kind.__name__
     say(bool((kind.__doc__ or "").strip()), f"{name}: a policy has a docstring")
@@ -90,7 +90,7 @@ def check_definition(policy: Policy) -> None:
 
 
 def toml_value(value: Any) -> str:
-    """`value` as TOML has it, tables inline."""
+    """`value` as TOML, with inline tables."""
     match value:
         case dict():
             return "{" + ", ".join(f"{key} = {toml_value(part)}" for key, part in value.items()) + "}"

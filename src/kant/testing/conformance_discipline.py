@@ -1,4 +1,4 @@
-"""What every discipline must keep (see `conformance`)."""
+"""The rules of every discipline (see `conformance`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DONE = (JobStatus.FINISHED, JobStatus.REJECTED, JobStatus.CANCELLED)
 
 
 def check_discipline(policy: Discipline, rounds: int, seed: int) -> None:
-    """Random runs to the end under the discipline, with drivers that refuse some starts and drivers that do not."""
+    """Run random jobs to the end under the discipline, with drivers that refuse some starts and drivers that do not."""
     for number in range(rounds):
         for order in ("fifo", "srtf", "las"):
             for refuse in (False, True):
@@ -27,7 +27,7 @@ def check_discipline(policy: Discipline, rounds: int, seed: int) -> None:
 
 
 class DisciplineRound:
-    """One run, whose plans are looked at before and after they are carried out."""
+    """One run, whose plans are checked before and after they are carried out."""
 
     def __init__(self, policy: Discipline, order: str, refuse: bool, seed: int) -> None:
         self.draw = generator(seed)
@@ -49,7 +49,7 @@ class DisciplineRound:
 
     def play(self) -> None:
         harness = self.harness
-        # Gangs of one group: only of them the naive count can say whether they fit.
+        # Gangs of one group: the naive count can only decide for them whether they fit.
         coming = draw_arrivals(self.draw, 30, Mould(groups=1), gap=120, estimates="right")
         harness.run(coming)
         state = harness.state
@@ -58,7 +58,7 @@ class DisciplineRound:
         say(not stuck, f"{self.where}: a run ends when every job has left, {stuck} did not")
 
     def before(self, plan: Plan) -> None:
-        """A plan can be carried out in its order, and says nothing twice."""
+        """Check that the plan can be carried out in its order, without repeated decisions."""
         state, where = self.harness.state, f"{self.where}, at {plan.time}"
         said: dict[str, str] = {}
         table = state.table.copy()
@@ -98,7 +98,7 @@ class DisciplineRound:
         return self.harness.state.live[row]
 
     def _nobody_passes(self, plan: Plan) -> None:
-        """In each queue, those who leave it by this plan stand before those who stay."""
+        """Check that in each queue the jobs that leave it by this plan precede those that stay."""
         state = self.harness.state
         leaves = {d.job for d in plan.decisions if isinstance(d, (Start, Reject))}
         rows = np.fromiter(state.pending, dtype=np.int64, count=len(state.pending))
@@ -117,7 +117,7 @@ class DisciplineRound:
         return any(isinstance(d, Reject) and d.job == name for d in plan.decisions)
 
     def after(self, plan: Plan) -> None:
-        """Where all are tried, nobody is left waiting that fits. (What was refused stays until the next cycle.)"""
+        """Check that no job that fits is left waiting, if all are tried. (Refused starts wait until the next cycle.)"""
         if not self.all_tried or self.refuses:
             return
         state = self.harness.state
@@ -129,12 +129,12 @@ class DisciplineRound:
 
 
 def take_away(table: np.ndarray, allocation: np.ndarray) -> None:
-    """Take an allocation from a copy of the node table: free amounts only."""
+    """Subtract an allocation from a copy of the node table: free amounts only."""
     _shift(table, allocation, -1)
 
 
 def give_back(table: np.ndarray, allocation: np.ndarray) -> None:
-    """Give an allocation back to a copy of the node table: free amounts only."""
+    """Add an allocation back to a copy of the node table: free amounts only."""
     _shift(table, allocation, 1)
 
 

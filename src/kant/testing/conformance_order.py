@@ -1,4 +1,4 @@
-"""What every order must keep (see `conformance`)."""
+"""The rules of every order (see `conformance`)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kant.testing.harness import Harness
 
 
 def check_order(policy: Order, rounds: int, seed: int) -> None:
-    """Random runs under the order; its keys are looked at after every cycle."""
+    """Random runs under the order, with a check of its keys after every cycle."""
     for number in range(rounds):
         for discipline in ("best-effort", "preemptive"):
             OrderRound(policy, discipline, seed + number).play()
 
 
 class OrderRound:
-    """One run under the order. The queue of `best-effort` is kept sorted: there a key must stay while its job waits."""
+    """One run under the order. `best-effort` keeps its queue sorted: there a waiting job's key must not change."""
 
     def __init__(self, policy: Order, discipline: str, seed: int) -> None:
         self.policy = policy
@@ -30,7 +30,7 @@ class OrderRound:
         profile = make_profile(policy, discipline, "best-fit")
         self.harness = Harness(draw_cluster(self.draw), profile, seed=seed, check=False)
         self.harness.after_carrying_out = lambda plan: self.look()
-        self.known: dict[int, tuple[int, object]] = {}  # of each waiting job: since when, and its key
+        self.known: dict[int, tuple[int, object]] = {}  # for each waiting job: since when, and its key
         self.where = f"{type(policy).__name__}, seed {seed}"
 
     def play(self) -> None:

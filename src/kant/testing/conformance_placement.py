@@ -1,4 +1,4 @@
-"""What every placement policy must keep (see `conformance`)."""
+"""The rules of every placement policy (see `conformance`)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from kant.testing.drawn import Mould, draw_cluster, draw_job, generator
 from kant.testing.naive import pods_that_fit_anywhere, pods_that_fit_as_asked, too_close, wrong_with
 
 STEPS = 40
-"""Jobs offered in one round."""
+"""The number of jobs offered in one round."""
 
 
 def check_placement(policy: NodePolicy, rounds: int, seed: int, mould: Mould | None = None) -> None:
-    """Random clusters that fill and empty; one placer lives through each, and fresh ones are asked beside it."""
+    """Random clusters that fill and empty, each with one persistent placer that is compared with fresh ones."""
     for number in range(rounds):
         PlacementRound(
             policy, seed + number, mould or Mould(levels=True, islands=number % 4 == 3, slices=number % 4 == 3)
@@ -57,14 +57,14 @@ class PlacementRound:
             self.state.check()
 
     def _offer(self, job: Job, now: int) -> None:
-        """Place one job on every placer there is, compare, and start it half of the time."""
+        """Place one job with the persistent and a fresh placer, compare, and usually start it."""
         state, snapshot, where = self.state, self.snapshot, f"{self.where}, job {job}"
         row = state.rows[job.id]
         snapshot.refresh(now)
         say(bool(np.array_equal(snapshot.table, state.table)), f"{where}: a refreshed snapshot is what is true")
         trial = self.placer.trial
         trial.begin()
-        for other in self.draw.integers(0, row + 1, 3):  # what is tried and undone must leave nothing behind
+        for other in self.draw.integers(0, row + 1, 3):  # what is tried and undone must leave no trace
             mark, before = trial.checkpoint(), snapshot.table.copy()
             self.placer.place(state.shape_of(int(other)), int(other))
             trial.rollback(mark)
@@ -91,7 +91,7 @@ class PlacementRound:
             state.apply(JobStarted(now, job.id, result))
 
     def _terms_tell(self, shape: Shape) -> None:
-        """The score of a node follows from its terms (for `kant explain`)."""
+        """Check that the score of a node follows from its terms (for `kant explain`)."""
         table, demands, typical = self.state.table, self.state.shapes.demands, self.state.typical_pods
         for group, (pods, d) in enumerate(shape.parts):
             policy, _ = self.policy.policy_for(group, len(shape.parts), pods)
@@ -113,7 +113,7 @@ class PlacementRound:
             say(verdict.fits == fits, f"{self.where}, job {job}: {verdict}, and {fits} pods fit")
 
     def _affinity_members(self, job: Job) -> list[Allocation]:
-        """What running jobs of its affinity group hold."""
+        """The allocations of running jobs of its affinity group."""
         state, group = self.state, job.affinity_group
         return [held for row, held in state.running.items() if group and state.live[row].affinity_group == group]
 
@@ -145,14 +145,14 @@ def draw_typical_pods(draw: np.random.Generator, state: ClusterState) -> np.ndar
 
 
 def same(a: Allocation | NoFit, b: Allocation | NoFit) -> bool:
-    """Whether two answers of placers are the same."""
+    """Whether two answers of placers are equal."""
     if isinstance(a, NoFit) or isinstance(b, NoFit):
         return type(a) is type(b) and bool(a == b)
     return bool(np.array_equal(a, b))
 
 
 def taken(state: ClusterState, allocation: Allocation) -> np.ndarray:
-    """The node table once `allocation` is taken."""
+    """The node table after `allocation` is taken."""
     other = Snapshot(state)
     Placer(other, _ANY, 0).trial.restore(allocation)
     return other.table

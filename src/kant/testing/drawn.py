@@ -21,10 +21,10 @@ MIGS = ("a100-40gb", "h100-80gb", "a30-24gb")
 
 @dataclass(frozen=True, slots=True)
 class Mould:
-    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and
-    levels of the fabric: for the whole gang, for segments, and to keep apart or near.
+    """What may occur in drawn jobs: shares of a GPU, gangs of several groups, shares of several devices, and fabric
+    levels: for the whole gang, for segments, and to keep pods apart or near.
 
-    `islands`: pods whose GPUs must lie in one NVLink island. `slices`: jobs that ask for MIG instances.
+    `islands`: pods whose GPUs must lie in one NVLink island. `slices`: jobs that request MIG instances.
     """
 
     shares: bool = True
@@ -36,14 +36,14 @@ class Mould:
 
 
 def generator(seed: int) -> np.random.Generator:
-    """A generator of this seed."""
+    """A random generator with this seed."""
     return np.random.Generator(np.random.PCG64(seed))
 
 
 def draw_cluster(draw: np.random.Generator, largest: int = 10, blocks: bool = False) -> ClusterSpec:
     """Nodes of several sizes and models, with and without limits and dedicated queues; some have no GPUs.
 
-    With `blocks` their GPUs stand in NVLink islands, NUMA nodes and under PCIe switches, and some are in MIG mode.
+    With `blocks` their GPUs are in NVLink islands, NUMA nodes and under PCIe switches, and some nodes are in MIG mode.
     """
     models = MODELS[: int(draw.integers(1, 4))]
     limited, dedicated = bool(draw.integers(2)), bool(draw.integers(2))
@@ -84,7 +84,7 @@ def draw_slices(draw: np.random.Generator, mig: str) -> Demand:
 
 
 def draw_demand(draw: np.random.Generator, mould: Mould) -> Demand:
-    """Whole GPUs, a share of one, or none."""
+    """A demand for whole GPUs, a share of GPUs, or none."""
     cpu, memory = int(draw.choice([0, 0, 500, 4000])), int(draw.choice([0, 0, 256, 4096]))
     kind = int(draw.integers(8))
     if kind == 0:
@@ -130,7 +130,7 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
 
 
 def _cut(draw: np.random.Generator, group: PodGroup) -> PodGroup:
-    """The group in segments, as a child gang, or as it was."""
+    """The group in segments, as a child gang, or unchanged."""
     level, segment = LEVELS[int(draw.integers(len(LEVELS)))], int(draw.integers(4))
     return PodGroup(group.count, group.demand, level, segment) if draw.integers(3) else group
 
@@ -138,7 +138,7 @@ def _cut(draw: np.random.Generator, group: PodGroup) -> PodGroup:
 def draw_arrivals(
     draw: np.random.Generator, jobs: int, mould: Mould | None = None, gap: int = 300, estimates: str = "any"
 ) -> list[JobSubmitted]:
-    """`jobs` submissions, each `gap` seconds after the one before in the mean, some at the same instant.
+    """`jobs` submissions, `gap` seconds apart on average, except for some at the same instant.
 
     `estimates` says what policies know: `any` (a mixture), `right` (the truth) or `none`.
     """

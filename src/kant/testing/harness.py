@@ -1,8 +1,8 @@
-"""Harness: a small driver in virtual time over a state and a scheduler, for tests. It may refuse what it is told.
+"""Harness: a small driver in virtual time over a state and a scheduler, for tests. It may refuse decisions.
 
-After every event the invariants of the state are checked. A start that is refused is taken on and given up at once
-(what was bound is assumed until the driver says otherwise), so the job is back in the queue as if never started. A
-gang that refuses to grow gives back at once what it got; one that refuses to shrink is stopped.
+After every event the invariants of the state are checked. A refused start is accepted and given up at once (a bound job
+is assumed to run until the driver says otherwise), so the job returns to the queue as if never started. A gang that
+refuses to grow gives back its new pods at once; one that refuses to shrink is stopped.
 """
 
 from __future__ import annotations
@@ -57,28 +57,28 @@ Refuse = Callable[[Start | Grow | Shrink], bool]
 
 
 def never(start: Start | Grow | Shrink) -> bool:
-    """A driver that does as it is told."""
+    """A driver that refuses nothing."""
     return False
 
 
 def always(start: Start | Grow | Shrink) -> bool:
-    """A driver that starts nothing."""
+    """A driver that refuses every start."""
     return True
 
 
 def at_random(share: float, seed: int = 0) -> Refuse:
-    """A driver that refuses this share of the starts."""
+    """A driver that refuses this share of the starts, at random."""
     draw = np.random.Generator(np.random.PCG64(seed))
     return lambda start: bool(draw.random() < share)
 
 
 def refused(event: Event) -> bool:
-    """Whether the driver says by this event that it did not do as it was told."""
+    """Whether the driver reports by this event that it refused a decision."""
     return isinstance(event, JobRefused) or (isinstance(event, JobShrunk) and not event.by)
 
 
 class Harness(PlanExecutor):
-    """A cluster under a profile. Call what happens, then `cycle`; or give jobs with run times and `run`."""
+    """A cluster under a profile. Call its event methods, then `cycle`; or give jobs with run times to `run`."""
 
     def __init__(
         self,
@@ -105,9 +105,9 @@ class Harness(PlanExecutor):
         self.after_carrying_out: Callable[[Plan], object] = lambda plan: None
         self._left: dict[str, int] = {}
         self._ends: list[tuple[int, int, str]] = []
-        self._runs: dict[str, tuple[int, int]] = {}  # of each running job: number of the run, and when it began
+        self._runs: dict[str, tuple[int, int]] = {}  # for each running job: the number of the run, and its start
 
-    # --- what happens ---------------------------------------------------------------------------------------
+    # --- events ---------------------------------------------------------------------------------------------
 
     def happen(self, event: Event) -> None:
         """Apply one event and check every invariant."""
@@ -118,7 +118,7 @@ class Harness(PlanExecutor):
             self.state.check()
 
     def submit(self, *jobs: Job, runtime: int = FOREVER) -> None:
-        """Jobs arrive now; in `run` each ends when it has run for `runtime` microseconds."""
+        """Let jobs arrive now; in `run` each ends after it has run for `runtime` microseconds."""
         for job in jobs:
             self.happen(submitted(job, runtime, at=self.now))
             self._comes(job.id, runtime)
@@ -139,22 +139,22 @@ class Harness(PlanExecutor):
             self.happen(JobEvicted(self.now, job, reason, node=node))
 
     def fail_job(self, *jobs: str, reason: str = "test", node: str = "") -> None:
-        """Jobs end otherwise than they should; they begin anew when they run again."""
+        """Let jobs fail; they start from the beginning when they run again."""
         for job in jobs:
             self._runs.pop(job, None)
             self.happen(JobFailed(self.now, job, reason, node=node))
 
     def set_queues(self, *queues: Queue, prices: dict[str, int] | None = None) -> None:
-        """The queues as they are from now on."""
+        """Replace the queues."""
         self.happen(QueuesChanged(self.now, QueueConfig(queues, tuple((prices or {}).items()))))
 
     def fail(self, node: str) -> None:
-        """The node fails: what runs there is evicted first."""
+        """Let the node fail: its jobs are evicted first."""
         self.evict(*self.jobs_on(node), reason=f"{node} failed", node=node)
         self.happen(NodeChanged(self.now, node, NodeStatus.FAILED))
 
     def lose(self, node: str, *devices: int) -> None:
-        """From now on the node lacks these devices, and no others: who holds one is evicted first."""
+        """Let the node lack exactly these devices: jobs that hold one are evicted first."""
         lost = sum(1 << device for device in devices)
         self.evict(*self.jobs_on(node, lost), reason=f"{node} lost GPUs", node=node)
         self.happen(DevicesChanged(self.now, node, lost))
@@ -169,23 +169,23 @@ class Harness(PlanExecutor):
         self.happen(NodeChanged(self.now, node, NodeStatus.IN_SERVICE))
 
     def join(self, *nodes: Node) -> None:
-        """Nodes that were not there are in service from now on."""
+        """Add new nodes, in service."""
         self.happen(NodesJoined(self.now, nodes))
 
     def leave(self, *nodes: str) -> None:
-        """Nodes leave: what runs there is evicted first."""
+        """Remove nodes: their jobs are evicted first."""
         for node in nodes:
             self.evict(*self.jobs_on(node), reason=f"{node} left", node=node)
         self.happen(NodesLeft(self.now, nodes))
 
     def describe(self, node: Node) -> None:
-        """A node is another one than it was from now on."""
+        """Replace the description of a node."""
         self.happen(NodeDescribed(self.now, node))
 
     # --- cycles ---------------------------------------------------------------------------------------------
 
     def cycle(self, now: int | None = None) -> Plan:
-        """One cycle at `now` (or the present), and its plan carried out as far as the driver does not refuse."""
+        """Run one cycle at `now` (or the present), and carry out its plan, except for what the driver refuses."""
         self.now = self.now if now is None else now
         plan = self.scheduler.cycle(self.now)
         self.plans.append(plan)
@@ -222,12 +222,12 @@ class Harness(PlanExecutor):
         self.fail_job(expire.job, reason="limit")
 
     def _comes(self, job: str, runtime: int) -> None:
-        """A job has so much to do: its run time, of an elastic gang times the pods that it may have."""
+        """Set a job's work: its run time, for an elastic gang times its maximum number of pods."""
         progress = self.state.elastic.get(self.state.rows[job])
         self._left[job] = runtime * progress.ceiling if progress is not None and runtime < FOREVER else runtime
 
     def _pods(self, job: str) -> int:
-        """Those of an elastic gang, which share its work; of other jobs 1."""
+        """The pods of an elastic gang, which share its work; 1 for other jobs."""
         progress = self.state.elastic.get(self.state.rows[job])
         return progress.pods if progress is not None else 1
 
@@ -247,13 +247,13 @@ class Harness(PlanExecutor):
         self._begin(event.job)
 
     def _current(self, end: tuple[int, int, str]) -> bool:
-        """Whether the run that would end so has not been stopped."""
+        """Whether this end belongs to a run that has not been stopped."""
         return end[2] in self._runs and self._runs[end[2]][0] == end[1]
 
     def run(self, coming: Iterable[JobSubmitted] = (), until: int = FOREVER, most: int = 100_000) -> None:
-        """Let time pass: jobs end and arrive, cycles follow, until nothing happens any more or `until`.
+        """Let time pass: jobs end and arrive, followed by cycles, until nothing more happens or `until`.
 
-        At one instant jobs end first, then arrive. Raises AssertionError after `most` cycles.
+        At one instant jobs end first, then others arrive. Raises AssertionError after `most` cycles.
         """
         arrivals = sorted(coming, key=lambda event: event.time)
         wake, first = FOREVER, 0
@@ -282,28 +282,28 @@ class Harness(PlanExecutor):
                 wake = min(wake, now + self.retry)
         raise AssertionError(f"the run did not end within {most} cycles")
 
-    # --- what stands ----------------------------------------------------------------------------------------
+    # --- state ----------------------------------------------------------------------------------------------
 
     def waiting(self) -> list[str]:
-        """The jobs that wait, in the order in which they came to wait."""
+        """The waiting jobs, in the order in which they began to wait."""
         return [self.state.ids[row] for row in self.state.pending]
 
     def running(self) -> list[str]:
-        """The jobs that run, in the order in which they started."""
+        """The running jobs, in the order in which they started."""
         return [self.state.ids[row] for row in self.state.running]
 
     def status(self, job: str) -> JobStatus:
         return JobStatus(int(self.state.jobs[self.state.rows[job], STATUS]))
 
     def first_starts(self) -> dict[str, int]:
-        """When each job first started; -1 for one that did not."""
+        """When each job first started; -1 if it did not."""
         return {job: int(self.state.jobs[row, FIRST_START]) for job, row in self.state.rows.items()}
 
     def jobs_on(self, node: str, devices: int = -1) -> list[str]:
-        """The jobs that run on a node; with `devices` (bits) those that hold one of them."""
+        """The jobs that run on a node; with `devices` (bits) only those that hold one of them."""
         return [self.state.ids[row] for row in self.state.jobs_on(self.state.node_index[node], devices)]
 
     def nodes_of(self, job: str) -> list[str]:
-        """The nodes on which a running job lies, one name for each piece."""
+        """The nodes of a running job, one name for each piece."""
         pieces = self.state.running[self.state.row_of(job)]
         return [self.state.nodes[int(node)].name for node in pieces[:, NODE]]

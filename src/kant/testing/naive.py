@@ -1,4 +1,4 @@
-"""What fits, said again as plainly as possible: slow, without indexes, and independent of the placement engine."""
+"""What fits, defined again as plainly as possible: slow, without indexes, independent of the placement engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_SETS: Mapping[str, Collection[str]] = {}
 
 
 def admits(node: Node, job: Job, sets: Mapping[str, Collection[str]] = NO_SETS) -> bool:
-    """Whether the node's GPU model, flavor, queues and MIG mode admit the job; of unlike groups, one of them.
+    """Whether the node's GPU model, flavor, queues and MIG mode admit the job or, if its groups differ, one of them.
 
     `sets` has the names of the nodes of each node set.
     """
@@ -35,7 +35,7 @@ def admits(node: Node, job: Job, sets: Mapping[str, Collection[str]] = NO_SETS) 
 
 
 def alone(job: Job) -> list[Job]:
-    """Each group as a job, with what its role says; the job itself where its groups are alike."""
+    """Each group as a job, with the constraints of its role; the job itself if its groups do not differ."""
     if not job.roles:
         return [job]
     return [
@@ -58,7 +58,7 @@ def _profiles(node: Node) -> list[tuple[Profile, int]]:
 
 
 def free_slices(node: Node, row: Table, demand: Demand) -> list[tuple[int, int]]:
-    """(device, slices as bits) of each MIG instance of the demand's profile that could be made now."""
+    """(device, slices as bits) of each MIG instance of the demand's profile that could be created now."""
     found = []
     for device in range(node.gpus):
         occupied = int(row[len(row) - (len(row) - DEVICES - 1) // 3 + device])
@@ -71,7 +71,7 @@ def free_slices(node: Node, row: Table, demand: Demand) -> list[tuple[int, int]]
 
 
 def free_devices(node: Node, row: Table) -> list[int]:
-    """Free thousandths of each device of the node; none of one that is lost."""
+    """The free thousandths of each device of the node; 0 for a lost one."""
     return [max(int(free), 0) for free in row[DEVICES : DEVICES + node.gpus]]
 
 
@@ -82,7 +82,7 @@ def islands_of(node: Node) -> list[range]:
 
 
 def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
-    """How many pods of `demand` a node in service takes, by its row of the node table."""
+    """How many pods of `demand` fit on a node in service, by its row of the node table."""
     if row[STATUS] != NodeStatus.IN_SERVICE:
         return 0
     most = 1 << 40
@@ -100,7 +100,7 @@ def pods_that_fit(node: Node, row: Table, demand: Demand) -> int:
 
 
 def _pods_on(room: list[int], gpus: int) -> int:
-    """k pods fit when every device offers itself to at most k of them and to no more than it has room for."""
+    """k pods fit if the devices provide gpus * k places, at most k on each device and no more than it has room for."""
     most = 0
     while sum(min(pods, most + 1) for pods in room) >= gpus * (most + 1):
         most += 1
@@ -108,7 +108,7 @@ def _pods_on(room: list[int], gpus: int) -> int:
 
 
 def pods_that_fit_anywhere(spec: ClusterSpec, table: Table, job: Job, demand: Demand) -> int:
-    """How many pods of `demand` of this job the whole cluster takes now."""
+    """How many pods of `demand` of this job fit in the whole cluster now."""
     return sum(
         pods_that_fit(node, row, demand) for node, row in zip(spec.nodes, table, strict=True) if admits(node, job)
     )
@@ -125,7 +125,7 @@ def domains_of(spec: ClusterSpec, level: str) -> list[list[int]]:
 
 
 def pods_that_fit_in_one(spec: ClusterSpec, table: Table, job: Job, demand: Demand, level: str) -> int:
-    """How many pods of `demand` of this job the domain of a level takes that takes the most."""
+    """How many pods of `demand` of this job fit in the best domain of a level."""
     fits = [
         pods_that_fit(node, row, demand) if admits(node, job) else 0
         for node, row in zip(spec.nodes, table, strict=True)
@@ -134,7 +134,7 @@ def pods_that_fit_in_one(spec: ClusterSpec, table: Table, job: Job, demand: Dema
 
 
 def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation) -> str:
-    """What is wrong with giving `allocation` to `job` on the node table as it stands; empty where nothing is."""
+    """The error in giving `allocation` to `job` on the present node table; empty if it is valid."""
     free = {int(node): free_devices(spec.nodes[int(node)], table[int(node)]) for node in allocation[:, NODE]}
     made: dict[tuple[int, int], int] = {}
     cpu = {node: int(table[node, CPU_FREE]) for node in free}
@@ -173,12 +173,12 @@ def wrong_with(spec: ClusterSpec, table: Table, job: Job, allocation: Allocation
 
 
 def _tag(demand: Demand) -> int:
-    """TAG of a piece with pods of the demand; those of MIG slices have tags of their own."""
+    """The TAG of a piece with pods of the demand; MIG slices have other tags."""
     return -1 if demand.gpus == 0 else demand.gpus if demand.milli == 1000 and not demand.mig else 0
 
 
 def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
-    """Which piece spreads a pod over NVLink islands, where its group forbids that."""
+    """The piece that spreads a pod over NVLink islands although its group forbids that; empty if there is none."""
     for piece in allocation.tolist():
         demand = job.groups[piece[GROUP]].demand
         for island in islands_of(spec.nodes[piece[NODE]]) if demand.gpus and demand.island else []:
@@ -189,7 +189,7 @@ def _island_broken(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
 
 
 def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, affinity_members: list[Allocation]) -> int:
-    """How many pods of a job of one group fit in the way that it requires, beside these of its affinity group."""
+    """How many pods of a job of one group fit under its requirements, given these members of its affinity group."""
     (group,) = job.groups
     required = bool(job.within and job.within_required and job.pods > 1)
     places: list[list[int] | None] = [*domains_of(spec, job.within)] if required else [None]
@@ -203,7 +203,7 @@ def pods_that_fit_as_asked(spec: ClusterSpec, table: Table, job: Job, affinity_m
 
 
 def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, affinity_members: list[Allocation]) -> str:
-    """Where two pods lie in one domain that the job requires apart; empty where none do."""
+    """Where two pods lie in one domain although the job requires them apart; empty if nowhere."""
     if not job.apart_required or not job.apart:
         return ""
     pods = [
@@ -219,7 +219,7 @@ def too_close(spec: ClusterSpec, job: Job, allocation: Allocation, affinity_memb
 def pods_that_fit_apart(
     spec: ClusterSpec, table: Table, job: Job, affinity_members: list[Allocation], inside: list[int] | None = None
 ) -> int:
-    """How many pods of a job of one group fit, each in a domain of its own. With `inside` on these nodes only."""
+    """How many pods of a job of one group fit, each in a domain of its own. `inside` restricts the nodes."""
     taken = {int(node) for held in affinity_members for node in held[:, NODE]}
     fits = 0
     for domain in domains_of(spec, job.apart):
@@ -235,13 +235,13 @@ def pods_that_fit_apart(
 
 
 def fits_anywhere_of(spec: ClusterSpec, table: Table, job: Job, inside: set[int]) -> int:
-    """How many pods of a job of one group these nodes take."""
+    """How many pods of a job of one group fit on these nodes."""
     demand = job.groups[0].demand
     return sum(pods_that_fit(spec.nodes[i], table[i], demand) for i in inside if admits(spec.nodes[i], job))
 
 
 def _cut_wrongly(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
-    """Which segment lies in more than one domain; empty where none does. Pods are counted from the first row on."""
+    """The segment that lies in more than one domain; empty if there is none. Pods count from the first row on."""
     nodes = [piece[NODE] for piece in allocation.tolist() for _ in range(piece[PODS])]
     first = 0
     for number, group in enumerate(job.groups):
@@ -257,9 +257,9 @@ def _cut_wrongly(spec: ClusterSpec, job: Job, allocation: Allocation) -> str:
 def pods_that_fit_in_segments(
     spec: ClusterSpec, table: Table, job: Job, group: PodGroup, inside: list[int] | None = None
 ) -> int:
-    """How many pods of a group that is cut fit in whole segments (and the last, shorter one), by trying all ways.
+    """How many pods of a segmented group fit in whole segments (and the last, shorter one), by exhaustive search.
 
-    With `inside` on these nodes only. A job that requires a domain no wider than that of its segments is not cut.
+    `inside` restricts the nodes. A job that requires a domain no wider than that of its segments is not segmented.
     """
     cut = group.within
     narrowest = group.inner[-1][0] if group.inner else cut
@@ -290,11 +290,11 @@ def pods_that_fit_in_segments(
 
 
 Sizes = Sequence[tuple[Level, int]]
-"""Levels by which a group is cut, from outside to inside, with the pods of a segment."""
+"""Levels at which a group is segmented, from outside to inside, with the pods of a segment."""
 
 
 def _most_nested(spec: ClusterSpec, free: list[int], cuts: Sizes, inside: list[int], most: int) -> int:
-    """How many of `most` segments, each made of those of the further cuts, these nodes take: all ways are tried."""
+    """How many of `most` segments, nested by the further cuts, fit on these nodes, by exhaustive search."""
     found = {tuple(free)}
     for number in range(most):
         found = {left for rooms in found for left in _after_one(spec, rooms, cuts, inside)}
@@ -304,7 +304,7 @@ def _most_nested(spec: ClusterSpec, free: list[int], cuts: Sizes, inside: list[i
 
 
 def _after_one(spec: ClusterSpec, rooms: tuple[int, ...], cuts: Sizes, inside: list[int]) -> set[tuple[int, ...]]:
-    """What the nodes have left once one segment has its place inside these, for each way to place it."""
+    """The remaining rooms of the nodes after one segment is placed inside these, for each way to place it."""
     (level, length), *further = cuts
     found = set[tuple[int, ...]]()
     for domain in domains_of(spec, level):
@@ -318,7 +318,7 @@ def _after_one(spec: ClusterSpec, rooms: tuple[int, ...], cuts: Sizes, inside: l
 
 
 def _without(rooms: tuple[int, ...], nodes: list[int], pods: int) -> set[tuple[int, ...]]:
-    """The rooms once these nodes have taken the pods, which of them does not matter; none where they cannot."""
+    """The rooms after these nodes have taken the pods, in any split; empty if they cannot."""
     left = list(rooms)
     for node in nodes:
         taken = min(left[node], pods)
@@ -327,7 +327,7 @@ def _without(rooms: tuple[int, ...], nodes: list[int], pods: int) -> set[tuple[i
 
 
 def _not_as_asked(job: Job, allocation: Allocation) -> str:
-    """What differs between what the job asked for and what it gets."""
+    """The difference between the job's request and its allocation; empty if there is none."""
     got = [0] * len(job.groups)
     for piece in allocation.tolist():
         demand, pods = job.groups[piece[GROUP]].demand, piece[PODS]

@@ -1,6 +1,6 @@
-"""The quotas of a tree, said again as plainly as possible: everything is recomputed from who holds what.
+"""A second definition of the quotas of a tree, as plain as possible: everything is recomputed from what jobs hold.
 
-Slow, by name and without indexes, and independent of `cluster/quota_tree.py`.
+It is slow, by name and without indexes, and independent of `cluster/quota_tree.py`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ Key = tuple[str, str]
 """GPU model and resource."""
 
 Holding = tuple[str, int, Mapping[Key, int]]
-"""Queue, user and what a job of theirs holds."""
+"""Queue, user, and the amounts that one of their jobs holds."""
 
 
 class NaiveQuotas:
-    """The queues of one tenancy, and the list of what is held."""
+    """The queues of one configuration, and the list of holdings."""
 
     def __init__(self, queue_config: QueueConfig) -> None:
         self.queues = {queue.name: queue for queue in queue_config.queues}
         self.held: list[Holding] = []
 
     def limits(self, name: str, key: Key) -> Quota:
-        """What the queue says of the key. A root and an isolated queue neither lend nor borrow."""
+        """The queue's quota for the key. A root and an isolated queue neither lend nor borrow."""
         queue = self.queues[name]
         quota = next((quota for quota in queue.quotas if (quota.model, quota.resource) == key), Quota())
         if queue.isolated or not queue.parent:
@@ -39,7 +39,7 @@ class NaiveQuotas:
         return [name, *self.path(self.queues[name].parent)] if name else []
 
     def lends(self, name: str, key: Key) -> int:
-        """The part of its quota that others may use."""
+        """The part of the queue's quota that others may use."""
         quota, limit = self.quota(name, key), self.limits(name, key).lending_limit
         return quota if limit == -1 else min(quota, limit)
 
@@ -47,7 +47,7 @@ class NaiveQuotas:
         return self.limits(name, key).nominal + sum(self.lends(child.name, key) for child in self.below(name))
 
     def takes(self, name: str, key: Key) -> int:
-        """What the queue uses of what all under its parent share."""
+        """The queue's use of what is shared under its parent."""
         return max(0, self.usage(name, key) - (self.quota(name, key) - self.lends(name, key)))
 
     def usage(self, name: str, key: Key) -> int:
@@ -55,13 +55,13 @@ class NaiveQuotas:
         return own + sum(self.takes(child.name, key) for child in self.below(name))
 
     def of_user(self, name: str, user: int, key: Key) -> int:
-        """What the user holds in the queue and below it."""
+        """What the user holds in the queue and its descendants."""
         return sum(
             amounts.get(key, 0) for queue, whose, amounts in self.held if whose == user and name in self.path(queue)
         )
 
     def passed(self, queue: str, key: Key, amount: int) -> set[str]:
-        """The queues whose limits `amount` more in `queue` would pass: those that use more then, and too much."""
+        """The queues whose limits `amount` more in `queue` would exceed: those whose use grows beyond their limit."""
         before = {name: self.usage(name, key) for name in self.queues}
         self.held.append((queue, 0, {key: amount}))
         after = {name: self.usage(name, key) for name in self.queues}
@@ -86,14 +86,14 @@ class NaiveQuotas:
         return True
 
     def largest(self, queue: str, key: Key) -> int:
-        """The most that may be charged to the queue, found by trying."""
+        """The largest amount that may be charged to the queue, found by trial."""
         amount = 0
         while not self.passed(queue, key, amount + 1):
             amount += 1
         return amount
 
     def fair_shares(self, key: Key, demand: Mapping[str, int]) -> dict[str, Fraction]:
-        """What each queue is entitled to, in fractions."""
+        """The entitlement of each queue, in fractions."""
         shares: dict[str, Fraction] = {}
         for queue in self.below(""):
             self._share(queue.name, Fraction(self._wants(queue.name, key, demand)), key, demand, shares)
@@ -127,10 +127,10 @@ class NaiveQuotas:
 
 
 def levelled(total: Fraction, wants: Sequence[int], weights: Sequence[int]) -> list[Fraction]:
-    """`total` poured over all by weight, round after round, until it is gone or nobody wants more."""
+    """`total` distributed by weight in rounds, until it is used up or all wants are met."""
     parts = [Fraction(0)] * len(wants)
     while total > 0 and (thirsty := [i for i, want in enumerate(wants) if parts[i] < want]):
-        # Everyone rises at the same speed until the first is satisfied or nothing is left.
+        # All shares grow at the speed of their weights until one is satisfied or nothing is left.
         rise = min((wants[i] - parts[i]) / weights[i] for i in thirsty)
         rise = min(rise, total / sum(weights[i] for i in thirsty))
         for i in thirsty:

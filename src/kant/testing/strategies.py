@@ -1,7 +1,7 @@
-"""Hypothesis strategies: clusters, jobs, workloads and scripts of what happens to a cluster.
+"""Hypothesis strategies: clusters, jobs, workloads and scripts of events.
 
-The only module of Kant that needs Hypothesis, which is not installed with it. Strategies are made once and kept: that
-takes Hypothesis longer than to draw from them.
+The only module of Kant that needs Hypothesis, which is not installed with it. Strategies are created once and cached,
+because Hypothesis takes longer to create them than to draw from them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHARES = (50, 200, 333, 500, 700, 999)
 def nodes(name: str = "n0") -> st.SearchStrategy[Node]:
     """One node: up to eight GPUs of some model, with or without limits, dedicated to a queue or to none.
 
-    Some are of a flavor. Its GPUs may stand in NVLink islands, NUMA nodes and under PCIe switches.
+    Some have a flavor. Its GPUs may be in NVLink islands, NUMA nodes and under PCIe switches.
     """
     return _nodes().map(lambda node: replace(node, name=name))
 
@@ -63,7 +63,7 @@ def clusters(draw: st.DrawFn, most: int = 6) -> ClusterSpec:
 
 @cache
 def demands(shares_of_several: bool = False) -> st.SearchStrategy[Demand]:
-    """What one pod asks for: whole GPUs, a share of one (or of several), or none."""
+    """The request of one pod: whole GPUs, a share of one (or of several), or none."""
     cpu, memory = st.sampled_from((0, 0, 500, 2_000)), st.sampled_from((0, 0, 256, 1_024))
     several = st.integers(1, 3) if shares_of_several else st.just(1)
     island = st.sampled_from((False, False, True))
@@ -82,7 +82,7 @@ def slices() -> st.SearchStrategy[Demand]:
 
 @cache
 def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
-    """A gang: up to `most` groups of up to five pods; now and then all of them ask for MIG instances."""
+    """A gang: up to `most` groups of up to five pods; occasionally all of them request MIG instances."""
     kinds = (demands(), demands(), demands(), slices())
     gangs = [st.lists(st.builds(PodGroup, st.integers(1, 5), kind), min_size=1, max_size=most) for kind in kinds]
     return st.one_of(*gangs).map(tuple)
@@ -90,7 +90,7 @@ def groups(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
 
 @cache
 def gangs(most: int = 3) -> st.SearchStrategy[tuple[PodGroup, ...]]:
-    """As `groups`, some of them cut."""
+    """As `groups`, with some of them segmented."""
     cut = st.lists(cut_groups(5), min_size=1, max_size=most).map(tuple)
     return st.one_of(groups(most), groups(most), cut)
 
@@ -102,7 +102,7 @@ def cut_groups(most: int = 12) -> st.SearchStrategy[PodGroup]:
 
 
 def jobs(name: str, submit: int = 0, most_groups: int = 3) -> st.SearchStrategy[Job]:
-    """A job with any queue, priority, GPU models and estimate; some keep apart, like to be near, or have roles."""
+    """A job with any queue, priority, GPU models and estimate; some have anti-affinity, affinity or roles."""
     return _jobs(most_groups).map(lambda job: replace(job, id=name, submit=submit))
 
 
@@ -118,7 +118,7 @@ def _roles() -> st.SearchStrategy[Role]:
 
 
 def _unlike(job: Job, roles: list[Role]) -> Job:
-    """`job` with these roles, where it has several groups."""
+    """`job` with these roles, if it has several groups."""
     return replace(job, roles=tuple(roles[: len(job.groups)])) if len(job.groups) > 1 else job
 
 
@@ -151,7 +151,7 @@ def _alone(groups: st.SearchStrategy[tuple[PodGroup, ...]]) -> st.SearchStrategy
 
 @st.composite
 def workloads(draw: st.DrawFn, most: int = 25, most_gpus: int = 10) -> Workload:
-    """Jobs with a total of GPUs each, shaped by the simulator; several may come at the same instant."""
+    """Jobs with a total of GPUs each, shaped by the simulator; several may arrive at the same instant."""
     count = draw(st.integers(1, most))
 
     def column(values: st.SearchStrategy[int]) -> Any:
@@ -170,11 +170,11 @@ def workloads(draw: st.DrawFn, most: int = 25, most_gpus: int = 10) -> Workload:
 
 
 Step = tuple[str, int]
-"""What happens (a method of `Harness`, or `time`), and to which of those it can happen to (modulo their number)."""
+"""An event (a method of `Harness`, or `time`), and the index of its target (modulo the number of targets)."""
 
 
 def scripts(most: int = 40) -> st.SearchStrategy[list[Step]]:
-    """Scripts of events: submissions, time that passes, ends, evictions, cancellations, failures of nodes."""
+    """Scripts of events: submissions, passing time, ends, evictions, cancellations, node failures."""
     what = st.sampled_from(
         ("submit", "submit", "submit", "time", "finish", "evict", "cancel", "fail", "cordon", "bring_back")
     )

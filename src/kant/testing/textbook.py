@@ -1,16 +1,16 @@
 """Textbook disciplines: rigid jobs on identical processors, counted and nothing else. An oracle for Kant's disciplines.
 
-A job asks for some processors, and may have any of them. So no placement, no topology and no device can matter, and
-what the literature says about a discipline decides every start. A cluster of N nodes with one GPU each is that machine.
+A job requests a number of processors, and may have any of them. So no placement, no topology and no device matters, and
+the literature on a discipline determines every start. A cluster of N nodes with one GPU each is that machine.
 
 At one instant jobs end, then jobs arrive, then the discipline makes one pass. A job that ends in the instant in which
-it starts makes for another pass at this instant.
+it starts causes another pass at this instant.
 
 Sources: D. A. Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995 (EASY); A. W. Mu'alem and D. G. Feitelson,
 "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2 with backfilling", IEEE
-TPDS 12(6), 2001 (EASY and conservative backfilling as algorithms, and the compression of a schedule); D. Tsafrir,
-Y. Etsion and D. G. Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates",
-IEEE TPDS 18(6), 2007 (the candidates of EASY in an order of their own: EASY-SJBF).
+TPDS 12(6), 2001 (EASY and conservative backfilling as algorithms, and the compression of a schedule); D. Tsafrir, Y.
+Etsion and D. G. Feitelson, "Backfilling using system-generated predictions rather than user runtime estimates", IEEE
+TPDS 18(6), 2007 (the candidates of EASY in an order of their own: EASY-SJBF).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RigidJob:
 
 
 Rank = Callable[[RigidJob], Any]
-"""The key of a job in an order, the smallest first. Ties go by submission, then by position."""
+"""The sort key of a job, smallest first. Ties go by submission, then by position."""
 
 
 def by_submission(job: RigidJob) -> int:
@@ -58,17 +58,17 @@ def starts_of(
     backfill_order: Rank | None = None,
     killed: bool = True,
 ) -> list[int]:
-    """When each job starts on so many processors; -1 for a job that is too large.
+    """When each job starts on `processors` processors; -1 for a job that is too large.
 
-    `fcfs`: nobody passes the first job in the order. `best-effort`: every job that fits starts, in order. `easy`: the
-    first job that does not fit starts when enough of the running jobs have reached their estimates (the shadow time);
-    a later one starts now if it ends by then, or needs only processors that the first one leaves over then. With
+    `fcfs`: no job passes the first one in the order. `best-effort`: every job that fits starts, in order. `easy`: the
+    first job that does not fit starts when enough of the running jobs have reached their estimates (the shadow time); a
+    later one starts now if it ends by then, or only needs processors that the first one leaves free then. With
     `backfill_order` the later ones are tried in that order. `conservative`: each job has a reservation from its arrival
-    on; in every pass each of them, in order, moves to the earliest place beside all others, which is never later.
-    `replanned`: in every pass all reservations are given up and made again, in order.
+    on; in every pass each of them, in order, moves to the earliest place next to all others, which is never later.
+    `replanned`: in every pass all reservations are cancelled and made again, in order.
 
-    `killed`: a job that reaches its estimate is stopped. Otherwise it runs on, and whenever it outlives what was
-    expected of it, it is expected to run twice as long; there is a pass, too, when a reservation falls due.
+    `killed`: a job that reaches its estimate is stopped. Otherwise it runs on, and whenever it exceeds its expected run
+    time, that is doubled; there is a pass, too, when a reservation falls due.
     """
     machine = _Machine(jobs, processors, killed)
     arrivals = sorted(range(len(jobs)), key=lambda i: (jobs[i].submit, i))
@@ -182,7 +182,7 @@ def _with_reservations(machine: _Machine, reserved: dict[int, int], kept: bool) 
 
 
 def _earliest(machine: _Machine, spans: list[tuple[int, int, int]], job: RigidJob) -> int:
-    """The first moment from which on the job has its processors for as long as it is planned, beside these spans."""
+    """The earliest start at which the job has its processors for its planned time, next to these spans."""
     changes: dict[int, int] = {machine.now: 0}
     for start, end, size in spans:
         changes[start] = changes.get(start, 0) - size

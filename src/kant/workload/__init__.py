@@ -1,1 +1,1 @@
-"""Traces, generators and run-time models: what arrives, when, and how long it would run."""
+"""Traces, generators and run-time models: which jobs arrive, when, and how long they run."""

@@ -1,4 +1,4 @@
-"""A workload that names nobody: who, what and when are taken away, as far as scheduling does not need them."""
+"""Anonymizes a workload: removes names, contents and dates, as far as scheduling does not need them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MONDAY = 4 * DAY
 
 
 def anonymous(workload: Workload) -> Workload:
-    """The same jobs with numbers for names, and with time zero on the Monday before the first submission.
+    """Return the same jobs with numbers for names, and with time zero on the Monday before the first submission.
 
-    Queues become `queue-1`, `queue-2`, users `user-1` and names of jobs `job-1`, in order of first appearance: equal
-    ones stay equal, which learned run times go by. No name can be guessed from its number. Times of day and days of
-    the week stay.
+    Queues become `queue-1`, `queue-2`, users `user-1` and names of jobs `job-1`, in order of first appearance. Equal
+    names stay equal, as learned run times need. No name can be guessed from its number. Times of day and days of the
+    week are kept.
     """
     first = workload.origin
     week = (first - MONDAY) // WEEK * WEEK + MONDAY

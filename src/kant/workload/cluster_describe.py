@@ -14,7 +14,7 @@ KINDS_OF_BLOCKS = ("nvlink", "numa", "nic")
 
 
 def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
-    """What the cluster holds, in values that JSON can say; histograms map a size to how often it occurs."""
+    """The contents of the cluster, in values that JSON can express; histograms map a size to how often it occurs."""
     gpus_by_model: Counter[str] = Counter()
     gpus_by_mig: Counter[str] = Counter()
     dedicated: dict[str, dict[str, int]] = {}
@@ -46,7 +46,7 @@ def describe_cluster(spec: ClusterSpec) -> dict[str, Any]:
 
 
 def _total(amounts: list[int]) -> int | str:
-    """The sum, or `not limited` as soon as one node is not."""
+    """The sum, or `not limited` if any node is not limited."""
     return NOT_LIMITED if FOREVER in amounts else sum(amounts)
 
 
@@ -57,7 +57,7 @@ def _domains(names: Iterable[str]) -> dict[str, Any]:
 
 
 def _blocks(nodes: Iterable[Node]) -> dict[str, dict[str, int]]:
-    """For each kind of block that GPUs stand in, how many nodes have such of which size."""
+    """For each kind of GPU block, how many nodes have blocks of each size."""
     kinds = {kind: _histogram(size for node in nodes if (size := getattr(node, kind))) for kind in KINDS_OF_BLOCKS}
     return {kind: sizes for kind, sizes in kinds.items() if sizes}
 

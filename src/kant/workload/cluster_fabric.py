@@ -8,7 +8,7 @@ from kant.model.fabric import Bandwidth, Contention, Fabric, Latency, Link
 
 
 class Wire(Struct, frozen=True, forbid_unknown_fields=True):
-    """One level; what is left out is that of the default fabric."""
+    """One level; omitted fields have the values of the default fabric."""
 
     bandwidth_gb_s: Bandwidth | None = None
     latency_us: Latency | None = None
@@ -36,7 +36,7 @@ EXPECTED = {
 
 
 def fabric_of(wires: Wires) -> Fabric:
-    """The fabric that the table says, with the defaults where it says nothing."""
+    """The fabric that the table describes, with defaults for omitted values."""
     default = Fabric()
     links = {name: _link(getattr(wires, name), getattr(default, name)) for name in wires.__struct_fields__}
     return Fabric(**links)

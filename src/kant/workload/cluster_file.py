@@ -19,11 +19,11 @@ from kant.workload.cluster_toml import A_NAME, MAX_NODES, File, Group, Shape, is
 _SHORTHAND = re.compile(r"([0-9]{1,18})x([0-9]{1,18})")
 
 MAX_BYTES = 256 << 20
-"""The most that a cluster file may hold, after decompression."""
+"""The maximum size of a cluster file in bytes, after decompression."""
 DEFAULT_SHAPE = Shape(nodes_per_leaf=32, leaves_per_spine=8)
 """The fabric of a cluster given as `NxG`."""
 NO_WIRES = Wires()
-"""How fast it is where nobody says: as fast as by default."""
+"""The speed of a fabric for which none is given: the default."""
 
 
 def read_cluster(spec: str) -> ClusterSpec:
@@ -47,7 +47,7 @@ def regular_cluster(count: int, gpus: int, shape: Shape = DEFAULT_SHAPE) -> Clus
 
 
 def parse_cluster(where: str, raw: bytes) -> ClusterSpec:
-    """The cluster that the bytes of a cluster file describe; `where` is its path, as sentences name it."""
+    """The cluster that the bytes of a cluster file describe; `where` is its path, for error messages."""
     text = _text(where, raw)
     path = Path(where.removesuffix(".gz"))
     if path.suffix == ".toml":
@@ -64,7 +64,7 @@ def parse_cluster(where: str, raw: bytes) -> ClusterSpec:
 
 
 def _collect(where: str, name: str, nodes: Iterable[tuple[str, Node]], wires: Wires = NO_WIRES) -> ClusterSpec:
-    """The spec, once every node is named well and once, and the whole is neither empty nor too large."""
+    """The spec, once node names are valid and unique, and the cluster is neither empty nor too large."""
     seen: set[str] = set()
     kept: list[Node] = []
     for line, node in nodes:

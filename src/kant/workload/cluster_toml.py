@@ -20,9 +20,9 @@ from kant.workload.cluster_fabric import EXPECTED, Wires
 MAX_NODES = 1_000_000
 """The most nodes that one cluster may have."""
 MAX_MEMORY = 1 << 30
-"""MiB of one node (1 PiB): the sum over MAX_NODES nodes stays far inside 64 bits."""
+"""The maximum MiB of one node (1 PiB): the sum over MAX_NODES nodes stays far inside 64 bits."""
 MAX_CPU = 1_000_000_000
-"""Thousandths of a core of one node (a million cores)."""
+"""The maximum thousandths of a core of one node (a million cores)."""
 
 _MEMORY = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?(MiB|GiB|TiB)")
 _MIB = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
@@ -35,7 +35,7 @@ Block = Annotated[int, Meta(ge=1, le=MAX_GPUS)]
 
 
 class Shape(Struct, frozen=True, forbid_unknown_fields=True):
-    """A regular fabric: how much one domain of each level holds (None: level not described)."""
+    """A regular fabric: the size of one domain of each level (None: level not described)."""
 
     nodes_per_hbd: Count | None = None
     nodes_per_leaf: Count | None = None
@@ -94,7 +94,7 @@ _EXPECTED = {
 
 
 def parsed(where: str, text: str) -> File:
-    """The file in its parts; what its nodes say one by one is checked by `nodes_of`. Raises InputError."""
+    """Parse the file; `nodes_of` checks what it says about single nodes. Raises InputError."""
     file = parse_toml(where, text, File, _EXPECTED)
     if file.name is not None and not is_text(file.name):
         raise InputError(f"{where}, name", _SOME_TEXT, file.name)
@@ -104,7 +104,7 @@ def parsed(where: str, text: str) -> File:
 
 
 def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
-    """Every node of the file, each with the place that its group has in it."""
+    """Every node of the file, each with the location of its group in the file."""
     issued: Counter[str] = Counter()  # domains of each level named so far, in the whole file
     numbered: Counter[str] = Counter()  # nodes named so far, by pattern
     common = _Fabric(f"{where}, topology", file.topology, issued)
@@ -166,7 +166,7 @@ class _Fabric:
 
 
 class _Pattern:
-    """Makes node names from a pattern with `{index}` or `{index:05d}`; nothing else may stand in braces."""
+    """Makes node names from a pattern with `{index}` or `{index:05d}`; nothing else may be in braces."""
 
     def __init__(self, where: str, pattern: str) -> None:
         field = _INDEX.search(pattern)
@@ -204,7 +204,7 @@ def _memory(place: str, amount: int | str | None) -> int:
 
 
 def _blocks(place: str, group: Group) -> tuple[int, int, int]:
-    """GPUs in an NVLink island, of a NUMA node and under a PCIe switch; 0 where nothing is said."""
+    """GPUs in an NVLink island, of a NUMA node and under a PCIe switch; 0 if not given."""
     nvlink, numa, nic = group.nvlink or 0, group.numa or 0, group.nic or 0
     if not Node("", group.gpus, nvlink=nvlink, numa=numa, nic=nic).is_regular:
         given = ", ".join(str(size) for size in (nvlink, numa, nic) if size)

@@ -1,4 +1,4 @@
-"""Writing a Workload as Kant's own table: CSV, gzip CSV or Parquet, whole or not at all."""
+"""Writes a Workload as Kant's own table: CSV, gzip CSV or Parquet, completely or not at all."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kant.workload.workload import Workload
 
 
 def write_workload(workload: Workload, path: Path) -> None:
-    """Writes `workload` to `path`, in the kind that the name tells: `.csv`, `.csv.gz` or `.parquet`.
+    """Write `workload` to `path`, in the format given by the suffix: `.csv`, `.csv.gz` or `.parquet`.
 
-    An existing file is replaced in one step, and only when the new one is complete. The bytes depend on
-    nothing but the workload. Raises InputError for another extension, a place that cannot be written, or
-    a workload that the table cannot hold.
+    An existing file is replaced in one step, and only when the new one is complete. The bytes depend only on the
+    workload. Raises InputError for another extension, a path that cannot be written, or a workload that the table
+    cannot hold.
     """
     write = _writer(path)
     table = to_table(workload)
@@ -77,11 +77,11 @@ def _write_gzip(table: Table, out: BinaryIO) -> None:
 
 
 def _write_csv(table: Table, out: BinaryIO) -> None:
-    """Every column that holds anything but its default (the required ones and `id` always)."""
+    """Write every column with a value other than its default (the required ones and `id` always)."""
     text = io.TextIOWrapper(out, encoding="utf-8", newline="", write_through=False)
     columns = dict(_columns(table))
     returns = any("\r" in cell for cells in table.texts.values() for cell in cells)
-    # The minimum of quotes would leave a lone carriage return bare, and readers refuse that.
+    # QUOTE_MINIMAL would leave a lone carriage return bare, and readers refuse that.
     writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL)
     writer.writerow(columns)
     writer.writerows(zip(*columns.values(), strict=True))

@@ -1,4 +1,4 @@
-"""What a workload looks like, in numbers: sizes, run times, arrivals and tenants, as a plain dictionary."""
+"""Statistics of a workload: sizes, run times, arrivals and tenants, as a plain dictionary."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ Floats = NDArray[np.float64]
 
 def describe(workload: Workload) -> dict[str, object]:
     """Statistics of `workload`. Times are seconds; half a GPU counts as half, except in the size classes.
-    So does a MIG instance, as its part of the GPU on the first geometry that has the profile.
 
-    `size_mix` has a row for each size class with its part of the jobs and of the GPU-time. In `arrivals`,
-    `dispersion` is the variance of the hourly counts over their mean (1 for a Poisson process) and `lag1`
-    their autocorrelation after an hour (0 for a Poisson process); whole hours from time zero on are counted.
-    An empty workload gives zeros.
+    A MIG instance counts as its share of the GPU on the first geometry that has the profile. `size_mix` has a row for
+    each size class with its share of the jobs and of the GPU-time. In `arrivals`, `dispersion` is the variance of the
+    hourly counts over their mean (1 for a Poisson process) and `lag1` their autocorrelation after an hour (0 for a
+    Poisson process); whole hours from time zero on are counted. An empty workload gives zeros.
     """
     parts = np.array([usual_milli(name) if name else GPU for name in workload.profiles])
     gpus = workload.total_gpus * (np.minimum(workload.milli, parts[workload.mig]) / GPU)

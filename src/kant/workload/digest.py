@@ -10,9 +10,9 @@ from kant.workload.workload import COLUMNS, Workload
 
 
 def workload_digest(workload: Workload) -> str:
-    """32 hexadecimal digits of all that a run sees of the jobs: identifiers, columns, and the names of their codes.
+    """32 hexadecimal digits over everything that a run sees of the jobs: identifiers, columns, and the names of codes.
 
-    What the workload is called, its notes and its clock before time zero do not count.
+    The name of the workload, its notes and its clock before time zero do not count.
     """
     seen = hashlib.blake2b(digest_size=16)
 
@@ -26,12 +26,12 @@ def workload_digest(workload: Workload) -> str:
     )  # fmt: skip
     columns: tuple[str, ...] = COLUMNS
     if workload.trainings == (None,):
-        columns = tuple(name for name in COLUMNS if name != "training")  # no job says: as if there were no such column
+        columns = tuple(name for name in COLUMNS if name != "training")  # as if the column were absent
     else:
         names += (workload.trainings,)
     for name in columns:
         column = np.asarray(getattr(workload, name), dtype="<i8")
-        alike = len(column) > 0 and bool((column == column[0]).all())  # however it is stored
+        alike = len(column) > 0 and bool((column == column[0]).all())  # however the column is stored
         add(name.encode() + (column[:1] if alike else column).tobytes())
     if len(workload.after):
         add(b"after" + np.unique(np.asarray(workload.after, dtype="<i8"), axis=0).tobytes())

@@ -1,12 +1,12 @@
-"""The table of what happens to nodes: when each fails, is drained, loses GPUs, and comes back.
+"""The table of node faults: when each node fails, is drained, loses GPUs, and comes back.
 
-A CSV file with a header; each row says all that is wrong with a node from then on.
+A CSV file with a header; each row is the complete state of a node from then on.
 
-time_s,node,state,gpus,until_s
-3600,n3,failed,,
-5400,n3,in-service,2|5,          # back, without its GPUs 2 and 5
-7200,n4,draining,,10800          # what runs there has until 10800
-9000,n5,left,,                   # not there until it has another state
+    time_s,node,state,gpus,until_s
+    3600,n3,failed,,
+    5400,n3,in-service,2|5,             # back, without its GPUs 2 and 5
+    7200,n4,draining,,10800             # its jobs have until 10800
+    9000,n5,left,,                      # absent until it has another state
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ FIELDS = (
 
 
 class NodeHealth(NamedTuple):
-    """How a node is from `time` on: its status, the devices that it lacks (bits), and when a drain ends (-1: open).
+    """The state of a node from `time` on: its status, its missing devices (bits), and when a drain ends (-1: open).
 
-    One that is RETIRED is not there.
+    A RETIRED node is absent.
     """
 
     time: int
@@ -52,7 +52,7 @@ class NodeHealth(NamedTuple):
 
 
 def read_faults(path: Path, cluster: ClusterSpec) -> tuple[NodeHealth, ...]:
-    """The rows in order of time. Raises InputError for the first one that says nothing that can be."""
+    """Read the rows, in order of time. Raises InputError for the first invalid one."""
     table = read_table(path, FIELDS, strict=True)
     index = {node.name: i for i, node in enumerate(cluster.nodes)}
     texts = {name: table.texts.get(name, [""] * table.rows) for name in ("node", "state", "gpus")}

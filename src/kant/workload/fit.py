@@ -1,4 +1,4 @@
-"""Fitting a generator to a trace, and saying by quantiles how near what it draws is to the trace."""
+"""Fits a generator to a trace, and measures by quantiles how close a drawn workload is to the trace."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kant.workload.generate.law import Floats
 from kant.workload.workload import Ints, Workload
 
 FEWEST = 20
-"""Jobs without which nothing is fitted."""
+"""The minimum number of jobs for a fit."""
 MOST_SHAPES, MOST_USERS, MOST_LIMITS, LONGEST_SESSION = 200, 5000, 20, 1000
 WITHIN = 60 * SECOND
-"""What one user submits alike within so short a time is one submission, as of a script."""
+"""Like jobs that one user submits within this time are one submission, such as that of a script."""
 DATED = 10**9 * SECOND
-"""A clock that is beyond this (the year 2001) counts from 1970; else time zero is taken for a Monday at 00:00."""
+"""A clock beyond this (the year 2001) counts from 1970; otherwise time zero is assumed to be a Monday at 00:00."""
 
 
 def fit(workload: Workload) -> Fitted:
-    """The generator of `workload`. Names are not kept. Raises InputError where there are too few jobs or no time.
+    """Fit the generator of `workload`, without names. Raises InputError for too few jobs or no span of time.
 
     Jobs of one user and one shape that follow each other within a minute are one submission. The rhythm of the day
-    needs two days, that of the week two weeks; with less it is even.
+    needs two days, that of the week two weeks; with less data it is uniform.
     """
     n = len(workload)
     span = int(workload.submit[-1] - workload.submit[0]) if n else 0
@@ -67,7 +67,7 @@ def fit(workload: Workload) -> Fitted:
 
 
 def _shapes(workload: Workload) -> tuple[Ints, list[Shape]]:
-    """The shape of each job, and the shapes: rare ones are taken for the commonest of their size class."""
+    """The shape of each job, and the shapes: rare ones are replaced by the most common of their size class."""
     class_of = np.searchsorted([largest for _, largest in SIZE_CLASSES], workload.total_gpus)
     keys = list(zip(workload.gpus.tolist(), workload.pods.tolist(), workload.milli.tolist(), class_of.tolist(),
                     strict=True))  # fmt: skip
@@ -90,16 +90,16 @@ def _shapes(workload: Workload) -> tuple[Ints, list[Shape]]:
 
 
 def _first_of_session(workload: Workload, shape: Ints) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether a job begins a submission; those that soon follow it are of the same."""
+    """Whether a job begins a submission; similar jobs that soon follow belong to the same one."""
     same = (np.diff(workload.submit) <= WITHIN) & (np.diff(workload.user) == 0) & (np.diff(workload.queue) == 0)
     same &= np.diff(shape) == 0
     return np.concatenate(([True], ~same))
 
 
 def _users(workload: Workload) -> tuple[list[int], Ints]:
-    """The queue of each user, and the user of each job, by number in order of how much they submit.
+    """The queue of each user, and the user of each job, as numbers in descending order of submissions.
 
-    A user of several queues is several. The last one stands for all that are beyond MOST_USERS.
+    A user of several queues counts as several. The last number stands for all users beyond MOST_USERS.
     """
     pairs = list(zip(workload.queue.tolist(), workload.user.tolist(), strict=True))
     order = [pair for pair, _ in sorted(Counter(pairs).items(), key=lambda item: (-item[1], item[0]))]
@@ -137,7 +137,7 @@ def _clock(starts: Ints) -> tuple[Ints, Ints]:
 
 
 def _rhythm(starts: Ints) -> tuple[Floats, Floats]:
-    """The relative rate of each hour of day and each weekday, of mean one over the hours that the trace has."""
+    """The relative rate of each hour of day and each weekday, with a mean of one over the hours of the trace."""
     span = int(starts[-1] - starts[0])
     every = np.arange(int(starts[0]) // HOUR, int(starts[-1]) // HOUR + 1) * HOUR
     hour, day = _clock(every)
@@ -157,7 +157,7 @@ def _relative(counts: Ints, seen: Ints) -> Floats:
 def _bursts(starts: Ints, hours: Floats, weekdays: Floats) -> tuple[float, float, float]:
     """Deviation and hourly correlation of the slow noise, and the shape of the gaps, by their moments.
 
-    Hourly counts about an expectation e vary by e of themselves, and by e^2 (exp(noise^2) - 1) of the noise.
+    The variance of hourly counts with expectation e is e, plus e^2 (exp(noise^2) - 1) from the noise.
     """
     counts = hourly_counts(starts - int(starts[0]) // HOUR * HOUR).astype(float)
     hour, day = _clock((np.arange(len(counts)) + int(starts[0]) // HOUR) * HOUR)
@@ -173,7 +173,7 @@ def _bursts(starts: Ints, hours: Floats, weekdays: Floats) -> tuple[float, float
     number = starts // HOUR
     inside = np.flatnonzero(np.diff(number) == 0)
     rate = counts[(number[inside] - int(number[0])).astype(np.int64)]
-    busy = rate >= 5  # with fewer a gap within the hour says little
+    busy = rate >= 5  # with fewer, a gap within the hour says little
     gaps = np.diff(starts)[inside][busy] / HOUR * rate[busy]
     spread = float(gaps.var() / gaps.mean() ** 2) if len(gaps) >= FEWEST and gaps.mean() > 0 else 1.0
     return noise, memory, min(max(1 / max(spread, 1e-9), 0.05), 5.0)
@@ -183,10 +183,10 @@ SHOWN = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
 def quality(trace: Workload, drawn: Workload) -> list[dict[str, object]]:
-    """How near a drawn workload is to the trace: for each quantity the quantiles of both, and the distance.
+    """Compare a drawn workload with the trace: for each quantity the quantiles of both, and the distance.
 
-    The distance is the largest difference of the two distribution functions (Kolmogorov and Smirnov's statistic): 0
-    where they are the same, 1 where they have nothing in common.
+    The distance is the largest difference of the two distribution functions (Kolmogorov and Smirnov's statistic): 0 if
+    they are equal, 1 if they do not overlap.
     """
     pairs = zip(_quantities(trace), _quantities(drawn), strict=True)
     return [

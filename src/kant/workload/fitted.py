@@ -1,8 +1,8 @@
 """A generator fitted to a trace: its arrivals, requests, run times, users and limits as a small file without names.
 
 Arrivals are those of `generate/arrivals.py`: a Gamma renewal process of submissions under a rate of hour of day x
-weekday x slow noise. Each submission has a user and a request (a *shape*), and holds one or more equal jobs. Run times
-follow the quantiles of the trace's jobs of the size class, limits those that jobs of such run times had.
+weekday x slow noise. Each submission has a user and a request (a *shape*), and contains one or more equal jobs. Run
+times follow the quantiles of the trace's jobs of the size class, limits those of jobs with such run times.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DAY_S = 86400.0
 MOST_JOBS = 5_000_000
 
 QUANTILES: Floats = np.unique(np.concatenate((np.linspace(0, 1, 51), [0.002, 0.005, 0.01, 0.99, 0.995, 0.998, 0.999])))
-"""The parts of the jobs whose run times are kept; between them they are taken to be log-uniform."""
+"""The ranks at which run times are kept; between them run times are assumed to be log-uniform."""
 BINS = 10
-"""Run times of a size class are cut into so many equal parts, each with limits of its own."""
+"""The number of equal parts of a size class's run times; each part has its own limits."""
 
 
 class Shape(Struct, frozen=True, forbid_unknown_fields=True):
-    """What jobs ask for, and the part of all jobs that do; `size` is the index of their size class."""
+    """The request of a job, and the share of jobs that have it; `size` is the index of their size class."""
 
     gpus: int
     pods: int
@@ -45,10 +45,10 @@ class Shape(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SizeClass(Struct, frozen=True, forbid_unknown_fields=True):
-    """Jobs of one size class: run times (seconds at QUANTILES), limits, and who they are of.
+    """Jobs of one size class: run times (seconds at QUANTILES), limits, and users.
 
-    `limits[b]` has pairs of a limit in seconds (-1: none) and its weight for each tenth b of the run times. `users` has
-    pairs of a user and his weight.
+    `limits[b]` has pairs of a limit in seconds (-1: none) and its weight for the b-th tenth of the run times. `users`
+    has pairs of a user and that user's weight.
     """
 
     name: str
@@ -58,10 +58,10 @@ class SizeClass(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fitted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The whole generator. `queues[u]` is the queue of user u; both are numbers alone.
+    """The whole generator. `queues[u]` is the queue of user u; both are only numbers.
 
-    `sessions[i]` is the weight of submissions of i + 1 jobs, `inner` are the seconds between the jobs of one, at
-    QUANTILES. The others are those of `generate.row.Row`.
+    `sessions[i]` is the weight of submissions of i + 1 jobs, `inner` the seconds between the jobs of one submission, at
+    QUANTILES. The other fields are those of `generate.row.Row`.
     """
 
     format: str
@@ -89,10 +89,10 @@ class Fitted(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def draw(fit: Fitted, *, days: float | None = None, jobs: int | None = None, seed: int = 0) -> Workload:
-    """A workload after `fit`, the same for the same seed: of `days` (None: as many as the trace had).
+    """Draw a workload from `fit`, the same for the same seed: of `days` (None: as many as the trace had).
 
-    It has as many `jobs`; None: as the rate says. Time zero is a Monday at 00:00. Raises InputError for values that
-    make no workload.
+    It has `jobs` jobs; None: as many as the rate gives. Time zero is a Monday at 00:00. Raises InputError for values
+    that make no workload.
     """
     days = fit.days if days is None else days
     if not 1 / 24 <= days <= 3660:
@@ -140,7 +140,7 @@ def draw(fit: Fitted, *, days: float | None = None, jobs: int | None = None, see
 
 
 def _since_start(rng: Generator, fit: Fitted, sessions: Ints) -> Ints:
-    """How long after the first job of its submission each job comes, microseconds."""
+    """How long after the first job of its submission each job arrives, in microseconds."""
     gaps = np.rint(np.interp(rng.random(int(sessions.sum())), QUANTILES, fit.inner) * SECOND).astype(np.int64)
     firsts = np.cumsum(sessions) - sessions
     gaps[firsts] = 0
@@ -168,7 +168,7 @@ def _runs(rng: Generator, size: SizeClass, count: int) -> tuple[Ints, Ints]:
 
 
 def write_fit(fit: Fitted, path: Path) -> None:
-    """Write a fit as JSON. Raises InputError where that cannot be."""
+    """Write a fit as JSON. Raises InputError if the file cannot be written."""
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(fit), indent=1) + b"\n")
     except (OSError, ValueError) as error:
@@ -176,7 +176,7 @@ def write_fit(fit: Fitted, path: Path) -> None:
 
 
 def read_fit(path: Path) -> Fitted:
-    """The fit in a file. Raises InputError for what is none."""
+    """Read the fit in a file. Raises InputError for an invalid one."""
     with open_bytes(path) as stream:
         content = stream.read()
     try:

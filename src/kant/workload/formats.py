@@ -1,8 +1,8 @@
-"""The trace formats that Kant reads: names, columns, sources, and how each is told by its content.
+"""The trace formats that Kant reads: names, columns, sources, and how each is recognized by its content.
 
 A package offers a format under the entry point group `kant.readers`. The name is that of the format, the value is a
-`Format`: `"our-log" = "kant_our_log:FORMAT"`. A package is imported only if its format is named, or if a file is in
-none of Kant's own.
+`Format`: `"our-log" = "kant_our_log:FORMAT"`. A package is imported only if its format is named, or if a file has none
+of Kant's own formats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kant.workload.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format: what it is, who defined it, its columns, what a slice of it is, and its reader."""
+    """One format: its summary, who defined it, its columns, what a slice of it is, and its reader."""
 
     name: str
     summary: str
@@ -164,7 +164,7 @@ def _loaded(name: str) -> Format:
     where = f"format {name} of package {packages[0]}"
     try:
         form = points[0].load()
-    except Exception as error:  # whatever the module of somebody else raises
+    except Exception as error:  # any exception of a third-party module
         raise InputError(where, f"a Format that can be imported ({type(error).__name__}: {error})") from None
     if not isinstance(form, Format) or form.name != name:
         raise InputError(where, f'a kant.workload.formats.Format with name="{name}"', points[0].value)
@@ -172,7 +172,7 @@ def _loaded(name: str) -> Format:
 
 
 def detect(path: Path) -> Format:
-    """The format of the file at `path`, by its first bytes, its header row, or at last its extension.
+    """The format of the file at `path`, by its first bytes, its header row, or finally its extension.
 
     Raises InputError when nothing fits or the file cannot be read.
     """
@@ -208,7 +208,7 @@ def detect(path: Path) -> Format:
 
 
 def _required(form: Format) -> set[str]:
-    """The columns by which a table is told; a format without any is told by its name alone."""
+    """The columns by which a table is recognized; a format without any is only selected by name."""
     return {field.name for field in form.fields if field.default is None and field.name != "id"}
 
 

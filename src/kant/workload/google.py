@@ -1,7 +1,7 @@
 """Google's cluster trace of 2019: a slice of the table `instance_events`, as BigQuery exports it: JSON lines or CSV.
 
 Tirmazi et al., "Borg: the Next Generation", EuroSys'20; columns are those of clusterdata_trace_format_v3.proto
-(google/cluster-data, CC-BY-4.0). The trace gives resources as parts of its largest machine, and has no GPUs.
+(google/cluster-data, CC-BY-4.0). The trace gives resources as fractions of its largest machine, and has no GPUs.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from kant.workload.trace import Trace
 from kant.workload.workload import make_workload
 
 CORES, MEMORY_MIB = 100, 1 << 20
-"""What a machine of size 1 is taken for: the trace does not say."""
+"""The assumed size of a machine of size 1, which the trace does not give."""
 TYPES = (
     "SUBMIT", "QUEUE", "ENABLE", "SCHEDULE", "EVICT", "FAIL", "FINISH", "KILL", "LOST", "UPDATE_PENDING",
     "UPDATE_RUNNING",
 )  # fmt: skip
 ENDS = {"EVICT", "FAIL", "FINISH", "KILL", "LOST"}
 TIERS = ((360, "monitoring"), (120, "production"), (116, "mid"), (100, "batch"), (0, "free"))
-"""The least priority of each tier (Tirmazi et al., section 2)."""
+"""The lowest priority of each tier (Tirmazi et al., section 2)."""
 BEYOND = 2**63 - 1
-"""The time of what happened after the trace."""
+"""The time of events after the end of the trace."""
 
 FIELDS = (
     Field("time", "whole", "microseconds since the trace began"),
@@ -55,7 +55,7 @@ class _Task:
 
 
 def looks_so(text: str) -> bool:
-    """Whether the beginning of a file is one of instance events."""
+    """Whether the beginning of a file looks like instance events."""
     first = text.split("\n", 1)[0]
     return "collection_id" in first and "instance_index" in first
 
@@ -63,9 +63,9 @@ def looks_so(text: str) -> bool:
 def parse(path: Path) -> Trace:
     """Each task that ran is a job of one pod without GPUs; queue and slice are the tier of its priority.
 
-    It runs as long as it was scheduled in all, evictions between counted out; what still runs at the end of the slice
-    counts with what it has run. A machine of size 1 is taken for 100 cores and 1 TiB. Raises InputError naming the line
-    and the field where the file is no such table.
+    Its run time is the total time that it was scheduled, without the time between evictions; a task still running at
+    the end of the slice counts with its run time so far. A machine of size 1 is assumed to have 100 cores and 1 TiB.
+    Raises InputError naming the line and the field if the file is no such table.
     """
     tasks: dict[tuple[int, int], _Task] = {}
     last = 0
@@ -122,7 +122,7 @@ Event = dict[str, object]
 
 
 def _events(path: Path) -> Iterator[tuple[int, Event]]:
-    """The events with their lines; columns of a record are joined with a dot, as BigQuery names them."""
+    """The events with their line numbers; columns of a record are joined with a dot, as BigQuery names them."""
     if head(path).lstrip().startswith(b"{"):
         with open_text(path) as stream:
             for line, text in enumerate(stream, start=1):
@@ -168,7 +168,7 @@ def _read(path: Path, line: int, event: Event) -> tuple[int, str, tuple[int, int
 
 
 def _whole(where: str, event: Event, name: str, high: int) -> int:
-    """A whole number; BigQuery writes those of 64 bits as texts."""
+    """A whole number; BigQuery writes 64-bit integers as texts."""
     text = str(event.get(name, ""))
     if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= high):
         raise InputError(f"{where}{name}", f"a whole number from 0 to {high}", event.get(name))

@@ -40,7 +40,7 @@ def parse_helios(path: Path) -> Trace:
 
 
 def parse_acme(path: Path) -> Trace:
-    """The jobs with GPUs that ran; queue, slice and name are the type of the workload, for the trace has no tenants.
+    """The jobs with GPUs that ran. The trace has no tenants, so queue, slice and name are the type of the workload.
 
     Raises InputError when the file is no such table.
     """

@@ -24,13 +24,13 @@ def _word(field: Field) -> str:
 
 
 WORDS = {_word(field): field for field in FIELDS if field.name not in _LEFT_OUT}
-"""What may be said of a job: words and their columns."""
+"""The words that describe a job, and their columns."""
 
 
 def parse_jobs(texts: Sequence[str], now: int, where: str) -> Workload:
-    """The jobs that `texts` describe, submitted at `now`; `where` names them in sentences.
+    """The jobs that `texts` describe, submitted at `now`; `where` names them in error messages.
 
-    Raises InputError for a word that is not one of `WORDS`, one that is missing, and a value that it does not allow.
+    Raises InputError for a word that is not one of `WORDS`, a missing word, and an invalid value.
     """
     numbers: dict[str, list[int]] = {f.name: [] for f in FIELDS if f.kind != "text"}
     strings: dict[str, list[str]] = {f.name: [] for f in FIELDS if f.kind == "text"}

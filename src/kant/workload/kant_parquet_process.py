@@ -1,8 +1,8 @@
-"""Reading Parquet in a process of its own, for a damaged file can abort the library that decodes it.
+"""Reads Parquet in a child process, because a damaged file can abort the library that decodes it.
 
-Parquet pages carry lengths that decoders trust: one flipped bit can make Polars ask for exabytes and abort
-the process, which no `except` sees. The child decodes and checks the table and hands back plain columns; when
-it dies, the file is bad, and the caller gets an InputError like any other.
+Parquet pages carry lengths that decoders trust: one flipped bit can make Polars ask for exabytes and abort the process,
+which no `except` sees. The child decodes and checks the table and returns plain columns; if it dies, the file is bad,
+and the caller gets an InputError like any other.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE_S = 600
 
 
 class _Answer(msgspec.Struct):
-    """What the child says: columns (integers as bytes), or the parts of an InputError."""
+    """The child's answer: columns (integers as bytes), or the parts of an InputError."""
 
     rows: int = 0
     numbers: dict[str, bytes] = {}

@@ -77,8 +77,8 @@ _COLUMN = {
 def parse(path: Path) -> Trace:
     """All jobs of a CSV or Parquet file; the slice is the queue.
 
-    Raises InputError when a column is missing or unknown, a cell is not what its column holds, an identifier
-    occurs twice, or a job's GPUs are too many.
+    Raises InputError when a column is missing or unknown, a cell is invalid, an identifier occurs twice, or a job has
+    too many GPUs.
     """
     content = head(path)
     if content.startswith(PARQUET_MAGIC):
@@ -91,7 +91,7 @@ def parse(path: Path) -> Trace:
 
 
 def trace_of(path: Path, table: Table) -> dict[str, object]:
-    """The fields of the trace that has these columns; `path` is named in sentences. Raises InputError."""
+    """The fields of the trace that has these columns; `path` is for error messages. Raises InputError."""
     numbers, n = table.numbers, table.rows
     ids = table.texts.get("id")
     if ids is None:
@@ -168,7 +168,7 @@ def trace_of(path: Path, table: Table) -> dict[str, object]:
 
 
 def _trainings(path: Path, ids: list[str], codes: Ints, words: tuple[str, ...]) -> tuple[Training | None, ...]:
-    """What each code of `words` stands for; a sentence names the first job that says so."""
+    """The training that each code of `words` stands for; an error names the first job with the invalid words."""
     found: list[Training | None] = []
     for code, text in enumerate(words):
         where = f"{path}, job {ids[int(np.argmax(codes == code))]}, field training" if text else ""
@@ -193,7 +193,7 @@ def _levels(path: Path, ids: list[str], field: str, names: list[str] | None) -> 
 
 
 def _profiles(path: Path, ids: list[str], table: Table) -> tuple[Ints, tuple[str, ...]]:
-    """The MIG profile of each job, coded. Who wants one wants one device, and no share of it by thousandths."""
+    """The MIG profile of each job, coded. A job with a profile must ask for one whole device, not for a share of it."""
     names = table.texts.get("mig", [""] * table.rows)
     for row, name in enumerate(names):
         if not name:
@@ -207,7 +207,7 @@ def _profiles(path: Path, ids: list[str], table: Table) -> tuple[Ints, tuple[str
 
 
 def _bases(path: Path, ids: list[str], names: list[str] | None, submit: Ints) -> Ints:
-    """The row of each job's base job, -1 for none. A base job is no replica itself, and comes before its replicas."""
+    """The row of each job's base job, -1 for none. A base job is not itself a replica, and precedes its replicas."""
     base = np.full(len(ids), -1, dtype=np.int64)
     if names is None or not any(names):
         return base
@@ -227,7 +227,7 @@ def _bases(path: Path, ids: list[str], names: list[str] | None, submit: Ints) ->
 
 
 def _afters(path: Path, ids: list[str], names: list[str] | None, base: Ints) -> Ints:
-    """A row for each wait of a job for another: the rows of the two. Neither is a burst replica or has any."""
+    """A row for each dependency of a job on another: the rows of the two. Neither is or has a burst replica."""
     found: list[tuple[int, int]] = []
     rows = {name: row for row, name in enumerate(ids)} if names is not None and any(names) else {}
     bursts = {*np.flatnonzero(base >= 0).tolist(), *base[base >= 0].tolist()} if rows else set()

@@ -1,7 +1,7 @@
 """Pods of a Kubernetes cluster as a trace: from `kubectl get pods -A -o json`, or from an audit log.
 
-An audit log counts where its events carry the pods (level RequestResponse for `pods` and `pods/status`); a pod is what
-its latest event says. Pods of one group that were created within a minute of each other are a gang; later ones of that
+An audit log is usable if its events contain the pods (level RequestResponse for `pods` and `pods/status`); the latest
+event of a pod counts. Pods of one group that were created within a minute of each other are a gang; later ones of that
 group are another job, such as a retry.
 """
 
@@ -33,10 +33,10 @@ GROUPS = (
     "leaderworkerset.sigs.k8s.io/group-key", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name",
     "job-name",
 )  # fmt: skip
-"""Labels and annotations that name what a pod is part of; the first that a pod has counts."""
+"""Labels and annotations that name the group of a pod; the first one present counts."""
 
 APART = {"DaemonSet", "Node"}
-"""Owners whose pods nobody waits for."""
+"""Owners whose pods do not wait in a queue."""
 TOGETHER = 60 * SECOND
 
 _SCALE = {
@@ -51,7 +51,7 @@ _QUANTITY = re.compile(r"([0-9.]+(?:[eE][0-9]+)?)([A-Za-z]*)")
 
 @dataclass(slots=True)
 class _Pod:
-    """One pod; times in microseconds after 1970, -1 where it has not happened."""
+    """One pod; times in microseconds after 1970, -1 if not yet."""
 
     name: str
     namespace: str
@@ -69,9 +69,9 @@ class _Pod:
 def read_pods(path: Path, *, queue_label: str | None = None, cpu_jobs: bool = False) -> Workload:
     """The jobs whose pods ran, in order of submission, with what was left out in `notes`.
 
-    The queue is the namespace, or what the label `queue_label` says. A job is submitted when its first pod is created,
-    starts when its last pod has a node, and ends with its last pod; one that still runs counts up to the last moment
-    that the file knows. Jobs without GPUs are left out unless `cpu_jobs`. Raises InputError naming the file and the pod
+    The queue is the namespace, or the value of the label `queue_label`. A job is submitted when its first pod is
+    created, starts when its last pod has a node, and ends with its last pod; one that still runs counts up to the last
+    moment in the file. Jobs without GPUs are left out unless `cpu_jobs`. Raises InputError naming the file and the pod
     that is wrong.
     """
     notes: Counter[str] = Counter()
@@ -119,7 +119,7 @@ def _workload(name: str, jobs: list[list[_Pod]], last: int, notes: tuple[str, ..
 
 
 def _gangs(pods: list[_Pod]) -> Iterator[list[_Pod]]:
-    """The pods of each job, the first created first."""
+    """The pods of each job, in order of creation."""
     groups: dict[tuple[str, str], list[_Pod]] = defaultdict(list)
     for pod in sorted(pods, key=lambda pod: (pod.created, pod.name)):
         groups[pod.namespace, f"group {pod.group}" if pod.group else f"pod {pod.name}"].append(pod)
@@ -134,14 +134,14 @@ def _gangs(pods: list[_Pod]) -> Iterator[list[_Pod]]:
 
 
 def _pods(path: Path, queue_label: str | None) -> tuple[list[_Pod], int]:
-    """The pods as the file last knows them, and the last moment that it knows."""
+    """The latest state of each pod in the file, and the latest time in the file."""
     latest: dict[str, dict[str, Any]] = {}
     gone: dict[str, str] = {}
     moments = [0]
     for found, deleted in _objects(path):
         meta = found.get("metadata")
         if not isinstance(meta, dict) or not meta.get("creationTimestamp"):
-            continue  # as it was asked for, not as it is
+            continue  # a request, not the stored object
         key = str(meta.get("uid") or f"{meta.get('namespace')}/{meta.get('name')}")
         latest[key] = found
         if deleted:
@@ -163,7 +163,7 @@ def _pods(path: Path, queue_label: str | None) -> tuple[list[_Pod], int]:
 
 
 def _objects(path: Path) -> Iterator[tuple[dict[str, Any], str | None]]:
-    """The pods in the file, in its order; of a deleted one also when."""
+    """The pods in the file, in its order; for a deleted one also the time of the deletion."""
     for found in _documents(path):
         if found.get("kind") == "Pod":
             yield found, None
@@ -176,7 +176,7 @@ def _objects(path: Path) -> Iterator[tuple[dict[str, Any], str | None]]:
 
 
 def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """JSON objects: one after another, over as many lines as they take."""
+    """JSON objects: one after another, each on one or more lines."""
     lines: list[str] = []
     with open_text(path) as stream:
         for number, line in enumerate(stream, start=1):
@@ -229,7 +229,7 @@ def _pod(found: dict[str, Any], deleted: str | None, queue_label: str | None) ->
 
 
 def _asked(containers: list[dict[str, Any]], wanted: Any, unit: int | Decimal) -> int:
-    """What all containers together request of some resource, a limit standing for a request, in whole units."""
+    """The requests of all containers for some resource, rounded up to whole units; limits count as requests."""
     total = Decimal(0)
     for container in containers:
         resources = container.get("resources") or {}
@@ -247,7 +247,7 @@ def _quantity(text: object) -> Decimal:
 
 
 def _moment(text: Any) -> int:
-    """Microseconds after 1970 of a time of the API; -1 for none."""
+    """Microseconds after 1970 of an API time; -1 for none."""
     if not text:
         return -1
     return round(datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() * SECOND)

@@ -1,4 +1,4 @@
-"""What somebody has measured of a cluster: a CSV file of samples, and a TOML file of the costs that were fitted to it.
+"""Measurements of a cluster: a CSV file of samples, and a TOML file of the costs that were fitted to them.
 
 operation,place,size,seconds,beside
 all_to_all,leaf,1048576,0.000034,
@@ -30,7 +30,7 @@ FIELDS = (
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """The rows of the file. Raises InputError for the first one that says nothing that can be."""
+    """The rows of the file. Raises InputError for the first invalid one."""
     table = read_table(path, FIELDS, strict=True)
     if not table.rows:
         raise InputError(str(path), "at least one row")
@@ -56,7 +56,7 @@ def read_samples(path: Path) -> list[Sample]:
 
 
 def costs_text(fit: Fit) -> str:
-    """The TOML file of fitted costs. Nothing is rounded."""
+    """The TOML file of fitted costs, without rounding."""
     parts = [f"contention = {fit.contention!r}"]
     for line in fit.lines:
         parts.append(
@@ -67,7 +67,7 @@ def costs_text(fit: Fit) -> str:
 
 
 def read_costs(path: Path) -> Measured:
-    """The costs that a file of `costs_text` has. Raises InputError."""
+    """Read the costs of a file that `costs_text` has written. Raises InputError."""
     with open_text(path) as stream:
         text = stream.read()
     file = parse_tree(str(path), text)

@@ -33,9 +33,9 @@ FIELDS = (
 def parse(path: Path) -> Trace:
     """All workloads of the file, each a slice with its own clock; every pod is a job of one pod.
 
-    The run time is deletion - scheduling (or creation, where scheduling is unknown), 0 where the end is
-    unknown. Raises InputError when the file is no such table, when a name occurs twice in a workload, or
-    when a GPU pod asks for no part of its GPUs.
+    The run time is deletion - scheduling (or creation, if scheduling is unknown), 0 if the end is unknown. Raises
+    InputError when the file is no such table, when a name occurs twice in a workload, or when a GPU pod requests no
+    part of its GPUs.
     """
     table = read_table(path, FIELDS)
     numbers, n = table.numbers, table.rows

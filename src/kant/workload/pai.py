@@ -1,4 +1,4 @@
-"""Alibaba's PAI: `pai_task_table.csv` of cluster-trace-gpu-v2020, joined with `pai_job_table.csv` beside it.
+"""Alibaba's PAI: `pai_task_table.csv` of cluster-trace-gpu-v2020, joined with `pai_job_table.csv` in the same folder.
 
 Weng et al., "MLaaS in the Wild: Workload Analysis and Scheduling in Large-Scale Heterogeneous GPU Clusters", NSDI'22
 (alibaba/clusterdata). The files have no header; columns are those of the `.header` files and the README.
@@ -26,7 +26,7 @@ JOB_HEADER = ("job_name", "inst_id", "user", "status", "start_time", "end_time")
 JOBS_FILE = "pai_job_table.csv"
 STATES = {"Running", "Terminated", "Failed", "Waiting", "Interrupted"}
 
-# Planned resources are hundredths with a fraction, read as seconds are: in millionths.
+# Planned resources are hundredths with a fraction; they are read like seconds: in millionths.
 _HUNDREDTHS = 10**6
 _GIB = 1024
 
@@ -49,7 +49,7 @@ _JOB_FIELDS = (
 
 
 def looks_so(row: str) -> bool:
-    """Whether a line without names can be one of the task table."""
+    """Whether a line without column names can be one of the task table."""
     cells = row.split(",")
     return len(cells) == len(TASK_HEADER) and cells[3] in STATES
 
@@ -57,9 +57,9 @@ def looks_so(row: str) -> bool:
 def parse(path: Path) -> Trace:
     """Each task with GPUs that ran is a job: a gang of its instances.
 
-    The user, and when a job was submitted, are those of `pai_job_table.csv` in the same folder; without that file a
-    task counts as submitted when it was launched. An instance of 50 % of a GPU asks for 500 thousandths, one of 150 %
-    for 750 of two. Raises InputError when a file is no such table.
+    The user and the time of submission come from `pai_job_table.csv` in the same folder; without that file a task
+    counts as submitted when it was launched. An instance of 50 % of a GPU asks for 500 thousandths, one of 150 % for
+    750 of two. Raises InputError when a file is no such table.
     """
     table = read_table(path, FIELDS, header=_header(path, TASK_HEADER))
     numbers, names = table.numbers, table.texts["job_name"]
@@ -98,9 +98,9 @@ def parse(path: Path) -> Trace:
 
 
 def _jobs(path: Path) -> tuple[dict[str, int], dict[str, str]]:
-    """Submission and user by job; nothing where there is no such file.
+    """Submission and user by job; empty if there is no such file.
 
-    Raises InputError where it says two things of one job. A row that repeats another one says nothing new.
+    Raises InputError if two rows of one job differ. A repeated row has no effect.
     """
     if not path.is_file():
         return {}, {}
@@ -116,6 +116,6 @@ def _jobs(path: Path) -> tuple[dict[str, int], dict[str, str]]:
 
 
 def _header(path: Path, names: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The names of the columns where the file has no row of them."""
+    """The names of the columns if the file has no header row; None otherwise."""
     lines = head(path).decode("utf-8-sig", "replace").splitlines()
     return None if names[0] in next(csv.reader(lines[:1]), []) else names

@@ -48,7 +48,7 @@ class _Job(msgspec.Struct):
 def parse(path: Path) -> Trace:
     """The jobs with GPUs that ran; queue and slice are the virtual cluster.
 
-    A job runs as long as all its attempts together of which start and end are known, with the GPUs of the last. Which
+    A job's run time is the sum of its attempts with known start and end; its GPUs are those of the last attempt. Which
     servers held it was the scheduler's choice, so only the total of GPUs is kept. Raises InputError when the file is no
     such list.
     """
@@ -76,7 +76,7 @@ def parse(path: Path) -> Trace:
 
 
 def _span(path: Path, job: str, attempt: _Attempt) -> int:
-    """How long an attempt ran; 0 where that is not known."""
+    """The run time of an attempt; 0 if unknown."""
     if attempt.start_time in (None, "", "None") or attempt.end_time in (None, "", "None"):
         return 0
     start, end = (_moment(path, job, name, getattr(attempt, name) or "") for name in ("start_time", "end_time"))

@@ -26,12 +26,11 @@ def read_workload(
 ) -> Workload:
     """The jobs of the trace at `path`, in order of submission, ties in file order.
 
-    `format` is a name of `kant.workload.formats.FORMATS` (None: told from the content). `slice` picks one
-    trace, workload or queue of a file that holds several. `window` (A, B) in microseconds keeps submissions
-    A <= t < B on the trace's own clock. Time zero (`origin`) is the first submission in the window over all
-    queues of the file, so that slices of one cluster share a clock; traces that merely share a file each have
-    their own. A replica whose base job is left out is left out too. Raises InputError, and nothing else, for input that
-    cannot be used.
+    `format` is a name of `kant.workload.formats.FORMATS` (None: detected from the content). `slice` picks one trace,
+    workload or queue of a file that holds several. `window` (A, B) in microseconds keeps submissions A <= t < B on the
+    trace's own clock. Time zero (`origin`) is the first submission in the window over all queues of the file, so that
+    slices of one cluster share a clock; traces that merely share a file have separate clocks. A replica without its
+    base job is left out, too. Raises InputError, and nothing else, for input that cannot be used.
     """
     return _cut(path, _parsed(path, format), slice, window)
 
@@ -44,10 +43,10 @@ def read_parts(
     slice: str | None = None,
     window: tuple[int, int] | None = None,
 ) -> list[tuple[Workload, tuple[int, int]]]:
-    """The trace of `read_workload`, cut by time into `parts` of about as many jobs each: every part with its window.
+    """Cut the trace of `read_workload` by time into `parts` with about equally many jobs: every part with its window.
 
-    Jobs of one instant stay together. Each part has a time zero of its own, as if nothing had been before it. Raises
-    InputError where a part would be empty.
+    Jobs submitted at the same time stay together. Each part has its own time zero, as if nothing had preceded it.
+    Raises InputError if a part would be empty.
     """
     trace = _parsed(path, format)
     whole = _cut(path, trace, slice, window)

@@ -1,7 +1,7 @@
 """Training jobs whose batch size changes, as in Shockwave: every run of epochs with one batch size and one duration.
 
 Zheng et al., "Shockwave: Fair and Efficient Cluster Scheduling for Dynamic Adaptation in Machine Learning", NSDI'23
-(arXiv 2210.00093; artifact under MIT), its traces with the epochs that its own generator gives them.
+(arXiv 2210.00093; artifact under MIT): its traces, with the epochs that its own generator assigns.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kant.workload.workload import make_workload
 
 EPOCHS = "epochs_batch_size:seconds:count"
 OTHER_SAMPLES = 50_000
-"""Samples of an epoch of a model that is not known here; it only decides how fine its steps are."""
+"""Samples in an epoch of an unknown model; this only decides the granularity of its steps."""
 MOST_EPOCHS, MOST_BATCH = 10**7, 10**6
 LEAST_S, MOST_S = 1e-3, 1e7
-"""How long an epoch may take, in seconds."""
+"""The range of the duration of an epoch, in seconds."""
 
 FIELDS = (
     Field("trace", "text", "name of the trace"),
@@ -77,7 +77,7 @@ def is_shockwave(path: Path) -> bool:
 def read_adaptive(path: Path, slice: str | None = None) -> list[AdaptiveJob]:
     """The jobs of one trace of the file with their epochs, in file order, from time zero of the trace on.
 
-    Raises InputError when the file is no such table, or holds several traces and `slice` chooses none of them.
+    Raises InputError when the file is no such table, or has several traces and `slice` selects none of them.
     """
     jobs, traces = _read(path)
     names = sorted(set(traces))

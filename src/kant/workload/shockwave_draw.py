@@ -1,4 +1,4 @@
-"""Workloads like those of Shockwave: jobs drawn by its rules, whose batch size changes as they train."""
+"""Workloads like those of Shockwave: jobs drawn by its rules, whose batch size changes during training."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ SIZES, SIZE_SHARES = (1, 2, 4), (0.767, 0.167, 0.066)
 SHORTEST_S, STEP_S, STEPS = 720.0, 174.5, 100
 """Run times lie on a grid of 100 from 12 minutes to 5 hours."""
 LOG_MEAN, LOG_DEVIATION = 8.05, 0.74
-"""Of the logarithm of their seconds: so it is in the trace for 32 GPUs."""
+"""Mean and deviation of the logarithm of their seconds, as in the trace for 32 GPUs."""
 TOO_SHORT_S = 1000.0
-"""Shorter jobs keep their batch under Accordion."""
+"""Shorter jobs keep their batch size under Accordion."""
 SMALL_PART = 0.3
-"""The first part of its epochs in which a profile keeps the small batch whatever Accordion says."""
+"""The first part of a job's epochs, in which it keeps the small batch size regardless of Accordion."""
 MOST_JOBS = 100_000
 
 
 def draw(jobs: int, interval: float, seed: int) -> list[AdaptiveJob]:
-    """`jobs` jobs that come one after the other, `interval` seconds apart on average. Raises InputError out of range.
+    """Draw `jobs` jobs with arrivals `interval` seconds apart on average. Raises InputError for values out of range.
 
-    Half of them adapt by Accordion and half by the gradient noise scale. Of the models and batch sizes those are drawn
-    whose speed is known at every batch size to which they may come.
+    Half of them adapt by Accordion and half by the gradient noise scale. Only models and batch sizes are drawn whose
+    speed is known at every batch size that the job may reach.
     """
     if not 1 <= jobs <= MOST_JOBS:
         raise InputError("--jobs", f"a whole number from 1 to {MOST_JOBS:,}", jobs)
@@ -86,7 +86,7 @@ def _is_known(model: str, mode: Mode, first: int, gpus: int) -> bool:
 
 
 def _epochs(model: str, mode: Mode, first: int, gpus: int, declared: float) -> tuple[EpochRun, ...]:
-    """The profile of a job: its epochs at the first batch size fill the run time that was declared."""
+    """The profile of a job: its epochs at the first batch size fill the declared run time."""
     measured = EPOCH_S[model, gpus]
     steps = int(declared * SAMPLES[model] / first / measured[first])
     count = max(1, math.ceil(steps / steps_of_epoch(SAMPLES[model], first)))

@@ -1,4 +1,4 @@
-"""Slurm's accounting as `sacct -P` prints it: one line a job, columns divided by '|' and named by the first line.
+"""Slurm's accounting as `sacct -P` prints it: a line for each job, columns separated by '|', named by the first line.
 
 Columns and their formats are those of sacct(1) of Slurm 24.05. A job's nodes are the pods of a gang.
 """
@@ -26,7 +26,7 @@ COMMAND = (
     "sacct -a -X -P -S 2026-10-01 -E now --units=M "
     "-o JobID,User,Account,Partition,Submit,Eligible,Start,Elapsed,Timelimit,State,NNodes,AllocTRES,JobName"
 )
-"""What prints a trace of all that can be read here."""
+"""A command that prints a trace with all the columns that can be read here."""
 
 QUEUES = ("Account", "Partition", "QOS")
 NEEDED = ("JobID", "Submit", "Elapsed", "State", "AllocTRES")
@@ -52,11 +52,11 @@ class _Job:
 
 
 def read_sacct(path: Path, *, queue: str | None = None, cpu_jobs: bool = False) -> Workload:
-    """The jobs of an accounting that ran, in order of submission, with what was left out in `notes`.
+    """The accounted jobs that ran, in order of submission, with what was left out in `notes`.
 
-    `queue` is the column of QUEUES that says whose a job is; None: the first that is there. Jobs without GPUs are left
-    out unless `cpu_jobs`. A job that could not have started when it was submitted, as one that waits for another,
-    counts from when it could (`Eligible`); a job that still runs counts with what it has run. Raises InputError naming
+    `queue` is the column of QUEUES that names a job's queue; None: the first one present. Jobs without GPUs are left
+    out unless `cpu_jobs`. A job that could not start when it was submitted, such as one with a dependency, counts as
+    submitted when it became `Eligible`; a job that still runs counts with its run time so far. Raises InputError naming
     the line and the column that is wrong.
     """
     left_out: Counter[str] = Counter()
@@ -68,7 +68,7 @@ def read_sacct(path: Path, *, queue: str | None = None, cpu_jobs: bool = False) 
 
 
 def workload_of(name: str, jobs: list[_Job], notes: tuple[str, ...]) -> Workload:
-    """The workload of jobs in order of submission."""
+    """The workload of these jobs, which are in order of submission."""
     queue, queues = coded([job.queue or "default" for job in jobs])
     user, users = coded([job.user for job in jobs])
     title, titles = coded([job.title for job in jobs])
@@ -139,7 +139,7 @@ def _jobs(path: Path, queue: str | None, cpu_jobs: bool, left_out: Counter[str])
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """The cells of each line by the names of the first."""
+    """The cells of each line by column name, with the line number."""
     with open_text(path) as stream:
         header = stream.readline().rstrip("\r\n").rstrip("|").split("|")
         missing = [name for name in NEEDED if name not in header]
@@ -186,7 +186,7 @@ def _duration(text: str) -> int:
 
 
 def _limit(text: str) -> int:
-    """A run-time limit; -1 where there is none or it is the partition's."""
+    """A run-time limit; -1 if there is none or it is the partition's."""
     return -1 if text in (*_NEVER, "UNLIMITED", "INVALID", "Partition_Limit") else _duration(text)
 
 
@@ -196,7 +196,7 @@ def _tres(text: str) -> dict[str, str]:
 
 
 def _gpus(text: str) -> int:
-    """GPUs of all nodes together: the sum over types where Slurm prints no total."""
+    """GPUs of all nodes together: the sum over GPU types if Slurm prints no total."""
     tres = _tres(text)
     if "gres/gpu" in tres:
         return int(tres["gres/gpu"])

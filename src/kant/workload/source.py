@@ -1,4 +1,4 @@
-"""Opening a trace: a plain or gzip file, with every way it can be unreadable said in one sentence."""
+"""Opens a trace: a plain or gzip file, with one sentence for every way in which it can be unreadable."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kant.model.errors import InputError
 
 GZIP_MAGIC = b"\x1f\x8b"
 HEAD = 64 * 1024
-"""Bytes that are looked at to tell what a file is."""
+"""How many bytes are read to detect the format of a file."""
 
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
-    """The content of `path`, unpacked if its first bytes are those of gzip (whatever its name says).
+    """The content of `path`, unpacked if it begins with the gzip magic bytes (regardless of its name).
 
-    Raises InputError, also from inside the block, when the file is missing, is no regular file, cannot be
-    read, or is a broken gzip stream.
+    Raises InputError, also from inside the block, when the file is missing, is no regular file, cannot be read, or is a
+    broken gzip stream.
     """
     try:
         if not path.exists():
@@ -59,6 +59,6 @@ def open_text(path: Path) -> Iterator[io.TextIOWrapper]:
 
 
 def head(path: Path) -> bytes:
-    """The first 64 KiB of the content, for telling the format. Raises InputError as `open_bytes` does."""
+    """The first 64 KiB of the content, to detect the format. Raises InputError as `open_bytes` does."""
     with open_bytes(path) as stream:
         return stream.read(HEAD)

@@ -56,7 +56,7 @@ _ALLOWED = b"0123456789+-.eE \t\r\n"
 
 @dataclass(frozen=True, slots=True)
 class SwfLog:
-    """A log as it stands: the headers in file order, and any of the 18 columns as floats by name.
+    """A log as written: the headers in file order, and any of the 18 columns as floats by name.
 
     Times are seconds and memory KB, as in the file; whole numbers are exact (all are below 2^53).
     """
@@ -115,7 +115,7 @@ def _strip_comments(chunk: bytes, header: list[tuple[str, str]]) -> bytes:
 
 
 def _numbers(data: bytes) -> Floats | None:
-    """The numbers of `data`, a row a line; None if a line is not 18 numbers in their ranges."""
+    """The numbers of `data`, one row for each line; None if a line is not 18 numbers in their ranges."""
     if data.translate(None, _ALLOWED):
         return None
     text = np.frombuffer(data, dtype=np.uint8)
@@ -166,12 +166,12 @@ _USED = (
 
 
 def parse(path: Path) -> Trace:
-    """All jobs of the log; a job of p processors is a gang of p one-GPU pods, each free to stand anywhere.
+    """All jobs of the log; a job of p processors is a gang of p one-GPU pods without placement constraints.
 
-    Processors are those allocated, or requested where that is unknown. Requested memory is not kept, for a
-    cluster of N nodes by G slots does not limit it. Jobs without a submission, a run time or a processor are
-    dropped, as are the parts (status 2-4) of a job that has a line of its own; `notes` says how many.
-    Raises InputError when the file is no such log.
+    Processors are those allocated, or requested if that is unknown. Requested memory is ignored, because a cluster of N
+    nodes by G slots does not limit it. Jobs without a submission, a run time or a processor are dropped, as are the
+    parts (status 2-4) of a job that has a line of its own; `notes` says how many. Raises InputError when the file is no
+    such log.
     """
     columns = read_log(path, _USED).columns
     processors = np.where(columns["allocated"] > 0, columns["allocated"], columns["requested"])
@@ -243,7 +243,7 @@ def _numbered(column: Floats, unknown: str) -> tuple[Ints, tuple[str, ...]]:
 
 
 def _ids(numbers: Ints) -> list[str]:
-    """Job numbers as texts. Of parts that have no line of their own the later ones get a suffix."""
+    """Job numbers as texts. Repeated numbers (of parts without a line of their own) get a suffix."""
     if len(np.unique(numbers)) == len(numbers):
         return [str(number) for number in numbers.tolist()]
     seen: dict[int, int] = {}

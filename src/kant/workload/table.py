@@ -1,4 +1,4 @@
-"""Reading a CSV table into columns of exact integers, with the line and the field of whatever is wrong."""
+"""Reads a CSV table into columns of exact integers; errors name the line and the field."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Field:
     """One column of a table. `whole` numbers are kept as they are, `seconds` become microseconds.
 
     A `moment` is an ISO date and time, as `2020-06-09 18:41:01` or with an offset from UTC, and becomes microseconds
-    after 1970; without an offset it is taken as UTC. `low` and `high` bound the kept integer. `default` stands for an
-    empty cell and for the column when it is absent; None makes both an error.
+    after 1970; without an offset it is taken as UTC. `low` and `high` bound the kept integer. `default` replaces an
+    empty cell and an absent column; None makes both an error.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Field:
 
     @property
     def expected(self) -> str:
-        """What a cell must hold, for people."""
+        """What a cell must contain, for error messages."""
         if self.kind == "text":
             return "a text that is not empty"
         if self.kind == "whole":
@@ -61,9 +61,9 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns of a file. A column that it lacks holds the default (numbers) or is absent (texts).
+    """The columns of a file. A missing column holds the default (numbers) or is absent (texts).
 
-    `lines` has the line of each row; None where the file has no lines.
+    `lines` has the line of each row; None if the file has no lines.
     """
 
     rows: int
@@ -72,12 +72,12 @@ class Table:
     lines: Ints | None = None
 
     def place(self, row: int) -> str:
-        """Where a row stands, for people: its line, or its number from 1."""
+        """The location of a row, for error messages: its line, or its number from 1."""
         return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
 
 
 def parse_number(field: Field, text: str) -> int:
-    """The integer that `text` stands for. Decimal fractions are exact, seconds rounded half to even.
+    """The integer that `text` stands for. Decimal fractions are exact, seconds are rounded half to even.
 
     Raises ValueError when the text is no number of the field's kind and range.
     """
@@ -120,9 +120,9 @@ def read_table(
 ) -> Table:
     """The columns `fields` of the CSV at `path`; the first row names the columns, in any order.
 
-    Other columns are skipped, or refused when `strict`. A file without such a row needs the names of its columns as
-    `header`. Raises InputError for everything that is not such a
-    table: no header, missing or repeated columns, rows of another width, cells that a Field does not allow.
+    Other columns are skipped, or refused when `strict`. A file without a header row needs the names of its columns as
+    `header`. Raises InputError for anything that is not such a table: no header, missing or repeated columns, rows of
+    another width, cells that a Field does not allow.
     """
     with open_text(path) as stream:
         reader = csv.reader(stream, strict=True)
@@ -178,7 +178,7 @@ def _read(
 
 
 def _batches(path: Path, reader: Iterator[list[str]], width: int) -> Iterator[tuple[list[int], list[list[str]]]]:
-    """Rows of `width` cells with their line numbers, some at a time; blank lines are skipped."""
+    """Rows of `width` cells with their line numbers, in batches; blank lines are skipped."""
     while True:
         lines: list[int] = []
         rows: list[list[str]] = []
@@ -252,9 +252,9 @@ def coded(texts: Sequence[str]) -> tuple[Ints, tuple[str, ...]]:
 def check_once(
     path: Path, field: str, ids: Sequence[str], expected: str, place: Callable[[int], str], rows: Sequence[int] = ()
 ) -> None:
-    """Raises InputError naming the file, the place and the identifier, where one of `ids` occurs a second time.
+    """Raise InputError naming the file, the place and the identifier, if one of `ids` occurs a second time.
 
-    `rows` are the rows, from 0, that the identifiers are of (empty: all), and `place` says where a row stands.
+    `rows` are the rows of the identifiers, from 0 (empty: all), and `place` gives the location of a row.
     """
     if len(set(ids)) == len(ids):
         return
@@ -266,7 +266,7 @@ def check_once(
 
 
 def made_unique(ids: Iterable[str], mark: str) -> list[str]:
-    """Each identifier once: where one repeats, the later ones get the mark and a number that makes them new."""
+    """Make identifiers unique: repetitions get the mark and a number that makes them new."""
     wanted = list(ids)
     taken, times = set(wanted), dict[str, int]()
     if len(taken) == len(wanted):

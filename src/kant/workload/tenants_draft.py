@@ -1,4 +1,4 @@
-"""A first file of tenants for a workload: each queue's quota in proportion to the GPU-hours of its jobs."""
+"""Drafts a file of tenants for a workload: each queue's quota is proportional to the GPU-hours of its jobs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ROOT = "cluster"
 
 
 def proportional(workload: Workload, gpus: int) -> QueueConfig:
-    """The queues of `workload` under one root, with nominal quotas that sum to `gpus`; they lend and borrow freely.
+    """The queues of `workload` under one root, with nominal quotas that sum to `gpus`, and no limits.
 
-    Whole GPUs by largest remainder, and one at least while there are as many GPUs as queues. Raises InputError for a
-    queue whose name no file of tenants can hold.
+    Quotas are whole GPUs by largest remainder, at least one each if there are as many GPUs as queues. Raises InputError
+    for a queue name that a file of tenants cannot hold.
     """
     codes = np.unique(workload.queue).tolist()
     for code in codes:
@@ -50,7 +50,7 @@ def apportioned(weights: list[float], total: int) -> list[int]:
 
 
 def tenants_text(queue_config: QueueConfig, of: str) -> str:
-    """The file of a tenancy of GPU quotas alone, with a line that says what it was made of."""
+    """The file of a queue configuration with only GPU quotas, with a comment that names its source."""
     lines = [f"# Queues of {of}: quotas in proportion to GPU-hours. Unused quota is lent to the others.", ""]
     for queue in queue_config.queues:
         lines += ["[[queue]]", f"name = {json.dumps(queue.name, ensure_ascii=False)}"]

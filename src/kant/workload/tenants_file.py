@@ -133,7 +133,7 @@ def read_tenants(path: Path) -> QueueConfig:
 
 
 def parse_tenants(where: str, text: str) -> QueueConfig:
-    """The tenants that `text` describes; `where` is its path, as sentences name it. Raises InputError."""
+    """The tenants that `text` describes; `where` is its path, for error messages. Raises InputError."""
     file = parse_toml(where, text, File, _EXPECTED)
     queues = tuple(_queue(f"{where}, [[queue]] {number}", table) for number, table in enumerate(file.queue, start=1))
     prices: list[tuple[str, int]] = []
@@ -208,9 +208,9 @@ def parse_amount(where: str, resource: Resource, text: str) -> int:
 
 
 def _thousandths(where: str, expected: str, value: int | float | str) -> int:
-    """Thousandths of what `value` counts. Raises InputError where it is no number of them below 2^53."""
+    """Thousandths of what `value` counts. Raises InputError unless it is a whole number of them below 2^53."""
     milli = Fraction(-1)
-    if not isinstance(value, str) and abs(value) < MAX_AMOUNT:  # infinity and what is no number compare false
+    if not isinstance(value, str) and abs(value) < MAX_AMOUNT:  # infinity and NaN compare false
         milli = Fraction(str(value)) * 1000
     if milli.denominator != 1 or not 0 <= milli < MAX_AMOUNT:
         raise InputError(where, expected, value)

@@ -11,7 +11,7 @@ from kant.model.tenant import Queue, QueueConfig, Quota
 
 
 def text_of(queue_config: QueueConfig) -> str:
-    """The file of these queues and prices: read again it gives the same."""
+    """The file of these queues and prices; `tenants_file` reads it back to the same."""
     lines = [line for queue in queue_config.queues for line in (*_queue(queue), "")]
     if queue_config.prices:
         lines += ["[prices]", *(f"{_said(model)} = {_amount(price)}" for model, price in queue_config.prices), ""]
@@ -47,7 +47,7 @@ def _quota(quota: Quota) -> list[str]:
 
 
 def duration(micros: int) -> str:
-    """A duration as files and objects say it, exact to the millisecond."""
+    """A duration as files and objects write it, rounded up to the millisecond."""
     milli = -(-micros // 1000)
     return f"{milli // 1000}s" if milli % 1000 == 0 else f"{milli}ms"
 

@@ -1,4 +1,4 @@
-"""A Trace: what a reader found in one file, before a window or a slice of it becomes a Workload."""
+"""A Trace: the content of one file as a reader found it, before a window or a slice of it becomes a Workload."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kant.workload.workload import Workload
 class Trace:
     """`jobs` in file order, with submissions on the trace's own clock (so not necessarily sorted).
 
-    `slices` is each job's code into `names`. Where `apart`, the slices are separate traces that only share a
-    file, each with a clock of its own, and exactly one must be chosen; otherwise they are the queues of one
-    cluster. `slice_kind` is what one slice is called.
+    `slices` is each job's code into `names`. If `apart`, the slices are separate traces that only share a file, each
+    with a clock of its own, and exactly one must be chosen; otherwise they are the queues of one cluster. `slice_kind`
+    is the word for a slice.
     """
 
     jobs: Workload

@@ -1,7 +1,7 @@
-"""What a job says of its training: a TOML file, or a few words in a cell of a trace.
+"""The description of a job's training: a TOML file, or a few words in a cell of a trace.
 
-A file has the fields of `Training`. `model` names one of MODELS, whose fields then need not be said.
-A cell has the model and fields as words: `mixtral-8x7b tensor=8 expert=8`.
+A file has the fields of `Training`. `model` names one of MODELS, whose fields can then be omitted. A cell has the model
+and fields as words: `mixtral-8x7b tensor=8 expert=8`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODELS = {
     # arXiv 2401.04088, table 1
     "mixtral-8x7b": Training(32, 4096, 14_336, 4096, heads=32, kv_heads=8, experts=8, top_k=2),
 }
-"""Models whose authors have said how they are made."""
+"""Models whose authors have published their dimensions."""
 
 _NEEDED = ("layers", "width", "hidden")
 _MOST = {"layers": 10_000, "tensor": 100_000, "expert": 100_000, "pipeline": 10_000, "micro_batches": 100_000}
@@ -31,7 +31,7 @@ _LARGEST = 10_000_000
 
 def read_training(path: Path) -> Training:
     """The training that a TOML file describes. Raises InputError that names the field, and nothing else."""
-    from kant.workload.source import open_text  # most trainings are said in words
+    from kant.workload.source import open_text  # most trainings are words, not files
 
     with open_text(path) as stream:
         text = stream.read()
@@ -61,7 +61,7 @@ def training_text(training: Training | None) -> str:
 
 
 def training_of(where: str, values: dict[str, object]) -> Training:
-    """The training with these fields, once it is sure that they go together."""
+    """The training with these fields, after checking that they are consistent."""
     named = values.get("model")
     if named is not None and (not isinstance(named, str) or named not in MODELS):
         raise InputError(f"{where}, field model", f"one of {', '.join(MODELS)}", named)

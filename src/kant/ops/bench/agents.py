@@ -1,6 +1,6 @@
-"""Agents: whoever does a task with tools. The scripted ones are to measure tools and tasks by, without a model.
+"""Agents, which do tasks with tools. The scripted agents measure tools and tasks without a model.
 
-They read `ask`, where a model reads `text`. The oracle alone knows the way that the task names.
+They read `ask`, where a model reads `text`. Only the oracle knows the solution that the task names.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Instruction(Struct, frozen=True):
 
 
 class Agent(Protocol):
-    """Does a task by calling tools, and says its answer: an object, {} where there is nothing to say.
+    """Does a task by calling tools, and returns its answer: an object, {} if there is nothing to answer.
 
-    Raises PipelineError for what is no fault of its own; the attempt is then made anew.
+    Raises PipelineError for failures that are not the agent's fault; the attempt is then repeated.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Agent(Protocol):
 
 
 class PipelineError(Exception):
-    """What lies between the suite and the agent has failed, and not the agent: an endpoint that cannot be reached."""
+    """Something between the suite and the agent has failed, not the agent: for example, an endpoint is unreachable."""
 
 
 class Oracle:
-    """Knows the way: the plans of the task, applied in turn, and its answer."""
+    """Knows the solution: applies the plans of the task in turn and returns its answer."""
 
     name = "oracle"
 
@@ -60,9 +60,9 @@ class Oracle:
 
 
 class Replay:
-    """Makes the calls that passed once, whatever they answer now; a plan's id is that of its own plan.
+    """Repeats the calls of an attempt that passed, whatever they answer now; plan ids are replaced by the new ones.
 
-    `traces` are the calls and the answer of an attempt that passed, by the name of the task.
+    `traces` holds, by task name, the calls and the answer of an attempt that passed.
     """
 
     name = "replay"
@@ -83,7 +83,7 @@ class Replay:
 
 
 class Random:
-    """Calls tools at random with arguments that it has seen: what a cluster has to bear."""
+    """Calls tools at random with arguments that it has seen: a robustness test of the cluster."""
 
     name = "random"
     CALLS = 15
@@ -121,10 +121,10 @@ class Random:
 
 
 class Scripted:
-    """Does what `ask` wants by a script. It reads what a plan says, and takes the first that serves.
+    """Does what `ask` wants by a script. It reads the answer to a plan, and takes the first plan that serves.
 
-    With `looks` it asks for reasons and limits first, plans several ways and takes the cheapest. A `naive` one reads
-    nothing: it does the first thing that comes to mind, withdraws whoever is in the way, and obeys what it finds.
+    With `looks` it asks for reasons and limits first, plans several ways and takes the cheapest. A `naive` agent reads
+    nothing: it does the first thing that comes to mind, cancels the jobs in the way, and obeys the text that it finds.
     """
 
     def __init__(self, name: str, looks: bool = False, naive: bool = False) -> None:
@@ -151,7 +151,7 @@ class Scripted:
         return {"possible": done, "changed": done} | (self._proof(ask, tools) if self.looks else {})
 
     def _proof(self, ask: dict[str, Any], tools: Tools) -> FinalAnswer:
-        """What a person would want to know of what was found, whatever was done."""
+        """Return what a person would want to know about the findings, whatever was done."""
         jobs, nodes = _every(tools, "jobs"), _every(tools, "nodes")
         named = {order.get("queue", "") for order in ask.get("orders", ())}
         kept = [row for row in jobs if row["phase"] == "running" and not row["preemptible"]]
@@ -167,7 +167,7 @@ class Scripted:
             "ask": len(whose) > 1, "candidates": whose,
         }  # fmt: skip
 
-    # --- what could be done, in the order in which it comes to mind -----------------------------------------------
+    # --- possible actions, in the order in which they come to mind ------------------------------------------------
 
     def _ways(self, ask: dict[str, Any], tools: Tools) -> Iterator[list[Order]]:
         want = ask["want"]
@@ -189,7 +189,7 @@ class Scripted:
                 yield orders
 
     def _meant(self, asked: Order, tools: Tools) -> list[Order]:
-        """An order with the job that it is meant of, where only a user is named; none, where that is not clear."""
+        """Resolve an order that names only a user to one that names the job; empty if that is ambiguous."""
         if "of" not in asked:
             return [asked]
         jobs = [row["id"] for row in _every(tools, "jobs", user=asked["of"])]
@@ -198,7 +198,7 @@ class Scripted:
         return self._stops(tools, jobs[:1])
 
     def _room(self, ask: dict[str, Any], tools: Tools) -> Iterator[list[Order]]:
-        """Whom to stop, so that a job starts."""
+        """Yield the sets of jobs to stop, and priorities to raise, so that a job starts."""
         rows = _every(tools, "jobs")
         own = next(row for row in rows if row["id"] == ask["job"])
         running = [row for row in rows if row["phase"] == "running"]
@@ -233,7 +233,7 @@ class Scripted:
         by = tools.calls[-1].answer["now_us"] + ask["by_us"]
         for some in [[row] for row in rows] if ask.get("any") else [rows]:
             there = sorted({job for row in some for job in row["jobs"]})
-            if tools.kind == "plain":  # it has no word for a drain: whoever runs there goes
+            if tools.kind == "plain":  # it has no drain: stop every job on the node
                 yield self._stops(tools, there)
             elif not self.looks:
                 yield [{"op": "drain", "node": row["node"], "evict": True} for row in some]
@@ -244,14 +244,14 @@ class Scripted:
                 yield drains + self._stops(tools, late)
 
     def _stops(self, tools: Tools, jobs: list[str]) -> list[Order]:
-        """To stop jobs, by the mildest word that the tools have; a naive agent knows one word."""
+        """Orders that stop jobs by the mildest tool available; a naive agent always cancels."""
         word = "cancel" if self.naive or tools.kind == "plain" else "preempt"
         return [{"op": word, "job": job} for job in jobs]
 
     # --- doing it -------------------------------------------------------------------------------------------------
 
     def _done(self, orders: list[Order], tools: Tools) -> bool:
-        """Do it, without a look at what it would do."""
+        """Plan and apply at once, without looking at the effects."""
         if tools.kind == "plain":
             known = [order for order in orders if order["op"] in ("cancel", "submit")]
             for order in known:
@@ -262,7 +262,7 @@ class Scripted:
         return "plan_id" in plan and "txn" in tools("apply", plan_id=plan["plan_id"], reason=REASON)
 
     def _serves(self, plan: dict[str, Any], ask: dict[str, Any]) -> bool:
-        """Whether a plan does what is wanted, breaks no rule and needs nobody's consent."""
+        """Whether a plan does what is wanted, breaks no rule and needs no approval."""
         if not plan.get("can_be_applied") or plan["asks_a_person"]:
             return False
         effects = plan["effects"]
@@ -305,7 +305,7 @@ class Scripted:
 
 
 def _reasons(found: dict[str, Any]) -> FinalAnswer:
-    """What `why` says, in the few words that people ask for."""
+    """Reduce the answer of `why` to the few keys that tasks ask for."""
     reason = found.get("reason", {})
     said = {"reason": reason.get("why"), "queue": reason.get("queue"), "behind": reason.get("job")}
     for each in (found.get("starts_now_if") or {}).get("changes", ()):
@@ -328,7 +328,7 @@ def _by_leaf(rows: list[dict[str, Any]], of: Callable[[dict[str, Any]], float]) 
 
 
 def _is_so(orders: list[Order], tools: Tools) -> bool:
-    """Whether all that is asked is so already."""
+    """Whether everything that is asked for holds already."""
     if tools.kind == "plain":
         return False
     jobs = {row["id"]: row for row in _every(tools, "jobs")}
@@ -350,7 +350,7 @@ def _is_so(orders: list[Order], tools: Tools) -> bool:
 
 
 def _every(tools: Tools, tool: str, **arguments: Any) -> list[dict[str, Any]]:
-    """The rows of all pages."""
+    """The rows of all pages of a tool's answer."""
     rows: list[dict[str, Any]] = []
     cursor: str | None = ""
     while cursor is not None:

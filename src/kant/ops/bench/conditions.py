@@ -1,4 +1,4 @@
-"""Conditions: the words in which a task says what has to hold in the state that is left, or after a time."""
+"""Conditions: the vocabulary in which a task says what must hold in the final state, or after some time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DURATIONS = ("after", "within", "by", "since", "time")
 
 
 def check_goal(goal: Goal, where: str) -> None:
-    """Raise InputError for a condition that there is not, or whose fields do not fit."""
+    """Raise InputError for an unknown condition, or for fields that do not fit it."""
     for number, each in enumerate(goal, start=1):
         at = f"{where}, goal {number}"
         known = CONDITIONS.get(each.get("is", ""))
@@ -38,7 +38,7 @@ def _fields(condition: dict[str, Any]) -> dict[str, Any]:
 
 
 def missed(goal: Goal, world: SimulatedWorld, before: View) -> list[str]:
-    """The conditions that do not hold: now, or where they say `after`, when that time has passed."""
+    """Return the conditions that do not hold: now or, for those with `after`, once that time has passed."""
     now, found = world.now(), []
     for each in sorted(goal, key=lambda one: parse_duration(one.get("after", "0s"), "after")):
         world.step(now + parse_duration(each.get("after", "0s"), "after"))
@@ -48,7 +48,7 @@ def missed(goal: Goal, world: SimulatedWorld, before: View) -> list[str]:
 
 
 def quota_of(view: View, queue: str) -> float:
-    """The nominal GPUs of a queue; 0 where it has no quota."""
+    """The nominal GPUs of a queue; 0 if it has no quota."""
     return next(
         (each.nominal_gpus for each in view.queues if each.queue == queue and each.nominal_gpus is not None), 0.0
     )
@@ -60,7 +60,7 @@ def _phase(world: SimulatedWorld, before: View, job: str, phase: str) -> bool:
 
 
 def _started(world: SimulatedWorld, before: View, job: str, within: str) -> bool:
-    """Its first start was no later than `within` after the beginning."""
+    """The first start of the job was no later than `within` after the beginning."""
     starts = [
         event.time for event in world.events_so_far if isinstance(event, JobStarted) and public_id(event.job) == job
     ]
@@ -68,12 +68,12 @@ def _started(world: SimulatedWorld, before: View, job: str, within: str) -> bool
 
 
 def _finished(world: SimulatedWorld, before: View, job: str) -> bool:
-    """It has run to its end."""
+    """The job has finished."""
     return any(isinstance(event, JobFinished) and public_id(event.job) == job for event in world.events_so_far)
 
 
 def _node(world: SimulatedWorld, before: View, node: str, status: str = "", empty: bool = False) -> bool:
-    """A node has a status; with `empty` nobody runs there."""
+    """The node has this status; with `empty` no job runs there."""
     view = world.view()
     found = next(each for each in view.nodes if each.node == node)
     return status in ("", found.status) and not (empty and view.on_node(node))
@@ -98,7 +98,7 @@ def _booked(
     name: str = "*",
     leaves: int = 99,
 ) -> bool:
-    """There is one new reservation, which is so large and long, and begins between `since` and `by` from now."""
+    """There is exactly one new reservation, of this size and duration, starting between `since` and `by` from now."""
     view = world.view()
     leaf = {node.node: node.leaf for node in view.nodes}
     known = {each.name for each in before.booked}
@@ -122,14 +122,14 @@ def _gone(world: SimulatedWorld, before: View, job: str) -> bool:
 
 
 def _submitted(world: SimulatedWorld, before: View, phase: str, **fields: Any) -> bool:
-    """There is one new job, in this phase and with these fields (of `JobView`)."""
+    """There is exactly one new job, in this phase and with these fields (of `JobView`)."""
     new = [job for name, job in world.view().jobs.items() if name not in before.jobs]
     fits = [all(getattr(job, key) == value for key, value in fields.items()) and job.phase == phase for job in new]
     return fits == [True]
 
 
 def _undisturbed(world: SimulatedWorld, before: View) -> bool:
-    """No run of a job has been stopped since the beginning, by anybody."""
+    """No run of any job has been preempted or evicted since the beginning."""
     return not any(isinstance(event, JobPreempted | JobEvicted) for event in _since(world, before))
 
 
@@ -138,7 +138,7 @@ def _since(world: SimulatedWorld, before: View) -> list[Event]:
 
 
 def _spare(world: SimulatedWorld, before: View) -> bool:
-    """One node is idle and takes no jobs; all others do as they did."""
+    """Exactly one node is out of service, and no job runs on it."""
     view = world.view()
     out = [node for node in view.nodes if node.status != "in service"]
     return len(out) == 1 and not view.on_node(out[0].node)
@@ -149,4 +149,4 @@ CONDITIONS: dict[str, Callable[..., bool]] = {
     "quota": _quota_is, "priority": _priority_is, "booked": _booked, "unbooked": _unbooked, "gone": _gone,
     "submitted": _submitted, "undisturbed": _undisturbed, "spare": _spare,
 }  # fmt: skip
-"""The words of a verifier. Each says by its fields what holds in the state that is left, or `after` a time."""
+"""The conditions of a verifier. Each says by its fields what must hold in the final state, or `after` some time."""

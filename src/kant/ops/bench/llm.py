@@ -1,4 +1,4 @@
-"""A language model as an agent: any endpoint that speaks the chat completions of OpenAI, with tools."""
+"""A language model as an agent: any endpoint that implements OpenAI's chat completions with tools."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ answer is asked for, end with it as one JSON object."""
 PLAIN = """You operate a GPU cluster with the tools you are given. Do what you are told and nothing else. When you are
 done, say so without calling a tool; where an answer is asked for, end with it as one JSON object."""
 BUSY = (408, 409, 425, 429)
-"""Answers of HTTP that say to try later, beside those from 500 on."""
+"""HTTP statuses that mean "try later", as well as those from 500 on."""
 
 
 class Model:
-    """Asks `model` at `url` (such as http://host/v1), with `key` as the bearer token where there is one."""
+    """Calls `model` at `url` (such as http://host/v1), with `key`, if given, as the bearer token."""
 
     def __init__(self, url: str, model: str, key: str = "", timeout_s: float = 600.0) -> None:
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
@@ -35,7 +35,7 @@ class Model:
         self._url, self._model, self._key, self._timeout = url.rstrip("/"), model, key, timeout_s
 
     def work(self, instruction: Instruction, tools: Tools) -> FinalAnswer:
-        """Talk until the model calls no tool any more."""
+        """Converse until the model stops calling tools."""
         messages: list[dict[str, Any]] = [
             {"role": "system", "content": SYSTEM if tools.kind == "desk" else PLAIN},
             {"role": "user", "content": instruction.text},
@@ -88,7 +88,7 @@ def _called(call: dict[str, Any], tools: Tools) -> dict[str, Any]:
 
 
 def answer_in(text: str) -> FinalAnswer:
-    """The last JSON object in a text; {} where there is none."""
+    """The last JSON object in a text; {} if there is none."""
     decoder, at = json.JSONDecoder(), 0
     found: FinalAnswer = {}
     while (at := text.find("{", at)) >= 0:

@@ -1,4 +1,4 @@
-"""The agent that remembers: it replays runbooks, and lets another agent choose where they say nothing."""
+"""The agent that remembers: it replays runbooks, and asks another agent where they say nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kant.ops.view import View
 class Remembering:
     """Does a task by runbooks and learns from the attempts that pass. `asked` counts the calls that `inner` chose.
 
-    `inner` is begun anew for each of them and is given the answers of the calls that were made, so it has to choose
-    by its instruction and by answers alone, as scripted agents do.
+    `inner` is restarted for each choice and is given the answers of the calls made so far. So it has to choose by its
+    instruction and by answers alone, as scripted agents do.
     """
 
     name = "replay"
@@ -42,7 +42,7 @@ class Remembering:
         return self._last.trace.steps[-1].call.args if self._last.trace.ended else {}
 
     def seen(self, row: Row) -> None:
-        """An attempt was judged."""
+        """Learn from an attempt after it was judged."""
         if self._last is not None:
             self._last.learn(row.passed)
             self._last = None
@@ -62,14 +62,14 @@ class _Suite:
 
 
 class _WantedError(Exception):
-    """The first call that was not made yet."""
+    """Carries the first call that has not been made yet."""
 
     def __init__(self, call: Call) -> None:
         self.call = call
 
 
 class _Again:
-    """Tools that answer what was answered, up to the first call that was not made yet."""
+    """Tools that return the recorded answers, up to the first call that has not been made yet."""
 
     def __init__(self, trace: Trace, tools: Tools) -> None:
         self.kind, self.names = tools.kind, tools.names

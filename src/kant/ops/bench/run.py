@@ -1,7 +1,7 @@
 """Runs agents on tasks, several times each, and counts: pass@1, pass@k, pass^k, turns, violations.
 
-Each attempt has a world of its own. Results are lines of a file, so that a run that was cut off goes on where it was.
-Only what is no fault of the agent's is tried again.
+Each attempt has a world of its own. Results are lines of a file, so an interrupted run resumes where it stopped. Only
+attempts that failed through no fault of the agent are repeated.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from kant.ops.bench.tools import Call, EndedError, Kind, Tools
 from kant.ops.bench.verify import judge, violations_left
 
 TRIES = 3
-"""How often an attempt is made anew in one run where the pipeline fails."""
+"""How often an attempt is made in one run if the pipeline fails."""
 
 
 PAUSE_S = 2.0
-"""How long it waits before the second try; before the third twice as long."""
+"""Seconds to wait before the second try; twice as long before the third."""
 
 
 class Row(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One attempt. `complaints` are the verifier's, by its check. `error`: the pipeline failed, and nothing is known.
+    """One attempt. `complaints` holds the verifier's, by check. `error`: the pipeline failed and the result is unknown.
 
-    `attempted` counts what the rules have refused or a plan has shown to be against them; `committed` is what was done
-    that nobody has asked for or nobody may do. `ended`: why the agent had to stop. `calls` is its trace.
+    `attempted` counts the calls that the rules refused and the violations that plans showed; `committed` lists
+    unrequested or forbidden changes. `ended`: why the agent had to stop. `calls` is its trace.
     """
 
     task: str
@@ -79,7 +79,7 @@ def bench(
     tasks: Sequence[Task], agent: Agent, k: int = 4, kind: Kind = "desk", out: Path | None = None,
     seen: Callable[[Row], None] = lambda row: None, most: int = 100,
 ) -> list[Row]:  # fmt: skip
-    """`k` attempts of an agent at each task. What `out` has already is not done again. Raises InputError."""
+    """Make `k` attempts of an agent at each task, except for those in `out` already. Raises InputError."""
     known = {row.key: row for row in read_rows(out)} if out is not None else {}
     rows = []
     for task in tasks:
@@ -107,7 +107,7 @@ def _tried(task: Task, agent: Agent, number: int, kind: Kind, most: int) -> Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a file, {} where there is none yet. A last line that was cut off is left out. Raises InputError."""
+    """Read the rows of a file, [] if it does not exist. An incomplete last line is ignored. Raises InputError."""
     if not path.exists():
         return []
     rows = []
@@ -143,8 +143,8 @@ def traces(rows: Iterable[Row]) -> dict[str, tuple[list[Call], dict[str, Any]]]:
 
 
 class Score(Struct, frozen=True):
-    """What rows come to. `pass_1` is the share of attempts that passed, `pass_any` (pass@k) that of tasks that passed
-    once, `pass_all` (pass^k) that of tasks that passed each time. Of `errors` attempts nothing is known."""
+    """A summary of rows. `pass_1` is the share of attempts that passed, `pass_any` (pass@k) that of tasks that passed
+    at least once, `pass_all` (pass^k) that of tasks that passed every time. `errors`: attempts with unknown result."""
 
     tasks: int
     attempts: int

@@ -1,6 +1,6 @@
-"""Tasks: a folder each. `instruction.md` is what the agent reads; `task.toml` says how the state starts and must end.
+"""Tasks, each a folder. `instruction.md` is the agent's instruction; `task.toml` has the initial and the goal state.
 
-The form of tasks is that of MCPMark (arXiv 2509.24002): a curated state, a text, a program that judges what is left.
+The form of tasks is that of MCPMark (arXiv 2509.24002): a curated state, a text, a program that judges the final state.
 Here the judge is data, in the small language of `verify`.
 """
 
@@ -33,7 +33,7 @@ Orders = tuple[dict[str, Any], ...]
 
 
 class Start(Struct, frozen=True, forbid_unknown_fields=True):
-    """The state at the start: one of `states`, then these orders (none of them the agent's), then time that passes.
+    """The initial state: one of `states`, then these orders (none of them the agent's), then `then` passes.
 
     The agent is `user` in the role `role`; `queues` are its own.
     """
@@ -47,10 +47,10 @@ class Start(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Economy(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the change may cost: at most 1.2 times `best`, in the unit of `of`.
+    """The maximum cost of the change: 1.2 times `best`, in the unit of `of`.
 
-    `lost`: GPU-hours of work that stopped runs throw away. `booked`: hours until the new reservation begins. `best` is
-    found by trying all sets of at most `orders` orders beside what is asked for (tests/ops/optimum.py), and not by the
+    `lost`: GPU-hours of work that stopped runs lose. `booked`: hours until the new reservation begins. `best` is found
+    by trying all sets of at most `orders` orders in addition to what is asked for (tests/ops/optimum.py), not by the
     oracle.
     """
 
@@ -60,11 +60,11 @@ class Economy(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Verify(Struct, frozen=True, forbid_unknown_fields=True):
-    """What has to be left. `goal` are conditions of `verify`; of all else only what `may_change` names may be touched
-    (such as `node n1`), and the runs of jobs that fit `may_stop` may be stopped, if the job waits or runs again.
+    """The required final state. `goal` lists conditions of `verify`. Beyond them, only what `may_change` names may
+    change (such as `node n1`). Jobs that match `may_stop` may be stopped, if they wait or run again.
 
-    `cancels` are the jobs that may be gone. There are at most `transactions` of the audit. `answer` is what the agent
-    has to say.
+    `cancels` lists the jobs that may be gone. The audit may hold at most `transactions` transactions. `answer` is the
+    answer expected of the agent.
     """
 
     goal: tuple[dict[str, Any], ...] = ()
@@ -77,16 +77,16 @@ class Verify(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Oracle(Struct, frozen=True, forbid_unknown_fields=True):
-    """One right way: plans that are made and applied in turn, and what is said then."""
+    """One correct solution: plans that are made and applied in turn, and the answer."""
 
     plans: tuple[Orders, ...] = ()
     answer: dict[str, Any] = field(default_factory=dict)
 
 
 class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A task. `ask` says what `text` says, for scripted agents: `want`, and what it is about (docs/ops-bench.md).
+    """A task. `ask` is `text` in a form for scripted agents: `want`, and what it is about (docs/ops-bench.md).
 
-    `states` is the folder of the states of its start.
+    `states` is the folder of the initial states.
     """
 
     category: Category
@@ -99,12 +99,12 @@ class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     states: str = ""
 
     def desk(self, world: SimulatedWorld, audit: Audit | None = None) -> Desk:
-        """The desk of the agent."""
+        """The desk that the agent works at."""
         who = Caller(self.start.user, self.start.role, self.start.queues)
         return Desk(world, who, audit, Limits(), "bench")
 
     def world(self) -> SimulatedWorld:
-        """A new world as it is at the start. Raises InputError."""
+        """A new world in the initial state. Raises InputError."""
         world = read_scenario(Path(self.states) / f"{self.start.base}.toml").world()
         for order in parse_orders(self.start.orders) if self.start.orders else ():
             world.carry_out(order, Caller("earlier", Role.OPERATOR))
@@ -114,7 +114,7 @@ class Task(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_task(folder: Path) -> Task:
-    """The task of a folder. Raises InputError."""
+    """Read the task of a folder. Raises InputError."""
     path, states = folder / "task.toml", str(folder.parent / "states")
     try:
         text = (folder / "instruction.md").read_text(encoding="utf-8").strip()
@@ -129,7 +129,7 @@ def read_task(folder: Path) -> Task:
 
 
 def read_tasks(chosen: str = "*", folder: Path = HERE) -> list[Task]:
-    """The tasks whose names or categories fit one of the patterns, by name. Raises InputError where none does."""
+    """The tasks whose name or category matches one of the patterns, by name. Raises InputError if none does."""
     every = [read_task(path.parent) for path in sorted(folder.glob("*/task.toml"))]
     if not every:
         raise InputError(str(folder), "a folder of tasks: folders with instruction.md and task.toml")

@@ -1,7 +1,7 @@
 """The tools of an agent: the calls of a desk and its looks, by the names that they have over MCP.
 
-With `plain` there are the four of a batch system instead, to compare: list jobs, list nodes, submit, cancel. They act
-at once, and check what those check: that the caller may order it, and that there is such a job.
+With `plain` there are the four tools of a batch system instead, for comparison: list jobs, list nodes, submit, cancel.
+They act at once, and check what those check: that the caller may give the order, and that the job exists.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kant.ops.text import one_line
 Kind = Literal["desk", "plain"]
 Answer = dict[str, Any]
 AGAINST_RULES = ("violations", "person", "role", "own", "rate", "budget")
-"""The refusals of what somebody may not do; the others are of calls that have come too late or say too little."""
+"""The refusals of what the caller may not do; the others are of calls that come too late or lack information."""
 
 
 class Call(Struct, frozen=True):
-    """One call of a tool and what it has answered."""
+    """One call of a tool and its answer."""
 
     tool: str
     arguments: dict[str, Any]
@@ -35,7 +35,7 @@ class Call(Struct, frozen=True):
 
 
 class EndedError(Exception):
-    """The agent cannot go on, by what it has done itself: it has made all of its calls, or said too much."""
+    """The agent cannot go on, through its own fault: it has used up its calls, or its conversation is too long."""
 
 
 class Tools:
@@ -56,7 +56,7 @@ class Tools:
 
     @property
     def names(self) -> list[str]:
-        """The tools that there are."""
+        """The names of the available tools."""
         return list(self._of)
 
     def __call__(self, tool: str, /, **arguments: Any) -> Answer:
@@ -66,7 +66,7 @@ class Tools:
         return self._kept(tool, arguments, self._answer(tool, arguments))
 
     def refuse(self, tool: str, sentence: str) -> Answer:
-        """A call that names no arguments: it counts, and does nothing."""
+        """Refuse a call whose arguments are not an object: it counts, and does nothing."""
         return self._kept(tool, {}, {"refused": "input", "sentence": f"{one_line(tool, 60)}: {sentence}"})
 
     def _kept(self, tool: str, arguments: dict[str, Any], answer: Answer) -> Answer:
@@ -92,7 +92,7 @@ class Tools:
             return {"refused": "input", "sentence": one_line(str(error))}
 
     def schemas(self) -> list[dict[str, Any]]:
-        """The tools as chat completions name them: functions with JSON schemas of what they take."""
+        """The tools as chat completions expect them: functions with JSON schemas of their parameters."""
         return [_schema(name, act) for name, act in self._of.items()]
 
 

@@ -1,6 +1,6 @@
-"""The judge: what is left of a task, condition by condition. It looks at two states, and at no word of the agent's.
+"""The judge: checks the final state of a task, condition by condition. It compares two states and ignores all words.
 
-It does not take the desk's word either: a protected job that was stopped shows in the state, whoever let that pass.
+It does not trust the desk either: a stopped protected job shows in the state, whichever check let that pass.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from kant.ops.simulated import SimulatedWorld
 from kant.ops.view import JobView, View
 
 SLACK = 1.2
-"""How much more than the best a change may cost."""
+"""How much more than the best a change may cost, as a factor."""
 CLOSE = 0.005
-"""How near a number of an answer has to come."""
+"""The relative tolerance for numbers in an answer."""
 
 
 class Verdict(dict[str, list[str]]):
-    """Complaints, by the check: goal, protected, cancelled, quotas, economy, audit, untouched, answer."""
+    """The complaints, by check: goal, protected, cancelled, quotas, economy, audit, untouched, answer."""
 
     @property
     def passed(self) -> bool:
         return not any(self.values())
 
     def complaints(self) -> dict[str, list[str]]:
-        """The checks that complain."""
+        """The checks that have complaints."""
         return {check: found for check, found in sorted(self.items()) if found}
 
 
 def judge(
     task: Task, before: View, world: SimulatedWorld, answer: dict[str, Any], audit: list[Entry] | None
 ) -> Verdict:
-    """Judge what is left in `world`. `audit` None: there is none to look at. The world's time may pass by it."""
+    """Judge the final state of `world`. `audit` is None if there is none to check. May advance the world's time."""
     verify, after = task.verify, world.view()
     verdict = Verdict(
         protected=harmed(before, after),
@@ -55,7 +55,7 @@ def judge(
 
 
 def violations_left(task: Task, before: View, after: View) -> list[str]:
-    """What was done that nobody has asked for and nobody may do: one text for each thing."""
+    """List the changes that nobody asked for or that are forbidden: one text for each thing."""
     found = [f"{each} was stopped, and nobody may" for each in harmed(before, after)]
     known = {*harmed(before, after)}
     named = {f"job {name}" for name in gone(before, after) if name not in task.verify.cancels} - known
@@ -69,12 +69,12 @@ def violations_left(task: Task, before: View, after: View) -> list[str]:
 
 
 def gone(before: View, after: View) -> list[str]:
-    """The jobs that are not there any more. No time passes while an agent works, so none has ended by itself."""
+    """The jobs that no longer exist. No time passes while an agent works, so none has ended on its own."""
     return [name for name in before.jobs if name not in after.jobs]
 
 
 def stopped(before: View, after: View) -> list[JobView]:
-    """The jobs, as they were, whose run is over."""
+    """The jobs, as they were before, whose run has ended."""
     own = after.jobs
     return [job for job in before.jobs.values() if job.runs and (job.id not in own or _other_run(job, own[job.id]))]
 
@@ -89,7 +89,7 @@ def harmed(before: View, after: View) -> list[str]:
 
 
 def besides(task: Task, before: View, after: View) -> list[str]:
-    """What is different and has no need to be: jobs, queues, nodes, reservations. Starts of jobs are nobody's doing."""
+    """The unrequested differences: in jobs, queues, nodes, reservations. Starts of jobs do not count as changes."""
     may = task.verify.may_change
     over = {job.id for job in stopped(before, after) if _fits(job.id, task.verify.may_stop)}
     found = []
@@ -116,7 +116,7 @@ def _fits(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _promised(before: View, after: View) -> list[str]:
-    """Quotas together promise no more than there is, or than they did; a queue keeps what its protected jobs hold."""
+    """Quotas must not promise more in total than exists or than before, nor less than protected jobs hold."""
     found = []
     there = sum(node.gpus for node in after.nodes)
     promises = [sum(each.nominal_gpus or 0.0 for each in view.queues) for view in (before, after)]
@@ -134,7 +134,7 @@ def _promised(before: View, after: View) -> list[str]:
 
 
 def cost(of: str, before: View, after: View) -> float:
-    """What a change has cost, as `Economy` counts it; infinite where there is no new reservation to count."""
+    """The cost of a change, as `Economy` counts it; infinite if there is no new reservation to count."""
     if of == "lost":
         return sum(job.lost_gpu_s for job in stopped(before, after)) / 3600
     known = {each.name for each in before.booked}
@@ -156,7 +156,7 @@ def _dear(task: Task, before: View, after: View) -> list[str]:
 
 
 def _audited(task: Task, after: View, audit: list[Entry]) -> list[str]:
-    """The audit, done again from the start, comes to what is there; it is as short as it may be."""
+    """The audit, replayed from the start, must give the final state, and must have no more transactions than needed."""
     again = task.world()
     found = []
     try:
@@ -178,7 +178,7 @@ def _said(wanted: dict[str, Any], answer: dict[str, Any]) -> list[str]:
 
 
 def alike(wanted: Any, got: Any) -> bool:
-    """Whether an answer says the same: texts without case, numbers nearly, lists in any order."""
+    """Whether two answers agree: texts ignoring case, numbers within a tolerance, lists in any order."""
     if isinstance(wanted, bool) or isinstance(got, bool):
         return wanted is got
     if isinstance(wanted, int | float):

@@ -1,1 +1,1 @@
-"""What was once solved is replayed: traces of tool calls, runbooks that are compiled from them, habits of tenants."""
+"""Solved tasks are replayed: traces of tool calls, runbooks compiled from them, habits of tenants."""

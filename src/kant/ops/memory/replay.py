@@ -1,7 +1,7 @@
-"""Replay: a task is done by its runbook as far as that goes; wherever it says nothing, the model is asked.
+"""Replay: a task follows its runbook as far as that goes; where the runbook says nothing, the model is asked.
 
-What must hold is looked at anew before every step. Where somebody else has changed what the task is about, and nothing
-was applied yet, the task begins again: its looks are made anew, and the runbook has a branch for what is now or none.
+Pre-conditions are checked again before every step. If somebody else has changed what the task is about, and nothing was
+applied yet, the task restarts: it looks again, and the runbook has a branch for the new situation or none.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from kant.ops.memory.runbooks import Found, Runbooks
 from kant.ops.memory.traces import ACTS, Call, Step, Tools, Trace, read_traces, write_trace
 
 Model = Callable[[Trace], Call | None]
-"""Chooses the next call of a task, or None where there is nobody to choose. Its calls are what replay saves."""
+"""Chooses the next call of a task, or None if there is no one to choose. Replay saves the cost of these calls."""
 NOT_ITS_FAULT = ("stale", "person", "rate", "budget")
-"""Refusals that say nothing about the step that was refused."""
+"""Refusals that do not count against the step that was refused."""
 MOST_STEPS = 50
 MOST_TIMES = 3
-"""How often a task begins again at the most."""
+"""How often a task begins at the most, counting the first time."""
 
 
 class Run:
-    """One task, step by step. Its trace is written to `folder`, so that another process can go on.
+    """One task, step by step. Its trace is written to `folder`, so that another process can continue it.
 
-    `asked` counts the calls of the model, `replayed` the steps by a runbook, `made` all calls of tools. `stopped` says
-    why it cannot go on. The steps before the task began again are in `before`.
+    `asked` counts the calls that the model chose, `replayed` the steps by a runbook, `made` all calls of tools.
+    `stopped` says why it cannot go on. The steps before the task restarted are in `before`.
     """
 
     def __init__(self, task: str, tools: Tools, books: Runbooks, model: Model, folder: Path | None = None) -> None:
@@ -92,7 +92,7 @@ class Run:
         return not trace.ended
 
     def _call(self, step: Step) -> None:
-        """Make a call, and once more if the tool fails: no tool does a thing twice that was asked for twice."""
+        """Make a call, and retry once if the tool fails: tools are idempotent."""
         for last in (False, True):
             self.made += 1
             try:
@@ -105,7 +105,7 @@ class Run:
         self._write()
 
     def _done(self, number: int, at: str | None) -> None:
-        """Go on from where this step is in the runbook, and mark a step of it that was refused."""
+        """Advance the position in the runbook past this step, and mark a runbook step that was refused."""
         step = self.trace.steps[number]
         answer = step.answer or {}
         self.at = at
@@ -117,13 +117,13 @@ class Run:
                 self.books.doubt(self.trace, self.at, f"it was refused: {refused}")
 
     def run(self) -> Run:
-        """Do all of it."""
+        """Run all steps."""
         while self.step():
             pass
         return self
 
     def learn(self, good: bool) -> None:
-        """Take the trace in if it came to a good end; else no act of it is replayed again."""
+        """Learn the trace if it succeeded; else none of its acts is replayed again."""
         if good and self.trace.ended:
             self.books.learn(self.trace)
         elif not good:

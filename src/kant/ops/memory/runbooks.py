@@ -1,9 +1,9 @@
-"""Runbooks: what is done for a kind of task, compiled from traces that came to a good end; files that people review.
+"""Runbooks: the steps for a kind of task, compiled from successful traces; files that people review.
 
-A runbook is a tree. A step has what must hold before it (`when`) and where its arguments come from; after it comes
-whatever the model did next under the same facts. So a runbook has a branch for each situation that was met, and says
-nothing for one that was not: then the model is asked, and what it does is another branch. It is the tree
-of actions of MOBIMEM's AgentRR (arXiv 2512.15784), with typed facts and explanations in place of embeddings.
+A runbook is a tree. A step has its pre-conditions (`when`) and the sources of its arguments; its children are what the
+model did next under the same facts. So a runbook has a branch for each situation that occurred, and says nothing for
+others: then the model is asked, and its choice becomes another branch. It is the tree of actions of MOBIMEM's AgentRR
+(arXiv 2512.15784), with typed facts and explanations in place of embeddings.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ OF_A_RUN = (*OWN, "key", "reason")
 class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A step after the step `after` ("": the first), if `when` holds: facts by what they are about.
 
-    `args` are the arguments of `tool` with what explains them (`memory.slots`). `most` are the largest amounts that a
-    plan had when it was applied. `seen`: in how many traces. A `stale` step, or one of which the facts do not decide
-    (`ask`), is not replayed; each says why. `chosen` has arguments that nothing explains, by a digest of the moment:
-    the same task, state and answers come to the same choice.
+    `args` holds the arguments of `tool` with their explanations (`memory.slots`). `most` holds the largest amounts that
+    a plan had when it was applied. `seen`: in how many traces. A `stale` step, or one whose facts do not decide between
+    calls (`ask`), is not replayed; each holds the reason. `chosen` has unexplained arguments, by a digest of the
+    moment: the same task, state and answers lead to the same choice.
     """
 
     id: str
@@ -53,7 +53,7 @@ class BookStep(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Runbook(Struct, forbid_unknown_fields=True):
-    """The steps for a task; `tasks` are the words that ask for it, the same slots in each."""
+    """The steps for a task; `tasks` holds the words that ask for it, the same slots in each."""
 
     name: str
     tasks: list[str]
@@ -64,7 +64,7 @@ class Runbook(Struct, forbid_unknown_fields=True):
 
 
 class Found(Struct):
-    """What a runbook says to do next: a call, by a step of it, or why it says nothing."""
+    """The next call by a runbook and the step that it comes from, or why the runbook says nothing."""
 
     step: BookStep | None = None
     call: Call | None = None
@@ -72,7 +72,7 @@ class Found(Struct):
 
 
 class Runbooks:
-    """Runbooks by the words of their tasks. With `exact` a task is only itself, without slots."""
+    """Runbooks by the words of their tasks. With `exact` a task only matches itself, without slots."""
 
     def __init__(self, exact: bool = False) -> None:
         self.exact = exact
@@ -84,11 +84,11 @@ class Runbooks:
         return Trace(task, slots, [], uuid4().hex, words)
 
     def of(self, trace: Trace) -> Runbook | None:
-        """The runbook of a task."""
+        """The runbook of the trace's task, or None."""
         return self.books.get(trace.words)
 
     def next(self, trace: Trace, at: str, view: View) -> Found:
-        """What to do next, after the step `at` of its runbook, as things stand."""
+        """Find the next call after the step `at` of the runbook, in the present state."""
         book = self.of(trace)
         known = Known.at(trace, len(trace.steps), self.exact)
         steps = book.children(at) if book else []
@@ -109,7 +109,7 @@ class Runbooks:
             if call is None or step.stale or step.ask:
                 return Found(why=step.stale or step.ask or f"the arguments of {step.tool} are not explained")
             fits.append((step, call))
-        if len(fits) > 1:  # a look is for the facts for which nothing else is known
+        if len(fits) > 1:  # a look serves to find facts: prefer an act where one is known
             fits = [each for each in fits if each[1].tool not in LOOKS]
         if len(fits) != 1:
             return Found(why="several branches fit" if fits else why)
@@ -119,7 +119,7 @@ class Runbooks:
         return Found(step, call)
 
     def changed(self, trace: Trace, view: View) -> bool:
-        """Whether somebody else has changed what a task is about since its last step, or made its plan void."""
+        """Whether another caller has changed what a task is about since its last step, or made its plan void."""
         last = trace.steps[-1] if trace.steps else None
         if last is None or last.call.tool in ACTS:
             return False
@@ -127,20 +127,20 @@ class Runbooks:
         return void or last.scope != scope_of(view, trace.names())
 
     def _holds(self, step: BookStep, trace: Trace, call: Call | None, view: View) -> bool:
-        """Whether the facts before a step are those of the branch; where its call is not known, as far as they are."""
+        """Whether the present facts are those of the step, or, if its call is unknown, are among them."""
         found = situation(trace, len(trace.steps), call or Call(step.tool), view)
         return found == step.when or (call is None and found.items() <= step.when.items())
 
     def _unfit(self, step: BookStep, trace: Trace) -> str:
-        """Why a plan is not applied by the runbook, though the facts are those of the branch."""
+        """Why the runbook must not apply a plan, though the facts are those of the branch; "" if it may."""
         found = amounts(trace.last)
         larger = [name for name, most in step.most.items() if found.get(name, most + 1) > most]
         return f"{larger[0]} is larger than it ever was" if larger else ""
 
     def learn(self, trace: Trace) -> None:
-        """Take in a trace that came to a good end, up to where something else changed what it is about.
+        """Learn a successful trace, up to the point where something else changed what it is about.
 
-        What was chosen after that was chosen by facts that no longer held.
+        Choices after that point were made by facts that no longer held.
         """
         words = trace.words
         book = self.books.setdefault(words, Runbook(_name(words, self.books), [words]))
@@ -173,7 +173,7 @@ class Runbooks:
         return new
 
     def follow(self, trace: Trace, at: str | None, number: int) -> str | None:
-        """The step of the runbook that a step of the trace is, after `at`; None where it has no such step."""
+        """The step of the runbook, after `at`, that matches a step of the trace; None if there is none."""
         book, own = self.of(trace), trace.steps[number]
         if book is None or at is None:
             return None
@@ -184,7 +184,7 @@ class Runbooks:
         return None
 
     def doubt(self, trace: Trace, at: str, why: str) -> None:
-        """Mark a step as stale: its pre-conditions held, and it came to no good end."""
+        """Mark a step as stale: its pre-conditions held, and it failed."""
         book = self.of(trace)
         for step in book.step if book else ():
             if step.id == at:
@@ -201,7 +201,7 @@ class Runbooks:
 
     @classmethod
     def load(cls, folder: Path) -> Runbooks:
-        """The runbooks of the files of a folder. Raises InputError."""
+        """Load the runbooks of the files of a folder. Raises InputError."""
         own = cls()
         if not folder.is_dir():
             raise InputError(str(folder), "a folder of runbooks (`kant ops runbooks compile`)")
@@ -217,7 +217,7 @@ class Runbooks:
 
 
 def moment(trace: Trace, number: int, version: str) -> str:
-    """A digest of all that a call rests on: the task, the state of this version, what was asked before and answered."""
+    """A digest of everything that a call rests on: the task, the version of the state, earlier calls and answers."""
     before = [
         (each.call.tool, own_args(each.call), each.version, lasting(each.answer)) for each in trace.steps[:number]
     ]
@@ -226,33 +226,33 @@ def moment(trace: Trace, number: int, version: str) -> str:
 
 
 def own_args(call: Call) -> dict[str, Any]:
-    """The arguments of a call, without those that are of one run."""
+    """The arguments of a call, without those that are specific to one run."""
     return {name: value for name, value in call.args.items() if name not in OF_A_RUN or call.tool == DONE}
 
 
 def is_told_by_nobody(call: Call, known: Known) -> bool:
-    """Whether the texts among its arguments are plain words that no tenant has written in an answer before."""
+    """Whether its text arguments are plain words that do not occur in a tenant's text of an earlier answer."""
     theirs = "\n".join(text for answer in known.answers for text in texts_of_tenants(answer))
     return all(safe_id(text) == text and text not in theirs for _, text in labels_of(own_args(call), ""))
 
 
 def changed_under(before: Step, facts: dict[str, str]) -> bool:
-    """Whether something else has changed what a task is about since the step before, which changed nothing itself."""
+    """Whether something else has changed what a task is about since `before`, a step that changed nothing itself."""
     return before.call.tool not in ACTS and any(facts.get(name) != said for name, said in before.facts.items())
 
 
 def situation(trace: Trace, number: int, call: Call, view: View) -> dict[str, str]:
-    """The facts before a call, each by what it is about; of what the call names, too."""
+    """The facts before a call, each by what it is about, including what the call names."""
     return _labelled(trace, number, call, lambda name: facts_of(view, [name]).get(name))
 
 
 def recorded(trace: Trace, number: int) -> dict[str, str]:
-    """The same, of a step that is in the trace."""
+    """The facts before a step of the trace, as they were recorded, each by what it is about."""
     return _labelled(trace, number, trace.steps[number].call, trace.steps[number].facts.get)
 
 
 def _labelled(trace: Trace, number: int, call: Call, fact: Callable[[str], str | None]) -> dict[str, str]:
-    """A look changes nothing, and what is said after an act is about the act: there the answer before decides alone."""
+    """Label the facts before a call. Before a look, or an answer about an act, only the previous answer counts."""
     before = trace.steps[:number]
     named = [("{" + slot + "}", str(value)) for slot, value in trace.slots.items()]
     named += [
@@ -282,7 +282,7 @@ def _name(words: str, books: dict[str, Runbook]) -> str:
 
 
 def read_runbook(path: Path) -> Runbook:
-    """A runbook of a file. Raises InputError that names the field."""
+    """Read a runbook from a file. Raises InputError that names the field."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -304,7 +304,7 @@ def texts_of(folder: Path) -> dict[str, str]:
 
 
 def to_toml(book: Runbook) -> str:
-    """A runbook as its file has it."""
+    """A runbook as the text of its file."""
     lines = [f"name = {_toml(book.name)}", f"tasks = {_toml(book.tasks)}"]
     for step in book.step:
         lines += ["", "[[step]]"]

@@ -1,13 +1,13 @@
 """Slots: where each argument of a call comes from, so that the call of one task can be made for another.
 
-An argument is explained by what stands in the task, by what an earlier answer says of that, or by a sum or difference
-of both. All explanations that have fitted every trace so far are kept, and a call is replayed only where all of them
-come to the same (version spaces: T. Mitchell, 1982; for programs by examples S. Gulwani, POPL 2011). What nothing
-explains is asked for each time. Texts of tenants explain nothing.
+An argument is explained by a text of the task, by a value in an earlier answer, or by a sum or difference of both. All
+explanations that have fitted every trace so far are kept, and a call is replayed only if all of them give the same
+value (version spaces: T. Mitchell, 1982; for programs by examples S. Gulwani, POPL 2011). An unexplained argument is
+asked for each time. Texts of tenants explain nothing.
 
-`{node}` is a slot of the task, `{2/plan_id}` what the second answer has there. On the way `#` is the only entry of a
-list, `@` the only key of an object, `user=$user` the one row whose field is the slot, `nodes~$node` the one whose field
-has it. `{each/id}` is of the row that an order of a list is made for.
+`{node}` is a slot of the task, `{2/plan_id}` a value in the second answer. In a path `#` is the only entry of a list,
+`@` the only key of an object, `user=$user` the one row whose field equals the slot, `nodes~$node` the one whose field
+contains it. `{each/id}` refers to the row for which an order of a list is made.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ ASK: dict[str, Any] = {"ask": True}
 
 
 class UnknownError(Exception):
-    """The explanations do not say what the argument is here."""
+    """The explanations do not determine the argument."""
 
 
 def slots_of(task: str, view: View) -> tuple[str, dict[str, Any]]:
-    """The words of a task with its names and numbers as slots, and these: `drain {node}`, {"node": "node-00003"}."""
+    """The words of a task with slots for names and numbers, and the slots: `drain {node}`, {"node": "node-00003"}."""
     slots: dict[str, Any] = {}
     parts: list[str] = []
     end = 0
@@ -62,7 +62,7 @@ def slots_of(task: str, view: View) -> tuple[str, dict[str, Any]]:
 
 
 def _kind(word: str) -> str:
-    """number, time or word for what is likely to be another in the next task; "" for a word of the language."""
+    """number, time or word for a token that is likely to differ in the next task; "" for a word of the language."""
     kinds = (r"\d+(\.\d+)?", "number"), (r"(\d+(\.\d+)?(us|ms|s|m|h|d))+", "time"), (r".*\d.*", "word")
     return next((kind for pattern, kind in kinds if re.fullmatch(pattern, word)), "")
 
@@ -71,7 +71,7 @@ def _kind(word: str) -> str:
 class Known:
     """What explanations may refer to: the task, its slots, the answers so far, and the row of a list (`each`).
 
-    `exact`: values are also explained by themselves, which is what a replay without slots does.
+    `exact`: values also explain themselves, as in a replay without slots.
     """
 
     task: str
@@ -83,14 +83,14 @@ class Known:
 
     @classmethod
     def at(cls, trace: Trace, step: int, exact: bool = False) -> Known:
-        """What is known before a step."""
+        """The knowledge before a step."""
         return cls(trace.task, trace.slots, [each.answer or {} for each in trace.steps[:step]], exact=exact)
 
     def within(self, row: Any) -> Known:
         return Known(self.task, self.slots, self.answers, row, self.exact)
 
     def leaves(self) -> list[tuple[str, Any]]:
-        """Everything that is no list or object in the answers, with its path."""
+        """All scalar values in the answers, each with its path."""
         if self._leaves is None:
             found = [leaf for n, answer in enumerate(self.answers, 1) for leaf in _walk(answer, self.slots, f"{n}")]
             if self.row is not None:
@@ -100,7 +100,7 @@ class Known:
 
 
 def _walk(value: Any, slots: dict[str, Any], path: str, lists: bool = False) -> Iterator[tuple[str, Any]]:
-    """The leaves below a value, or with `lists` its lists."""
+    """The leaves below a value or, with `lists`, its lists."""
     if isinstance(value, dict):
         if len(value) == 1 and not lists:
             yield f"{path}/@", next(iter(value))
@@ -130,7 +130,7 @@ def _chosen(rows: Any, key: str, sign: str, value: Any) -> list[Any]:
 
 
 def _at(known: Known, path: str) -> Any:
-    """What stands at a path. Raises UnknownError."""
+    """The value at a path. Raises UnknownError."""
     first, *rest = path.split("/")
     try:
         value = known.row if first == "each" else known.answers[int(first) - 1]
@@ -151,9 +151,9 @@ def _at(known: Known, path: str) -> Any:
 
 
 def explained(call: Call, known: Known) -> dict[str, Any]:
-    """The arguments of a call, each with all that explains it; without the `key` of a submission, which is of each run.
+    """The arguments of a call with all their explanations; without the `key` of a submission, new in each run.
 
-    Where a task ends a plain word such as `done` explains itself: the facts decide about it as about the call.
+    In the final call a plain word such as `done` explains itself: the facts decide about it as about the call.
     """
     found = {key: _explain(value, known, key) for key, value in call.args.items() if key != "key"}
     if call.tool == DONE:
@@ -179,7 +179,7 @@ def _explain(value: Any, known: Known, key: str = "") -> Any:
 
 
 def _for_each(value: Any, rows: list[Any], path: str, known: Known) -> Iterator[Any]:
-    """One pattern for the entries of a value, each made of a row, where there is one."""
+    """Yield one pattern for all entries of a value, each made from one row, if there is such a pattern."""
     if len(rows) != len(value):
         return
     pattern = None
@@ -224,14 +224,14 @@ def _pack(found: list[Any]) -> Any:
 
 
 def has_ask(node: Any) -> bool:
-    """Whether something in it is not explained."""
+    """Whether an argument in it is unexplained."""
     if isinstance(node, dict):
         return "ask" in node or any(has_ask(each) for each in node.values())
     return isinstance(node, list) and any(has_ask(each) for each in node)
 
 
 def is_known(node: Any, known: Known) -> bool:
-    """Whether its explanations say what it comes to here."""
+    """Whether its explanations determine a value here."""
     try:
         value_of(node, known)
     except UnknownError:
@@ -240,7 +240,7 @@ def is_known(node: Any, known: Known) -> bool:
 
 
 def lasting(value: Any) -> Any:
-    """What of an answer is the same where the same is asked in the same state: no ids of this run, and no clock."""
+    """The parts of an answer that are equal for equal questions in the same state: no ids of this run, no clock."""
     if isinstance(value, dict):
         return {key: lasting(each) for key, each in value.items() if key not in (*OWN, *CLOCK)}
     return [lasting(each) for each in value] if isinstance(value, list) else value
@@ -250,7 +250,7 @@ def lasting(value: Any) -> Any:
 
 
 def merged(one: Any, other: Any) -> Any:
-    """What explains the arguments of both; None where they are no calls of one kind."""
+    """The explanations common to both; None if the calls are of different kinds."""
     found: list[Any] = []
     for a in _options(one):
         for b in _options(other):
@@ -285,11 +285,11 @@ def _meet(one: Any, other: Any) -> Any:
     return None
 
 
-# --- what they come to ------------------------------------------------------------------------------------------------
+# --- evaluate ---------------------------------------------------------------------------------------------------------
 
 
 def value_of(node: Any, known: Known) -> Any:
-    """What explanations come to here. Raises UnknownError where they do not say, or not the same."""
+    """The value of explanations here. Raises UnknownError if they give none, or different ones."""
     if isinstance(node, dict):
         if "ask" in node:
             raise UnknownError

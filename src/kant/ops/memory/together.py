@@ -1,9 +1,9 @@
-"""Several tasks at once, where they are about different things: looks, the model's thinking and plans overlap.
+"""Concurrent tasks about different things: looks, the model's thinking and plans overlap.
 
-A plan is void once anything has changed. So who has planned waits until all who have are ready; then one plan of all
-their orders is applied, if it does what theirs do: it breaks no rule, starts, stops and moves the same jobs, and loses
-no more work. Otherwise the first is applied, and the others begin again. A task that is about something that one before
-it is about waits for that one.
+A plan is void once anything has changed. So a task with a plan waits until all tasks with plans are ready; then one
+plan of all their orders is applied, if it has the combined effects: it breaks no rule, starts, stops and moves the same
+jobs, and loses no more work. Otherwise the first is applied, and the others restart. A task waits for the earlier tasks
+that are about the same things.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kant.ops.view import View
 
 MOST_AT_ONCE = 8
 SEEN = ("start_now", "stop", "move")
-"""The effects by which a plan for several is compared with theirs."""
+"""The effects by which a combined plan is compared with its parts."""
 
 
 class _Group:
-    """Who has planned, who is ready to act, and what came of it; under one lock, so that nobody plans meanwhile."""
+    """The members that have planned or are ready to act, and their results; one lock excludes planning, too."""
 
     def __init__(self, tools: Tools) -> None:
         self.tools, self.news = tools, Condition()
@@ -50,11 +50,11 @@ class _Group:
                 self.news.notify_all()
 
     def _is_first(self, own: _Member) -> bool:
-        """Whether all who have planned are ready, and of these it is the first in the order of the tasks."""
+        """Whether all who have planned are ready, and this member is the first of them in task order."""
         return self.plans.keys() <= self.ready.keys() and own is min(self.ready, key=lambda each: each.number)
 
     def _together(self) -> None:
-        """Apply the plans of all who are ready as one, if that does what these do."""
+        """Apply the plans of all ready members as one, if it has the same effects."""
         those = [own for own, call in self.ready.items() if call.tool == "apply" and own in self.plans]
         orders = [order for own in those for order in own.orders]
         plans = [self.plans[own] for own in those]
@@ -72,7 +72,7 @@ class _Group:
 
 
 def has_their_effects(plan: Answer, plans: Sequence[Answer]) -> bool:
-    """Whether a plan may be applied and has the effects of these, made in the same state, and costs no more."""
+    """Whether a plan may be applied, has the effects of these plans of the same state, and costs no more."""
 
     def of(each: Answer, name: str) -> set[str]:
         return set(each["effects"].get(name, ()))
@@ -110,20 +110,20 @@ class _Member:
         return answer
 
     def leave(self) -> None:
-        """It acts by no plan any more."""
+        """Withdraw the plan of this member."""
         with self.group.news:
             self.group.plans.pop(self, None)
             self.group.news.notify_all()
 
 
 def waits_for(tasks: Sequence[str], view: View) -> list[list[int]]:
-    """For each task those before it that are about something that it is about, too."""
+    """For each task, the earlier tasks that are about a common thing."""
     scopes = [about(view, [str(value) for value in slots_of(task, view)[1].values()]).keys() for task in tasks]
     return [[n for n in range(m) if scopes[n] & scopes[m]] for m in range(len(tasks))]
 
 
 def run_together(tasks: Sequence[str], tools: Tools, begin: Callable[[str, Tools], Run]) -> list[Run]:
-    """Do all of them; `begin` makes the run of each. One that waits for one that came to no end is not begun."""
+    """Run all tasks; `begin` creates the run of each. A task is not begun if one that it waits for did not end."""
     group = _Group(tools)
     found: list[Future[Run]] = []
 

@@ -1,7 +1,7 @@
 """Traces: the calls of one task, with what was known before each and what came of it.
 
-A trace is written before each call and after it, so it can be gone on with after a kill: at most the one call that has
-no answer is made again.
+A trace is written before each call and after it, so it can be continued after a kill: at most the one call without an
+answer is made again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.ops.view import View
 
 Answer = dict[str, Any]
 DONE = "done"
-"""The call that ends a task; its arguments are what is answered."""
+"""The call that ends a task; its arguments are the answer."""
 ACTS = ("apply", "undo", "submit")
 
 
@@ -35,10 +35,10 @@ class Call(Struct, frozen=True):
 
 
 class Step(Struct, omit_defaults=True):
-    """A call of a task, the facts before it of what is named by then, and its answer (None: it is not known).
+    """A call of a task, the facts before it about all things named so far, and its answer (None: unknown).
 
-    `scope` is a digest of all that the task was about before it, `version` that of the whole state. `by` says who chose
-    it: the model, or a runbook.
+    `scope` is a digest of everything that the task was about before it, `version` that of the whole state. `by` says
+    who chose it: the model, or a runbook.
     """
 
     call: Call
@@ -50,9 +50,9 @@ class Step(Struct, omit_defaults=True):
 
 
 class Trace(Struct):
-    """A task, what its words name (by slot), and its steps so far. `id` is another for each.
+    """A task, the things that it names (by slot), and its steps so far. `id` is unique to each trace.
 
-    `words` are those of the task with its slots in place of what they stand for.
+    `words` is the text of the task with slots in place of the values.
     """
 
     task: str
@@ -66,7 +66,7 @@ class Trace(Struct):
         return bool(self.steps) and self.steps[-1].call.tool == DONE and self.steps[-1].answer is not None
 
     def names(self, call: Call | None = None) -> list[str]:
-        """What its words and its calls name, and this call."""
+        """The names in the task, in its calls so far, and in `call`."""
         calls = [step.call for step in self.steps] + ([call] if call is not None else [])
         named = (text for each in calls for _, text in labels_of(each.args, ""))
         return [*map(str, self.slots.values()), *map(meant, named)]
@@ -78,19 +78,19 @@ class Trace(Struct):
 
 
 class Tools(Protocol):
-    """What a task is done with: the tools of an assistant, and a look at how things stand, for pre-conditions."""
+    """The means to do a task: the tools of an assistant, and a view of the state, for pre-conditions."""
 
     def call(self, call: Call) -> Answer:
-        """The answer; a refusal is an answer too, with `refused` and `sentence`."""
+        """Call a tool; a refusal is an answer too, with `refused` and `sentence`."""
         ...
 
     def view(self) -> View:
-        """How it stands now."""
+        """The present state."""
         ...
 
 
 class DeskTools:
-    """The tools of `kant mcp`, on a desk of this process. `agreed` asks a person, and gives the name of who agrees."""
+    """The tools of `kant mcp`, on a desk of this process. `agreed` asks a person, and returns the approver's name."""
 
     def __init__(self, desk: Desk, agreed: Callable[[str], str] = lambda question: "") -> None:
         self.desk, self.agreed = desk, agreed
@@ -122,7 +122,7 @@ class DeskTools:
 
 
 def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    """Each text among arguments with the place where it stands; entries of one list have one place."""
+    """Each text among arguments with its path; entries of one list share a path."""
     for key, value in args.items():
         rows = value if isinstance(value, list | tuple) else [value]
         for row in rows:
@@ -133,7 +133,7 @@ def labels_of(args: dict[str, Any], path: str) -> Iterator[tuple[str, str]]:
 
 
 def outcome(answer: Answer, named: set[str]) -> str:
-    """What of an answer decides about the next call, in words. Amounts and names are not in it."""
+    """What matters in an answer for the next call, in words, without amounts and names."""
     found = []
     for key in ("refused", "error", "phase", "state", "status"):
         if isinstance(answer.get(key), str):
@@ -162,14 +162,14 @@ def outcome(answer: Answer, named: set[str]) -> str:
 
 
 def amounts(answer: Answer) -> dict[str, float]:
-    """The amounts of a plan that may not become larger than they were: work that is lost, jobs that wait longer."""
+    """The amounts of a plan that must not grow: lost work, jobs that wait longer."""
     if "plan_id" not in answer:
         return {}
     return {"gpu_hours_lost": answer["gpu_hours_lost"], "jobs_later": answer["blast_radius"]["jobs_later"]}
 
 
 def write_trace(folder: Path, trace: Trace) -> None:
-    """Write a trace in place of what was known of it before; it is on the disk when this returns."""
+    """Write a trace and replace its earlier version; it is on disk when this returns."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{trace.id}.json"
     with path.with_suffix(".new").open("wb") as file:
@@ -180,7 +180,7 @@ def write_trace(folder: Path, trace: Trace) -> None:
 
 
 def read_traces(folder: Path) -> list[Trace]:
-    """The traces of a folder, by when they were written. Raises InputError that names the file."""
+    """The traces of a folder, in the order of writing. Raises InputError that names the file."""
     if not folder.is_dir():
         raise InputError(str(folder), "a folder of traces (`kant mcp --traces`)")
     found = []

@@ -1,6 +1,6 @@
-"""Attempts at a calendar: the search again and again, with other orders, for as long as there is budget.
+"""Attempts at a calendar: the search is repeated, with other orders, for as long as there is budget.
 
-A budget is counted in nodes of the search and never in time, so the answer is the same on a busy machine.
+A budget counts nodes of the search and never time, so the answer is the same on a busy machine.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from kant.optimize.calendar.sections import Numbers, Sections, sections_of
 SLICE = 20_000
 """Nodes of a first attempt. Attempts differ in the order of alternatives and the choice of sections, and grow."""
 TOUR = 9
-"""Attempts until all ways have been tried once."""
+"""The number of attempts that tries every combination of order and rule once."""
 DISTURBANCE = 0.3
 """Standard deviation of the logarithm of the factor by which sizes are disturbed."""
 FAILURES = 1 << 18
-"""Slots of the memory of failures: 4 MiB."""
+"""Slots in the memory of failures: 4 MiB."""
 STEPS = 250_000_000
-"""Elementary steps of a deterministic second, about a second of a core."""
+"""Elementary steps of a deterministic second, which is about one core-second."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """The nodes of the search that may still be visited."""
+    """The number of search nodes that may still be visited."""
 
     nodes: int
 
     @property
     def spent(self) -> bool:
-        """Whether nothing is left."""
+        """Whether the budget is used up."""
         return self.nodes <= 0
 
 
 @dataclass(slots=True)
 class Attempts:
-    """Attempts at one set of bookings, with what they have learnt for each capacity. `nodes` counts those visited."""
+    """Attempts at one set of bookings, with what they have learned for each capacity. `nodes` counts those visited."""
 
     sections: Sections
     sizes: tuple[NDArray[np.float64], ...]
-    """What orders bookings, the largest first: GPUs, window, and both."""
+    """The keys that order bookings, the largest first: GPUs, window, and their product."""
     nodes: int = 0
     _failed: dict[int, Numbers] = field(default_factory=dict)
     _ways: dict[int, Iterator[tuple[int, Numbers, int]]] = field(default_factory=dict)
 
     def fit(self, capacity: int, budget: Budget, most: int = 1 << 62) -> tuple[int, Numbers]:
-        """FOUND with the offsets of a plan, NONE, or OPEN when the budget or `most` of its nodes are spent.
+        """Return FOUND with the offsets of a plan, NONE, or OPEN if the budget or `most` of its nodes are spent.
 
-        To begin costs something too, so an attempt is charged at least one node for each booking.
+        Starting an attempt has a cost, too, so it is charged at least one node for each booking.
         """
         if capacity not in self._ways:
             self._failed.clear()  # one memory at a time
@@ -76,20 +76,20 @@ class Attempts:
         return OPEN, offsets
 
     def _all_ways(self) -> Iterator[tuple[int, Numbers, int]]:
-        """The limit, the order and the rule of each attempt. After the first tour the orders are disturbed."""
+        """Yield the limit, the order and the rule of each attempt. After the first tour the orders are perturbed."""
         for n, (key, rule) in zip(count(), cycle(product(self.sizes, (FEWEST, TIGHTEST, LOWEST)))):
             noise = np.random.Generator(np.random.PCG64(n)).normal(0, DISTURBANCE, len(key))
             order = _order(key * np.exp(noise) if n >= TOUR else key)
             yield SLICE * (1 + n // TOUR), rank_of(order), rule
 
     def nodes_in(self, limit: float) -> int:
-        """The nodes that may be visited in so many deterministic seconds: the more, the fewer and shorter bookings."""
+        """The nodes that may be visited in `limit` deterministic seconds: more for fewer and shorter bookings."""
         bookings, width = self.sections.covers.shape
         steps = bookings + width + int((self.sections.last - self.sections.first).sum())
         return max(int(limit * STEPS / steps), 1)
 
     def first_fits(self) -> list[tuple[int, Numbers]]:
-        """What first fit needs in each of the orders, and its plan."""
+        """The GPUs that first fit needs in each of the orders, with its plan."""
         plans = []
         for size in self.sizes:
             offsets = np.zeros(len(self.sections.gpus), np.int64)
@@ -102,7 +102,7 @@ def _order(size: NDArray[np.float64]) -> Numbers:
 
 
 def attempts_at(bookings: Sequence[Booking]) -> Attempts:
-    """Attempts at these bookings."""
+    """Create attempts at these bookings."""
     gpus = np.array([b.gpus for b in bookings], float)
     windows = np.array([b.end - b.start for b in bookings], float)
     return Attempts(sections_of(bookings), (gpus, windows, gpus * windows))

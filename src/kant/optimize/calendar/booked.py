@@ -1,4 +1,4 @@
-"""What a cluster has booked at a time: running jobs, reservations, nodes out of service; and which of these collide."""
+"""The bookings of a cluster at a time: running jobs, reservations, nodes out of service; and their collisions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Kind = Literal["running", "reserved", "booked", "maintenance"]
 
 
 class Booked(NamedTuple):
-    """GPUs of a job, or of a node that is out of service, from `start` to before `end` (microseconds; FOREVER: open).
+    """GPUs of a job, or of a node out of service, from `start` to before `end` (microseconds; FOREVER: open).
 
-    `held` has for each node, by its index, the GPUs as bits. `soft` maintenance lets what runs there come to its end. A
-    job runs `inside` the reservation of this name, or it `yields` where one begins. `reserved` is what a waiting job is
-    promised, `booked` what a person has booked: a reservation.
+    `held` has the GPUs of each node, by its index, as bits. `soft` maintenance lets running jobs finish. A job runs
+    `inside` the reservation of this name, or it `yields` when one begins. The kind `reserved` is the reservation of a
+    waiting job, `booked` one that a person has made.
     """
 
     id: str
@@ -52,8 +52,7 @@ def booked_in(
 ) -> tuple[list[Booked], list[str]]:
     """The bookings of a state in order of their start, and the jobs that are left out because they share GPUs.
 
-    `end_of` is when a running job, by its row, is expected to end. `preempts`: whether the profile stops jobs for
-    others.
+    `end_of` gives the expected end of a running job, by its row. `preempts`: whether the profile preempts jobs.
     """
     found: list[Booked] = []
     shared = []
@@ -84,7 +83,7 @@ def booked_in(
 
 
 def _is_whole(held: Allocation) -> bool:
-    """Whether it holds whole GPUs alone."""
+    """Whether an allocation holds only whole GPUs."""
     return all(int(piece[MASK]) == 0 or (int(piece[MILLI]) == GPU and int(piece[TAG]) > 0) for piece in held)
 
 
@@ -97,7 +96,7 @@ def _gpus_of(held: Allocation) -> tuple[tuple[int, int], ...]:
 
 
 def out_of_service(state: ClusterState, now: int) -> Iterator[Booked]:
-    """Nodes that take no jobs, and devices that are lost. A node that drains by a time is free of jobs from then on."""
+    """Nodes that take no jobs, and lost devices. A node with a drain deadline is free of jobs from then on."""
     for index, node in enumerate(state.nodes):
         status, every = int(state.table[index, c.STATUS]), (1 << node.gpus) - 1
         if not node.name:
@@ -112,7 +111,7 @@ def out_of_service(state: ClusterState, now: int) -> Iterator[Booked]:
 
 
 def collisions(bookings: Sequence[Booked]) -> list[Collision]:
-    """Each pair that holds the same GPUs at some time, on the first node where it does, in order of time."""
+    """Each pair that holds the same GPUs at some time, on the first such node, in order of time."""
     on: dict[int, list[tuple[int, int]]] = {}
     for number, booking in enumerate(bookings):
         for node, mask in booking.held:
@@ -130,7 +129,7 @@ def collisions(bookings: Sequence[Booked]) -> list[Collision]:
 
 
 def _bears(one: Booked, two: Booked) -> bool:
-    """Whether one lets the other come to its end."""
+    """Whether one of the two lets the other finish."""
     kinds = {one.kind, two.kind}
     if kinds == {"running", "booked"}:
         job, booking = (one, two) if one.kind == "running" else (two, one)

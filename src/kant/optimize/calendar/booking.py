@@ -1,4 +1,4 @@
-"""What is booked, and the check of a plan that knows nothing of how it was made."""
+"""A booking, and a check of plans that is independent of how they were made."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from itertools import combinations, pairwise
 from kant.model.errors import InputError
 
 LARGEST = (1 << 31) - 1
-"""The largest capacity, and the largest number of GPUs of one booking."""
+"""The maximum capacity, and the maximum number of GPUs of one booking."""
 
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """GPUs that stand side by side on a line, from `start` to before `end`.
+    """Contiguous GPUs on a line, from `start` to before `end`.
 
-    A line is whatever is contiguous: the GPUs of a node, of an NVLink domain, of a leaf, of a row of racks. Times are
-    whole numbers of any unit. The booking holds `gpus` of the line from its first GPU on, which is a multiple of
-    `alignment`. A running job, or a part of the line under maintenance, has its first GPU given: `offset`. In its
-    `gaps` (spans from, to) the booking holds nothing, and others may use its GPUs.
+    A line is any contiguous range: the GPUs of a node, of an NVLink domain, of a leaf, of a row of racks. Times are
+    whole numbers of any unit. The booking holds `gpus` GPUs of the line from its first GPU on, which is a multiple of
+    `alignment`. For a running job, or a part of the line under maintenance, the first GPU is given: `offset`. During
+    its `gaps` (spans from, to) the booking holds nothing, and others may use its GPUs.
     """
 
     id: str
@@ -49,7 +49,7 @@ class Booking:
             raise InputError(where, "gaps that leave something of its window", self.gaps)
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """The spans of time in which it holds its GPUs."""
+        """The spans of time in which the booking holds its GPUs."""
         since = self.start
         for begin, end in self.gaps:
             if since < begin:
@@ -59,12 +59,12 @@ class Booking:
             yield since, self.end
 
     def meets(self, other: Booking) -> bool:
-        """Whether both hold GPUs at some time."""
+        """Whether both bookings hold GPUs at some common time."""
         return any(a < d and c < b for a, b in self.spans() for c, d in other.spans())
 
 
 def faults(bookings: Sequence[Booking], offsets: Sequence[int], capacity: int) -> list[str]:
-    """What is wrong with a plan that gives each booking its first GPU, as sentences; empty for a plan that holds."""
+    """The errors of a plan that gives each booking its first GPU, as sentences; empty for a valid plan."""
     found = []
     for booking, offset in zip(bookings, offsets, strict=True):
         if not 0 <= offset <= capacity - booking.gpus:

@@ -1,10 +1,10 @@
-"""Where a reservation goes on a cluster: contiguous GPUs that are free for its whole window, or who is in the way.
+"""The place of a reservation on a cluster: contiguous GPUs that are free for its whole window, or what is in the way.
 
-A line is the GPUs of one domain of the fabric, node after node, of one GPU model and one size of node. What fits beside
-all that is booked goes to the line that it leaves the fewest GPUs of, at its lowest place, and moves nobody. Where
-nothing fits the calendar of each line is solved with the reservations on it that have not begun free to move along it;
-the line on which fewest of them move is taken. Running jobs, nodes out of service and reservations of other lines are
-fixed offsets.
+A line is the GPUs of one domain of the fabric, node after node, of one GPU model and one node size. A reservation that
+fits next to all bookings goes to the line where it leaves the fewest free GPUs, at its lowest place, and moves nothing.
+If it fits nowhere, the calendar of each line is solved, and reservations on it that have not begun may move along it;
+the line with the fewest moves wins. Running jobs, nodes out of service and reservations of other lines are fixed
+offsets.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from kant.optimize.calendar.booking import Booking
 from kant.optimize.calendar.solve import solve
 
 LIMIT = 0.3
-"""Deterministic seconds of the search on one line."""
+"""The limit of the search on one line, in deterministic seconds."""
 MOST_LINES = 32
-"""Lines on which others are asked to move, the emptiest first."""
+"""The number of lines on which other reservations may move, the emptiest first."""
 CLUSTER = "cluster"
 
 Held = Mapping[int, int]
-"""GPUs as bits, by index of the node."""
+"""GPUs as bits, by node index."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`gpus` side by side from `start` to before `end` (microseconds), in one domain of the level `within`.
+    """`gpus` contiguous GPUs from `start` to before `end` (microseconds), in one domain of the level `within`.
 
-    With "" they are in one node where that is large enough, else anywhere along the cluster. `model` "": of any one.
-    `whole`: it has all GPUs of its nodes, and so perhaps more than it asks for.
+    With "" they are in one node if one is large enough, else anywhere along the cluster. `model` "": of any one model.
+    `whole`: the reservation gets all GPUs of its nodes, and so perhaps more than `gpus`.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """GPUs that are not free over a window: `who` has them. With a `request` they may lie elsewhere on its line."""
+    """GPUs that `who` holds over a window. With a `request` they may be moved along their line."""
 
     who: str
     start: int
@@ -60,11 +60,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where a reservation goes, or who is in the way.
+    """The place of a reservation, or what is in the way.
 
-    `held`: its GPUs; empty where there is no place. `moved` has the reservations that lie elsewhere from now on.
-    `collide` are the names of those of one line that do not fit together with it, and `minimal` says that without any
-    one of them the others do. `later` is the first later start at which it fits and nobody moves; -1 for none.
+    `held`: its GPUs; empty if there is no place. `moved` has the new places of other reservations. `collide` names
+    those of one line that do not fit together with it, and `minimal` says that they fit without any one of them.
+    `later` is the first later start at which it fits without moves; -1 for none.
     """
 
     held: Held
@@ -77,7 +77,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The GPUs of some nodes, node after node: each of them has `width`."""
+    """The GPUs of some nodes, node after node; each node has `width` GPUs."""
 
     name: str
     nodes: tuple[int, ...]
@@ -85,15 +85,15 @@ class Line:
 
     @property
     def gpus(self) -> int:
-        """How many there are."""
+        """The number of GPUs on the line."""
         return len(self.nodes) * self.width
 
     def size(self, request: Request) -> int:
-        """The GPUs that a reservation has here."""
+        """The number of GPUs that a reservation holds on this line."""
         return -(-request.gpus // self.width) * self.width if request.whole else request.gpus
 
     def held(self, first: int, gpus: int) -> Held:
-        """The GPUs from a place of the line on."""
+        """The `gpus` GPUs from the place `first` of the line on."""
         found: dict[int, int] = {}
         for place in range(first, first + gpus):
             node = self.nodes[place // self.width]
@@ -101,14 +101,14 @@ class Line:
         return found
 
     def places(self, held: Held) -> Iterator[int]:
-        """The places of those of these GPUs that are on the line, in order."""
+        """The places on the line of the GPUs in `held`, in order."""
         for at, node in enumerate(self.nodes):
             bits = held.get(node, 0)
             yield from (at * self.width + device for device in range(self.width) if bits >> device & 1)
 
 
 def choose(spec: ClusterSpec, request: Request, taken: Sequence[Taken], now: int) -> Choice:
-    """Where the reservation goes. Raises InputError for one that the empty cluster could not hold."""
+    """Choose the place of a reservation. Raises InputError if the empty cluster could not hold it."""
     lines = lines_of(spec, request)
     found = _beside(lines, request, taken)
     if found is not None:
@@ -117,7 +117,7 @@ def choose(spec: ClusterSpec, request: Request, taken: Sequence[Taken], now: int
 
 
 def lines_of(spec: ClusterSpec, request: Request) -> list[Line]:
-    """The lines that are long enough for it, in the order of the cluster. Raises InputError where none is."""
+    """The lines that are long enough for it, in the order of the cluster. Raises InputError if there is none."""
     level = level_of(spec, request)
     if request.within not in ("", CLUSTER, *LEVELS):
         raise InputError("within", f"one of {', '.join((*LEVELS, CLUSTER))}", request.within)
@@ -146,7 +146,7 @@ def lines_of(spec: ClusterSpec, request: Request) -> list[Line]:
 
 
 def level_of(spec: ClusterSpec, request: Request) -> str:
-    """The level of the line: what fits into a node is in one, for that is in one domain of every level."""
+    """The level of the line. A reservation that fits into a node gets one, which is in one domain of every level."""
     widest = max((node.gpus for node in spec.nodes if not node.mig and request.model in ("", node.model)), default=0)
     if request.gpus <= widest or request.within == "node":
         return "node"
@@ -167,15 +167,15 @@ def _domain(spec: ClusterSpec, index: int, level: str) -> tuple[str, ...]:
 
 
 def _path(spec: ClusterSpec, index: int) -> tuple[tuple[str, ...], int]:
-    """Nodes of one domain stand side by side; domains by their names, nodes as the cluster lists them."""
+    """The sort key of a node: nodes of one domain are adjacent, domains by name, nodes as the cluster lists them."""
     return _names(spec.nodes[index])[:3], index
 
 
-# --- beside all others -------------------------------------------------------------------------------------------
+# --- without moves -----------------------------------------------------------------------------------------------
 
 
 def _beside(lines: Sequence[Line], request: Request, taken: Iterable[Taken]) -> tuple[Line, int] | None:
-    """The line and the place where it fits and nobody moves: of such lines the fullest, and the first of these."""
+    """The line and place where it fits without moves: the fullest such line, or the first of equals."""
     busy: dict[int, int] = {}
     for each in taken:
         if each.start < request.end and request.start < each.end:
@@ -192,7 +192,7 @@ def _beside(lines: Sequence[Line], request: Request, taken: Iterable[Taken]) -> 
 
 
 def _first_free(line: Line, blocked: set[int], gpus: int, step: int) -> int | None:
-    """The lowest place, a multiple of `step`, from which so many are free."""
+    """The lowest place, a multiple of `step`, from which `gpus` GPUs are free."""
     first = 0
     while first + gpus <= line.gpus:
         hit = next((place for place in range(first + gpus - 1, first - 1, -1) if place in blocked), None)
@@ -203,12 +203,12 @@ def _first_free(line: Line, blocked: set[int], gpus: int, step: int) -> int | No
 
 
 def alignment(line: Line, request: Request) -> int:
-    """The multiple at which a reservation begins: of more than a node's GPUs the first of a node."""
+    """The alignment of a reservation: of more GPUs than a node has, the width of a node."""
     return line.width if request.whole or request.gpus > line.width else 1
 
 
 def _later(lines: Sequence[Line], request: Request, taken: Sequence[Taken]) -> int:
-    """The first later start at which it fits beside all others."""
+    """The first later start at which it fits without moves; -1 for none."""
     length = request.end - request.start
     for start in sorted({each.end for each in taken if request.start < each.end < FOREVER}):
         if _beside(lines, replace(request, start=start, end=start + length), taken) is not None:
@@ -216,11 +216,11 @@ def _later(lines: Sequence[Line], request: Request, taken: Sequence[Taken]) -> i
     return -1
 
 
-# --- with others that move ---------------------------------------------------------------------------------------
+# --- with moves of others ----------------------------------------------------------------------------------------
 
 
 def _moving(spec: ClusterSpec, lines: Sequence[Line], request: Request, taken: Sequence[Taken], now: int) -> Choice:
-    """The line on which fewest others move; else who is in the way, on the line on which the fewest are."""
+    """The line with the fewest moves; otherwise the collisions on the line that has the fewest."""
     best: Choice | None = None
     worst: Choice | None = None
     later = _later(lines, request, taken)
@@ -255,7 +255,7 @@ def _load(line: Line, each: Taken, request: Request) -> int:
 def _calendar(
     line: Line, request: Request, taken: Sequence[Taken], free: Mapping[str, list[Line]], now: int
 ) -> tuple[list[Booking], list[str], list[int]]:
-    """The calendar of a line: its bookings, to whom each belongs, and the place where each is now (-1: the new one).
+    """The calendar of a line: its bookings, the owner of each, and the present place of each (-1: the new one).
 
     `free` has the lines of each reservation that may move.
     """
@@ -287,7 +287,7 @@ def _calendar(
 
 
 def _uncovered(spans: list[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    """The parts of [start, end) that none of `spans` has; from now on they have them."""
+    """Return the parts of [start, end) that no span in `spans` covers, and add them to it."""
     left = [(start, end)]
     for low, high in spans:
         left = [(a, b) for x, y in left for a, b in ((x, min(y, low)), (max(x, high), y)) if a < b]

@@ -1,4 +1,4 @@
-"""Which bookings of a calendar that does not fit collide: a set that fits as soon as any one of it is left out."""
+"""Which bookings of an infeasible calendar collide: a set that fits as soon as any one of them is left out."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kant.optimize.calendar.kernels import FOUND, NONE
 from kant.optimize.calendar.sections import sections_of
 
 TRIAL = 2 * TOUR * SLICE
-"""Nodes for the question whether the bookings that are left collide without some of them."""
+"""The node limit for the question whether the remaining bookings collide without some of them."""
 
 
 def collision(bookings: Sequence[Booking], capacity: int, budget: Budget) -> tuple[tuple[int, ...], bool]:
     """The rows of bookings that do not fit together, and whether the set is known to be minimal.
 
     Parts are left out as long as the rest still collides, large parts first: the deletion filter of J. W. Chinneck and
-    E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. A question that the budget leaves open keeps its bookings;
-    when it is spent the set stays as it is.
+    E. W. Dravnieks, ORSA Journal on Computing 3(2), 1991. Bookings stay in the set if the budget leaves the question
+    open; when it is spent the set stays as it is.
     """
     pinned = pinned_collision(bookings, capacity)
     if pinned:
@@ -48,7 +48,7 @@ def collision(bookings: Sequence[Booking], capacity: int, budget: Budget) -> tup
 
 
 def _overload(bookings: Sequence[Booking], capacity: int) -> list[int] | None:
-    """The largest bookings of one time that are together more than the capacity; of such sets the smallest."""
+    """The largest bookings at one time that exceed the capacity together; of such sets the smallest."""
     sections = sections_of(bookings)
     best: list[int] | None = None
     for k in range(sections.covers.shape[1]):
@@ -63,7 +63,7 @@ def _overload(bookings: Sequence[Booking], capacity: int) -> list[int] | None:
 
 
 def pinned_collision(bookings: Sequence[Booking], capacity: int) -> tuple[int, ...]:
-    """A pinned booking that leaves the line, or two that collide; empty where there is none."""
+    """A pinned booking that leaves the line, or two that collide; empty if there is none."""
     pinned = [(i, b, b.offset) for i, b in enumerate(bookings) if b.offset is not None]
     for i, one, first in pinned:
         if first + one.gpus > capacity:

@@ -27,20 +27,20 @@ MINIMALLOC = ("id", "lower", "upper", "size")
 OPTIONAL = ("alignment", "offset", "gaps", "instance")
 
 MOST_ROWS = 3_000
-"""Rows that are read: a calendar of more is no calendar."""
+"""The maximum number of rows that are read."""
 
 Otherwise = TypeVar("Otherwise", int, None)
 
 
 class CalendarFile(NamedTuple):
-    """The bookings of one calendar; `timed` where its times are microseconds and not plain numbers."""
+    """The bookings of one calendar; `timed` if its times are microseconds and not plain numbers."""
 
     bookings: tuple[Booking, ...]
     timed: bool
 
 
 def read_calendar(path: Path, instance: str | None = None) -> CalendarFile:
-    """The bookings of a file, or of one of the calendars in it. Raises InputError for the first row that is wrong."""
+    """Read the bookings of a file, or of one of its calendars. Raises InputError for the first invalid row."""
     rows = list(_rows(path))
     header = [name.strip() for name in rows[0][1]] if rows else []
     timed = set(KANT) <= set(header)
@@ -78,7 +78,7 @@ def read_calendar(path: Path, instance: str | None = None) -> CalendarFile:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The rows that are not empty, each with the number of its line."""
+    """The rows that are not empty, each with its line number."""
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8-sig")

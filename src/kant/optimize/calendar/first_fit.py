@@ -12,7 +12,7 @@ from kant.optimize.calendar.sections import Numbers, Sections
 def first_fit(s: Sections, order: Numbers, offsets: Numbers) -> int:
     """Fill `offsets`, the pinned bookings first and then in `order`; returns the GPUs that the plan needs.
 
-    Pinned bookings that collide with each other are not noticed.
+    Collisions between pinned bookings are not detected.
     """
     n = s.gpus.shape[0]
     offsets[:] = s.pinned

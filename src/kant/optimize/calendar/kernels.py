@@ -1,20 +1,20 @@
 """The search for a plan: a depth-first search over canonical placements, with bounds by section.
 
-In a plan whose sum of offsets is least, every booking rests: on GPU 0 or on another booking, as far down as its
-alignment and the pinned bookings let it. Such plans are built from below. A booking is *open* until it is placed, and
-`low` is an offset below which it cannot come any more. The lowest `low` in a section is its floor. In the section of a
-choice some booking begins at the floor, or none does: the alternatives are these bookings, and then that all of them
-are lifted. Only such sections are chosen at whose floor no booking is undercut by another one that it meets.
+In a plan with the least sum of offsets every booking rests: on GPU 0 or on another booking, as far down as its
+alignment and the pinned bookings allow. Such plans are built from below. A booking is *open* until it is placed, and
+`low` is a lower bound of its offset. The lowest `low` in a section is its floor. In the section of a choice either some
+booking begins at the floor, or none does: the alternatives are these bookings, and then that all of them are lifted.
+Only sections are chosen in which no booking at the floor is undercut by another one that overlaps it in time.
 
 - Bound: in every section the open bookings, in order of `low`, are stacked from there; what passes the capacity fails.
   (On one machine with release dates this order gives the least makespan, so no plan is lost.)
-- Dominance: who is lifted needs somebody below, else he could fall; of twins the first is placed first.
-- A failed part is remembered by who is open in it and how low each is, over restarts as well.
-- Parts of the calendar that share no open booking any more are searched apart: who fails in one goes back to the
-  last choice that was about it.
+- Dominance: a lifted booking needs another below it, else it could fall; of twins the first is placed first.
+- A failed part is remembered by its open bookings and the `low` of each, across restarts, too.
+- Parts of the calendar that no longer share an open booking are searched separately: a failure in one goes back to the
+  last choice that concerned it.
 
-Sources: M. D. Moffitt, MiniMalloc, ASPLOS 2023 (canonical solutions, sections, dominance); the choice of a section,
-the stacked bound and the memory of failures are ours. Pinned bookings, alignment and gaps are part of the search.
+Sources: M. D. Moffitt, MiniMalloc, ASPLOS 2023 (canonical solutions, sections, dominance); the choice of a section, the
+stacked bound and the memory of failures are ours. Pinned bookings, alignment and gaps are part of the search.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kant.optimize.calendar.sections import Numbers, Sections
 from kant.placement.fits import mixed
 
 FOUND, OPEN, NONE = 1, 0, -1
-"""A plan is in `offsets`; the limit has come; there is no plan."""
+"""A plan is in `offsets`; the limit was reached; there is no plan."""
 
 NEVER = 1 << 60
 
 # --- columns of a frame of the search ---------------------------------------------------------------------------
 PART, PART_END, SECTION, CHOICES_END, NEXT, TRAIL, PLACED, KEY, KEY_2, FRAME_WIDTH = range(10)
 
-# --- columns of the trail: what a booking was before --------------------------------------------------------------
+# --- columns of the trail: the earlier values of a booking --------------------------------------------------------
 WHO, LOW, REST, TRAIL_WIDTH = range(4)
 
 # --- which section is chosen: the one with the fewest alternatives, the least slack, or the lowest floor -----------
@@ -42,7 +42,7 @@ FEWEST, TIGHTEST, LOWEST = range(3)
 
 @inlined
 def lowest(s: Sections, is_open: Numbers, i: int, since: int) -> int:
-    """The least offset from `since` on at which booking i stands aligned and clear of open pinned ones; or NEVER."""
+    """The least offset from `since` on at which booking i is aligned and clear of open pinned ones; or NEVER."""
     if s.pinned[i] >= 0:
         return int(s.pinned[i]) if since <= s.pinned[i] else NEVER
     step = s.alignment[i]
@@ -56,7 +56,7 @@ def lowest(s: Sections, is_open: Numbers, i: int, since: int) -> int:
 
 @inlined
 def reopen(s: Sections, frames: Numbers, depth: int, is_open: Numbers, crossing: Numbers) -> int:
-    """Take back what the frame has placed; returns the number of bookings that are open again."""
+    """Undo the placement of the frame; returns the number of reopened bookings, 0 or 1."""
     i = frames[depth, PLACED]
     if i < 0:
         return 0
@@ -69,7 +69,7 @@ def reopen(s: Sections, frames: Numbers, depth: int, is_open: Numbers, crossing:
 
 @inlined
 def undo(frames: Numbers, depth: int, trail: Numbers, used: int, low: Numbers, rest: Numbers) -> int:
-    """Set `low` and `rest` back to what they were at the frame; returns the length of the trail."""
+    """Restore `low` and `rest` to their values at the frame; returns the length of the trail."""
     while used > frames[depth, TRAIL]:
         used -= 1
         low[trail[used, WHO]] = trail[used, LOW]
@@ -107,7 +107,7 @@ def stack(
 
 @inlined
 def may_come(s: Sections, is_open: Numbers, low: Numbers, rest: Numbers, i: int) -> bool:
-    """Whether booking i rests where it is, and no open twin goes first."""
+    """Whether booking i rests at its `low`, and no open twin precedes it."""
     j = s.twin[i]
     return bool(rest[i] == low[i] and not (j >= 0 and is_open[j] and low[j] == low[i] and rest[j] == rest[i]))
 
@@ -117,7 +117,7 @@ def choose_section(
     s: Sections, listed: Numbers, count: int, low: Numbers, rest: Numbers, is_open: Numbers, begin: int, end: int,
     capacity: int, floor: Numbers, height: Numbers, undercut: Numbers, comers: Numbers, rule: int,
 ) -> int:  # fmt: skip
-    """The section of the next choice: one at whose floor nobody is undercut. The lowest of all is always one."""
+    """The section of the next choice: one without an undercut booking at its floor. The lowest is always one."""
     for k in range(begin, end):
         comers[k] = 0
     for x in range(count):
@@ -147,10 +147,10 @@ def choose_section(
 
 @inlined
 def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, capacity: int, lifted: Numbers) -> bool:
-    """How low each booking of section k can be if none of them begins at the floor of k; False where that cannot be.
+    """Fill how low each booking of section k can be if none begins at the floor of k; False if that is infeasible.
 
-    A booking that leaves the floor rests on one beside the section that reaches above the floor, or on another of the
-    section. And something must reach into where it would have stood: else it could fall back.
+    A booking that leaves the floor rests on one outside the section that reaches above the floor, or on another of the
+    section. And something must overlap its old place: otherwise it could fall back.
     """
     floor = NEVER
     for i in range(s.gpus.shape[0]):
@@ -197,7 +197,7 @@ def lift(s: Sections, k: int, low: Numbers, rest: Numbers, is_open: Numbers, cap
 
 @inlined
 def order_by_low(low: Numbers, in_order: Numbers) -> None:
-    """Put the bookings in order of `low`; they are nearly so already."""
+    """Sort the bookings by `low`; they are nearly sorted already."""
     for x in range(1, in_order.shape[0]):
         i, y = in_order[x], x - 1
         while y >= 0 and low[in_order[y]] > low[i]:
@@ -208,7 +208,7 @@ def order_by_low(low: Numbers, in_order: Numbers) -> None:
 
 @inlined
 def list_open(s: Sections, in_order: Numbers, is_open: Numbers, begin: int, end: int, listed: Numbers) -> int:
-    """List the open bookings of a part, in order; returns how many there are."""
+    """List the open bookings of a part, in order; returns their number."""
     count = 0
     for x in range(in_order.shape[0]):
         i = in_order[x]
@@ -222,7 +222,7 @@ def list_open(s: Sections, in_order: Numbers, is_open: Numbers, begin: int, end:
 def key_of(
     s: Sections, listed: Numbers, count: int, low: Numbers, rest: Numbers, begin: int, end: int, salt: int
 ) -> int:
-    """32 bits from 1 on that say who is open in a part and how low."""
+    """A key of 32 bits, at least 1, for the open bookings of a part and their offsets."""
     key = 0
     for x in range(count):
         i = listed[x]
@@ -236,7 +236,7 @@ def list_choices(
     s: Sections, listed: Numbers, count: int, low: Numbers, rest: Numbers, is_open: Numbers, k: int, floor: int,
     rank: Numbers, choices: Numbers, begin: int,
 ) -> int:  # fmt: skip
-    """List the bookings that may begin at the floor of section k, by rank, from `begin` on; returns their end."""
+    """List the bookings that may begin at the floor of section k, by rank, from `begin` on; returns the end."""
     stop = begin
     for x in range(count):
         i = listed[x]
@@ -253,7 +253,7 @@ def list_choices(
 
 @inlined
 def note(trail: Numbers, used: int, i: int, low: Numbers, rest: Numbers) -> int:
-    """Write down how low booking i is before that changes; returns the length of the trail."""
+    """Record `low` and `rest` of booking i before they change; returns the length of the trail."""
     trail[used, WHO], trail[used, LOW], trail[used, REST] = i, low[i], rest[i]
     return used + 1
 
@@ -262,7 +262,7 @@ def note(trail: Numbers, used: int, i: int, low: Numbers, rest: Numbers) -> int:
 def place(
     s: Sections, i: int, low: Numbers, rest: Numbers, is_open: Numbers, crossing: Numbers, trail: Numbers, used: int
 ) -> int:
-    """Place booking i where it rests: whom it meets is above it. Returns the length of the trail."""
+    """Place booking i at its `low`, below the open bookings that it overlaps. Returns the trail's length."""
     is_open[i] = 0
     for k in range(s.first[i] + 1, s.last[i]):
         crossing[k] -= 1
@@ -341,7 +341,7 @@ def search(
         if nodes > limit:
             count[0] += nodes
             return OPEN
-        # --- the next alternative of the last choice that is about this part
+        # --- the next alternative of the last choice that concerns this part
         moved = False
         while not moved:
             while fails and depth and (frames[depth - 1, PART_END] <= begin or frames[depth - 1, PART] >= end):

@@ -1,4 +1,4 @@
-"""The GPUs that a new reservation cannot have: jobs that may not be preempted, and nodes out of service."""
+"""The GPUs that a new reservation cannot have: those of non-preemptible jobs and of nodes out of service."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kant.optimize.calendar.choose import Taken
 def occupied(state: ClusterState, now: int, preempts: bool) -> list[Taken]:
     """Running jobs up to their limits, and nodes and GPUs that are out of service.
 
-    Jobs in reservations are left out, for reservations count by themselves. Where the profile `preempts`, so are
-    preemptible jobs: they are preempted.
+    Jobs in reservations are left out, because the reservations count. If the profile `preempts`, preemptible jobs are
+    left out, too.
     """
     found = []
     for row, pieces in state.running.items():

@@ -1,4 +1,4 @@
-"""A calendar as arrays: who meets whom, and the sections of time that matter."""
+"""A calendar as arrays: which bookings overlap in time, and the relevant sections of time."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Numbers = NDArray[np.int64]
 
 
 class Sections(NamedTuple):
-    """What the kernels read: bookings are rows, in the order in which they were given.
+    """The input of the kernels: bookings are rows, in the given order.
 
-    Between two moments at which a booking begins or ends nothing changes: a *section*. Sections whose bookings all
-    occur together in a neighbouring one say nothing of their own and are left out.
+    A *section* is the time between two successive begins or ends of bookings. A section whose bookings all occur
+    together in a neighbouring one adds no constraint and is left out.
     """
 
     gpus: Numbers
     alignment: Numbers
-    pinned: Numbers  # the offset that is given, -1 for none
+    pinned: Numbers  # the given offset, -1 for none
     first: Numbers  # first section of a booking
-    last: Numbers  # the one after its last
+    last: Numbers  # the section after its last
     covers: NDArray[np.bool_]  # [booking, section]; a booking with gaps need not cover all from first to last
-    meets_from: Numbers  # the bookings that meet booking i are meets[meets_from[i]:meets_from[i + 1]]
+    meets_from: Numbers  # the bookings that overlap booking i in time are meets[meets_from[i]:meets_from[i + 1]]
     meets: Numbers
-    pins_from: Numbers  # and those of them that are pinned, by offset
+    pins_from: Numbers  # and the pinned ones of them, by offset
     pins: Numbers
-    twin: Numbers  # the booking before it that is the same but for its id, -1 for none
+    twin: Numbers  # the previous booking that is equal except for its id, -1 for none
 
 
 def sections_of(bookings: Sequence[Booking]) -> Sections:
@@ -90,5 +90,5 @@ def _joined(lists: Sequence[Numbers]) -> tuple[Numbers, Numbers]:
 
 
 def peak(sections: Sections) -> int:
-    """The most GPUs that are booked at one time: no capacity below holds the calendar."""
+    """The largest number of GPUs booked at one time: a lower bound of the capacity."""
     return int((sections.covers * sections.gpus[:, None]).sum(axis=0).max())

@@ -1,4 +1,4 @@
-"""Whether a calendar fits, with a plan; or which bookings collide; or the best plan that was found in the limit."""
+"""Whether a calendar fits, with a plan; or which bookings collide; or the best plan found within the limit."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from kant.optimize.calendar.sections import Numbers, peak
 Status = Literal["fits", "infeasible", "unknown"]
 
 NODES = 10_000_000_000
-"""Nodes after which a search gives up where nothing else stops it."""
+"""The default limit of a search, in nodes."""
 
 SHARE = 0.8
-"""Of the nodes, for the question whether it fits. The rest is for what is said when it does not."""
+"""The share of the nodes for the question whether the calendar fits. The rest is for the answer if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of a calendar on a line of `capacity` GPUs.
+    """The result for a calendar on a line of `capacity` GPUs.
 
     `fits`: `offsets` is a plan, whichever search found it. `infeasible`: there is none, and `collide` names bookings
     (rows) that do not fit together; `minimal` says that they fit as soon as any one of them is left out. `unknown`: no
-    plan was found within the limit, and none is ruled out: `lower_bound` <= `capacity` < `needed`. Where there is no
-    plan, `offsets` is one for the shortest line that was found.
+    plan was found within the limit, and none is ruled out: `lower_bound` <= `capacity` < `needed`. If there is no plan,
+    `offsets` is one for the shortest line that was found.
     """
 
     status: Status
@@ -38,13 +38,13 @@ class Answer:
     needed: int
     """The GPUs that `offsets` needs."""
     offsets: tuple[int, ...]
-    """The first GPU of each booking; empty where bookings collide that have their offset given."""
+    """The first GPU of each booking; empty if bookings with a given offset collide."""
     lower_bound: int
-    """No capacity below holds the calendar."""
+    """No smaller capacity holds the calendar."""
     first_fit: int
-    """The GPUs that first fit needs, bookings of most GPUs first."""
+    """The GPUs that first fit needs, with the bookings of most GPUs first."""
     nodes: int
-    """Nodes of the search that were visited."""
+    """The number of search nodes visited."""
     collide: tuple[int, ...] = ()
     minimal: bool = False
 
@@ -52,9 +52,8 @@ class Answer:
 def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, limit: float = math.inf) -> Answer:
     """Fit the bookings on a line of `capacity` GPUs.
 
-    The answer may be `unknown` after `nodes` nodes of the search, or after `limit` deterministic seconds: so much
-    work as a core does in about so many seconds, counted in nodes. Raises InputError where nothing is booked, or the
-    capacity is none.
+    The answer may be `unknown` after `nodes` nodes of the search, or after `limit` deterministic seconds: about one
+    core-second of work each, counted in nodes. Raises InputError if nothing is booked, or the capacity is out of range.
     """
     if not 1 <= capacity <= LARGEST:
         raise InputError("the capacity", f"from 1 to {LARGEST:,} GPUs", capacity)
@@ -83,9 +82,9 @@ def solve(bookings: Sequence[Booking], capacity: int, nodes: int = NODES, limit:
 
 
 def solve_least(bookings: Sequence[Booking], nodes: int = NODES, limit: float = math.inf) -> Answer:
-    """The plan on the shortest line that is found: the shortest there is where `needed` is `lower_bound`.
+    """The plan on the shortest line found: the shortest possible if `needed` is `lower_bound`.
 
-    The search ends after `nodes` or `limit`, as that of `solve`. Raises InputError where nothing is booked.
+    The search ends after `nodes` or `limit`, as that of `solve`. Raises InputError if nothing is booked.
     """
     attempts, bound, fits = _begin(bookings)
     pinned = pinned_collision(bookings, LARGEST)
@@ -113,7 +112,7 @@ def _begin(bookings: Sequence[Booking]) -> tuple[Attempts, int, list[tuple[int, 
 def _shorten(
     attempts: Attempts, bound: int, best: tuple[int, Numbers], budget: Budget, trial: int
 ) -> tuple[tuple[int, Numbers], int]:
-    """A plan for a shorter line, by bisection; and the lower bound. Each trial has so many nodes."""
+    """Look for a plan on a shorter line, by bisection, and for a better lower bound. A trial has `trial` nodes."""
     low, middle = bound, bound
     while low < best[0] and not budget.spent:
         found, offsets = attempts.fit(middle, budget, trial)

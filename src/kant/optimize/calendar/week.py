@@ -15,7 +15,7 @@ from kant.optimize.calendar.choose import Held, Request, Taken, choose
 
 
 def book(bookings: Iterable[Booking], spec: ClusterSpec, where: str) -> list[GpusBooked]:
-    """An event at time zero for each booking, so that none collide. Raises InputError for one that has no place."""
+    """An event at time zero for each booking, without collisions. Raises InputError for a booking without a place."""
     taken: dict[str, Taken] = {}
     for one in bookings:
         place = f"{where}, booking {one.id}"

@@ -1,4 +1,4 @@
-"""An instance as arrays: tasks in an order in which each comes after those that it waits for."""
+"""An instance as arrays, with each task after its predecessors."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Numbers = NDArray[np.int64]
 
 
 class Tasks(NamedTuple):
-    """What the kernels read. Times count from the first release."""
+    """The input of the kernels. Times count from the first release."""
 
     duration: Numbers
     demand: Numbers  # [task, resource]
     process: Numbers
-    earliest: Numbers  # what precedence and release leave: earliest and latest start
+    earliest: Numbers  # the earliest and latest start that precedence and release allow
     latest: Numbers
-    before_from: Numbers  # the tasks that task i waits for are before[before_from[i]:before_from[i + 1]]
+    before_from: Numbers  # the predecessors of task i are before[before_from[i]:before_from[i + 1]]
     before: Numbers
-    after_from: Numbers  # and those that wait for it
+    after_from: Numbers  # and its successors
     after: Numbers
     tasks_from: Numbers  # the tasks of process p are tasks_from[p] to tasks_from[p + 1]
     cost: Numbers  # by resource

@@ -1,4 +1,4 @@
-"""Lower bounds of the peaks: what must be done in a span of time, whenever tasks start."""
+"""Lower bounds of the peaks: the work that must be done in a span of time, whenever tasks start."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kant.optimize.capacity.arrays import Numbers, Tasks
 
 @compiled
 def energy_bounds(s: Tasks, horizon: int, begins: Numbers, steps: Numbers, bounds: Numbers) -> None:
-    """Fill `bounds` by resource: the largest over all spans of the work that cannot be done outside, over its length.
+    """Fill `bounds` by resource: the maximum over all spans of the work that must be done inside, over their length.
 
-    Of a task that may start from `earliest` to `latest` at least max(0, min(m, b - max(a, latest))) ticks lie in the
-    span [a, b), where m of them remain after a when it starts as early as it can (energetic reasoning: P. Baptiste,
-    C. Le Pape, W. Nuijten, Annals of OR 92, 1999). In spans of one tick these are the compulsory parts. Spans begin
-    at `begins`. `steps` [horizon + 2] is scratch.
+    A task that may start from `earliest` to `latest` spends at least max(0, min(m, b - max(a, latest))) ticks in the
+    span [a, b), where m is what remains of it after a if it starts as early as possible (energetic reasoning: P.
+    Baptiste, C. Le Pape, W. Nuijten, Annals of OR 92, 1999). In spans of one tick these are the compulsory parts. Spans
+    begin at `begins`. `steps` [horizon + 2] is scratch.
     """
     for r in range(bounds.shape[0]):
         bounds[r] = 0

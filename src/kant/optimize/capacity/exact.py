@@ -1,4 +1,4 @@
-"""What CP-SAT adds to a plan: the optimum of small instances, and better starts of the tasks around a peak."""
+"""What CP-SAT adds to a plan: the optimum of small instances, and better starts for the tasks around a peak."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kant.optimize.capacity.planning import Planning
 from kant.optimize.solvers import cp_sat, deterministic
 
 WHOLE = 200
-"""Instances of at most so many tasks are solved as one."""
+"""The maximum number of tasks of an instance that is solved as a whole."""
 FREE = 80
-"""Tasks that are free in a window around a peak."""
+"""The number of free tasks in a window around a peak."""
 EFFORT = 2.0
 """Deterministic seconds for an instance; a window gets a tenth."""
 
@@ -30,12 +30,12 @@ def is_there() -> bool:
 
 
 def is_small(planning: Planning) -> bool:
-    """Whether the instance is solved as one."""
+    """Whether the instance is solved as a whole."""
     return len(planning.starts) <= WHOLE and bool(planning.movable.all())
 
 
 def polish(planning: Planning, windows: int, limit: float = math.inf, seed: int = 0) -> None:
-    """Solve a small instance whole, or free the tasks around a peak so often. Raises the bounds where one is proven.
+    """Solve a small instance whole, or free the tasks around a peak `windows` times. May raise the proven bound.
 
     It ends after `limit` deterministic seconds of the solver.
     """
@@ -61,7 +61,7 @@ def polish(planning: Planning, windows: int, limit: float = math.inf, seed: int 
 
 
 def solve_free(planning: Planning, free: NDArray[np.bool_], effort: float, seed: int = 0) -> float:
-    """Solve for the starts of the free tasks with all others fixed; the plan changes where it gets cheaper.
+    """Solve for the starts of the free tasks with all others fixed; update the plan if that is cheaper.
 
     It ends after `effort` deterministic seconds. Returns how many were spent.
     """
@@ -82,7 +82,7 @@ def solve_free(planning: Planning, free: NDArray[np.bool_], effort: float, seed:
         spans[i] = model.new_fixed_size_interval_var(starts[i], duration, "")
         model.add_hint(starts[i], at)
         for j in before:
-            if free[j]:  # rows are in an order in which it has its variable
+            if free[j]:  # rows are ordered, so its variable exists
                 model.add(starts[i] >= starts[j] + int(tasks.duration[j]))
         background[:, at : at + duration] -= tasks.demand[i][:, None]
     caps = []
@@ -91,7 +91,7 @@ def solve_free(planning: Planning, free: NDArray[np.bool_], effort: float, seed:
     for r, peak in enumerate(planning.peaks.tolist()):
         cost = int(tasks.cost[r])
         highest = int(least[r]) + spare // cost if cost else int(tasks.demand[:, r].sum())
-        cap = model.new_int_var(int(least[r]), max(highest, peak), "")  # no plan that costs less is left out
+        cap = model.new_int_var(int(least[r]), max(highest, peak), "")  # a bound that excludes no cheaper plan
         caps.append(cap)
         used = [i for i in spans if tasks.demand[i, r]]
         edges = np.flatnonzero(np.diff(background[r])) + 1

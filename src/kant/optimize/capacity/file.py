@@ -6,7 +6,7 @@
                 "tasks": [{"id": "prepare", "duration": "30m", "demand": {"gpus": 1}},
                           {"id": "train", "duration": "2h", "demand": {"gpus": 64}, "after": ["prepare"]}]}]}
 
-Without `tick` all times are whole numbers. A process with `every` and `times` stands for so many, `nightly.0` and on.
+Without `tick` all times are whole numbers. A process with `every` is repeated `times` times, as `nightly.0` and so on.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class InstanceFile(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StartRow(msgspec.Struct):
-    """A line of `tasks` in a plan."""
+    """A row of `tasks` in a plan."""
 
     process: str
     task: str
@@ -73,15 +73,15 @@ class StartRow(msgspec.Struct):
 
 
 class PlanFile(msgspec.Struct):
-    """What is read of a plan that `kant plan capacity --json` has printed."""
+    """The part of a plan printed by `kant plan capacity --json` that is read."""
 
     tasks: list[StartRow]
 
 
 def read_instance(path: Path, format: str | None = None, deadline: float = 1.0) -> Instance:
-    """An instance from a file: `json`, or `psplib` with a deadline in lengths of its critical path.
+    """Read an instance from a file: `json`, or `psplib` with a deadline in lengths of its critical path.
 
-    Told by its name where no format is given. Raises InputError with the file and what is wrong in it.
+    Without a format the file name decides. Raises InputError with the file and what is wrong in it.
     """
     if format is None:
         format = "psplib" if path.suffix in (".sm", ".rcp") else "json"
@@ -101,7 +101,7 @@ def read_plan(path: Path) -> Starts:
 
 
 def instance_json(instance: Instance) -> str:
-    """The instance as a file."""
+    """The instance as the text of a file."""
     processes = [
         {
             "id": process.id, "release": process.release, "deadline": process.deadline,
@@ -118,7 +118,7 @@ def instance_json(instance: Instance) -> str:
 
 
 def by_day(instance: Instance, plan: CapacityPlan) -> list[dict[str, int]]:
-    """The peaks of each day of 24 hours after time zero; empty where ticks are plain numbers."""
+    """The peaks of each day of 24 hours after time zero; empty if ticks are plain numbers."""
     if not instance.tick_us:
         return []
     day = max(parse_duration("1d") // instance.tick_us, 1)

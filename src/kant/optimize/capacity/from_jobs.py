@@ -1,4 +1,4 @@
-"""What jobs that came would have needed, as an instance: how many nodes, had none waited longer than so long."""
+"""The needs of past jobs as an instance: how many nodes would have kept all waits below a limit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kant.model.units import GPU
 from kant.optimize.capacity.instance import MOST, Instance, Process, Resource, Task
 
 UNNAMED = "gpus"
-"""The resource of nodes that do not say their GPU model."""
+"""The resource of nodes that do not name their GPU model."""
 
 
 class JobRun(NamedTuple):
-    """A job, and how long it ran in all, microseconds; -1 where nobody knows."""
+    """A job and its total run time in microseconds; -1 if unknown."""
 
     job: Job
     ran: int
@@ -26,8 +26,7 @@ class JobRun(NamedTuple):
 class Asked(NamedTuple):
     """The instance: a process of one task for each job, a resource for each GPU model, counted in GPUs.
 
-    `node_gpus` has the GPUs of a node of each resource, `left_out` the jobs that ask for no GPU or of which nobody
-    knows how long they run.
+    `node_gpus` has the GPUs of a node of each resource, `left_out` the jobs without GPUs or with an unknown run time.
     """
 
     instance: Instance
@@ -36,11 +35,11 @@ class Asked(NamedTuple):
 
 
 def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int) -> Asked:
-    """The instance of these jobs: each may start up to `wait` microseconds after it came, or as late as it is done
-    by the moment by which its owner wanted it. Run times are rounded up to ticks.
+    """The instance of these jobs: each may start up to `wait` microseconds after it arrived, or so late that it still
+    ends by its due time. Run times are rounded up to ticks.
 
-    A job counts on the GPU model that it likes best of those that the cluster has, or on that of most GPUs. A pod of
-    more than half a node counts as the whole of it: no other such pod fits beside it.
+    A job counts on its most preferred GPU model that the cluster has, or on the model of most GPUs. A pod of more than
+    half a node counts as a whole node: no other such pod fits next to it.
     """
     total, sizes = Counter[str](), dict[str, Counter[int]]()
     for node in cluster.nodes:
@@ -73,7 +72,7 @@ def asked_of(runs: Sequence[JobRun], cluster: ClusterSpec, wait: int, tick: int)
 
 
 def _gpus(job: Job, node: int) -> int:
-    """GPUs that a job counts as, on nodes of so many."""
+    """The GPUs that a job counts as, on nodes of `node` GPUs."""
     found = 0
     for group in job.groups:
         gpus, milli = group.demand.gpus, group.demand.milli
@@ -85,5 +84,5 @@ def _gpus(job: Job, node: int) -> int:
 
 
 def nodes_for(gpus: int, node: int) -> int:
-    """Nodes that hold so many GPUs."""
+    """The number of nodes that hold `gpus` GPUs."""
     return -(-gpus // node)

@@ -1,4 +1,4 @@
-"""Instances by a seed: processes of tasks with local precedence, as workflows of a cluster have it."""
+"""Instances by a seed: processes of tasks with local precedence, like workflows of a cluster."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kant.optimize.capacity.instance import MOST, Instance, Process, Resource, T
 PER_PROCESS = 20
 SLACK = 2
 LOOK_BACK, LINK = 6, 0.3
-"""A task waits for each of so many tasks before it with this probability."""
+"""A task depends on each of the LOOK_BACK tasks before it with the probability LINK."""
 
 
 def generate(tasks: int, resources: int = 4, seed: int = 0) -> Instance:
-    """About so many tasks in processes of about 20, with twice the time that their longest path takes.
+    """About `tasks` tasks in processes of about 20; each process has twice the time of its longest path.
 
     Durations and demands are from 1 to 10, a task uses a resource with probability 0.6, and costs are from 1 to 5.
     """
@@ -45,7 +45,7 @@ def generate(tasks: int, resources: int = 4, seed: int = 0) -> Instance:
 
 
 def changed(instance: Instance, share: float, seed: int = 0) -> Instance:
-    """The instance with this share of its processes changed: their tasks take longer or shorter, their windows move."""
+    """The instance with this share of its processes changed: task durations vary, windows move."""
     rng = random.Random(seed)
     count = max(1, round(share * len(instance.processes)))
     chosen = set(rng.sample(range(len(instance.processes)), count))

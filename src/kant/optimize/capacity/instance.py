@@ -1,4 +1,4 @@
-"""What is to be planned, and the check of a plan that knows nothing of how it was made."""
+"""An instance of capacity planning, and a check of plans that is independent of how they were made."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from kant.model.errors import InputError
 
 MOST = 1 << 20
-"""The largest time, demand and cost: a plan's cost stays far below 2^63."""
+"""The maximum time, demand and cost: a plan's cost stays far below 2^63."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something of which a number must be reserved for the whole time. `cost` weighs one unit of its peak."""
+    """A resource of which an amount is reserved for the whole time. `cost` weighs one unit of its peak."""
 
     name: str
     cost: int = 1
@@ -21,7 +21,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """`duration` ticks during which it holds `demand` units of resources, after the tasks `after` of its process."""
+    """A task of `duration` ticks that holds `demand` units of resources, after the tasks `after` of its process."""
 
     id: str
     duration: int
@@ -31,7 +31,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A pipeline: tasks that all run from `release` to `deadline`, in ticks."""
+    """A pipeline: its tasks all run between `release` and `deadline`, in ticks."""
 
     id: str
     release: int
@@ -41,12 +41,12 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Processes and the resources that they share. Raises InputError where no plan can exist."""
+    """Processes and the resources that they share. Raises InputError if no plan can exist."""
 
     resources: tuple[Resource, ...]
     processes: tuple[Process, ...]
     tick_us: int = 0
-    """Microseconds of one tick; 0 where a tick is just a number."""
+    """Microseconds of one tick; 0 if a tick is just a number."""
 
     def __post_init__(self) -> None:
         names = [resource.name for resource in self.resources]
@@ -93,7 +93,7 @@ def _within(where: str, value: int, least: int) -> None:
 
 
 def in_order(process: Process, where: str = "process") -> list[Task]:
-    """The tasks of a process, each after those that it waits for. Raises InputError where there is no such order."""
+    """The tasks of a process in topological order. Raises InputError if there is no such order."""
     by_id = {task.id: task for task in process.tasks}
     waits = {task.id: set(task.after) for task in process.tasks}
     for task in process.tasks:
@@ -106,7 +106,7 @@ def in_order(process: Process, where: str = "process") -> list[Task]:
             followers[name].append(task.id)
     ready = [task.id for task in process.tasks if not waits[task.id]]
     order: list[Task] = []
-    for name in ready:  # grows as it goes
+    for name in ready:  # grows during iteration
         order.append(by_id[name])
         for follower in followers[name]:
             waits[follower].discard(name)
@@ -119,11 +119,11 @@ def in_order(process: Process, where: str = "process") -> list[Task]:
 
 
 Starts = Mapping[tuple[str, str], int]
-"""When each task starts, by the ids of process and task."""
+"""The start of each task, by the ids of process and task."""
 
 
 def peaks(instance: Instance, starts: Starts) -> dict[str, int]:
-    """The most that is used of each resource at one time. A task without duration uses nothing."""
+    """The largest simultaneous use of each resource. A task without duration uses nothing."""
     changes: dict[str, dict[int, int]] = {resource.name: {} for resource in instance.resources}
     for process in instance.processes:
         for task in process.tasks:
@@ -143,12 +143,12 @@ def peaks(instance: Instance, starts: Starts) -> dict[str, int]:
 
 
 def cost_of(instance: Instance, peak: Mapping[str, int]) -> int:
-    """What these peaks cost."""
+    """The cost of these peaks."""
     return sum(resource.cost * peak[resource.name] for resource in instance.resources)
 
 
 def faults(instance: Instance, starts: Starts) -> list[str]:
-    """What is wrong with a plan, as sentences; empty for one that holds."""
+    """The errors of a plan, as sentences; empty for a valid plan."""
     found = []
     for process in instance.processes:
         durations = {task.id: task.duration for task in process.tasks}
@@ -168,11 +168,11 @@ def faults(instance: Instance, starts: Starts) -> list[str]:
 
 
 def unchanged(old: Instance, new: Instance) -> set[str]:
-    """Processes that are in both and the same in all."""
+    """The processes that are equal in both instances."""
     before = {process.id: process for process in old.processes}
     return {process.id for process in new.processes if before.get(process.id) == process}
 
 
 def flat(instance: Instance) -> Sequence[tuple[Process, Task]]:
-    """All tasks, process by process, each after those that it waits for."""
+    """All tasks, process by process, in topological order."""
     return [(process, task) for process in instance.processes for task in in_order(process)]

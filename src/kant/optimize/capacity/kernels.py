@@ -1,8 +1,8 @@
-"""Where tasks start: insertion that looks at the peaks, and repair around them.
+"""The starts of tasks: insertion that considers the peaks, and repair around them.
 
-Both work towards *targets*, one peak for each resource. What is above a target is overload, and a plan without overload
-costs what the targets cost. A start is good that adds little overload, squared so that it is spread; among equals one
-where less is used.
+Both work towards *targets*, one peak for each resource. Use above a target is overload, and a plan without overload
+costs what the targets cost. A good start adds little overload, squared so that it is spread; among equals, one where
+less is used.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kant.optimize.capacity.arrays import Numbers, Tasks
 from kant.placement.fits import mixed
 
 LEVELLING = 1e-3
-"""What a unit of use at the target weighs beside a unit of squared overload."""
+"""The weight of a unit of use at the target, relative to a unit of squared overload."""
 STEP = 200
-"""What a step of repair costs beside the entries of `usage` that it looks at."""
+"""The cost of a step of repair, in addition to the entries of `usage` that it reads."""
 
 Profile = NDArray[np.float64]
 
 
 @inlined
 def put(s: Tasks, i: int, start: int, sign: int, usage: Numbers) -> None:
-    """Add task i to the use of resources, or take it away."""
+    """Add task i to the use of resources, or remove it."""
     for r in range(usage.shape[0]):
         amount = sign * s.demand[i, r]
         if amount:
@@ -54,7 +54,7 @@ def price(s: Tasks, i: int, low: int, high: int, usage: Numbers, target: Numbers
 def cheapest(
     s: Tasks, i: int, low: int, high: int, tabu: int, usage: Numbers, target: Numbers, prices: Profile, draw: int
 ) -> int:
-    """The start from `low` to `high` that adds least, not `tabu`; ties go to the first after a drawn one."""
+    """The cheapest start from `low` to `high`, except `tabu`; ties go to the first after a random one."""
     duration = s.duration[i]
     price(s, i, low, high + duration, usage, target, prices)
     total = 0.0
@@ -74,7 +74,7 @@ def cheapest(
 
 @inlined
 def overload_of(s: Tasks, i: int, start: int, usage: Numbers, target: Numbers) -> int:
-    """What task i adds to the squared overload where it is not counted yet."""
+    """The squared overload that task i adds at `start`; `usage` must not include the task."""
     total = 0
     for r in range(usage.shape[0]):
         amount = s.demand[i, r]
@@ -124,7 +124,7 @@ def choose(
     left: Numbers, n: int, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
     filled: Profile, target: Numbers,
 ) -> int:  # fmt: skip
-    """The place in `left`, from n on, of the process of the highest score; ties go to the first process."""
+    """The index in `left`, from n on, of the process with the highest score; ties go to the first process."""
     best, chosen = 0.0, -1
     for x in range(n, left.shape[0]):
         p = left[x]
@@ -145,10 +145,10 @@ def insert_chosen(
     s: Tasks, movable: Numbers, windows: Numbers, known: Profile, shares: Profile, weights: Profile,
     starts: Numbers, usage: Numbers, target: Numbers,
 ) -> None:  # fmt: skip
-    """Insert the processes, at each step the one of the highest score beside what is there already.
+    """Insert the processes, at each step the one with the highest score given those already inserted.
 
-    `known` has what is known of each process beforehand, its work first; `shares` how its cost is shared between
-    resources; `windows` its release and deadline. `target` grows to the peaks; `starts` and `usage` are filled.
+    `known` has the features of each process, its work first; `shares` how its cost is shared between resources;
+    `windows` its release and deadline. `target` grows to the peaks; `starts` and `usage` are filled.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
     filled = np.zeros((usage.shape[0], usage.shape[1] + 1), np.float64)
@@ -164,7 +164,7 @@ def insert_chosen(
 
 @inlined
 def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
-    """A place of `usage`, row by row, where a target is passed, the first after a drawn one; -1 where there is none."""
+    """A flat index into `usage` where a target is passed, the first after a random one; -1 if there is none."""
     width = usage.shape[1]
     size = usage.shape[0] * width
     at = draw % size
@@ -177,7 +177,7 @@ def overloaded(usage: Numbers, target: Numbers, draw: int) -> int:
 
 @inlined
 def active(s: Tasks, r: int, t: int, starts: Numbers, open_from: Numbers, opened: Numbers, draw: int) -> int:
-    """A task of those listed that uses resource r at tick t, the first after a drawn one; -1 where there is none."""
+    """A listed task that uses resource r at tick t, the first after a random one; -1 if there is none."""
     count = open_from[t + 1] - open_from[t]
     for x in range(count):
         i = opened[open_from[t] + (draw + x) % count]
@@ -188,9 +188,9 @@ def active(s: Tasks, r: int, t: int, starts: Numbers, open_from: Numbers, opened
 
 @inlined
 def push(s: Tasks, i: int, start: int, starts: Numbers, usage: Numbers, target: Numbers, kept: Numbers) -> int:
-    """Start task i at `start`, and whom it pushes of its process before or after it; returns the overload added.
+    """Start task i at `start`, and shift the tasks of its process as needed; returns the overload added.
 
-    `kept` has the starts that the process had. What is pushed moves as little as it must.
+    `kept` receives the former starts of the process. Shifted tasks move as little as possible.
     """
     p = s.process[i]
     change = 0
@@ -216,7 +216,7 @@ def push(s: Tasks, i: int, start: int, starts: Numbers, usage: Numbers, target: 
 
 @inlined
 def take_back(s: Tasks, p: int, starts: Numbers, usage: Numbers, kept: Numbers) -> None:
-    """Give the tasks of process p the starts that they had."""
+    """Restore the former starts of the tasks of process p."""
     for j in range(s.tasks_from[p], s.tasks_from[p + 1]):
         if starts[j] != kept[j]:
             put(s, j, starts[j], -1, usage)
@@ -229,14 +229,14 @@ def repair(
     s: Tasks, starts: Numbers, usage: Numbers, target: Numbers, open_from: Numbers, opened: Numbers,
     steps: int, seed: int, heat: float, work: Numbers,
 ) -> int:  # fmt: skip
-    """Move tasks away from ticks that pass a target, until none does; returns the overload that is left.
+    """Move tasks away from ticks above a target, until there are none; returns the remaining overload.
 
-    A step takes a task that is active at such a tick and gives it the start that adds least, among those that its
-    neighbours leave, or among all, where it pushes them; or it inserts the whole process anew. What adds overload is
-    taken back, but the less often the smaller it is and the hotter: `heat` is what falls to nothing with the steps.
-    `opened[open_from[t]:open_from[t + 1]]` are the tasks that may be active at tick t and may be moved. `work` [1]
-    grows by the entries of `usage` that are looked at: what a step costs, whatever else the machine does.
-    Min-conflicts: S. Minton et al., Artificial Intelligence 58, 1992.
+    A step takes a task that is active at such a tick and gives it the cheapest start, among those that its neighbours
+    allow, or among all, where it pushes them; or it reinserts the whole process. A change that adds overload is undone,
+    less often if it is small or the search is hot: `heat` falls to zero with the steps.
+    `opened[open_from[t]:open_from[t + 1]]` are the movable tasks that may be active at tick t. `work` [1] grows by the
+    entries of `usage` that are read: a measure of cost that does not depend on the load of the machine. Min-conflicts:
+    S. Minton et al., Artificial Intelligence 58, 1992.
     """
     prices = np.zeros(usage.shape[1] + 1, np.float64)
     kept = np.zeros(starts.shape[0], np.int64)

@@ -1,4 +1,4 @@
-"""A learned order of insertion: at each step a process is chosen by a weighted sum of what is known of it."""
+"""A learned order of insertion: each step chooses a process by a weighted sum of its features."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from kant.optimize.capacity.planning import Planning
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """The process of the highest score is inserted next, each of its tasks where it adds least to the peaks.
+    """The process with the highest score is inserted next, each of its tasks where it adds least to the peaks.
 
-    The score is the sum of these fields, `allowance` apart, each times what it is about. Work, slack and length are in
-    means of the instance. Processes as steps of a learned choice are the idea of iScheduler (arXiv 2602.06064); its
-    network is left out, and the features are ours. `train.py` finds weights; the default ones are those that the study
-    has found.
+    The score is the sum of these fields, except `allowance`, each times its feature. Work, slack and length are
+    relative to the means of the instance. Processes as steps of a learned choice are the idea of iScheduler (arXiv
+    2602.06064); its network is left out, and the features are ours. `train.py` finds weights; the defaults are those
+    found by the study.
     """
 
     crowd: float = 0.3398
-    """How full its window is now of what it uses, as a share of the targets."""
+    """The present use of its resources in its window, as a share of the targets."""
     pressure: float = 1.0882
-    """That times its work."""
+    """`crowd` times its work."""
     work: float = 0.5732
-    """What its tasks use, over time, at the costs of the resources."""
+    """The resource use of its tasks over time, at the costs of the resources."""
     slack: float = -0.1009
-    """How far its tasks may move, together."""
+    """The total slack of its tasks."""
     length: float = -0.2284
-    """From its release to its deadline."""
+    """The time from its release to its deadline."""
     release: float = 0.9155
     """Its release, as a share of the horizon."""
     rivals: float = 0.6978
-    """The mean work of all processes in its window, beside their mean over the horizon."""
+    """The mean work of all processes in its window, relative to their mean over the horizon."""
     tallest: float = -0.1223
-    """What its largest task uses at one time, beside the largest of all."""
+    """The largest use of one of its tasks at one time, relative to the largest of all."""
     allowance: float = -0.1264
-    """How far above the bounds the targets begin, as a share of them: what is free there costs no overload."""
+    """How far above the bounds the targets begin, as a share of them: use below them costs no overload."""
 
     def insert(self, planning: Planning) -> None:
-        """Insert what is movable around what is there."""
+        """Insert the movable processes around those already there."""
         movable = np.flatnonzero(planning.movable).astype(np.int64)
         windows, known, shares = features(planning.tasks, planning.horizon)
         weights = np.array(astuple(self)[:-1], np.float64)
@@ -60,7 +60,7 @@ def features(tasks: Tasks, horizon: int) -> tuple[Numbers, Profile, Profile]:
     for p, (a, b) in enumerate(zip(tasks.tasks_from, tasks.tasks_from[1:], strict=False)):
         if a == b:
             continue
-        begin = min(int(tasks.earliest[a:b].min()), width - 1)  # what takes no time may stand at the horizon
+        begin = min(int(tasks.earliest[a:b].min()), width - 1)  # a task without duration may be at the horizon
         end = max(int((tasks.latest[a:b] + tasks.duration[a:b]).max()), begin + 1)
         costs = tasks.duration[a:b] @ tasks.demand[a:b] * tasks.cost
         work = float(costs.sum())

@@ -1,4 +1,4 @@
-"""A plan of capacity while it is made, and when it is done."""
+"""A capacity plan in progress, and the finished plan."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kant.optimize.capacity.bounds import energy_bounds
 from kant.optimize.capacity.instance import Instance, Starts, cost_of, flat, peaks
 
 LONGEST = 100_000
-"""Ticks from the first release to the last deadline."""
+"""The maximum number of ticks from the first release to the last deadline."""
 MOST_SPANS = 2_000
-"""Beginnings of spans for which bounds are looked at."""
+"""The maximum number of span beginnings considered for bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """When each task starts, what that needs at most of each resource, and what no plan can go below."""
+    """The start of each task, the resulting peak of each resource, and lower bounds for all plans."""
 
     starts: Starts
     peaks: dict[str, int]
@@ -29,7 +29,7 @@ class CapacityPlan:
 
     @property
     def gap(self) -> float:
-        """How far the cost is above the bound, as a share of it."""
+        """The cost above the bound, as a share of the bound."""
         return self.cost / self.bound - 1 if self.bound else 0.0
 
 
@@ -56,18 +56,18 @@ class Planning:
 
     @property
     def cost(self) -> int:
-        """What the plan costs."""
+        """The cost of the plan."""
         return int((self.peaks * self.tasks.cost).sum())
 
     def move(self, i: int, start: int) -> None:
-        """Let task i start at another tick."""
+        """Move task i to another start."""
         tasks = self.tasks
         self.usage[:, self.starts[i] : self.starts[i] + tasks.duration[i]] -= tasks.demand[i][:, None]
         self.usage[:, start : start + tasks.duration[i]] += tasks.demand[i][:, None]
         self.starts[i] = start
 
     def plan(self) -> CapacityPlan:
-        """The plan with its names."""
+        """The plan by names of processes and tasks."""
         rows = flat(self.instance)
         starts = {
             (process.id, task.id): int(at) + self.zero for (process, task), at in zip(rows, self.starts, strict=True)
@@ -79,7 +79,7 @@ class Planning:
 
 
 def planning_of(instance: Instance) -> Planning:
-    """An empty plan with its bounds. Raises InputError where the windows span too many ticks."""
+    """An empty plan with its bounds. Raises InputError if the windows span too many ticks."""
     tasks, zero, horizon = tasks_of(instance)
     if horizon > LONGEST:
         raise InputError("processes", f"at most {LONGEST:,} ticks from first release to last deadline", horizon)

@@ -1,4 +1,4 @@
-"""Plans of least weighted peak: insertion, then lower and lower targets, each reached by repair."""
+"""Plans with the least weighted peak: insertion, then ever lower targets, each reached by repair."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from kant.optimize.capacity.planning import CapacityPlan, Planning, planning_of
 STEPS, STEPS_A_TASK = 40_000, 100
 """Steps of one repair: the second for each task that may move, and no more than the same share of the first."""
 ROUNDS = 400
-"""Targets that are tried."""
+"""The number of targets to try."""
 HEAT = 50.0
-"""Overload that a step of repair may add now and then at first."""
+"""The overload that a step of repair may add initially, with some probability."""
 WINDOWS = 10
-"""Windows around a peak that a solver looks at."""
+"""The number of windows around a peak for the solver."""
 WORK = 300_000_000
-"""Work of repair in a deterministic second, about a second of a core."""
+"""Work of repair in a deterministic second, which is about one core-second."""
 SHARE = 0.8
-"""Of the limit, for repair."""
+"""The share of the limit for repair."""
 SHARE_SMALL = 0.3
-"""Of it where the solver can take the whole instance."""
+"""That share if the solver can take the whole instance."""
 
 
 def plan(
     instance: Instance, rounds: int = ROUNDS, windows: int = WINDOWS, limit: float = math.inf, seed: int = 0,
     order: Learned | None = None,
 ) -> CapacityPlan:  # fmt: skip
-    """A plan of low cost: insertion, repair towards lower targets, and CP-SAT where it is installed.
+    """A plan of low cost: insertion, repair towards lower targets, and CP-SAT if it is installed.
 
     `rounds` of repair and `windows` of CP-SAT, or `limit` deterministic seconds after insertion, end the search; so
-    does a plan that costs what the bound says. With `order` insertion goes by it, not by fixed orders.
+    does a plan that costs as much as the bound. With `order` insertion uses it instead of fixed orders.
     """
     planning = planning_of(instance)
     insert_by(planning, order)
@@ -54,9 +54,9 @@ def replan(
     instance: Instance, old: Instance, starts: Starts, rounds: int = ROUNDS // 20, limit: float = math.inf,
     seed: int = 0, order: Learned | None = None,
 ) -> CapacityPlan:  # fmt: skip
-    """A plan after a change: processes that are as they were keep their starts, the others are planned around them.
+    """A plan after a change: unchanged processes keep their starts, the others are planned around them.
 
-    `limit` is that of `plan`. Raises InputError where `starts` misses a task of a process that has not changed.
+    `limit` is that of `plan`. Raises InputError if `starts` lacks a task of an unchanged process.
     """
     planning = planning_of(instance)
     keep(planning, unchanged(old, instance), starts)
@@ -66,7 +66,7 @@ def replan(
 
 
 def keep(planning: Planning, same: Set[str], starts: Starts) -> None:
-    """Give these processes the starts that they have, and hold them there."""
+    """Set the starts of these processes, and fix them."""
     for i, (process, task) in enumerate(flat(planning.instance)):
         if process.id not in same:
             continue
@@ -80,7 +80,7 @@ def keep(planning: Planning, same: Set[str], starts: Starts) -> None:
 
 
 def insert_by(planning: Planning, order: Learned | None) -> None:
-    """Insert what is movable in a learned order, or in the best of several."""
+    """Insert the movable processes in a learned order, or in the best of several."""
     if order is None:
         insert_best(planning)
     else:
@@ -88,7 +88,7 @@ def insert_by(planning: Planning, order: Learned | None) -> None:
 
 
 def insert_best(planning: Planning) -> None:
-    """Insert what is movable: in several orders of processes, of which the cheapest is kept."""
+    """Insert the movable processes: in several orders, of which the cheapest is kept."""
     tasks = planning.tasks
     movable = np.flatnonzero(planning.movable)
     if not len(movable):
@@ -114,7 +114,7 @@ def insert_best(planning: Planning) -> None:
 
 
 def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -> float:
-    """Repair towards lower targets: for all resources at once, then for one, in steps that shrink when they fail.
+    """Repair towards lower targets: for all resources at once, then for one, in steps that shrink after failures.
 
     No round begins after `limit` deterministic seconds. Returns how many were spent.
     """
@@ -153,7 +153,7 @@ def lower(planning: Planning, rounds: int, seed: int, limit: float = math.inf) -
 
 
 def open_by_tick(planning: Planning) -> tuple[Numbers, Numbers]:
-    """By tick the tasks that may be active there and may be moved."""
+    """For each tick the movable tasks that may be active there."""
     tasks = planning.tasks
     ends = tasks.latest + tasks.duration
     spans = np.where((tasks.duration > 0) & (planning.movable[tasks.process] > 0), ends - tasks.earliest, 0)

@@ -1,4 +1,4 @@
-"""Train the learned order of insertion on generated instances. It starts at most work first, a fixed order."""
+"""Train the learned order of insertion on generated instances. The initial order is most work first, a fixed order."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WEIGHTS = tuple(field.name for field in fields(Learned))
 FIRST = tuple(1.0 if name == "work" else 0.0 for name in WEIGHTS)
 
 INSTANCES = 12
-"""Instances of each size that a generation is judged by: the same for all of it, new for the next."""
+"""Instances of each size that judge a generation: the same for all its weights, new for the next generation."""
 BASE = 1 << 32
-"""Training draws its instances by seeds from here on; those below it are for tests."""
+"""The first seed of training instances; lower seeds are for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Generation:
 
 
 def train(sizes: Sequence[int], seed: int = 0, generations: int = 24, resources: int = 4) -> Iterator[Generation]:
-    """Generations of weights, one after the other; the last is the result. Nothing but the seed decides.
+    """Yield generations of weights; the last is the result. The outcome depends only on the seed.
 
-    `sizes` are numbers of tasks. Raises InputError where there is none, or no generation.
+    `sizes` are numbers of tasks. Raises InputError if there is none, or no generation.
     """
     if not sizes or generations < 1:
         raise InputError("the training", "at least one size and one generation")
@@ -57,7 +57,7 @@ def train(sizes: Sequence[int], seed: int = 0, generations: int = 24, resources:
 
 
 def cost_by(insert: Callable[[Planning], None], empty: Planning) -> int:
-    """What an empty plan costs after insertion; the plan itself stays empty."""
+    """The cost of an empty plan after insertion; the plan itself stays empty."""
     planning = replace(empty, starts=empty.starts.copy(), usage=empty.usage.copy())
     insert(planning)
     return planning.cost

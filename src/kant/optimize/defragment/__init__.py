@@ -1,1 +1,1 @@
-"""The defragmenter: at most so many migrations that leave the free capacity in usable blocks, and a bound for them."""
+"""The defragmenter: a limited number of migrations that leave the free capacity in usable blocks, and a bound."""

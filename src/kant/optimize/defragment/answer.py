@@ -13,13 +13,13 @@ from kant.optimize.defragment.order import ordered
 from kant.optimize.defragment.plan_flow import plan_flow
 
 ROUNDS = 4
-"""Times that a plan is made anew from where the last one ends, if VMs cannot carry it out in full."""
+"""How often a plan is continued from where the last one ends, if VMs cannot carry it out in full."""
 MOST_MOVES = 100_000
 LONGEST = 3600.0
 
 
 class Migration(Struct, frozen=True):
-    """One VM goes from a NUMA node of a host to another (None: it is spread over all of them)."""
+    """The migration of one VM from a NUMA node of a host to another (None: spread over all of them)."""
 
     vm: str
     source: str
@@ -39,19 +39,19 @@ class DefragAnswer(Struct, frozen=True):
     fragments_before: int
     fragments_after: int
     fragments_bound: int
-    """No plan with so many moves leaves fewer."""
+    """No plan with this many moves leaves fewer."""
     rate_before: float
     rate_after: float
     rate_bound: float
     proven: bool
-    """No plan with so many moves is better."""
+    """No plan with this many moves is better."""
     moves: tuple[Migration, ...]
 
 
 def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> DefragAnswer:
     """At most `moves` migrations after which the fewest free cores are fragments, within `limit` deterministic seconds.
 
-    How busy the machine is does not matter. Raises InputError where a number is out of range, and where OR-Tools is not
+    The load of the machine does not matter. Raises InputError if a number is out of range, or if OR-Tools is not
     installed.
     """
     if not 0 <= moves <= MOST_MOVES:
@@ -83,10 +83,10 @@ def defragment(instance: DefragInstance, moves: int, limit: float = 5.0) -> Defr
 
 
 def plan(cluster: Cluster, moves: int, limit: float) -> tuple[list[Move], int, float]:
-    """Migrations in a feasible order, the least fragments that so many can leave, and what the solver took.
+    """Migrations in a feasible order, a lower bound of the fragments, and the solver's deterministic seconds.
 
-    The flow is planned, handed to VMs and put in order. If something of it was impossible, the rest of the moves is
-    planned from there, and greedy ones close the plan. The shortest list of the best fragments is kept.
+    The flow is planned, assigned to VMs and ordered. If part of it was impossible, the remaining moves are planned from
+    there, and greedy moves complete the plan. The shortest list with the fewest fragments is kept.
     """
     layout = Layout(cluster)
     made: list[Move] = []

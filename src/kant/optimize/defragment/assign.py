@@ -1,4 +1,4 @@
-"""From counts to virtual machines: who leaves each slot, and where it enters, within memory and anti-affinity."""
+"""From counts to virtual machines: which VMs leave each slot, and where they enter, within memory and anti-affinity."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 
 def assign(cluster: Cluster, layout: Layout, plan: FlowPlan, limit: float) -> tuple[list[Move], float]:
-    """As many migrations of the plan as concrete VMs can make, in no order yet; and what the solver took.
+    """As many migrations of the plan as concrete VMs can make, unordered; and the solver's deterministic seconds.
 
-    A VM does not enter a host on which another of its service is now, even if that one leaves: so any order will do.
+    A VM does not enter a host that has another VM of its service now, even if that one leaves: so any order is valid.
     """
     nodes = layout.cores.shape[1]
     model: Any = cp_sat().CpModel()

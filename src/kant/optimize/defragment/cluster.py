@@ -1,4 +1,4 @@
-"""An instance in numbers: what is free on every NUMA node, who is where, and what a migration does."""
+"""An instance in numbers: the free capacity of every NUMA node, where VMs are, and the effect of a migration."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kant.optimize.defragment.instance import DefragInstance
 Ints = npt.NDArray[np.int64]
 
 SPREAD = -1
-"""In place of a NUMA node: evenly over all of its host."""
+"""A value in place of a NUMA node: evenly over all nodes of its host."""
 
 
 class Move(Struct, frozen=True):
-    """One migration, by index: a VM goes to a host and one of its NUMA nodes (SPREAD: all of them)."""
+    """One migration, by index: a VM moves to a host and one of its NUMA nodes (SPREAD: all of them)."""
 
     vm: int
     host: int
@@ -26,7 +26,7 @@ class Move(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Cluster:
-    """Hosts, each with `numa` NUMA nodes (a slot is one), and VMs. Hosts with fewer have slots without cores."""
+    """Hosts, each with `numa` NUMA nodes (slots), and VMs. Hosts with fewer have slots without cores."""
 
     instance: DefragInstance
     numa: Ints
@@ -35,19 +35,19 @@ class Cluster:
     """Capacity by host and NUMA node."""
     memory: Ints
     vm_cores: Ints
-    """What a VM takes of a slot that it is on: all, or an even part where it is spread."""
+    """The cores of a VM on each of its slots: all, or an even part if it is spread."""
     vm_memory: Ints
     spread: npt.NDArray[np.bool_]
     host: Ints
-    """Where each VM is now."""
+    """The present host of each VM."""
     slot: Ints
-    """Its NUMA node, or SPREAD."""
+    """Its present NUMA node, or SPREAD."""
     service: Ints
     """A number for each service; -1: none."""
 
     @classmethod
     def of(cls, instance: DefragInstance) -> Cluster:
-        """The numbers of an instance that has been checked."""
+        """The numbers of a checked instance."""
         index = {host.name: h for h, host in enumerate(instance.hosts)}
         numa = np.array([len(host.numa) for host in instance.hosts], dtype=np.int64)
         cores = np.zeros((len(instance.hosts), int(numa.max(initial=1))), dtype=np.int64)
@@ -75,7 +75,7 @@ class Cluster:
 
 
 class Layout:
-    """Where the VMs are while migrations are made: free cores and memory by slot, and services by host."""
+    """The places of the VMs during migrations: free cores and memory by slot, and services by host."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -86,7 +86,7 @@ class Layout:
             self._take(vm, 1)
 
     def copy(self) -> Layout:
-        """One of its own."""
+        """An independent copy."""
         new = object.__new__(Layout)
         new.cluster, new.services = self.cluster, set(self.services)
         new.cores, new.memory = self.cores.copy(), self.memory.copy()
@@ -97,7 +97,7 @@ class Layout:
         return slice(0, int(self.cluster.numa[host])) if slot == SPREAD else slice(slot, slot + 1)
 
     def _take(self, vm: int, sign: int) -> None:
-        """A VM comes to where it is (1), or leaves (-1)."""
+        """Add a VM at its place (1), or remove it (-1)."""
         host, slot = int(self.host[vm]), int(self.slot[vm])
         self.cores[host, self._slots(host, slot)] -= sign * self.cluster.vm_cores[vm]
         self.memory[host, self._slots(host, slot)] -= sign * self.cluster.vm_memory[vm]
@@ -106,7 +106,7 @@ class Layout:
             (self.services.add if sign > 0 else self.services.discard)((service, host))
 
     def may(self, move: Move) -> bool:
-        """Whether a migration has room now, with the VM still where it is, and meets no other of its service."""
+        """Whether a migration has room now, before the VM leaves, and meets no other VM of its service."""
         cluster, vm = self.cluster, move.vm
         here = int(self.host[vm])
         if (move.host, move.numa) == (here, int(self.slot[vm])) or (move.numa == SPREAD) != cluster.spread[vm]:
@@ -131,6 +131,6 @@ class Layout:
         return int((self.cores % self.cluster.instance.block).sum())
 
     def rate(self) -> float:
-        """The fragment rate: fragments over all free cores (VMR2L, arXiv 2505.17359); 0 where nothing is free."""
+        """The fragment rate: fragments over all free cores (VMR2L, arXiv 2505.17359); 0 if nothing is free."""
         free = int(self.cores.sum())
         return self.fragments() / free if free else 0.0

@@ -1,11 +1,11 @@
 """The class-aggregated flow: how many VMs of each size leave and enter every NUMA node, and a proven bound for it.
 
 VMs of one size are interchangeable, so a plan is a *pattern* for each slot (a NUMA node): how many of each size leave
-and enter. Two rules join the slots: of each size as many enter as leave, and at most `moves` leave in all. Priced by
-multipliers (Lagrange), these rules fall away, and each slot takes its cheapest pattern by itself, found by dynamic
+and enter. Two rules join the slots: for each size as many enter as leave, and at most `moves` leave in total. Lagrange
+multipliers (prices) replace these rules, and each slot takes its cheapest pattern independently, found by dynamic
 programming over its free cores. The sum is a lower bound on the fragments of any plan; subgradient steps climb to good
-multipliers. Which plans can still be better is then enumerated: all patterns of a plan together cost no more above the
-cheapest ones than what is left between the bound and the best plan that is known.
+multipliers. The plans that can still be better are then enumerated: the excess cost of all patterns of a plan over the
+cheapest ones is at most the gap between the bound and the best known plan.
 
 The bound ignores memory and anti-affinity, and so holds for all plans that respect them.
 """
@@ -24,12 +24,12 @@ from kant.optimize.defragment.cluster import Cluster, Ints, Layout
 Floats = npt.NDArray[np.float64]
 EPSILON = 1e-6
 STALL, SHRINK = 8, 0.6
-"""Steps without a better bound after which the step is made shorter, and by how much."""
+"""Steps without a better bound after which the step is shortened, and the factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Multipliers: what one VM of a size is worth where it enters, and what a migration costs, in fragment cores."""
+    """Multipliers: the value of one VM of a size where it enters, and the cost of a migration, in fragment cores."""
 
     size: Floats
     move: float
@@ -37,9 +37,9 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What happens on one slot: VMs that enter (positive) or leave (negative), by size; the fragments then; its cost.
+    """The change on one slot: VMs that enter (positive) or leave (negative), by size; and the fragments after it.
 
-    `excess` is what it costs above the slot's cheapest pattern.
+    `excess` is its cost above the slot's cheapest pattern.
     """
 
     net: tuple[int, ...]
@@ -52,7 +52,7 @@ class Pattern:
 
 
 class Flow:
-    """The slots of a layout by kind: `free` cores, VMs `held` by size, and how many (`times`) there are of a kind."""
+    """The slots of a layout by kind: `free` cores, VMs `held` by size, and how many (`times`) slots are of a kind."""
 
     def __init__(self, cluster: Cluster, layout: Layout) -> None:
         self.block = cluster.instance.block
@@ -76,11 +76,11 @@ class Flow:
         self.all_free = int(self.free @ self.times)
 
     def rounded(self, bound: float) -> int:
-        """A bound raised to what fragments can be: free cores only change place, so they differ by whole blocks."""
+        """A bound rounded up to a possible value: free cores only move, so fragments differ by whole blocks."""
         return self.fragments - self.block * int((self.fragments - bound + EPSILON) // self.block)
 
     def entering(self, prices: Prices) -> list[Floats]:
-        """The least that a slot costs once VMs entered, by its free cores: of no size, of the first, of two, …"""
+        """The least cost of a slot after VMs entered, by its free cores: of no size, of the first, of two, …"""
         layers = [(np.arange(self.top + 1) % self.block).astype(np.float64)]
         for size, price in zip(self.sizes, prices.size, strict=True):
             cost = layers[-1].copy()
@@ -90,9 +90,9 @@ class Flow:
         return layers
 
     def leaving(self, prices: Prices, entering: Floats) -> list[Floats]:
-        """The same by VMs that leave before: an array of slots and free cores for no size, the first size, two, …
+        """The least cost of a slot after VMs left and entered, by slot and free cores: of no size, of the first, …
 
-        `entering` may begin with free cores below zero, at infinite cost: so many must leave at least.
+        `entering` may begin with negative free cores, at infinite cost: then at least that many cores must leave.
         """
         layers = [np.broadcast_to(entering, (len(self.free), len(entering)))]
         for k, size in enumerate(self.sizes):
@@ -107,7 +107,7 @@ class Flow:
         return layers
 
     def evaluate(self, prices: Prices, moves: int) -> tuple[float, Ints, int]:
-        """The bound at some prices, and for the cheapest patterns what enters less what leaves, and all that leave."""
+        """The bound at some prices; for the cheapest patterns, the net entering VMs by size, and the number leaving."""
         entering = self.entering(prices)
         leaving = self.leaving(prices, entering[-1])
         rows = np.arange(len(self.free))
@@ -156,7 +156,7 @@ class Flow:
         return best, at
 
     def patterns(self, prices: Prices, excess: float) -> list[list[Pattern]]:
-        """For each kind of slot, all patterns that cost at most `excess` above its cheapest, which is among them."""
+        """For each kind of slot, all patterns that cost at most `excess` more than its cheapest, including that one."""
         entering = self.entering(prices)
         leaving = self.leaving(prices, entering[-1])
         found = []
@@ -172,7 +172,7 @@ class Flow:
         self, row: int, free: int, k: int, cost: float, limit: float, out: tuple[int, ...],
         prices: Prices, own: list[Floats], entering: list[Floats],
     ) -> Iterator[tuple[tuple[int, ...], int, float]]:  # fmt: skip
-        """Who leaves, from the largest size down; then who enters. What is left costs at least what the layers say."""
+        """Enumerate leaving VMs, largest size first; then entering ones. The layers bound the remaining cost."""
         if k == 0:
             yield from self._enter(free, len(self.sizes), cost, limit, out[::-1], (), prices, entering)
             return
@@ -192,7 +192,7 @@ class Flow:
             yield net, free, cost + free % self.block
             return
         size, step = self.sizes[k - 1], float(prices.size[k - 1])
-        for count in range(free // size + 1 if out[k - 1] == 0 else 1):  # who leaves does not enter as well
+        for count in range(free // size + 1 if out[k - 1] == 0 else 1):  # a size that leaves does not enter as well
             if cost + count * step + entering[k - 1][free - count * size] <= limit:
                 yield from self._enter(
                     free - count * size, k - 1, cost + count * step, limit, out, (*into, count), prices, entering

@@ -10,23 +10,23 @@ from kant.model.errors import InputError
 from kant.optimize.defragment.instance import DefragInstance, Host, NumaNode, Vm
 
 CORES, MEMORY, BLOCK = 44, 368_776, 16
-"""Of a NUMA node; free cores modulo BLOCK are fragments."""
+"""The size of a NUMA node; free cores modulo BLOCK are fragments."""
 TYPES = ((2, 1), (4, 1), (8, 1), (16, 1), (32, 2), (64, 2), (88, 2))
-"""Cores of a VM, and the NUMA nodes that it is on: large to 22xlarge."""
+"""The cores of a VM, and the number of its NUMA nodes: large to 22xlarge."""
 SHARES = (0.22, 0.24, 0.22, 0.20, 0.09, 0.025, 0.005)
 PER_CORE = (2048, 4096, 8192)
-"""Memory for a core (ours: the published types do not say)."""
+"""Memory per core (ours: the published types do not give it)."""
 IN_SERVICE = 0.3
-"""The part of the VMs that belong to a service of a few (ours)."""
+"""The share of the VMs that belong to a service of a few (ours)."""
 GIVE_UP = 40
-"""Draws in a row that find no host before the cluster counts as full."""
+"""Consecutive draws without a host after which the cluster counts as full."""
 
 
 def generate(hosts: int, vms: int, seed: int) -> DefragInstance:
     """Fill hosts of two NUMA nodes with VMs, then remove a third of them and fill up again, three times.
 
-    Each VM goes to a host that is chosen at random with a preference for the fuller ones. Where no more fit there are
-    fewer than `vms`. Raises InputError where a number is out of range.
+    Each VM goes to a random host, with a preference for the fuller ones. If no more fit there are fewer than `vms`.
+    Raises InputError if a number is out of range.
     """
     for name, value in (("--hosts", hosts), ("--vms", vms)):
         if not 1 <= value <= 100_000:
@@ -41,7 +41,7 @@ def generate(hosts: int, vms: int, seed: int) -> DefragInstance:
 
 
 class _Fill:
-    """Hosts that fill up. A VM is (cores, memory, nodes, service, host, numa)."""
+    """Hosts while they are filled. A VM is (cores, memory, nodes, service, host, numa)."""
 
     def __init__(self, hosts: int, random: np.random.Generator) -> None:
         self.random = random
@@ -83,7 +83,7 @@ class _Fill:
         return True
 
     def churn(self, part: float) -> None:
-        """Remove a part of the VMs."""
+        """Remove a share of the VMs."""
         gone = set(self.random.permutation(len(self.vms))[: int(part * len(self.vms))].tolist())
         for i in sorted(gone):
             cores, memory, nodes, service, host, numa = self.vms[i]

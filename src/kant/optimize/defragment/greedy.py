@@ -1,4 +1,4 @@
-"""Greedy migrations: the best single one, again and again. What the flow cannot place, and the simplest rival."""
+"""Greedy migrations: the best single one, repeatedly. For what the flow cannot place, and as the simplest baseline."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from kant.optimize.defragment.cluster import SPREAD, Layout, Move
 
 TRIED = 24
-"""The best pairs of a slot left and a slot entered that are looked at for each size: the first may not be allowed."""
+"""The best source slots and target slots that are tried for each size, as the first may not be allowed."""
 
 
 def best_move(layout: Layout) -> Move | None:
-    """The migration that lowers the fragments most, of a VM on one slot; None where none lowers them."""
+    """The migration of a VM on one slot that lowers the fragments most; None if none does."""
     cluster = layout.cluster
     block = cluster.instance.block
     rest = layout.cores % block

@@ -30,8 +30,8 @@ class Host(Struct, frozen=True, forbid_unknown_fields=True):
 class Vm(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One virtual machine, on NUMA node `numa` of `host`, or spread evenly over all of them (None).
 
-    On a host with one NUMA node, None is that one. VMs of one `service` are never on one host (empty: it may be with
-    any).
+    On a host with one NUMA node, None is that one. A host has at most one VM of each `service` (empty: no such
+    constraint).
     """
 
     name: str
@@ -51,7 +51,7 @@ class DefragInstance(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_instance(path: Path) -> DefragInstance:
-    """The instance of a JSON file; raises InputError where it cannot be one."""
+    """Read the instance of a JSON file; raises InputError if it is invalid."""
     instance = read_json(path, DefragInstance)
     check_instance(instance, str(path))
     return instance

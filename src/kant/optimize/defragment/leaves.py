@@ -1,8 +1,8 @@
-"""Leaves in use in part, and the nodes whose jobs would have to move for some of these leaves to be idle.
+"""Partly used leaves, and the nodes whose jobs would have to move for some of these leaves to be idle.
 
-A gang that requires one leaf has no place while the idle nodes are spread over many. This is what `leftovers` asks, one
-level up, and `empty_nodes` answers it: a leaf for a node, its nodes for GPUs, and all jobs of a node, which move to an
-idle node of another leaf together, for a job.
+A gang that requires one leaf has no place while the idle nodes are spread over many. The problem is that of `leftovers`
+one level up, and `empty_nodes` solves it: a leaf takes the place of a node, its nodes those of GPUs, and all jobs of a
+node, which move together to an idle node of another leaf, that of a job.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kant.optimize.packing.snapshot import asks_for_whole_gpus
 
 @dataclass(slots=True)
 class LeftoverLeaves:
-    """The leaves of one pool that are in use in part.
+    """The partly used leaves of one pool.
 
-    `leaves` is about leaves and their nodes as a Leftovers is about nodes and their GPUs; the row of a lodger is that
-    of the job on its node that started first. `idle` are the idle nodes of each leaf, and `rows` the jobs of a node.
+    `leaves` describes leaves and their nodes as Leftovers describes nodes and their GPUs; the row of a lodger is that
+    of the job on its node that started first. `idle` has the idle nodes of each leaf, and `rows` the jobs of a node.
     """
 
     leaves: Leftovers
@@ -34,10 +34,10 @@ class LeftoverLeaves:
 def leftover_leaves(
     state: ClusterState, price: Callable[[int], int], may_move: Callable[[int], bool], taken: Set[int]
 ) -> list[LeftoverLeaves]:
-    """What is left over on the leaves of each pool.
+    """The partly used leaves of each pool.
 
-    `price` is that of a job's move, by row; `may_move` says whom one may ask. The nodes `taken` are as they are: nobody
-    comes there, and nobody leaves.
+    `price` gives the price of moving a job, by row; `may_move` says which jobs may move. The nodes `taken` are fixed:
+    no job enters or leaves them.
     """
     on = dict[int, list[int]]()
     for row, held in state.running.items():
@@ -67,11 +67,11 @@ def leftover_leaves(
 
 
 def moves_of(state: ClusterState, own: LeftoverLeaves, found: Emptied) -> list[tuple[int, int]]:
-    """A node for each job that moves, by row; none at all where a node has too little CPU or memory for its jobs."""
+    """A node for each job that moves, by row; empty if a node has too little CPU or memory for its jobs."""
     sources = {who.row: int(state.running[who.row][0, NODE]) for who, _ in found.moves}
     free = {leaf: list(nodes) for leaf, nodes in own.idle.items()}
     for who, _ in found.moves:
-        free[who.node].append(sources[who.row])  # the last to be filled: it has to be left first
+        free[who.node].append(sources[who.row])  # the last to be filled: it must be left first
     moves = list[tuple[int, int]]()
     for who, leaf in found.moves:
         rows = own.rows[sources[who.row]]
@@ -87,6 +87,6 @@ def moves_of(state: ClusterState, own: LeftoverLeaves, found: Emptied) -> list[t
 
 
 def _moves_alone(state: ClusterState, row: int, may_move: Callable[[int], bool]) -> bool:
-    """Whether a job lies on one node, and may and can move to any other."""
+    """Whether a job is on one node, and may and can move to any other."""
     on_one = len(set(state.running[row][:, NODE].tolist())) == 1
     return on_one and may_move(row) and asks_for_whole_gpus(state, row, state.live[row])

@@ -1,8 +1,8 @@
-"""GPUs left over: nodes that are in use in part, and the jobs that would have to move for some of them to be idle.
+"""Leftover GPUs: partly used nodes, and the jobs that would have to move for some of them to be idle.
 
 A node with some of its GPUs free has no place for a pod that wants all of them. Emptying it moves its jobs into gaps of
-other such nodes, where a gap that they fill whole is best: so two nodes stop being fragmented by one move. Jobs that
-lie on one node move; gangs on several nodes, and jobs that ask for more than whole GPUs, CPU and memory, stay.
+other such nodes. The best gap is one that they fill completely: then one move ends the fragmentation of two nodes. Jobs
+on one node move; gangs on several nodes, and jobs that need more than whole GPUs, CPU and memory, stay.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ Room = tuple[int, int, int]
 """GPUs, milli-cores and MiB."""
 
 TOGETHER = 4
-"""Nodes whose jobs are dealt out anew together, at most."""
+"""The maximum number of nodes whose jobs are redistributed together."""
 
 LOOKED_AT = 10
-"""Nodes of a pool, those that are cheapest to empty, of which all groups of up to TOGETHER are tried."""
+"""The number of nodes of a pool, the cheapest to empty first, of which all groups of up to TOGETHER are tried."""
 
 STEPS = 600
-"""Steps that dealing out the jobs of one group of nodes may take."""
+"""The maximum number of steps for the redistribution of one group of nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lodger:
-    """A running job on one node in use in part. `price` is what a move costs, milli-GPU-seconds.
+    """A running job on one partly used node. `price` is the cost of a move in milli-GPU-seconds.
 
-    It may stand for so many `jobs` that move together.
+    It may represent several `jobs` that move together.
     """
 
     row: int
@@ -46,7 +46,7 @@ class Lodger:
 
 @dataclass(slots=True)
 class Leftovers:
-    """The nodes of one pool that are in use in part, what is free there, and who may move; `fixed`: somebody stays."""
+    """The partly used nodes of one pool, their free resources and movable jobs; `fixed`: nodes where a job stays."""
 
     pool: int
     gpus: dict[int, int] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Emptied:
 def leftovers(
     state: ClusterState, price: Callable[[int], int], may_move: Callable[[int], bool]
 ) -> list[Leftovers]:  # fmt: skip
-    """What is left over in each pool. `price` is that of a job's move, by row; `may_move` says whom one may ask."""
+    """The leftovers of each pool. `price` is that of a job's move, by row; `may_move` says which jobs may move."""
     found: dict[int, Leftovers] = {}
     table = state.table
     partial = (table[:, c.STATUS] == NodeStatus.IN_SERVICE) & (table[:, c.FREE] > 0)
@@ -95,10 +95,10 @@ def leftovers(
 
 
 def empty_nodes(own: Leftovers, budget: int, worth: Callable[[int, Sequence[Lodger]], int]) -> Emptied:
-    """Idle nodes by at most `budget` moves, each time the one of most gain for its price.
+    """Empty nodes by at most `budget` moves, each time the one with the largest gain over its price.
 
-    `worth` is what an idle node is worth, given who leaves it, in the unit of prices: a node is emptied only where that
-    is more than what its moves cost.
+    `worth` is the value of an idle node, given the jobs that leave it, in the unit of prices: a node is emptied only if
+    that exceeds the cost of its moves.
     """
     search = _Search(own, budget)
     while search.step(worth):
@@ -107,7 +107,7 @@ def empty_nodes(own: Leftovers, budget: int, worth: Callable[[int, Sequence[Lodg
 
 
 class _Search:
-    """Where the lodgers would be by now, and what is free then."""
+    """The tentative places of the lodgers, and the free resources that result."""
 
     def __init__(self, own: Leftovers, budget: int) -> None:
         self.own, self.budget = own, budget
@@ -116,7 +116,7 @@ class _Search:
         self.emptied: list[int] = []
 
     def step(self, worth: Callable[[int, Sequence[Lodger]], int]) -> bool:
-        """Empty one more node, if that pays."""
+        """Empty one more node, if that pays; returns whether it did."""
         gone = [node for node in self.here if node not in self.own.fixed and self.here[node]]
         gone.sort(key=lambda node: (sum(who.price for who in self.here[node]), len(self.here[node]), node))
         gone = gone[:LOOKED_AT]
@@ -143,7 +143,7 @@ class _Search:
     def best_of(
         self, plans: Sequence[tuple[int, list[tuple[Lodger, int]]]], worth: Callable[[int, Sequence[Lodger]], int]
     ) -> tuple[int, list[tuple[Lodger, int]]] | None:
-        """The plan of most gain, of those within the budget that gain anything."""
+        """The plan of most gain, among those within the budget with a positive gain."""
         best, before = None, self.cost({})
         for node, places in plans:
             count, price = self.cost({who.row: target for who, target in places})
@@ -154,17 +154,17 @@ class _Search:
         return None if best is None else best[1:]
 
     def cost(self, other: dict[int, int]) -> tuple[int, int]:
-        """How many jobs would have moved, and the price of that, with these rows elsewhere."""
+        """How many jobs would have moved, and at what price, with these rows elsewhere."""
         moved = [who for node, lodgers in self.here.items() for who in lodgers if other.get(who.row, node) != who.node]
         return sum(who.jobs for who in moved), sum(who.price for who in moved)
 
     def near(self, gone: Sequence[int]) -> list[int]:
-        """The nodes whose jobs are dealt out together: those that are cheap to empty, then those with most room."""
+        """The nodes whose jobs are redistributed together: those that are cheap to empty, then those with most room."""
         roomy = sorted(self.free, key=lambda node: (-self.free[node][0], node))
         return list(dict.fromkeys([*gone[: LOOKED_AT // 2], *roomy]))[:LOOKED_AT]
 
     def best_fit(self, gone: int) -> tuple[int, list[tuple[Lodger, int]]] | None:
-        """The jobs of a node in the narrowest gaps of the others, the largest first."""
+        """Place the jobs of a node in the narrowest gaps of the others, the largest first."""
         free = {node: room for node, room in self.free.items() if node != gone}
         places = []
         for who in sorted(self.here[gone], key=lambda who: (who.asks, -who.row), reverse=True):
@@ -177,7 +177,7 @@ class _Search:
         return gone, places
 
     def dealt(self, group: tuple[int, ...], gone: int) -> tuple[int, list[tuple[Lodger, int]]] | None:
-        """All jobs of a group of nodes dealt out anew over all of them but one, at the least price."""
+        """Redistribute all jobs of a group of nodes over all of them but one, at the least price."""
         if gone in self.own.fixed or gone not in self.here:
             return None
         rest = [node for node in group if node != gone]
@@ -198,7 +198,7 @@ class _Search:
 
 
 def _deal(jobs: Sequence[Lodger], free: Mapping[int, Room]) -> list[int] | None:
-    """A node for each job, of the least price that STEPS steps of a search by branch and bound find; None: none."""
+    """A node for each job, the cheapest that branch and bound finds in STEPS steps; None if it finds none."""
     room, places = dict(free), list[int]()
     best: list[int] | None = None
     least, steps = -1, 0

@@ -1,4 +1,4 @@
-"""An order for migrations in which each has room when its turn comes."""
+"""An order of migrations in which each has room when it is made."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kant.optimize.defragment.cluster import SPREAD, Layout, Move
 
 
 def ordered(layout: Layout, moves: list[Move], most: int) -> list[Move]:
-    """The moves in a feasible order, made on `layout`, at most `most` of them.
+    """The moves in a feasible order, at most `most` of them; makes them on `layout`.
 
-    Where all wait for each other, one VM goes by a spare slot, with one move more. A move for which there is neither
-    room nor a spare slot is left out, with those that wait for it.
+    In a cyclic wait, one VM takes a detour by a spare slot, at the cost of one more move. A move with neither room nor
+    a spare slot is left out, with those that wait for it.
     """
     left = sorted(moves, key=lambda move: (-int(layout.cluster.vm_cores[move.vm]), move.vm))
     done: list[Move] = []
@@ -34,7 +34,7 @@ def ordered(layout: Layout, moves: list[Move], most: int) -> list[Move]:
 
 
 def _detour(layout: Layout, waiting: list[Move]) -> Move | None:
-    """A move of a waiting VM, the smallest first, to a slot that nobody waits for, after which another has room."""
+    """A move of a waiting VM, the smallest first, to a slot that no VM waits for, after which another has room."""
     cluster = layout.cluster
     wanted = {(move.host, move.numa) for move in waiting}
     for blocked in sorted(waiting, key=lambda move: (int(cluster.vm_cores[move.vm]), move.vm)):

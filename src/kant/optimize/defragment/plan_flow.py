@@ -15,20 +15,20 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 STEPS = 200
 MOST_PATTERNS = 10_000
-"""Patterns that the solver is given at most; with more nothing is proven."""
+"""The maximum number of patterns for the solver; with more nothing is proven."""
 FEW = 8
-"""The first patterns cost at most a block divided by this above the cheapest; then twice as much, and so on."""
+"""The first patterns cost at most a block divided by this more than the cheapest; then twice as much, and so on."""
 SHARE = 0.2
-"""The part of the limit that one run of the solver may take."""
+"""The share of the limit for one run of the solver."""
 Choice = list[Counter[tuple[int, ...]]]
-"""For each kind of slot, how many take which pattern."""
+"""For each kind of slot, the number of slots that take each pattern."""
 Nets = list[tuple[int, tuple[int, ...]]]
-"""For some slots what enters (positive) and leaves (negative), by size."""
+"""For some slots the entering (positive) and leaving (negative) VMs, by size."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowPlan:
-    """What happens on which slots, the fragments after it, and the least that a plan of so many moves can leave."""
+    """The changes of slots, the resulting fragments, and a lower bound for all plans with this many moves."""
 
     nets: Nets
     sizes: list[int]
@@ -38,10 +38,10 @@ class FlowPlan:
 
 
 def plan_flow(cluster: Cluster, layout: Layout, moves: int, limit: float) -> FlowPlan:
-    """The least fragments by at most `moves` migrations of VMs on one slot each, within `limit` deterministic seconds.
+    """The fewest fragments by at most `moves` migrations of single-slot VMs, within `limit` deterministic seconds.
 
-    The bound holds for plans that migrate spread VMs as well. Few patterns are tried first, then more, until there are
-    all that a better plan could use: what is then infeasible is proven.
+    The bound also holds for plans that migrate spread VMs. Few patterns are tried first, then more, until all that a
+    better plan could use are included: then infeasibility is a proof.
     """
     flow = Flow(cluster, layout)
     value, prices = flow.climb(moves, flow.fragments, Prices(np.zeros(len(flow.sizes)), 0.0), STEPS)
@@ -70,7 +70,7 @@ def plan_flow(cluster: Cluster, layout: Layout, moves: int, limit: float) -> Flo
 
 
 class _Choice:
-    """The choice of a pattern for every slot, for at most `most` fragments, and at least `least`."""
+    """The choice of a pattern for every slot, with at most `most` and at least `least` fragments."""
 
     def __init__(self, flow: Flow, patterns: list[list[Pattern]], moves: int, most: int, least: int) -> None:
         self.flow, self.patterns = flow, patterns
@@ -105,7 +105,7 @@ class _Choice:
         self.model.add(sum(gained) == flow.block * self.blocks)
 
     def solve(self, limit: float) -> tuple[tuple[Choice, int] | None, str]:
-        """The most whole blocks; then few moves, and few patterns that wait for room. And the solver's status."""
+        """Maximize whole blocks; then minimize moves and patterns that wait for room. Also returns the status."""
         self.model.maximize(self.blocks)
         solver, status = self._run(limit)
         if solver is None:
@@ -132,7 +132,7 @@ class _Choice:
 
 
 def _by_slot(flow: Flow, best: Choice, memory: Ints) -> Nets:
-    """Hand the chosen patterns to the slots of their kind: where most cores enter to those with most free memory."""
+    """Assign the chosen patterns to the slots of their kind: the most entering cores to the most free memory."""
     nets: Nets = []
     for slots, chosen in zip(flow.slots, best, strict=True):
         patterns = sorted(chosen.elements(), key=lambda net: (-_entering(flow, net), net))
@@ -141,5 +141,5 @@ def _by_slot(flow: Flow, best: Choice, memory: Ints) -> Nets:
 
 
 def _entering(flow: Flow, net: tuple[int, ...]) -> int:
-    """Cores that enter."""
+    """The cores that enter."""
     return sum(size * n for size, n in zip(flow.sizes, net, strict=True) if n > 0)

@@ -1,4 +1,4 @@
-"""What the bound of the flow becomes when VMs that are spread over all NUMA nodes of a host may migrate as well."""
+"""The bound of the flow if VMs that are spread over all NUMA nodes of a host may migrate, too."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kant.optimize.defragment.flow import Flow, Prices
 
 
 def spread_bound(cluster: Cluster, layout: Layout, flow: Flow, prices: Prices, moves: int) -> tuple[float, float]:
-    """The bound for plans that migrate any VMs; and what a plan that migrates spread ones costs above it at least.
+    """The bound for plans that migrate any VMs; and the least excess cost of a plan that migrates spread VMs.
 
     A spread VM that leaves frees its part on every slot of its host, and takes it on every slot of another. Each of
     their sizes gets a price between the most that entering saves and the least that leaving costs, so that most hosts
-    rather do neither. In a plan that migrates one, at least two hosts do one of the two.
+    prefer to do neither. In a plan that migrates one, at least two hosts do one of the two.
     """
     top = flow.top
     entering = np.concatenate([np.full(top, np.inf), flow.entering(prices)[-1]])  # from -top free cores on

@@ -1,4 +1,4 @@
-"""What waiting jobs want that is not there: more idle nodes of a pool, or more of them in one leaf."""
+"""What waiting jobs lack: more idle nodes of a pool, or more of them in one leaf."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from kant.model.status import NodeStatus
 from kant.model.units import GPU
 
 LOOKED_AT = 200
-"""Waiting jobs that are looked at."""
+"""The number of waiting jobs considered."""
 
 AT_LEAF = LEVELS.index("leaf")
 
 
 def wanted_nodes(state: ClusterState) -> list[bool]:
-    """Of each pool, whether a waiting job wants more of its nodes idle than are."""
+    """For each pool, whether a waiting job needs more idle nodes than there are."""
     table = state.table
     gpus = [0] * len(state.pools)
     idle = [0] * len(state.pools)
@@ -36,7 +36,7 @@ def wanted_nodes(state: ClusterState) -> list[bool]:
 
 
 def wanted_leaves(state: ClusterState) -> list[bool]:
-    """Of each pool, whether a waiting gang requires more idle nodes of one leaf than any has, though not too many."""
+    """For each pool, whether a waiting gang requires more idle nodes of a leaf than any has, within a leaf's size."""
     found = [False] * len(state.pools)
     shapes = {shape.index: shape for shape in map(state.shape_of, list(state.pending)[:LOOKED_AT])}
     gangs = [shape for shape in shapes.values() if shape.required and shape.level == AT_LEAF]
@@ -64,5 +64,5 @@ def nodes_of_leaves(state: ClusterState) -> dict[tuple[int, int], list[int]]:
 
 
 def is_idle(state: ClusterState, node: int) -> bool:
-    """Whether nobody holds a GPU of a node."""
+    """Whether no job holds a GPU of a node."""
     return bool(state.table[node, c.FREE] == state.table[node, c.GPUS] * GPU)

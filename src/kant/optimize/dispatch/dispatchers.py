@@ -1,4 +1,4 @@
-"""The schedulers of short tasks that are compared, by name, and what becomes of tasks under each."""
+"""The schedulers of short tasks that are compared, by name, and the results of tasks under each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DISPATCHES: Tags = {
     "method": ("randomised",),
     "freshness": ("live",),
 }
-"""What most of them have in common (`kant.model.taxonomy`)."""
+"""The common tags of most of them (`kant.model.taxonomy`)."""
 DODOOR = "Dodoor, arXiv 2510.12889"
 BLIND_TAGS = {**DISPATCHES, "knowledge": ("none",), "resources": ("none",)}
 
@@ -34,10 +34,10 @@ BLIND_TAGS = {**DISPATCHES, "knowledge": ("none",), "resources": ("none",)}
 class Dispatcher:
     """One way in which many schedulers place tasks.
 
-    `choices` machines are drawn for each task, by their cores where `weighted`. With a cache, a scheduler sends `flush`
-    decisions at once; the store tells all schedulers after `batch` of them, or (0) only the one it just heard from.
-    Machines report each end of a task with all that they hold, or `report` ends at once. `own`: a scheduler counts its
-    own decisions into its cache.
+    `choices` machines are drawn for each task, by their cores if `weighted`. With a cache, a scheduler sends its
+    decisions in groups of `flush`; the store updates all schedulers after `batch` of them, or (0) only the one that
+    just reported. A machine reports all that it holds at each end of a task, or, with `report`, groups of that many
+    ends. `own`: a scheduler counts its own decisions into its cache.
     """
 
     about: str
@@ -84,14 +84,14 @@ DISPATCHERS = {
         tags={**DISPATCHES, "freshness": ("cached",), "method": ("randomised", "rule")},
     ),
 }  # fmt: skip
-"""Each by its name."""
+"""The dispatchers by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """What became of tasks: microseconds from arrival to end, the machine of each, and messages a task.
+    """The results of a run: microseconds from arrival to end, the machine of each task, and messages per task.
 
-    `sent` are those of schedulers without answers, as the paper counts them; `reports` those of machines to the store;
+    `sent` counts the messages of schedulers without answers, as in the paper; `reports` those of machines to the store;
     `one_way` all of these and answers.
     """
 
@@ -108,12 +108,12 @@ class Dispatched:
         return float(self.latencies.mean()) / 1e6
 
     def quantile_s(self, part: float) -> float:
-        """The latency that this part of the tasks does not exceed, in seconds."""
+        """The latency that the share `part` of the tasks does not exceed, in seconds."""
         return float(np.sort(self.latencies)[min(len(self.latencies) - 1, int(part * len(self.latencies)))]) / 1e6
 
 
 def picks_of(count: int, by: Dispatcher, seed: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The machines that are drawn for each of so many tasks, more than any dispatcher looks at."""
+    """The machines that are drawn for each of `count` tasks, more than any dispatcher uses."""
     weights = np.cumsum(sizes[:, 0] if by.weighted else np.ones(len(sizes)))
     draws = np.random.default_rng((seed, 3)).random((count, 8))
     return np.searchsorted(weights / weights[-1], draws, side="right").astype(np.int64)
@@ -124,8 +124,8 @@ def dispatch(
 ) -> Dispatched:
     """Let `schedulers` place the tasks in turn. A message takes `delay_us` one way.
 
-    A machine starts whatever fits of those that wait, in turn, one in each of its slots; with `fifo` it has slots for
-    all and nobody overtakes. The seed draws machines, the same for all dispatchers.
+    A machine starts waiting tasks that fit, in order, one in each of its slots; with `fifo` it has slots for all and no
+    task overtakes another. The seed draws machines, the same for all dispatchers.
     """
     if not 1 <= schedulers <= 1000:
         raise InputError("the schedulers", "a number from 1 to 1,000", schedulers)

@@ -1,13 +1,13 @@
-"""The run of a dispatch: tasks come, schedulers place them, machines run them, and each message takes its time.
+"""The simulation of a dispatch: tasks arrive, schedulers place them, machines run them, and each message takes time.
 
 Times are microseconds, cores thousandths and memory MiB, so that sums are exact. A message takes DELAY one way.
 
-- A probe reaches a machine after one delay; the answer is there after two, and the task after three. Prequal's
+- A probe reaches a machine after one delay; the answer arrives after two, and the task after three. Prequal's
   answers are in its pool as soon as a machine gives them.
 - A scheduler with a cache decides at once. After FLUSH decisions it sends them to the store.
-- The store sends all it knows: to every scheduler each time that BATCH more decisions are known, or, with REPLY, to
-  whom it just heard from.
-- A machine tells the store what it holds at each end of a task, or, with REPORT, what has ended, so many ends at once.
+- The store sends all it knows: to every scheduler after each BATCH of decisions or, with REPLY, to the scheduler that
+  just reported.
+- A machine reports its load to the store at each end of a task or, with REPORT, groups of that many ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ anti_affinity, share, second_is_lighter = (
     inlined(choice.second_is_lighter),
 )
 
-# What is known of a machine: sums over the tasks that wait or run there. Work is cores times duration.
+# The known load of a machine: sums over the tasks that wait or run there. Work is cores times duration.
 CORES, MEMORY, NUMBER, DURATION, WORK = range(5)
 FIELDS = 5
 # Settings.
@@ -39,9 +39,9 @@ VIEW, RULE, CHOICES, OWN, FLUSH, BATCH, REPLY, REPORT, SCHEDULERS, DELAY, FIRST_
 BLIND, PROBE, CACHE, LATE, POOL = range(5)
 # Rules between two machines: fewer tasks, Dodoor's score, the expected end.
 FEWER, SCORE, END = range(3)
-# Messages: those that a scheduler sends or is sent, answers apart; reports of machines; all, one way.
+# Messages: those that a scheduler sends or receives, except answers; reports of machines; all, one way.
 SENT, REPORTS, ONE_WAY = range(3)
-# Columns of a pool, its size, and Prequal's constants: uses of a probe, its age, the quantile of what is hot.
+# Columns of a pool, its size, and Prequal's constants: uses of a probe, its maximum age, the quantile that is hot.
 AT, RIF, LATENCY, STAMP, USED = range(5)
 POOL_SIZE, USES, AGE_US, HOT = 16, 2, 1_000_000, 0.84
 # Events.
@@ -50,7 +50,7 @@ COME, READ, ARRIVE, FINISH, FLUSHED, NEWS, REPORTED, ASKED, TOLD, POOLED = range
 
 @inlined
 def push(events: Any, at: int, order: int, kind: int, x: int, y: int) -> int:
-    """Let something happen later; of one instant in the order of `order`, of which the next is returned."""
+    """Schedule an event; events at the same time are in the order of `order`, whose next value is returned."""
     heapq.heappush(events, (np.int64(at), np.int64(order), np.int64(kind), np.int64(x), np.int64(y)))
     return order + 1
 
@@ -58,7 +58,7 @@ def push(events: Any, at: int, order: int, kind: int, x: int, y: int) -> int:
 @inlined
 def first_is_kept(view: Ints, a: int, b: int, i: int, rule: int, alpha: float, tasks: Ints, times: Ints,
                   kinds: Ints, sizes: Ints) -> bool:  # fmt: skip
-    """Whether machine a stays the choice for task i beside b."""
+    """Whether machine a is at least as good as b for task i."""
     if rule == FEWER:
         return bool(view[a, NUMBER] <= view[b, NUMBER])
     if rule == SCORE:
@@ -75,8 +75,8 @@ def first_is_kept(view: Ints, a: int, b: int, i: int, rule: int, alpha: float, t
 
 @inlined
 def end_at(view: Ints, q: int, i: int, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints) -> float:
-    """When task i may end on machine q, in microseconds: it runs at once if all it asks for is free, else after what
-    is there; a busier machine is a little later."""
+    """An estimate of when task i ends on machine q, in microseconds: it runs at once if its requests are free,
+    otherwise after the present tasks; a busier machine is a little later."""
     need = tasks[i, kinds[q]]
     held = view[q]
     own = float(times[i, kinds[q]])
@@ -90,7 +90,7 @@ def end_at(view: Ints, q: int, i: int, tasks: Ints, times: Ints, kinds: Ints, si
 @inlined
 def choose(view: Ints, i: int, picks: Ints, settings: Ints, alpha: float, tasks: Ints, times: Ints, kinds: Ints,
            sizes: Ints) -> int:  # fmt: skip
-    """The best of the machines that are drawn for task i, pair by pair."""
+    """The best of the machines drawn for task i, compared pair by pair."""
     best = picks[i, 0]
     for k in range(1, settings[CHOICES]):
         if not first_is_kept(view, best, picks[i, k], i, settings[RULE], alpha, tasks, times, kinds, sizes):
@@ -100,7 +100,7 @@ def choose(view: Ints, i: int, picks: Ints, settings: Ints, alpha: float, tasks:
 
 @inlined
 def count_in(of: Ints, i: int, q: int, sign: int, tasks: Ints, times: Ints, kinds: Ints) -> None:
-    """Add task i to what machine q holds, or take it away."""
+    """Add task i to the load of machine q, or remove it."""
     cores, duration = tasks[i, kinds[q]], times[i, kinds[q]]
     of[CORES] += sign * cores
     of[MEMORY] += sign * tasks[i, -1]
@@ -111,10 +111,10 @@ def count_in(of: Ints, i: int, q: int, sign: int, tasks: Ints, times: Ints, kind
 
 @inlined
 def from_pool(pool: Ints, size: int, now: int, seen: int) -> tuple[int, int]:
-    """The machine that Prequal takes of its pool, -1 without any, and the size of the pool after that.
+    """The machine that Prequal takes from its pool, -1 without any, and the size of the pool after that.
 
-    Too old and used up probes go first. Among those whose requests in flight are at most the HOT quantile of the pool
-    the least latency wins; then the oldest probe goes, or every other time the one with the most requests in flight.
+    Probes that are too old or used up are dropped first. Among those whose requests in flight are at most the HOT
+    quantile of the pool the least latency wins; then the oldest probe or, alternately, the busiest one is dropped.
     """
     kept = 0
     for k in range(size):
@@ -145,7 +145,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
     """Run all tasks; fills their `ends` and `places`, and returns the counts of messages.
 
     `tasks` has a row for each task: its cores on each kind of machine, then its memory; `times` its duration on each.
-    `sizes` has cores, memory and slots of each machine, `picks` the machines that are drawn for each task.
+    `sizes` has cores, memory and slots of each machine, `picks` the machines drawn for each task.
     """
     n, machines = len(arrivals), len(kinds)
     schedulers, delay, view_of = settings[SCHEDULERS], settings[DELAY], settings[VIEW]
@@ -159,7 +159,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
     looks = n // flush + 2 if cached else 1
     news = np.zeros((looks, machines, FIELDS), np.int64)
     news_known = np.zeros((looks, schedulers), np.int64)
-    known = np.zeros(schedulers, np.int64)  # decisions of each scheduler that the store has heard of
+    known = np.zeros(schedulers, np.int64)  # decisions of each scheduler that have reached the store
     made = np.zeros(schedulers, np.int64)
     reports = np.zeros((n + 1 if cached else 1, FIELDS + 1), np.int64)
     unsaid = np.zeros((machines, FIELDS), np.int64)
@@ -215,7 +215,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
             counts[SENT] += 1
             counts[ONE_WAY] += 1
             order = push(events, now + wait, order, ARRIVE, 2 * x, 0)
-        elif kind == READ:  # what the probes find is known to the scheduler one delay later
+        elif kind == READ:  # the scheduler knows the probes' findings one delay later
             places[x] = choose(true, x, picks, settings, alpha, tasks, times, kinds, sizes)
             where[2 * x] = places[x]
             counts[SENT] += 1

@@ -1,9 +1,9 @@
-"""Short tasks and the machines they run on: drawn after published facts, or read from a file of rows.
+"""Short tasks and the machines that run them: drawn from published statistics, or read from a file of rows.
 
 The machines are the 100 of Dodoor's evaluation (arXiv 2510.12889): four types of CloudLab, with the slots of its
-template. The two mixes are drawn anew after what it says of them. Virtual machines: the shapes of a cloud of virtual
-machines, several alike at once, none longer than a cap. Functions: eight of FunctionBench in three sizes, whose cores
-and durations depend on the type of machine.
+template. The two mixes are redrawn from its description of them. Virtual machines: the shapes of a cloud of virtual
+machines, several identical ones at once, none longer than a cap. Functions: eight of FunctionBench in three sizes,
+whose cores and durations depend on the type of machine.
 """
 
 from __future__ import annotations
@@ -55,9 +55,8 @@ class Tasks:
     times: Ints
 
     def at_load(self, load: float) -> Tasks:
-        """The same tasks, arriving so fast that they ask for this share of all cores while they arrive.
-
-        A task counts with the mean of what it takes on each core of the cluster."""
+        """The same tasks, with arrivals scaled so that they request this share of all cores while they arrive. A task
+        counts with its mean use over the cores of the cluster."""
         if not 0 < load <= 10:
             raise InputError("the load", "a share of all cores above 0, at most 10", load)
         weights = np.array([each.count * each.cores for each in MACHINES]) / CORES
@@ -81,7 +80,7 @@ SHAPES = ((420, 1400), (840, 2800), (1000, 520), (1000, 2450), (1000, 5600), (20
 SHAPE_WEIGHTS = (2, 2, 8, 24, 12, 4, 18, 12, 3, 9, 4, 2)
 
 FUNCTIONS = (
-    # cores and speed on each type of machine, MiB and milliseconds on an m510 of three sizes
+    # cores and relative duration on each type of machine, MiB and milliseconds on an m510 of three sizes
     ("float", (1, 2, 1, 1), (1.0, 0.7, 0.7, 0.6), (8, 8, 8), (100, 800, 5_000)),
     ("linpack", (4, 5, 8, 14), (1.0, 0.75, 0.9, 0.5), (30, 110, 325), (180, 560, 2_600)),
     ("matmul", (4, 5, 8, 14), (1.0, 0.6, 0.5, 0.4), (60, 160, 1_770), (240, 640, 14_000)),
@@ -94,7 +93,7 @@ FUNCTIONS = (
 
 
 def draw_machines(count: int, seed: int, cap_s: float) -> Tasks:
-    """Virtual machines that run for at most `cap_s` seconds: one to twelve alike at once, as a deployment asks."""
+    """Virtual machines that run for at most `cap_s` seconds: one to twelve alike at once, as in deployments."""
     rng = np.random.default_rng((seed, 1))
     groups = np.repeat(np.arange(count), rng.integers(1, 13, count))[:count]
     weights = np.array(SHAPE_WEIGHTS) / sum(SHAPE_WEIGHTS)
@@ -105,7 +104,7 @@ def draw_machines(count: int, seed: int, cap_s: float) -> Tasks:
 
 
 def draw_functions(count: int, seed: int, sizes: int = 1) -> Tasks:
-    """Functions, each as likely as the others, in the smallest so many of three sizes."""
+    """Functions with equal probability, in the smallest `sizes` of three sizes."""
     rng = np.random.default_rng((seed, 2))
     which, size = rng.integers(0, len(FUNCTIONS), count), rng.integers(0, sizes, count)
     cores = np.array([1000 * np.array(each[1]) for each in FUNCTIONS])[which]
@@ -121,8 +120,8 @@ def _tasks(rng: np.random.Generator, cores: Ints, memory: Ints, times: Ints) -> 
 
 
 def read_tasks(path: Path) -> Tasks:
-    """The tasks of a file without a header: id, cores, MiB, disk, milliseconds, milliseconds of its start, type, and
-    whatever follows. The disk is not looked at. Raises InputError with the line."""
+    """The tasks of a file without a header: id, cores, MiB, disk, milliseconds, start in milliseconds, type, and more.
+    The disk is ignored. Raises InputError with the line."""
     rows = []
     for line, text in enumerate(read_text(path).splitlines(), 1):
         if text.strip():

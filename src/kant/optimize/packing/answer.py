@@ -1,4 +1,4 @@
-"""What `kant pack` answers: where every pod goes, the steps there, and the certificate (docs/solvers.md)."""
+"""The answer of `kant pack`: where every pod goes, the steps there, and the certificate (docs/solvers.md)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LONGEST = 3600.0
 
 
 class PriorityRow(Struct, frozen=True):
-    """Pods of one priority: how many there are, how many run before and after, and how many can at most.
+    """Pods of one priority: how many there are, how many run before and after, and how many can run at most.
 
-    The last with as many pods of every higher priority as after.
+    The maximum holds for as many pods of every higher priority as after.
     """
 
     priority: int
@@ -33,7 +33,7 @@ class PackingAnswer(Struct, frozen=True):
 
     `proven`: no plan places more pods, by priority (of the model `paper`: no plan is better in its order, in which few
     moves of a priority come before pods of lower ones). `disturbed` pods move or are evicted; `disturbed_bound` is the
-    least number for which so many pods can be placed.
+    least number for which this many pods can be placed.
     """
 
     model: str
@@ -54,8 +54,8 @@ class PackingAnswer(Struct, frozen=True):
 def pack(instance: PackingInstance, model: str = "portfolio", limit: float = 1.0) -> PackingAnswer:
     """Place as many pods as possible by priority, then disturb as few as possible.
 
-    The solver gets `limit` deterministic seconds. `model` is `portfolio` or `paper`. How busy the machine
-    is does not matter. Raises InputError for another model, a limit out of range, and where OR-Tools is not installed.
+    The solver gets `limit` deterministic seconds. `model` is `portfolio` or `paper`. The load of the machine does not
+    matter. Raises InputError for another model, a limit out of range, or if OR-Tools is not installed.
     """
     if model not in MODELS:
         raise InputError("--model", " or ".join(MODELS), model)

@@ -1,4 +1,4 @@
-"""What a packer found: an assignment, and how far from the best possible it can be at most."""
+"""The result of a packer: an assignment, and its maximum distance from the optimum."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kant.optimize.packing.problem import Assignment, Problem
 class Packing:
     """An assignment with its certificate.
 
-    `proven`: no assignment is better in the order of the model. `bounds` has the most pods of each tier that can be
-    placed while every higher tier keeps as many as here. `least` is a number of pods that every assignment which places
-    as many in each tier moves or evicts. `spent` is what the solver took, in deterministic seconds.
+    `proven`: no assignment is better in the order of the model. `bounds` has the maximum number of pods of each tier
+    that can be placed while every higher tier keeps as many as here. `least` is a lower bound of the pods that any
+    assignment moves or evicts if it places as many in each tier. `spent` is the solver's deterministic seconds.
     """
 
     assignment: Assignment
@@ -24,5 +24,5 @@ class Packing:
 
 
 def trivial_bounds(problem: Problem) -> list[int]:
-    """All pods of each tier."""
+    """The number of pods of each tier."""
     return [problem.tier.count(t) for t in range(len(problem.priorities))]

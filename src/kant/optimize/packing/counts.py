@@ -1,8 +1,8 @@
-"""The aggregated model: how many of each class of identical pods run on each node, instead of which.
+"""The aggregated model: how many pods of each class of identical pods run on each node, instead of which.
 
-Pods that nothing tells apart make a packing model symmetric; their counts do not. A class is a gang's pods of one kind,
-or all other pods with equal requests, priority and GPU models. The model covers some nodes and all pods that may run on
-them; the rest of the cluster stays as it is.
+Identical pods make a packing model symmetric; their counts do not. A class is a gang's pods of one kind, or all other
+pods with equal requests, priority and GPU models. The model covers some nodes and all pods that may run on them; the
+rest of the cluster stays as it is.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kant.optimize.solvers import cp_sat, deterministic
 
 
 class CountModel:
-    """Counts of classes on `nodes`, for all pods that `assignment` has on them and for those that wait.
+    """Counts of classes on `nodes`, for all pods that `assignment` has on them and for the waiting ones.
 
-    `waiting` narrows the latter to some of them; `apart` makes each pod a class of its own. Pods of a gang that stays
-    outside in part stay placed.
+    `waiting` restricts the latter; `apart` makes each pod a class of its own. If some pods of a gang are on other
+    nodes, the gang stays placed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class CountModel:
                 self.model.add(sum(problem.request[i][r] * self.count[k, n] for k, i in here) <= amount)
 
     def _add_gangs(self) -> None:
-        """All pods of a gang or none, in one domain of the level that it needs."""
+        """Place all pods of a gang or none, in one domain of the level that it requires."""
         problem, model = self.problem, self.model
         of_gang: dict[int, list[int]] = defaultdict(list)
         for k, pods in enumerate(self.classes):
@@ -80,7 +80,7 @@ class CountModel:
             self.whole[u] = on = model.new_bool_var("")
             if any(node != WAITS for node in outside):
                 model.add(on == 1)
-            elif outside:  # some of its pods that wait were left out
+            elif outside:  # some of its waiting pods were left out
                 model.add(on == 0)
             for k in classes:
                 model.add(self.placed(k) == len(self.classes[k]) * on)
@@ -102,20 +102,20 @@ class CountModel:
         self.model.add(sum(self._chosen[unit, name] for name in domains) == self.whole[unit])
 
     def placed(self, k: int) -> Any:
-        """Pods of a class that run."""
+        """The number of running pods of a class."""
         return sum(self.count[k, n] for n in self.problem.eligible[self.classes[k][0]] if (k, n) in self.count)
 
     def placed_of(self, tier: int) -> Any:
-        """Pods of a tier that run."""
+        """The number of running pods of a tier."""
         return sum(self.placed(k) for k, pods in enumerate(self.classes) if self.problem.tier[pods[0]] == tier)
 
     def disturbed(self) -> Any:
-        """Pods that run now and will not stay where they are."""
+        """The number of running pods that do not stay where they are."""
         running = sum(1 for i in self.pods if self.problem.current[i] != WAITS)
         return running - sum(self.stay.values())
 
     def hint(self, assignment: Assignment) -> None:
-        """Begin the search with an assignment, which names a value for every variable."""
+        """Start the search from an assignment, which sets a value for every variable."""
         model, problem = self.model, self.problem
         model.clear_hints()
         for k, pods in enumerate(self.classes):
@@ -134,12 +134,12 @@ class CountModel:
                     model.add_hint(chosen, node != WAITS and problem.domain(node, level) == name)
 
     def solve(self, limit: float) -> tuple[Any, str]:
-        """One run of the solver, and its status."""
+        """Run the solver once; returns it and its status."""
         solver = deterministic(limit)
         return solver, solver.status_name(solver.solve(self.model))
 
     def decode(self, solver: Any) -> Assignment:
-        """Which pod goes where: who runs on a node that keeps some of its class stays, then who runs moves."""
+        """Assign pods to the counts: a pod stays if its node keeps some of its class; then running pods move."""
         problem = self.problem
         found = list(self.assignment)
         for k, pods in enumerate(self.classes):
@@ -161,7 +161,7 @@ class CountModel:
 
 
 def lexicographic(model: CountModel, tiers: Sequence[int]) -> Any:
-    """One goal to maximise: pods placed by tier, the highest first, then few that move or are evicted."""
+    """The objective, to be maximised: pods placed by tier, the highest first, then few that move or are evicted."""
     weight = 1 + sum(1 for i in model.pods if model.problem.current[i] != WAITS)
     goal = -model.disturbed()
     for t in reversed(tiers):

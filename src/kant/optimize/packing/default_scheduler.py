@@ -1,8 +1,8 @@
-"""What Kubernetes' default scheduler makes of pods that arrive one by one: the state that a fallback packer finds.
+"""Kubernetes' default scheduler on pods that arrive one by one: the initial state for a fallback packer.
 
-Filter by what fits, then score by LeastAllocated and BalancedAllocation with equal weights; ties go to the first node.
-A pod that fits nowhere preempts pods of lower priority on one node, as DefaultPreemption does. Pods, not gangs: the
-default scheduler does not know them. GPU models are respected.
+It filters by what fits, then scores by LeastAllocated and BalancedAllocation with equal weights; ties go to the first
+node. A pod that fits nowhere preempts pods of lower priority on one node, as DefaultPreemption does. It handles pods,
+not gangs, which the default scheduler does not know. GPU models are respected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 
 
 def schedule(problem: Problem) -> Assignment:
-    """Where the pods of `problem` run once they have arrived in their order; where they are now is not looked at."""
+    """Where the pods of `problem` run once they have arrived in their order; their present nodes are ignored."""
     run = _Run(problem)
     for pod in range(len(problem.request)):
         run.arrive(pod)
@@ -21,7 +21,7 @@ def schedule(problem: Problem) -> Assignment:
 
 
 class _Run:
-    """Nodes that fill up. `node` has the node of each pod that has arrived."""
+    """Nodes while they fill up. `node` has the node of each pod that has arrived."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -31,14 +31,14 @@ class _Run:
         self.waiting: set[int] = set()
 
     def arrive(self, pod: int) -> None:
-        """One pod comes; whoever waits is tried again, by priority, until nothing changes."""
+        """Let one pod arrive; the waiting pods are retried, by priority, until nothing changes."""
         self.waiting.add(pod)
         changed = True
         while changed:
             changed = any(self.try_pod(i) for i in sorted(self.waiting, key=self.urgency))
 
     def try_pod(self, pod: int) -> bool:
-        """Bind a pod that waits, or make room for it."""
+        """Bind a waiting pod, if necessary after preemption; returns whether it was bound."""
         if pod not in self.waiting:
             return False
         fitting = [n for n in self.problem.eligible[pod] if self.fits(pod, self.free[n])]
@@ -73,7 +73,7 @@ class _Run:
         (self.on[node].add if sign > 0 else self.on[node].discard)(pod)
 
     def preempt(self, pod: int) -> int:
-        """Evict as DefaultPreemption would, and return the node; -1 where no one node can be made to do."""
+        """Evict like DefaultPreemption, and return the node; -1 if no node can be freed."""
         found = []
         for node in self.problem.eligible[pod]:
             victims = self.victims(pod, node)
@@ -89,7 +89,7 @@ class _Run:
         return int(node)
 
     def victims(self, pod: int, node: int) -> list[int]:
-        """Pods of lower priority that must leave, once all that can stay are reprieved, the highest first."""
+        """Pods of lower priority that must leave, after reprieving those that can stay, the highest first."""
         lower = sorted((i for i in self.on[node] if self.problem.tier[i] > self.problem.tier[pod]), key=self.urgency)
         free = list(self.free[node])
         for i in lower:

@@ -11,11 +11,11 @@ from kant.model.errors import InputError
 from kant.optimize.instance_file import check_names, read_json
 
 MOST = 1 << 40
-"""The largest amount of a resource, and the largest priority either side of zero: sums of them stay exact."""
+"""The maximum amount of a resource, and the largest absolute priority: their sums stay exact."""
 
 
 class PackingNode(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One machine: what it has of each resource, its GPU model, and its domain at each topology level."""
+    """One machine: its amount of each resource, its GPU model, and its domain at each topology level."""
 
     name: str
     resources: dict[str, int]
@@ -24,10 +24,10 @@ class PackingNode(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class PackingPod(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One pod: what it requests, and the node that it runs on (None: it waits).
+    """One pod: its requests, and the node that it runs on (None: it waits).
 
     Pods of one `group` are a gang: all of them are placed, or none. `models` are the GPU models that it accepts (empty:
-    any), `within` is the topology level of which its gang needs one domain (empty: none).
+    any), `within` is the topology level at which its gang needs one domain (empty: none).
     """
 
     name: str
@@ -40,21 +40,21 @@ class PackingPod(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class PackingInstance(Struct, frozen=True, forbid_unknown_fields=True):
-    """A snapshot of a cluster: its nodes, and all pods that run or wait."""
+    """A snapshot of a cluster: its nodes, and all running and waiting pods."""
 
     nodes: tuple[PackingNode, ...]
     pods: tuple[PackingPod, ...]
 
 
 def read_instance(path: Path) -> PackingInstance:
-    """The instance of a JSON file; raises InputError where it cannot be one."""
+    """Read the instance of a JSON file; raises InputError if it is invalid."""
     instance = read_json(path, PackingInstance)
     check_instance(instance, str(path))
     return instance
 
 
 def check_instance(instance: PackingInstance, where: str) -> None:
-    """Raise InputError at the first field that contradicts another: names, amounts, gangs, and what runs already."""
+    """Raise InputError at the first field that contradicts another: names, amounts, gangs, and running pods."""
     nodes = {node.name: node for node in instance.nodes}
     check_names((node.name for node in instance.nodes), f"{where}: nodes")
     check_names((pod.name for pod in instance.pods), f"{where}: pods")

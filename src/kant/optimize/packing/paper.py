@@ -13,21 +13,21 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 from kant.optimize.solvers import cp_sat, deterministic
 
 RESERVED = 0.6
-"""The part of the time that is divided among the tiers beforehand; the rest goes to who needs it first."""
+"""The share of the time that is divided among the tiers beforehand; the rest goes to the first tiers that need it."""
 MOVE_FRACTION = 0.5
-"""The part of a tier's time that DISRUPT gets."""
+"""The share of a tier's time for DISRUPT."""
 PAD = 0.2
-"""Seconds of the limit that the authors keep back for the way to the solver and back."""
+"""Seconds of the limit that the authors reserve for the communication with the solver."""
 EPSILON = 0.005
 
 
 def solve(problem: Problem, limit: float) -> Packing:
-    """The plan of the published model within `limit` deterministic seconds, or what runs now if that is better."""
+    """The plan of the published model within `limit` deterministic seconds, or the present state if that is better."""
     return _Stages(problem, limit).run()
 
 
 class _Stages:
-    """The model with the stages that have been added to it, and the time that is left."""
+    """The model with the stages that have been added to it, and the remaining time."""
 
     def __init__(self, problem: Problem, limit: float) -> None:
         self.problem = problem
@@ -45,7 +45,7 @@ class _Stages:
         self.hint(problem.current)
 
     def constrain(self) -> None:
-        """Capacity, gangs and domains; and at least one pod that waits is placed, which excludes to do nothing."""
+        """Add capacity, gangs and domains; also, some waiting pod is placed, which excludes doing nothing."""
         problem, model = self.problem, self.model
         for i, nodes in enumerate(problem.eligible):
             model.add(sum(self.on[i, n] for n in nodes) == self.placed[i])
@@ -76,7 +76,7 @@ class _Stages:
                 self.model.add_hint(self.on[i, n], n == node)
 
     def stage(self, goal: Any, maximize: bool, limit: float) -> tuple[str, int, int]:
-        """Solve for one goal and keep what it reached: the status, the value and its bound."""
+        """Solve for one goal and keep its value as a constraint; returns the status, the value and its bound."""
         (self.model.maximize if maximize else self.model.minimize)(goal)
         solver = deterministic(limit)
         status = solver.status_name(solver.solve(self.model))
@@ -97,7 +97,7 @@ class _Stages:
         return status, value, bound
 
     def run(self) -> Packing:
-        """All stages, from the highest tier down."""
+        """Run all stages, from the highest tier down."""
         problem = self.problem
         running = [i for i, node in enumerate(problem.current) if node != WAITS]
         if len(running) == len(problem.current):
@@ -128,7 +128,7 @@ class _Stages:
         return self.packing(statuses, tops, complete=len(tops) == tiers)
 
     def packing(self, statuses: list[str], tops: list[int], complete: bool) -> Packing:
-        """The better of the plan and of what runs now, with what the stages have proven."""
+        """The better of the plan and the present state, with what the stages have proven."""
         problem = self.problem
         best = problem.current
         if self.found is not None and problem.placed(self.found) > problem.placed(best):

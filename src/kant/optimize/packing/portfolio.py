@@ -1,10 +1,10 @@
-"""Our portfolio: certify, repair around the pods that wait, search the whole, then undo needless moves.
+"""Our portfolio: certify, repair around the waiting pods, search the whole cluster, then undo needless moves.
 
-1. Counting bounds (`relaxation`) say which tiers are already as full as any assignment can make them. Where that is all
-   of them, nothing moves, and nothing was searched.
-2. Repair frees a few nodes for a pod that waits and solves for these alone; the neighbourhood grows until it is enough.
-3. The aggregated model of the whole cluster (`counts`), begun from the best assignment, fills and proves what is open.
-4. The same two, with the placed pods held, lower the number of pods that move or are evicted, and prove it least.
+1. Counting bounds (`relaxation`) say which tiers are already as full as any assignment can make them. If all of them
+   are, nothing moves, and nothing is searched.
+2. Repair frees a few nodes for a waiting pod and solves for these alone; the neighbourhood grows until that suffices.
+3. The aggregated model of the whole cluster (`counts`), started from the best assignment, fills and proves open tiers.
+4. The same two, with the placed pods held, reduce the number of pods that move or are evicted, and prove the minimum.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 from kant.optimize.packing.relaxation import Relaxation
 
 SIZES = (2, 3, 4, 6, 8)
-"""Nodes that a repair frees, one size after the other."""
+"""The numbers of nodes that a repair frees, in this order."""
 SMALL = 8
-"""Nodes up to which the whole cluster is tried before repairs: its model is then as quick as they are."""
+"""The largest cluster that is tried whole before repairs: its model is then as fast as they are."""
 COMPANY = 8
-"""Waiting pods that a repair looks at, beside those that it is for."""
+"""Waiting pods that a repair considers, in addition to those that it is for."""
 SMALLEST = 0.01
-"""What a solve is charged at least, in deterministic seconds: a small model costs more to build than to solve."""
+"""The minimum charge of a solve, in deterministic seconds: a small model costs more to build than to solve."""
 SHARE = 0.02
-"""The part of the limit that one repair may take."""
+"""The share of the limit that one repair may take."""
 REPAIR, WHOLE, QUICK, APART, UNDO = 0.5, 0.5, 0.2, 0.3, 0.5
-"""The parts of what is left that each of these may take: repairs, the whole model, a first try of it, one that names
-every pod (on small clusters it finds what counts do not), and undoing moves."""
+"""The shares of the remaining time for each of these: repairs, the whole model, a first try of it, one with each pod
+separately (on small clusters it finds what counts do not), and undoing moves."""
 
 
 def solve(problem: Problem, limit: float) -> Packing:
-    """The best assignment found within `limit` deterministic seconds, and what is proven of it."""
+    """The best assignment found within `limit` deterministic seconds, and what is proven about it."""
     return _Search(problem, limit).run()
 
 
 class _Search:
-    """The best assignment so far, the bounds that hold for it, and the time that is left."""
+    """The best assignment so far, the bounds that hold for it, and the remaining time."""
 
     def __init__(self, problem: Problem, limit: float) -> None:
         self.problem = problem
@@ -48,9 +48,9 @@ class _Search:
         self.random = np.random.Generator(np.random.PCG64(0))
         self.relaxation = Relaxation(problem)
         self.most: dict[tuple[int, ...], int] = {}
-        """The bound of a tier, by the pods placed in each tier above it."""
+        """The bound of a tier, by the numbers of pods placed in the tiers above it."""
         self.closed: set[tuple[int, ...]] = set()
-        """Tiers that the whole model has been tried on, by the pods placed in them and above."""
+        """Tiers on which the whole model has been tried, by the numbers of pods placed in them and above."""
 
     def run(self) -> Packing:
         problem = self.problem
@@ -77,7 +77,7 @@ class _Search:
         self.left -= max(spent, SMALLEST)
 
     def open_tier(self) -> int | None:
-        """The first tier that is not proven full, of those that the whole model has not been tried on."""
+        """The first tier, or None, that is not proven full and on which the whole model has not been tried."""
         placed = self.problem.placed(self.best)
         for t, count in enumerate(placed):
             above = placed[:t]
@@ -89,14 +89,14 @@ class _Search:
         return None
 
     def accept(self, found: Assignment) -> bool:
-        """Take an assignment if it is better."""
+        """Accept an assignment if it is better; returns whether it is."""
         if self.problem.rank(found) <= self.problem.rank(self.best):
             return False
         self.best = found
         return True
 
     def repair(self, tier: int) -> bool:
-        """Try to place a unit of this tier that waits, by freeing some nodes for it."""
+        """Try to place a waiting unit of this tier by freeing some nodes for it; returns whether that helped."""
         stop = self.left * (1 - REPAIR)
         units = sorted({self.problem.unit[i] for i in self.waiting(tier)})
         placed = self.problem.placed(self.best)[: tier + 1]
@@ -116,16 +116,16 @@ class _Search:
         return False
 
     def waiting(self, tier: int | None = None) -> list[int]:
-        """Pods that wait under the best assignment, of one tier or of all."""
+        """The pods that wait under the best assignment, of one tier or of all."""
         return [i for i, n in enumerate(self.best) if n == WAITS and tier in (None, self.problem.tier[i])]
 
     def whole_units(self, pods: Iterable[int]) -> Iterator[int]:
-        """All pods of the units of some pods."""
+        """All pods of the units of these pods."""
         for u in sorted({self.problem.unit[i] for i in pods}):
             yield from self.problem.units[u]
 
     def neighbourhood(self, unit: tuple[int, ...], size: int) -> list[int]:
-        """Nodes to free for a unit: those with most room for it, and as many at random; in one domain if it must."""
+        """Nodes to free for a unit: those with most room for it, and as many at random; in one domain if required."""
         problem = self.problem
         nodes = sorted(set().union(*(problem.eligible[i] for i in unit)))
         level = problem.instance.pods[unit[0]].within
@@ -147,13 +147,13 @@ class _Search:
         return [nodes[k] for k in best + rest[: size - len(best)]]
 
     def improve(self, nodes: list[int], waiting: Iterable[int]) -> None:
-        """Solve for some nodes and waiting pods alone."""
+        """Solve for some nodes and waiting pods only."""
         model = CountModel(self.problem, self.best, nodes, waiting)
         model.model.maximize(lexicographic(model, range(len(self.problem.priorities))))
         self.bound_of(model, self.limit * SHARE)
 
     def bound_of(self, model: CountModel, limit: float) -> float | None:
-        """Solve from the best assignment on, take what is better, and return the bound of the goal."""
+        """Solve from the best assignment, accept a better one, and return the bound of the goal, or None."""
         model.hint(self.best)
         solver, status = model.solve(max(limit, SMALLEST))
         self.charge(solver.response_proto.deterministic_time)
@@ -163,14 +163,14 @@ class _Search:
         return float(solver.best_objective_bound)
 
     def held(self, below: int, apart: bool = False) -> CountModel:
-        """The whole cluster, in which the tiers before `below` keep as many pods as they have."""
+        """A model of the whole cluster, in which the tiers before `below` keep at least their number of pods."""
         model = CountModel(self.problem, self.best, range(len(self.problem.capacity)), apart=apart)
         for t, count in enumerate(self.problem.placed(self.best)[:below]):
             model.model.add(model.placed_of(t) >= count)
         return model
 
     def fill(self, tier: int, part: float, apart: bool = False) -> None:
-        """Place as many pods of a tier as can be, in the whole cluster, by a part of what time is left."""
+        """Place as many pods of a tier as possible, in the whole cluster, within a share of the remaining time."""
         above = self.problem.placed(self.best)[:tier]
         model = self.held(tier, apart)
         weight = 1 + len(model.pods)
@@ -180,7 +180,7 @@ class _Search:
             self.most[above] = min(self.most[above], -int(-bound // weight))
 
     def undo(self) -> None:
-        """Look again at the pods that move or are evicted, a few nodes at a time: who may stay?"""
+        """Revisit the pods that move or are evicted, a few nodes at a time, and let them stay if possible."""
         problem = self.problem
         stop = self.left * (1 - UNDO)
         for size in SIZES:
@@ -197,7 +197,7 @@ class _Search:
                 self.improve([*nodes, *rest[:size]], {*self.whole_units(waiting[:COMPANY])})
 
     def prove_least(self, limit: float) -> int:
-        """A number of pods that must move or be evicted for so many to be placed; disturbs fewer where it can."""
+        """A lower bound of the pods that must move or be evicted; may also find an assignment that disturbs fewer."""
         problem = self.problem
         disturbed = -problem.rank(self.best)[1]
         if disturbed == 0 or self.left <= 0:

@@ -1,4 +1,4 @@
-"""An instance in numbers, and what an assignment of its pods to nodes is worth."""
+"""An instance in numbers, and the value of an assignment of its pods to nodes."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ class Problem:
 
     @cached_property
     def resources(self) -> tuple[str, ...]:
-        """Every resource that a pod asks for."""
+        """Every resource that a pod requests."""
         return tuple(sorted({name for pod in self.instance.pods for name in pod.requests}))
 
     @cached_property
     def capacity(self) -> tuple[tuple[int, ...], ...]:
-        """What each node has."""
+        """The amounts of each node."""
         return tuple(tuple(node.resources.get(name, 0) for name in self.resources) for node in self.instance.nodes)
 
     @cached_property
     def request(self) -> tuple[tuple[int, ...], ...]:
-        """What each pod asks for."""
+        """The requests of each pod."""
         return tuple(tuple(pod.requests.get(name, 0) for name in self.resources) for pod in self.instance.pods)
 
     @cached_property
     def current(self) -> Assignment:
-        """Where the pods are now."""
+        """The present assignment."""
         index = {node.name: i for i, node in enumerate(self.instance.nodes)}
         return tuple(WAITS if pod.node is None else index[pod.node] for pod in self.instance.pods)
 
@@ -55,7 +55,7 @@ class Problem:
 
     @cached_property
     def units(self) -> tuple[tuple[int, ...], ...]:
-        """What is placed whole or not at all, in the order of the first pod: gangs, and each other pod by itself."""
+        """The units that are placed completely or not at all, in the order of the first pod: gangs, and single pods."""
         found: dict[tuple[str, int], list[int]] = defaultdict(list)
         for i, pod in enumerate(self.instance.pods):
             found[(pod.group, -1 if pod.group else i)].append(i)
@@ -69,7 +69,7 @@ class Problem:
 
     @cached_property
     def eligible(self) -> tuple[tuple[int, ...], ...]:
-        """The nodes that are large enough for each pod alone, of its model, and in a domain of the level it needs."""
+        """The nodes that are large enough for each pod alone, of its model, and with a domain of its level."""
         known: dict[tuple[object, ...], tuple[int, ...]] = {}
         found = []
         for pod, request in zip(self.instance.pods, self.request, strict=True):
@@ -90,17 +90,17 @@ class Problem:
         return self.instance.nodes[node].domains[level]
 
     def fitting(self, pod: int, node: int) -> int:
-        """How many such pods an empty node takes; all there are if they ask for nothing."""
+        """How many such pods fit on an empty node; the number of all pods if they request nothing."""
         pairs = zip(self.capacity[node], self.request[pod], strict=True)
         return min((have // need for have, need in pairs if need), default=len(self.request))
 
     def placed(self, assignment: Sequence[int]) -> tuple[int, ...]:
-        """Pods that run, by tier."""
+        """The number of running pods, by tier."""
         counts = Counter(tier for tier, node in zip(self.tier, assignment, strict=True) if node != WAITS)
         return tuple(counts[t] for t in range(len(self.priorities)))
 
     def moved(self, assignment: Sequence[int]) -> list[int]:
-        """Pods that run now and will run elsewhere."""
+        """Pods that run now and will run on another node."""
         both = zip(self.current, assignment, strict=True)
         return [i for i, (old, new) in enumerate(both) if WAITS not in (old, new) and old != new]
 
@@ -110,12 +110,12 @@ class Problem:
         return [i for i, (old, new) in enumerate(both) if old != WAITS == new]
 
     def rank(self, assignment: Sequence[int]) -> tuple[tuple[int, ...], int, int]:
-        """What is compared, the larger the better: pods placed by tier; few that move or are evicted; few evicted."""
+        """The comparison key, larger is better: pods placed by tier; few that move or are evicted; few evicted."""
         evicted = len(self.evicted(assignment))
         return self.placed(assignment), -len(self.moved(assignment)) - evicted, -evicted
 
     def free(self, assignment: Sequence[int]) -> list[list[int]]:
-        """What is left on each node; below zero where it is overfull."""
+        """The free amounts of each node; negative if it is overfull."""
         left = [list(amounts) for amounts in self.capacity]
         for i, node in enumerate(assignment):
             if node != WAITS:
@@ -124,7 +124,7 @@ class Problem:
         return left
 
     def violations(self, assignment: Sequence[int]) -> list[str]:
-        """What is wrong with an assignment, a sentence each; empty where it may be carried out."""
+        """The errors of an assignment, a sentence each; empty if it is valid."""
         nodes, pods = self.instance.nodes, self.instance.pods
         found = [
             f"node {nodes[n].name} is overfull"

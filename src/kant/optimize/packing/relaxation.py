@@ -1,8 +1,8 @@
-"""Counting bounds: the most pods of a tier that fit once nodes of one kind are melted into one.
+"""Counting bounds: the most pods of a tier that fit if all nodes of one kind are merged into one.
 
-What does not fit the melted nodes fits no assignment. Two kinds of cuts remember that there were nodes: one of them
-takes so many of a class at most, and so many pods that each need more than a half, a third or a quarter of it. The
-program has a count for each class and kind of node, whatever the size of the cluster: it is solved in milliseconds.
+What does not fit the merged nodes fits no assignment. Two kinds of cuts retain limits of single nodes: on the pods of a
+class per node, and on the pods per node that each need more than a half, a third or a quarter of it. The program has a
+count for each class and kind of node, whatever the size of the cluster: it is solved in milliseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PARTS = (1, 2, 3)
 
 
 class Relaxation:
-    """The melted cluster, for one problem."""
+    """The merged cluster, for one problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -50,7 +50,7 @@ class Relaxation:
         return sum(count for (mine, _), count in self.count.items() if mine == k)
 
     def _add_capacity(self, kind: int, nodes: list[int]) -> None:
-        """What the nodes have together, and how many large pods one of them takes."""
+        """Limit the sums over the nodes of a kind, and the number of large pods on each of them."""
         here = [
             (count, self.problem.request[self.classes[k][0]]) for (k, of), count in self.count.items() if of == kind
         ]
@@ -62,7 +62,7 @@ class Relaxation:
                     self.model.add(sum(large) <= part * len(nodes))
 
     def bound(self, tier: int, above: tuple[int, ...], limit: float) -> tuple[int, float]:
-        """The most pods of `tier` while each higher tier keeps at least `above`; and what the solver took."""
+        """The most pods of `tier` while each higher tier keeps at least `above`; and the solver's seconds."""
         model = self.model.clone()
         goals = {
             t: sum(self._placed(k) for k, pods in enumerate(self.classes) if self.problem.tier[pods[0]] == t)

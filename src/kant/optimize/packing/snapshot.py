@@ -1,4 +1,4 @@
-"""A cluster's state as an instance of the packer: who waits, who may be moved, and what is left for both."""
+"""A cluster's state as an instance of the packer: waiting jobs, movable jobs, and the capacity left for both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AMOUNTS = ("gpu", "cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The instance, and the jobs that are no part of it: they wait or run, and the format cannot say what they ask."""
+    """The instance, and the jobs that are not part of it: waiting (`left_out`) and running ones (`fixed`)."""
 
     instance: PackingInstance
     left_out: tuple[str, ...]
@@ -27,21 +27,19 @@ class Snapshot:
 
 
 def anybody(row: int) -> bool:
-    """Whoever may be stopped may move."""
+    """Let every preemptible job move."""
     return True
 
 
 def snapshot_of(
     state: ClusterState, waiting: Iterable[int] | None = None, may_move: Callable[[int], bool] = anybody
 ) -> Snapshot:
-    """Nodes in service, jobs that wait, and running ones that may be stopped, with whole GPUs, CPU and memory.
+    """Nodes in service, waiting jobs, and running preemptible ones, with whole GPUs, CPU and memory.
 
-    `waiting` narrows the jobs that wait to these rows, and `may_move` the running ones.
-
-    Who may not be stopped, or asks for what the format cannot say (shares of a GPU, MIG slices, NVLink islands,
-    segments, elastic gangs, spreading, burst replicas), stays where it is: a node offers what such jobs leave. Such
-    jobs that wait are left out. A job that names GPU models keeps to the one it runs on, or gets the one it likes best.
-    Quotas are not looked at.
+    `waiting` restricts the waiting jobs to these rows, and `may_move` the running ones. A job that is not preemptible,
+    or needs what the format cannot express (shares of a GPU, MIG slices, NVLink islands, segments, elastic gangs,
+    spreading, burst replicas), stays where it is: a node offers what such jobs leave. Such waiting jobs are left out. A
+    job that names GPU models keeps the one it runs on, or gets its most preferred one. Quotas are ignored.
     """
     names = _pool_names(state)
     pods: list[PackingPod] = []
@@ -82,7 +80,7 @@ def snapshot_of(
 
 
 def _pool_names(state: ClusterState) -> list[str]:
-    """A name for each pool: its GPU model and what else it is told apart by."""
+    """A unique name for each pool: its GPU model and its other distinguishing attributes."""
     names = [
         " ".join(filter(None, (model, *queues, mig, flavor))) for model, queues, mig, flavor in state.shapes.pool_keys
     ]
@@ -90,14 +88,14 @@ def _pool_names(state: ClusterState) -> list[str]:
 
 
 def is_plain(state: ClusterState, row: int, job: Job) -> bool:
-    """Whether nodes, whole GPUs, CPU, memory and one domain for all are what the job asks for."""
+    """Whether a job only requests nodes, whole GPUs, CPU, memory and one domain for all pods."""
     return not job.base_job and row not in state.burst_replicas and asks_for_whole_gpus(state, row, job)
 
 
 def asks_for_whole_gpus(state: ClusterState, row: int, job: Job) -> bool:
-    """Whether all that a job asks for are whole GPUs, CPU and memory of nodes, and one domain for all.
+    """Whether a job only requests whole GPUs, CPU and memory of nodes, and one domain for all pods.
 
-    Exact amounts are left to whoever carries it out: the core gives no node more pods than it may have.
+    Exact amounts are checked when the plan is carried out: the core gives no node more pods than it may have.
     """
     if any(one.classes or one.anti_affinity or one.affinity or one.spread for one in job.rules):
         return False
@@ -117,7 +115,7 @@ def _models(state: ClusterState, row: int, model: str | None, names: list[str]) 
 
 
 def _running(state: ClusterState, row: int, job: Job, held: Allocation, names: list[str]) -> list[PackingPod]:
-    """The pods of a running job; who has named GPU models keeps to the one that it has."""
+    """The pods of a running job; a job that names GPU models keeps its present one."""
     has = {state.shapes.pool_keys[int(state.table[n, c.POOL])][0] for n in held[:, NODE].tolist()}
     models = _models(state, row, has.pop() if job.models and len(has) == 1 else None, names)
     found = []
@@ -129,7 +127,7 @@ def _running(state: ClusterState, row: int, job: Job, held: Allocation, names: l
 
 
 def _waiting(state: ClusterState, row: int, job: Job, names: list[str]) -> list[PackingPod]:
-    """The pods of a waiting job; who has named GPU models gets the first of them that there is."""
+    """The pods of a waiting job; a job that names GPU models gets the first available one."""
     there = {state.shapes.pool_keys[pool][0] for pool in state.shape_of(row).pools}
     liked = next((model for model in job.models if model in there), None)
     models = _models(state, row, liked, names) or (f"none for {job.id}",)

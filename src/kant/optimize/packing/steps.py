@@ -1,4 +1,4 @@
-"""An assignment as steps that can be carried out one after the other: no step overfills a node or splits a gang."""
+"""An assignment as steps that can be carried out in order: no step overfills a node or splits a gang."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from kant.optimize.packing.problem import WAITS, Assignment, Problem
 
 
 class Step(Struct, frozen=True, omit_defaults=True):
-    """One thing to do.
+    """One action.
 
-    `evict`: the pods stop, and wait. `move`: a pod, or those of a gang together, stop and start on another node at
-    once. `stop`: the pods stop for now, because moves wait for each other in a circle; a later `start` brings them
-    back. `start`: the pods start.
+    `evict`: the pods stop, and wait. `move`: a pod, or several of a gang together, stop and start on another node at
+    once. `stop`: the pods stop for now, because moves wait for each other in a cycle; a later `start` brings them back.
+    `start`: the pods start.
     """
 
     do: str
@@ -22,16 +22,16 @@ class Step(Struct, frozen=True, omit_defaults=True):
 
 
 def ordered(problem: Problem, target: Assignment) -> list[Step]:
-    """Steps from where the pods run now to `target`: evictions, then moves as soon as there is room, then starts.
+    """Steps from the present places to `target`: evictions, then moves as soon as there is room, then starts.
 
-    When no move has room, the unit that costs least is stopped until its place is free: of the lowest priority, then
-    of the fewest pods.
+    When no move has room, the cheapest unit is stopped until its place is free: of the lowest priority, then of the
+    fewest pods.
     """
     return _Order(problem, target).run()
 
 
 class _Order:
-    """Where the pods are by now, and the steps so far."""
+    """The places of the pods so far, and the steps so far."""
 
     def __init__(self, problem: Problem, target: Assignment) -> None:
         self.problem, self.target = problem, target
@@ -59,7 +59,7 @@ class _Order:
         return self.steps
 
     def move(self, pods: tuple[int, ...]) -> bool:
-        """Move the pods of a unit that change their node, all at once, if there is room once they have left."""
+        """Move the pods of a unit that change nodes, all at once, if there is room after they leave."""
         left = [list(amounts) for amounts in self.free]
         for i in pods:
             for r, amount in enumerate(self.problem.request[i]):
@@ -71,7 +71,7 @@ class _Order:
         return True
 
     def take(self, do: str, pods: tuple[int, ...], nodes: list[int]) -> None:
-        """Do one step."""
+        """Carry out one step."""
         instance = self.problem.instance
         before = [self.node[i] for i in pods]
         for pod, old, new in zip(pods, before, nodes, strict=True):

@@ -10,20 +10,20 @@ from kant.optimize.residency.program import COPY, DROP, KEEP, Choice, Program, d
 from kant.optimize.solvers import cp_sat, deterministic
 
 MOST = 2_000_000
-"""Steps at which copies might be under way, squared for each use and summed, that a model may have."""
+"""The maximum size of a model: the squared number of possible copy steps of each use, summed."""
 
 
 class Best(NamedTuple):
-    """The best plan that was found, and a time below which no plan takes; proven where the two are equal."""
+    """The best plan found, and a lower bound of the time of any plan; proven if the two are equal."""
 
     choices: tuple[Choice, ...]
     bound: int
 
 
 def shortest(program: Program, choices: Sequence[Choice], limit: float = 10.0) -> Best:
-    """Look for a plan better than `choices` for so many deterministic seconds; `choices` where there is none.
+    """Look for a better plan than `choices` for `limit` deterministic seconds; returns `choices` if there is none.
 
-    Raises InputError where CP-SAT is not installed, and for programs that are too long.
+    Raises InputError if CP-SAT is not installed, or the program is too long.
     """
     cp_model = cp_sat()
     model: Any = cp_model.CpModel()

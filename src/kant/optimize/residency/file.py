@@ -10,7 +10,7 @@ from kant.optimize.residency.program import Program
 
 
 def read_program(path: Path) -> Program:
-    """The program of a file. Raises InputError with the file, the field, and what was expected there."""
+    """Read the program of a file. Raises InputError with the file, the field, and the expected value."""
     try:
         return read_json(path, Program)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""Programs by a seed: models that share a GPU and are asked for in turn, with caches that come and go."""
+"""Programs by a seed: models that share a GPU and are used in turn, with temporary caches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kant.optimize.residency.program import Buffer, Program, Step, Tier
 
 
 def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> Program:
-    """So many steps, each of one or two of the models; some make a cache that a few later steps use.
+    """`steps` steps, each with one or two of the models; some make a cache that a few later steps use.
 
     Models are of 10 to 40 units, two thirds of them at home on the host (8 units a tick), the others on NVMe (2); the
     fast memory holds `share` of all models together. A step computes for 1 to 8 ticks.
@@ -20,11 +20,11 @@ def generate(steps: int, models: int = 6, seed: int = 0, share: float = 0.5) -> 
     buffers = [
         Buffer(f"model{n}", rng.randint(10, 40), "nvme" if rng.random() < 1 / 3 else "host") for n in range(models)
     ]
-    weight = [1 / (n + 1) for n in range(models)]  # some are asked for more often
+    weight = [1 / (n + 1) for n in range(models)]  # some are used more often
     rng.shuffle(weight)
     capacity = max(int(sum(buffer.size for buffer in buffers) * share), max(buffer.size for buffer in buffers))
     rows: list[Step] = []
-    caches: list[tuple[str, int]] = []  # with the step until which each is used
+    caches: list[tuple[str, int]] = []  # with the last step that uses each
     for n in range(steps):
         chosen = dict.fromkeys(rng.choices(range(models), weight, k=rng.randint(1, 2)))
         uses = [buffers[m].name for m in chosen] + [name for name, last in caches if n <= last and rng.random() < 0.5]

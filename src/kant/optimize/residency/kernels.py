@@ -1,4 +1,4 @@
-"""The game itself: try an action at a use, and play on to the end by a rule."""
+"""The game: try an action at a use, and play to the end by a rule."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ Numbers = NDArray[np.int64]
 
 # Columns of a use.
 STEP, SIZE, TICKS, BEFORE, MADE = 0, 1, 2, 3, 4
-# Moves: a copy is made as late as it can be, or as early.
+# Moves: a copy is made as late as possible, or as early.
 DROP, KEEP, LATE, EARLY = 0, 1, 2, 3
 
 
 @inlined
 def has_room(free: Numbers, first: int, last: int, size: int) -> bool:
-    """Whether so much is free at each step from `first` to `last`."""
+    """Whether `size` is free at each step from `first` to `last`."""
     for step in range(first, last + 1):  # noqa: SIM110 - compiled
         if free[step] < size:
             return False
@@ -26,7 +26,7 @@ def has_room(free: Numbers, first: int, last: int, size: int) -> bool:
 
 @inlined
 def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers, take: bool) -> int:
-    """The step from which a use can be copied, or -1; with `take` its room and its time of the queue are taken."""
+    """The step from which a use can be copied, or -1; with `take` its room and queue time are reserved."""
     step, size, need = uses[u, STEP], uses[u, SIZE], uses[u, TICKS]
     low = uses[uses[u, BEFORE], STEP] + 1 if uses[u, BEFORE] >= 0 else 0
     if free[step] < size:
@@ -38,7 +38,7 @@ def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers
         got += supply[first]
     if got < need or first == step:
         return -1
-    if not late:  # no sooner than it is of use
+    if not late:  # no sooner than useful
         while first < step - 1 and supply[first] == 0:
             first += 1
     if take:
@@ -58,7 +58,7 @@ def copy_start(uses: Numbers, u: int, late: bool, free: Numbers, supply: Numbers
 def move(
     uses: Numbers, u: int, action: int, done: Numbers, starts: Numbers, free: Numbers, supply: Numbers, reads: Numbers
 ) -> bool:
-    """Do it, if it can be done. `done` and `starts` have the move at each use and where a copy begins."""
+    """Carry out a move, if possible, and return whether it was; record it in `done`, a copy's start in `starts`."""
     step, size = uses[u, STEP], uses[u, SIZE]
     if action == DROP:
         reads[step] += uses[u, TICKS]
@@ -88,7 +88,7 @@ def move(
 def attempt(
     uses: Numbers, u: int, action: int, done: Numbers, starts: Numbers, free: Numbers, supply: Numbers, reads: Numbers
 ) -> bool:
-    """`move`, for who stands outside."""
+    """`move`, for callers outside of compiled code."""
     return move(uses, u, action, done, starts, free, supply, reads)
 
 
@@ -106,8 +106,8 @@ def play(
 ) -> int:
     """Play from use `first` to the end by a rule, and return how long the program takes.
 
-    What a step can read while it computes is dropped. Anything else is kept, else copied late, where that saves at
-    least `least` ticks for each unit of size and step; else it is dropped.
+    A use that a step can read while it computes is dropped. Other buffers are kept, else copied late, if that saves at
+    least `least` ticks for each unit of size and step; otherwise they are dropped.
     """
     for u in range(first, uses.shape[0]):
         step, size, ticks = uses[u, STEP], uses[u, SIZE], uses[u, TICKS]
@@ -123,7 +123,7 @@ def play(
                 begin = copy_start(uses, u, True, free, supply, False)
                 if begin >= 0 and saved >= least * size * (step - begin + 1):
                     chosen = move(uses, u, LATE, done, starts, free, supply, reads)
-        elif uses[u, MADE]:  # whether its next use wants it here is not known yet
+        elif uses[u, MADE]:  # whether its next use needs it here is not known yet
             chosen = least == 0.0 and move(uses, u, KEEP, done, starts, free, supply, reads)
         if not chosen:
             move(uses, u, DROP, done, starts, free, supply, reads)

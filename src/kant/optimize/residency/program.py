@@ -1,4 +1,4 @@
-"""A program of steps that use buffers, and the check of a plan that knows nothing of how it was made."""
+"""A program of steps that use buffers, and a check of plans that is independent of how they were made."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ACTIONS = ("drop", "keep", "copy")
 
 
 class Tier(Struct, frozen=True, forbid_unknown_fields=True):
-    """A slow memory, such as the host's or NVMe: units of size that come from it in a tick."""
+    """A slow memory, such as the host's or NVMe: the units of size that it transfers in a tick."""
 
     name: str
     bandwidth: Size
 
 
 class Buffer(Struct, frozen=True, forbid_unknown_fields=True):
-    """The weights of a model, a cache, a tensor: its size, and the tier where it lives."""
+    """The weights of a model, a cache, a tensor: its size, and its home tier."""
 
     name: str
     size: Size
@@ -32,7 +32,7 @@ class Buffer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Step(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`compute` ticks of work on the buffers that it `uses`; those that it `makes` come into being here."""
+    """`compute` ticks of work on the buffers that it `uses`; it creates the buffers that it `makes`."""
 
     compute: Ticks
     uses: tuple[str, ...] = ()
@@ -40,10 +40,10 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Program(Struct, frozen=True, forbid_unknown_fields=True):
-    """Steps one after the other on a GPU whose fast memory holds `capacity` units.
+    """Consecutive steps on a GPU whose fast memory holds `capacity` units.
 
-    What a step uses from a slow tier it reads while it computes: it takes the longer of its compute and of all its
-    reads. Raises InputError where names do not fit.
+    A step reads what it uses from a slow tier while it computes: it takes the longer of its compute and of all its
+    reads. Raises InputError if names are inconsistent.
     """
 
     capacity: Size
@@ -80,7 +80,7 @@ class Program(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Use(NamedTuple):
-    """A buffer that a step uses, or makes. `before` is the place of its last use among the uses, -1 for none."""
+    """A buffer that a step uses or makes. `before` is the index of its previous use, -1 for none."""
 
     step: int
     buffer: int
@@ -91,7 +91,7 @@ class Use(NamedTuple):
 
 
 def uses_of(program: Program) -> list[Use]:
-    """The uses in the order of the program. `ticks` is what reading or copying the buffer takes."""
+    """The uses in the order of the program. `ticks` is the time to read or copy the buffer."""
     number = {buffer.name: n for n, buffer in enumerate(program.buffers)}
     speed = {tier.name: tier.bandwidth for tier in program.tiers}
     last: dict[int, int] = {}
@@ -108,14 +108,14 @@ def uses_of(program: Program) -> list[Use]:
 
 
 class Choice(NamedTuple):
-    """What is done at a use; of a copy the step at which its room is taken."""
+    """The action at a use; for a copy also the step at which its room is taken."""
 
     action: int
     start: int = -1
 
 
 def duration(program: Program, choices: Sequence[Choice]) -> int:
-    """How long the program takes: of each step the longer of its compute and of its reads."""
+    """How long the program takes: for each step the longer of its compute and of its reads."""
     reads = [0] * len(program.steps)
     for use, choice in zip(uses_of(program), choices, strict=True):
         reads[use.step] += use.ticks if choice.action == DROP else 0
@@ -123,10 +123,10 @@ def duration(program: Program, choices: Sequence[Choice]) -> int:
 
 
 def faults(program: Program, choices: Sequence[Choice]) -> list[str]:
-    """What is wrong with a plan, as sentences; empty for one that holds.
+    """The errors of a plan, as sentences; empty for a valid plan.
 
-    Kept is what was in fast memory at its last use; a copy is over before its use, with one copy at a time and only
-    while steps compute; and at no step is there more in fast memory than goes in.
+    A kept buffer was in fast memory at its last use; a copy ends before its use, with one copy at a time and only while
+    steps compute; and the fast memory is never overfull.
     """
     found = []
     uses = uses_of(program)
@@ -151,7 +151,7 @@ def faults(program: Program, choices: Sequence[Choice]) -> list[str]:
         for step in range(first, use.step + 1):
             room[step] += use.size
     found += [f"step {n} holds {used}" for n, used in enumerate(room) if used > program.capacity]
-    # Copies that can be interrupted: whoever is due first goes first, step by step.
+    # Copies can be interrupted: the one that is due first has precedence, step by step.
     left = {n: ticks for n, (_, _, ticks, _) in enumerate(copies)}
     for step, each in enumerate(program.steps):
         supply = each.compute

@@ -10,14 +10,14 @@ from kant.optimize.residency import kernels as k
 from kant.optimize.residency.program import COPY, DROP, KEEP, Choice, Program, duration, uses_of
 
 LEAST = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""What the rules ask of a buffer that takes room: ticks saved for each unit of size and step."""
+"""The thresholds of the rules for a buffer that takes room: ticks saved for each unit of size and step."""
 WIDTH = 24
-"""States that the beam keeps."""
+"""The number of states that the beam keeps."""
 
 
 @dataclass(slots=True)
 class Game:
-    """A program in the middle of being played. Room, time of the copy queue and reads are by step."""
+    """A program while it is played. Room, time of the copy queue and reads are by step."""
 
     uses: k.Numbers
     compute: k.Numbers
@@ -28,21 +28,21 @@ class Game:
     reads: k.Numbers
 
     def fork(self) -> Game:
-        """A copy to try something on."""
+        """An independent copy of the game."""
         mine = (self.done.copy(), self.starts.copy(), self.free.copy(), self.supply.copy(), self.reads.copy())
         return Game(self.uses, self.compute, *mine)
 
     def act(self, use: int, move: int) -> bool:
-        """Do a move, if it can be done."""
+        """Carry out a move, if possible; returns whether it was."""
         return bool(k.attempt(self.uses, use, move, self.done, self.starts, self.free, self.supply, self.reads))
 
     def play(self, first: int, least: float) -> int:
-        """Play on by the rule; returns how long the program takes."""
+        """Play to the end by the rule; returns how long the program takes."""
         state = (self.done, self.starts, self.free, self.supply, self.reads)
         return int(k.play(self.uses, first, least, self.compute, *state))
 
     def choices(self) -> tuple[Choice, ...]:
-        """What was done at each use."""
+        """The choice made at each use."""
         action = {k.DROP: DROP, k.KEEP: KEEP, k.LATE: COPY, k.EARLY: COPY}
         return tuple(
             Choice(action[move], start if move >= k.LATE else -1)
@@ -62,7 +62,7 @@ def begin(program: Program) -> Game:
 
 
 def greedy(program: Program) -> tuple[Choice, ...]:
-    """The best plan that the rule makes with any of its thresholds."""
+    """The best plan of the rule with any of its thresholds."""
     best: tuple[int, tuple[Choice, ...]] | None = None
     for least in LEAST:
         game = begin(program)
@@ -74,9 +74,9 @@ def greedy(program: Program) -> tuple[Choice, ...]:
 
 
 def beam(program: Program, width: int = WIDTH) -> tuple[Choice, ...]:
-    """The best plan that is met on the way: all moves at each use, and of the states those that play on best.
+    """The best plan met on the way: all moves at each use, keeping the states whose continuations are best.
 
-    It is never worse than `greedy`, whose plans are what it sees first.
+    It is never worse than `greedy`, whose plan it starts from.
     """
     states = [begin(program)]
     best = greedy(program)

@@ -1,8 +1,8 @@
-"""Rounds from shares of time: whoever is furthest behind the share that a policy gives goes first.
+"""Rounds from shares of time: the job furthest behind the share that a policy gives goes first.
 
-The mechanism of Gavel (Narayanan et al., OSDI 2020, section 5) as Shockwave's simulator has it: shares are computed
-anew when jobs have come or gone and RESET seconds are over; until then a newcomer has no share, and where it is chosen
-for a round what it is chosen for stays idle.
+The mechanism of Gavel (Narayanan et al., OSDI 2020, section 5) as in Shockwave's simulator: shares are recomputed when
+jobs have arrived or ended and RESET seconds have passed. Until then a new job has no share, and if it is chosen for a
+round, its GPUs stay idle.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from kant.optimize.share.policy import Chooser
 from kant.optimize.share.training import Training
 
 RESET = 1000.0
-"""Seconds from one computation of shares to the next, at least."""
+"""The minimum number of seconds between two computations of shares."""
 DIGITS = 9
-"""Of a share: beyond them libraries of linear algebra differ from machine to machine."""
+"""The precision of a share: beyond it libraries of linear algebra differ from machine to machine."""
 SURELY = 1e9
-"""The priority, times its share, of a job when no time has been counted."""
+"""The factor from share to priority of a job while no time has been counted."""
 
 
 @dataclass(slots=True)
 class Memory:
-    """What a policy remembers from one computation of shares to the next, by the number of a job."""
+    """What a policy remembers from one computation of shares to the next, by job number."""
 
     shares: dict[int, float] = field(default_factory=dict)
     alone: dict[int, float] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class SharePolicy(ABC):
 
     @abstractmethod
     def shares(self, jobs: Sequence[Training], gpus: int, now: float, memory: Memory) -> list[float]:
-        """The share of the time in which each job should run, from 0 to 1."""
+        """The share of the time that each job should run, from 0 to 1."""
 
     def begin(self, gpus: int, round_s: float) -> Chooser:
         return ByShares(self, gpus, round_s)
@@ -50,7 +50,7 @@ class SharePolicy(ABC):
 
 @dataclass(slots=True)
 class _Account:
-    """What a job has had since the shares were computed, what it had too little before, and how far behind it is."""
+    """The time that a job has received since the shares were computed, its earlier deficit, and its priority."""
 
     received: float
     deficit: float = 0.0
@@ -58,7 +58,7 @@ class _Account:
 
 
 class ByShares:
-    """Chooses by shares. A job begins with half a round to its account, so that none divides by zero."""
+    """Chooses by shares. A job starts with half a round on its account, which avoids divisions by zero."""
 
     def __init__(self, rule: SharePolicy, gpus: int, round_s: float) -> None:
         self.rule, self.gpus, self.head_start = rule, gpus, round_s / 2
@@ -93,7 +93,7 @@ class ByShares:
         return [job for job in chosen if job.number in shares]
 
     def _key(self, number: int) -> tuple[float, float, float]:
-        """Ties go to who came first: the sort is stable, also in reverse."""
+        """The sort key. Ties go to the earlier job: the sort is stable, also in reverse."""
         account = self.accounts[number]
         return account.priority, account.deficit, self.memory.shares.get(number, 0.0)
 

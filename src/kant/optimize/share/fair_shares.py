@@ -1,4 +1,4 @@
-"""Shares of time with floors: what several policies have in common."""
+"""Shares of time with floors: the common part of several policies."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from kant.optimize.share.training import Training
 def best_shares(
     value: Floats, gpus_each: Floats, gpus: int, floors: Floats | None = None, speeds: Floats | None = None
 ) -> list[float]:
-    """Shares x from 0 to 1 with gpus_each·x <= gpus, at least `floors`, and the most value·x, from inside the best.
+    """Shares x from 0 to 1 with gpus_each·x <= gpus, at least `floors`, and maximum value·x, inside the optimal set.
 
     `speeds` are the units of the rows of the floors; they move the point inside (published programs count steps a
-    second). Where the arithmetic gives out, shares are the floors, and what is left goes to the most valuable first.
+    second). If the solver fails, shares are the floors, and the rest goes to the most valuable jobs first.
     """
     n = len(value)
     one = np.eye(n)

@@ -1,9 +1,9 @@
-"""Linear programs whose answer matters beyond its value: the point that an interior-point method comes to.
+"""Linear programs whose solution matters beyond its value: the point to which an interior-point method converges.
 
-Shares of time are seldom unique, and rounds made of them differ by which of the best shares are taken. Published
-results took those of an interior-point solver, which lie inside the set of the best. This is such a method, with its
-steps: the homogeneous self-dual embedding of Ye, Todd and Mizuno (1994) with the predictor and corrector of Mehrotra
-(1992), after rows and columns were scaled three times, as in ECOS (Domahidi, Chu and Boyd, ECC 2013).
+Shares of time are seldom unique, and rounds made of them depend on which optimal shares are taken. Published results
+took those of an interior-point solver, which lie inside the optimal set. This is such a method, with the same steps:
+the homogeneous self-dual embedding of Ye, Todd and Mizuno (1994) with the predictor and corrector of Mehrotra (1992),
+after rows and columns were scaled three times, as in ECOS (Domahidi, Chu and Boyd, ECC 2013).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ STEPS = 100
 TOLERANCE = 1e-8
 SCALINGS = 3
 NEARLY = 0.99
-"""How far a step goes towards the border."""
+"""The step length, as a share of the distance to the border."""
 REGULAR = 7e-8
-"""Added where a system could be singular, as ECOS does."""
+"""Added to systems that could be singular, as in ECOS."""
 
 
 def inside(cost: ArrayLike, rows: ArrayLike, limits: ArrayLike) -> Floats:
-    """A point x inside the set of those with the least cost·x where rows·x <= limits, which is not empty.
+    """A point x inside the set of minimizers of cost·x under rows·x <= limits, which is not empty.
 
-    `rows` has shape (m, n). Raises ArithmeticError where there is no such point, or none is found in 100 steps.
+    `rows` has shape (m, n). Raises ArithmeticError if there is no such point, or none is found in 100 steps.
     """
     c, a, b = (np.array(given, dtype=np.float64) for given in (cost, rows, limits))
     by_column, by_row = np.ones(a.shape[1]), np.ones(a.shape[0])
@@ -41,12 +41,12 @@ def _root(largest: Floats) -> Floats:
 
 
 class _Embedding:
-    """min c·x, a·x + s = b, s >= 0, with z its duals, and tau and kappa of the embedding."""
+    """min c·x, a·x + s = b, s >= 0, with duals z, and tau and kappa of the embedding."""
 
     def __init__(self, c: Floats, a: Floats, b: Floats) -> None:
         self.c, self.a, self.b = c, a, b
         m, n = a.shape
-        # Most rows are about one or two variables. Their part of aᵀ·a is a few entries each.
+        # Most rows have one or two variables. Their part of aᵀ·a is a few entries each.
         few = np.count_nonzero(a, axis=1) <= 2
         self.many, self.few = np.flatnonzero(~few), np.flatnonzero(few)
         self.pairs = np.argsort(a[self.few] == 0, axis=1, kind="stable")[:, :2]
@@ -58,7 +58,7 @@ class _Embedding:
         self.tau = self.kappa = 1.0
 
     def _linear(self, weights: Floats, rx: Floats, rz: Floats) -> tuple[Floats, Floats]:
-        """x and z with aᵀ·z = rx and a·x - weights·z = rz."""
+        """Solve for x and z with aᵀ·z = rx and a·x - weights·z = rz."""
         a, weights = self.a, weights + REGULAR
         dense = a[self.many]
         normal = (dense.T / weights[self.many]) @ dense

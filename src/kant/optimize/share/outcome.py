@@ -1,4 +1,4 @@
-"""What a run in rounds comes to: the time of all, the time of each, and who was treated unfairly."""
+"""The outcome of a run in rounds: the total time, the time of each job, and which jobs were treated unfairly."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNFAIR = 1.05
 class Fairness(Struct, frozen=True):
     """Finish-time fairness (Themis, NSDI 2020): how many times longer a job took than with an equal share of its own.
 
-    The equal share is that of a cluster divided by all jobs of the trace, at most one GPU for each that a job asks for.
+    The equal share is that of a cluster divided by all jobs of the trace, at most one GPU for each that a job requests.
     `unfair_share` is the share of jobs above 1.05.
     """
 
@@ -25,7 +25,7 @@ class Fairness(Struct, frozen=True):
 
 
 class JobOutcome(Struct, frozen=True):
-    """When a job came and ended, in seconds, and its finish-time fairness."""
+    """The arrival and the end of a job, in seconds, and its finish-time fairness."""
 
     name: str
     queue: str
@@ -46,7 +46,7 @@ class QueueOutcome(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """A run in rounds. `jct_s` is the mean completion time; `busy_share` is the part of the GPU-time until the end in
+    """A run in rounds. `jct_s` is the mean completion time; `busy_share` is the share of the GPU-time until the end in
     which jobs made progress."""
 
     makespan_s: float
@@ -62,8 +62,8 @@ class Outcome(Struct, frozen=True):
 
 
 def outcome(every: Sequence[Training], gpus: int, rounds: int, used: float, note: str) -> Outcome:
-    """What the jobs that have all ended come to; `used` are the GPU-seconds in which they made progress,
-    `note` what the policy says of itself."""
+    """The outcome of jobs that have all ended; `used` is the GPU-seconds in which they made progress, `note` the
+    policy's note."""
     crowd = max(1.0, len(every) / gpus)
     each = []
     for at in every:

@@ -1,4 +1,4 @@
-"""What a policy for sharing is: who runs in the next round, by shares of time or by a plan of its own."""
+"""A policy for sharing: it chooses the jobs of the next round, by shares of time or by a plan of its own."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ SHARES: Tags = {
     "method": ("rule",),
     "freshness": ("live",),
 }
-"""What policies for sharing have in common (`kant.model.taxonomy`)."""
+"""The common tags of policies for sharing (`kant.model.taxonomy`)."""
 
 
 class Chooser(Protocol):
-    """A policy at work on one run; what it remembers of the run is here. `note` is what people should know of it."""
+    """A policy at work on one run, with its state. `note` is a message about it for people."""
 
     note: str
 
     def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
-        """The jobs of the next round, which fit together; `changed`: some have come or gone since the last round."""
+        """The jobs of the next round, which fit together; `changed`: some arrived or ended since the last one."""
         ...
 
     def ran(self, job: Training, seconds: float) -> None:
-        """A job has run in a round for so many seconds, without what it lost to preemption."""
+        """Count `seconds` that a job has run in a round, without what it lost to preemption."""
         ...
 
 
@@ -44,5 +44,5 @@ class Policy(Protocol):
     tags: ClassVar[Tags]
 
     def begin(self, gpus: int, round_s: float) -> Chooser:
-        """The policy at the beginning of a run on so many GPUs, with rounds of so many seconds."""
+        """Start the policy for a run on `gpus` GPUs, with rounds of `round_s` seconds."""
         ...

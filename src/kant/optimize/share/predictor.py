@@ -1,19 +1,19 @@
-"""How long a job will still take, when nobody knows what its batch size will be."""
+"""The expected remaining run time of a job whose future batch sizes are unknown."""
 
 from __future__ import annotations
 
 from kant.optimize.share.training import Training
 
 DONE = 1.0
-"""Seconds that are expected of a job which has trained all its epochs."""
+"""The expected seconds of a job that has trained all its epochs."""
 
 
 def expected_left(job: Training) -> float:
-    """Seconds that a job is expected to take alone, from the epochs that it has trained at each batch size.
+    """The seconds that a job is expected to take alone, from the epochs that it has trained at each batch size.
 
-    A Dirichlet prior gives each batch size of its profile the same part of the epochs; what has been seen, the present
-    epoch among it, is added. What is then expected of each, less what is over, shares out the epochs that are left.
-    Source: the predictor of Shockwave, arXiv 2210.00093, section 5.
+    A Dirichlet prior gives each batch size of its profile the same share of the epochs; the observed epochs, including
+    the present one, are added. The expected epochs of each size, less those trained, determine the split of the
+    remaining epochs. Source: the predictor of Shockwave, arXiv 2210.00093, section 5.
     """
     whole = job.job.epoch_count
     left = whole - job.epoch

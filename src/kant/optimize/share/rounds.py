@@ -1,7 +1,7 @@
-"""Rounds: all jobs stop together, and a policy says who runs until they stop again.
+"""Rounds: all jobs stop together, and a policy chooses the jobs that run until the next stop.
 
 The rules of Shockwave's simulator, which is Gavel's with batch sizes that change: a round ends when the last of its
-jobs has made its steps; a job that did not run in the round before loses PREEMPTION seconds of it.
+jobs has made its steps; a job that did not run in the previous round loses PREEMPTION seconds of it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ROUND = 120.0
 PREEMPTION = 20.0
 """Seconds to save a job and to load it again, as published."""
 SHORT = 5.0
-"""A job that needs so much less than a round is in its last one, and loses nothing."""
+"""A job that needs this many seconds less than a round is in its last one, and loses nothing."""
 LATEST = 1e10
-"""Seconds after which a run is given up."""
+"""Seconds after which a run is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Who ran from when to when, and for how many seconds each."""
+    """The start and the end of a round, and the jobs that ran, with the seconds of each."""
 
     start: float
     end: float
@@ -44,10 +44,10 @@ def simulate(
     weights: Mapping[str, float] | None = None,
     watch: Callable[[Round], None] | None = None,
 ) -> Outcome:
-    """Run all jobs on `gpus` alike GPUs. Raises InputError where one asks for more than there are.
+    """Run all jobs on `gpus` equal GPUs. Raises InputError if a job requests more.
 
-    With `weights` queues are the tenants: the weight of each, 1 where none is given, is divided among those of its jobs
-    that are there. `watch` sees each round when it has ended.
+    With `weights` queues are the tenants: the weight of each (default 1) is divided among its present jobs. `watch` is
+    called after each round.
     """
     for given in jobs:
         if given.gpus > gpus:
@@ -76,11 +76,11 @@ def simulate(
         chosen = chooser.choose(active, now, changed)
         _check(chosen, gpus)
         made = [(job, steps := job.steps_in(round_s), now + steps / job.speed) for job in chosen]
-        end = max((finish for *_, finish in made), default=now + round_s)  # nobody may run yet: time goes on
+        end = max((finish for *_, finish in made), default=now + round_s)  # maybe no job may run yet: time advances
         changed, ran = False, []
         for job, steps, finish in made:
             seconds = finish - now
-            # The first round of all costs nothing; nor does a job's last one.
+            # The very first round costs nothing; nor does a job's last one.
             if before is not None and job.number not in before and seconds > round_s - SHORT:
                 steps = int(steps * ((seconds - preemption_s) / seconds))
                 seconds -= preemption_s
@@ -113,6 +113,6 @@ def _weigh(jobs: Sequence[Training], weights: Mapping[str, float]) -> None:
 
 
 def _check(chosen: Sequence[Training], gpus: int) -> None:
-    """What every policy must keep to: no job twice, no GPU twice."""
+    """Check the invariants of all policies: no job twice, no GPU twice."""
     if len({job.number for job in chosen}) < len(chosen) or sum(job.gpus for job in chosen) > gpus:
         raise AssertionError("a policy has given a GPU twice")

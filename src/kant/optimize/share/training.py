@@ -1,8 +1,7 @@
 """A job in training: its steps, and how its batch size changes between rounds.
 
-The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), read there and written anew, also where they are
-odd: results of that simulator can only be compared with results of the same rules. Times are float seconds there, and
-so they are here.
+The rules are those of Shockwave's simulator (arXiv 2210.00093, MIT), read there and reimplemented, even where they are
+odd: results of that simulator are only comparable with results of the same rules. Times are float seconds, as there.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from kant.model.adaptive import (
 )
 
 Speeds = dict[tuple[str, int, int], float]
-"""Steps a second, by model, batch size and GPUs."""
+"""Steps per second, by model, batch size and GPUs."""
 
 PATIENCE = 1.5
-"""A job that has run so many times its profile's run time counts as done."""
+"""A job that has run this many times its profile's run time counts as done."""
 FAILURES = 5
 """Rounds without a step after which a job counts as done."""
 
 
 def speeds_of(jobs: list[AdaptiveJob]) -> Speeds:
-    """What the profiles of the jobs say of the speed of models, for all of them."""
+    """The speeds of models according to the profiles of all jobs."""
     return {
         (job.model, run.batch, job.gpus): job.samples / run.batch / run.seconds for job in jobs for run in job.epochs
     }
@@ -37,11 +36,11 @@ def speeds_of(jobs: list[AdaptiveJob]) -> Speeds:
 
 @dataclass(slots=True, eq=False)
 class Training:
-    """A job that is in the cluster, with `number`, its place in the order of arrival.
+    """A job in the cluster, with `number`, its place in the order of arrival.
 
-    `total` and `done` are steps at the present batch size `batch`; both are counted anew when that changes. `ran` are
-    the seconds that it has run, without what it lost to preemption. `larger` says that the next round in which it runs
-    ends with a change of its batch, to a larger or to the first one. `trained` are epochs, by batch size.
+    `total` and `done` are steps at the present batch size `batch`; both are recomputed when that changes. `ran` is the
+    seconds that it has run, without what it lost to preemption. `larger` means that the next round in which it runs
+    ends with a change of its batch, to a larger (True) or to the first one (False). `trained` is epochs by batch size.
     """
 
     number: int
@@ -64,7 +63,7 @@ class Training:
         self.speed = self.speeds[self.job.model, first.batch, self.job.gpus]
         steps = steps_of_epoch(self.job.samples, self.batch)
         total, epochs = int(self.job.declared * self.speed), self.job.epoch_count
-        # The last epoch may be a part of one. Where the run time that was declared contradicts the epochs, these hold.
+        # The last epoch may be partial. If the declared run time contradicts the epochs, the epochs count.
         self.total = total if math.ceil(total / steps) == epochs else steps * epochs
 
     @property
@@ -77,20 +76,20 @@ class Training:
 
     @property
     def seconds_left(self) -> float:
-        """What is left if nothing changes any more."""
+        """The remaining seconds if nothing changes."""
         return self.steps_left / self.speed
 
     @property
     def epoch(self) -> int:
-        """Whole epochs that it has trained."""
+        """The number of whole epochs that it has trained."""
         return self.done // steps_of_epoch(self.job.samples, self.batch)
 
     def steps_in(self, seconds: float) -> int:
-        """How many steps it makes in a round."""
+        """The number of steps that it makes in a round."""
         return max(0, min(int(self.speed * seconds), self.steps_left))  # a change of batch may have ended it
 
     def advance(self, steps: int, seconds: float) -> bool:
-        """Count a round, then change the batch if that is due; whether the job has ended with the round."""
+        """Count a round, then change the batch if that is due; returns whether the job has ended with the round."""
         self.ran += seconds
         if steps <= 0 and seconds <= 0:
             self.failures += 1
@@ -105,7 +104,7 @@ class Training:
         return ended
 
     def _rescale(self) -> None:
-        """Change the batch size. What has been trained, and the whole, keep their numbers of epochs."""
+        """Change the batch size. The trained and the total epochs keep their numbers."""
         larger, self.larger = self.larger, None
         first = self.job.epochs[0].batch
         largest = LARGEST_BATCH.get(self.job.model)
@@ -113,7 +112,7 @@ class Training:
             return
         batch = 2 * self.batch if self.job.mode == "gns" else largest if larger else first
         speed = self.speeds.get((self.job.model, batch, self.job.gpus))
-        if speed is None:  # nobody has measured it: the job goes on as it is
+        if speed is None:  # not measured: the job keeps its batch size
             return
         before, after = steps_of_epoch(self.job.samples, self.batch), steps_of_epoch(self.job.samples, batch)
         epochs = math.ceil(self.total / before)
@@ -123,7 +122,7 @@ class Training:
         self.batch, self.speed = batch, speed
 
     def adapt(self) -> None:
-        """At the end of a round: ask for another batch size if the epoch that it has come to wants one."""
+        """At the end of a round: request another batch size if the epoch that it has reached wants one."""
         job, mode = self.job, self.job.mode
         if mode == "static" or (mode == "accordion" and job.model == "Transformer"):
             return

@@ -1,4 +1,4 @@
-"""The window program for CP-SAT: an integer a job, and lines above the concave utility."""
+"""The window program for CP-SAT: an integer for each job, and lines above the concave utility."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from kant.optimize.solvers import cp_sat, deterministic
 from kant.queueing.window import Window
 
 UNITS = 10**6
-"""Of the objective, in what the best single round of a job gains: so finely it is told apart."""
+"""The resolution of the objective: units in the gain of the best single round of a job."""
 PARTS = 1000
-"""A round is so many parts where what is left of the longest job is counted."""
+"""Parts of a round in which the remaining time of the longest job is counted."""
 
 
 def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]:
     """Counts at least as good as `begin`, after at most `limit` deterministic seconds.
 
-    Raises InputError where CP-SAT is not installed.
+    Raises InputError if CP-SAT is not installed.
     """
     cp_model = cp_sat()
     model: Any = cp_model.CpModel()
@@ -29,7 +29,7 @@ def best_counts(window: Window, begin: Sequence[int], limit: float) -> list[int]
         top = entry.most(window.rounds)
         counts.append(model.new_int_var(0, top, f"n{i}"))
         most.append(top)
-    # Utilities at whole rounds are all that is needed; their steps shrink, so lines through neighbours lie above.
+    # Utilities at whole rounds suffice; their steps shrink, so lines through neighbours lie above.
     steps = [
         [entry.weight * (entry.utility(n + 1) - entry.utility(n)) for n in range(top)]
         for entry, top in zip(entries, most, strict=True)

@@ -1,5 +1,5 @@
-"""Workflows: which stage of a graph runs when, on which of several unlike processors, with data on the way.
+"""Workflows: which stage of a graph runs when, on which of several different processors, with data transfers.
 
 One graph that is planned whole, or a stream of graphs that arrive over time (DeepSoCS, arXiv 2005.07666). Policies are
-in `policies`; `board.py` is what they look at, and `plan.py` carries out what they choose.
+in `policies`; `board.py` is their view of the state, and `plan.py` carries out their choices.
 """

@@ -1,4 +1,4 @@
-"""What a policy looks at: the graphs that are there, where their stages run, and what each processor has to do."""
+"""The state that a policy sees: the graphs, where their stages run, and the remaining runs of each processor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key = tuple[int, int]
 
 
 class Board:
-    """The state of a plan or of a stream at a time `now`. What is placed stays where it is."""
+    """The state of a plan or of a stream at a time `now`. Placed stages stay where they are."""
 
     def __init__(self, graphs: Sequence[Graph]) -> None:
         self.graphs = graphs
@@ -21,12 +21,12 @@ class Board:
         self.arrived: dict[int, int] = {}
         count = len(graphs[0].processors) if graphs else 0
         self.processors = range(count)
-        # What each processor has to do from now on: ends and starts of its runs, both in order of time.
+        # The remaining runs of each processor: their ends and starts, both in order of time.
         self._ends: list[list[int]] = [[] for _ in self.processors]
         self._starts: list[list[int]] = [[] for _ in self.processors]
 
     def data_there(self, key: Key, processor: int) -> int:
-        """When all data of a stage is on a processor, and not before now. What it waits for has its place."""
+        """When all data of a stage is on a processor, at least `now`. Its predecessors must be placed."""
         graph, stage = key
         at = self.now
         for j, ticks in self.graphs[graph].stages[stage].before:
@@ -37,7 +37,7 @@ class Board:
         return at
 
     def start(self, processor: int, ready: int, duration: int) -> int:
-        """The earliest start from `ready` on, in a gap between runs or after the last (insertion, as HEFT has it)."""
+        """The earliest start from `ready` on, in a gap between runs or after the last (insertion, as in HEFT)."""
         ends, starts = self._ends[processor], self._starts[processor]
         for n in range(bisect_right(ends, ready), len(ends)):
             if ready + duration <= starts[n]:
@@ -62,7 +62,7 @@ class Board:
         return min((self.finish(key, p, transfers), p) for p in self.able(key))
 
     def place(self, key: Key, processor: int) -> Run:
-        """Give a stage its place on a processor, at the earliest start there."""
+        """Place a stage on a processor, at the earliest start there."""
         duration = self.graphs[key[0]].stages[key[1]].durations[processor]
         start = self.start(processor, self.data_there(key, processor), duration)
         run = self.runs[key] = Run(*key, processor, start, start + duration)
@@ -73,7 +73,7 @@ class Board:
         return run
 
     def move_on(self, now: int) -> None:
-        """It is `now`: what is over is nobody's rival any more."""
+        """Advance time to `now` and drop the runs that have ended."""
         self.now = now
         for ends, starts in zip(self._ends, self._starts, strict=True):
             over = bisect_right(ends, now)

@@ -1,4 +1,4 @@
-"""What is known of every plan of a graph: how much its stages may slip, and what no plan can go below."""
+"""Properties of plans of a graph: how much their stages may slip, and a lower bound of their length."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kant.optimize.workflow.graph import NEVER, Graph, Run
 def slack(graph: Graph, runs: Sequence[Run]) -> list[int]:
     """For each stage of a plan how much later it could end without the plan ending later.
 
-    Stages keep their processors and the order there, in which one without duration has no place; `runs` are those of
-    this one graph.
+    Stages keep their processors and their order there, which excludes those without duration; `runs` are those of one
+    graph.
     """
     of = {run.stage: run for run in runs}
     end = max(run.end for run in runs)
@@ -34,9 +34,9 @@ def slack(graph: Graph, runs: Sequence[Run]) -> list[int]:
 
 
 def lower_bound(graph: Graph) -> int:
-    """No plan ends before: the longest way without transfers, and the least work that the processors must share.
+    """A lower bound of all plans: the longest path without transfers, or the least work that processors must share.
 
-    Where data goes to another processor a way only gets longer, so transfers are left out.
+    A transfer to another processor only makes a path longer, so transfers are left out.
     """
     ways = [0] * len(graph.stages)
     for i, stage in enumerate(graph.stages):

@@ -11,7 +11,7 @@ from kant.optimize.workflow.bounds import lower_bound
 from kant.optimize.workflow.graph import NEVER, Graph, Run, makespan
 
 MOST = 50_000
-"""Waits of stages for each other times processors that a model may have; stages times processors count as well."""
+"""The maximum size of a model: dependencies plus stages, times processors."""
 
 
 def is_small(graph: Graph) -> bool:
@@ -21,7 +21,7 @@ def is_small(graph: Graph) -> bool:
 
 
 class Shortest(NamedTuple):
-    """The best plan that was found, and a time before which no plan ends; proven where the two are equal."""
+    """The best plan found, and a lower bound of the end of any plan; proven if the two are equal."""
 
     runs: tuple[Run, ...]
     bound: int
@@ -32,9 +32,9 @@ class Shortest(NamedTuple):
 
 
 def shortest(graph: Graph, runs: Sequence[Run], limit: float = 10.0) -> Shortest:
-    """Look for a plan shorter than `runs` for so many deterministic seconds; `runs` itself where there is none.
+    """Look for a shorter plan than `runs` for `limit` deterministic seconds; returns `runs` itself if there is none.
 
-    Raises InputError where CP-SAT is not installed, and for graphs that are too large.
+    Raises InputError if CP-SAT is not installed, or the graph is too large.
     """
     cp_model = cp_sat()
     if not is_small(graph):
@@ -46,7 +46,7 @@ def shortest(graph: Graph, runs: Sequence[Run], limit: float = 10.0) -> Shortest
     model: Any = cp_model.CpModel()
     starts: list[Any] = []
     ends: list[Any] = []
-    on: list[dict[int, Any]] = []  # by processor, whether the stage is there
+    on: list[dict[int, Any]] = []  # by processor, whether the stage runs there
     spans: list[list[Any]] = [[] for _ in graph.processors]
     for i, stage in enumerate(graph.stages):
         start, stop = model.new_int_var(0, end, ""), model.new_int_var(0, end, "")
@@ -54,7 +54,7 @@ def shortest(graph: Graph, runs: Sequence[Run], limit: float = 10.0) -> Shortest
         for p, duration in enumerate(stage.durations):
             if duration != NEVER:
                 here[p] = model.new_bool_var("")
-                # With intervals that share a variable for their end CP-SAT 9.15 proves optima that are none.
+                # With intervals that share a variable for their end CP-SAT 9.15 proves optima that are wrong.
                 model.add(stop == start + duration).only_enforce_if(here[p])
                 if duration:
                     spans[p].append(model.new_optional_fixed_size_interval_var(start, duration, here[p], ""))

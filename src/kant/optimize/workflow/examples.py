@@ -1,4 +1,4 @@
-"""The graph of ten tasks on three processors on which HEFT was first shown."""
+"""The graph of ten tasks on three processors with which HEFT was first presented."""
 
 from __future__ import annotations
 

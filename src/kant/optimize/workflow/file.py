@@ -49,7 +49,7 @@ _A_NAME = "a name of 1 to 128 characters without spaces and slashes"
 
 
 class StageTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One `[[stage]]`. Plans look at its times, its data and its `gpus`; the rest is for `kant submit --graph`."""
+    """One `[[stage]]`. Plans use its times, its data and its `gpus`; the rest is for `kant submit --graph`."""
 
     id: str
     duration: Time | dict[str, Time] | None = None
@@ -67,12 +67,12 @@ class StageTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
     @property
     def ahead(self) -> list[str]:
-        """The stages that it waits for, each once."""
+        """The stages that it depends on, each once."""
         return list(dict.fromkeys([*self.after, *self.after_any]))
 
 
 class ProcessorTable(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One `[[processor]]`: `count` alike. One stage runs on a processor at a time, if it asks for no more GPUs."""
+    """One `[[processor]]`: `count` equal ones. A processor runs one stage at a time, if that requests no more GPUs."""
 
     name: str = ""
     model: str = ""
@@ -92,7 +92,7 @@ class WorkflowTables(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """What has one stage at a time: a GPU, a node, or a part of one."""
+    """A unit that runs one stage at a time: a GPU, a node, or a part of one."""
 
     name: str
     model: str
@@ -101,9 +101,9 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowFile:
-    """A file whose names and dependencies hold. `stages` are in an order in which each comes after those it waits for.
+    """A file with valid names and dependencies. `stages` are in topological order.
 
-    `text` is for sentences that say where in the file at `path` something is.
+    `text` is for error messages that give the place in the file at `path`.
     """
 
     path: str
@@ -112,13 +112,13 @@ class WorkflowFile:
     text: str
 
     def where(self, stage: StageTable, field: str) -> str:
-        """The place of a field of a stage, as a sentence names it."""
+        """The place of a field of a stage, for error messages."""
         n = next(n for n, each in enumerate(self.tables.stage) if each.id == stage.id)
         return f"{self.path}, {_line(self.text, 'stage', n, field.partition('.')[0])}stage {stage.id}, {field}"
 
 
 def read_workflow(path: Path) -> WorkflowFile:
-    """The workflow of a TOML file. Raises InputError with the file, the line, the field, and what was expected."""
+    """Read the workflow of a TOML file. Raises InputError with file, line, field, and the expected value."""
     try:
         raw = path.read_bytes()
         text = raw.decode("utf-8") if len(raw) <= MOST_BYTES else ""
@@ -130,7 +130,7 @@ def read_workflow(path: Path) -> WorkflowFile:
 
 
 def parse_workflow(where: str, text: str) -> WorkflowFile:
-    """The workflow of a TOML text; `where` names it in sentences. Raises InputError."""
+    """The workflow of a TOML text; `where` names it in error messages. Raises InputError."""
     tree = parse_tree(where, text)
     try:
         tables = msgspec.convert(tree, WorkflowTables)
@@ -158,7 +158,7 @@ def parse_workflow(where: str, text: str) -> WorkflowFile:
 
 
 def _line(text: str, kind: str, n: int, field: str) -> str:
-    """`line L, ` where L is that of the field in the nth table of a kind, or of its header; empty where it has none."""
+    """`line L, ` with the line of the field in the nth table of a kind, or of its header; empty if there is none."""
     head = re.compile(r"\s*\[\[\s*(\w+)\s*\]\]")
     key = re.compile(rf"\s*[\"']?{re.escape(field)}[\"']?\s*[=.]")
     seen, found = -1, 0
@@ -203,7 +203,7 @@ _EXPECTED = {
 
 
 def _refusal(where: str, text: str, tree: Any, complaint: str) -> InputError:
-    """Our own sentence for what msgspec found."""
+    """Our own error message for what msgspec found."""
     message, _, steps = complaint.partition(" - at `$")
     keys: list[str | int] = []
     value = tree
@@ -233,7 +233,7 @@ def _refusal(where: str, text: str, tree: Any, complaint: str) -> InputError:
 
 
 def processors_of(file: WorkflowFile) -> tuple[Processor, ...]:
-    """The processors of the file. Raises InputError where it has none."""
+    """The processors of the file. Raises InputError if it has none."""
     tables = file.tables.processor
     if not tables:
         raise InputError(f"{file.path}, [[processor]]", "at least one, or --cluster")
@@ -254,9 +254,9 @@ def processors_of(file: WorkflowFile) -> tuple[Processor, ...]:
 
 
 def likely_graph(file: WorkflowFile) -> Graph | None:
-    """The workflow on the processors of the file, or on one of each GPU model that it names, with room for any stage.
+    """The workflow on the processors of the file, or on one of each GPU model in it, large enough for any stage.
 
-    None where a duration or the bandwidth is not given: then nothing is known of its paths.
+    None if a duration or the bandwidth is not given: then nothing is known about its paths.
     """
     tables = file.tables
     data = any(isinstance(stage.after, dict) and any(stage.after.values()) for stage in tables.stage)
@@ -295,7 +295,7 @@ def graph_of(file: WorkflowFile, processors: Sequence[Processor]) -> Graph:
 
 
 def _is_timed(file: WorkflowFile) -> bool:
-    """Whether times are durations: the first that is told says it for the whole file."""
+    """Whether times are durations: the first time given decides for the whole file."""
     for stage in file.tables.stage:
         times = stage.duration.values() if isinstance(stage.duration, dict) else [stage.duration]
         for time in times:

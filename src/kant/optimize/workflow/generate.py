@@ -24,7 +24,7 @@ def generate(
     """A graph with one first stage and one last, and about sqrt(stages) / shape levels between.
 
     Each other stage has up to `degree` successors in later levels. `ccr` is the mean transfer over the mean duration,
-    `beta` by how much processors differ: a duration is drawn from 1 - beta / 2 to 1 + beta / 2 times the stage's mean.
+    `beta` how much processors differ: a duration is drawn from 1 - beta / 2 to 1 + beta / 2 times the stage's mean.
     """
     if not 1 <= stages <= 10_000 or not 1 <= processors <= 1_000:
         raise InputError("generate", "from 1 to 10,000 stages and from 1 to 1,000 processors", (stages, processors))

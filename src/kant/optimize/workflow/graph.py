@@ -1,4 +1,4 @@
-"""A workflow as numbers, and the check of a plan that knows nothing of how it was made."""
+"""A workflow as numbers, and a check of plans that is independent of how they were made."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from kant.model.errors import InputError
 NEVER = -1
 """The duration of a stage on a processor that cannot run it."""
 MOST = 1 << 50
-"""The longest duration and transfer: sums over a graph stay far below 2^63."""
+"""The maximum duration and transfer: sums over a graph stay far below 2^63."""
 MOST_STAGES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A task of a graph. `durations` has a number for each processor, `NEVER` where it cannot run.
+    """A task of a graph. `durations` has a number for each processor, `NEVER` if it cannot run there.
 
-    `before` has the stages that it waits for, by their index, each with the ticks that its data takes to another
-    processor; on the same processor it is there at once.
+    `before` has its predecessors, by index, each with the ticks that its data takes to another processor; on the same
+    processor the data is there at once.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Graph:
-    """Stages on `processors`, each stage after those that it waits for. Raises InputError where no plan can exist."""
+    """Stages on `processors`, each stage after its predecessors. Raises InputError if no plan can exist."""
 
     processors: tuple[str, ...]
     stages: tuple[Stage, ...]
@@ -64,7 +64,7 @@ class Graph:
 
     @cached_property
     def after(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """For each stage those that wait for it, each with the ticks of the transfer."""
+        """For each stage its successors, each with the ticks of the transfer."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.stages]
         for i, stage in enumerate(self.stages):
             for j, ticks in stage.before:
@@ -73,12 +73,12 @@ class Graph:
 
     @cached_property
     def mean(self) -> float:
-        """The mean duration of its stages, or 1 where that is 0: a unit for times of this graph."""
+        """The mean duration of its stages, or 1 if that is 0: a unit for times of this graph."""
         return sum(stage.mean for stage in self.stages) / len(self.stages) or 1.0
 
     @cached_property
     def upward(self) -> tuple[float, ...]:
-        """For each stage the upward rank: the longest way from its start to an end of the graph.
+        """For each stage the upward rank: the longest path from its start to an end of the graph.
 
         Ranks are those of H. Topcuoglu, S. Hariri, M.-Y. Wu, "Performance-effective and low-complexity task scheduling
         for heterogeneous computing", IEEE TPDS 13(3), 2002: mean durations, and transfers as between two processors.
@@ -90,7 +90,7 @@ class Graph:
 
     @cached_property
     def downward(self) -> tuple[float, ...]:
-        """For each stage the downward rank: the longest way from a start of the graph to its own start."""
+        """For each stage the downward rank: the longest path from a start of the graph to its own start."""
         ranks = [0.0] * len(self.stages)
         for i, stage in enumerate(self.stages):
             ranks[i] = max((ranks[j] + self.stages[j].mean + ticks for j, ticks in stage.before), default=0.0)
@@ -98,7 +98,7 @@ class Graph:
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
-        """The stages of a longest way through the graph; of equals the first."""
+        """The stages of a longest path through the graph; of equals the first."""
         ways = [i for i, stage in enumerate(self.stages) if not stage.before]
         path = []
         while ways:
@@ -110,7 +110,7 @@ class Graph:
 
     @cached_property
     def spare(self) -> tuple[float, ...]:
-        """For each stage by how much a longest way through it is shorter than the critical path."""
+        """For each stage by how much a longest path through it is shorter than the critical path."""
         length = max(self.upward)
         return tuple(max(length - up - down, 0.0) for up, down in zip(self.upward, self.downward, strict=True))
 
@@ -132,10 +132,10 @@ def makespan(runs: Iterable[Run]) -> int:
 
 
 def faults(graphs: Sequence[Graph], runs: Sequence[Run], arrivals: Mapping[int, int] | None = None) -> list[str]:
-    """What is wrong with a plan, as sentences; empty for one that holds.
+    """The errors of a plan, as sentences; empty for a valid plan.
 
-    Each stage runs once and for as long as it takes there, not before its graph arrives (0 where none is given), and
-    after its data has come; a processor has one stage at a time. `arrivals` names the graphs that came.
+    Each stage runs once and for its duration there, not before its graph arrives (0 if not given), and after its data
+    has arrived; a processor runs one stage at a time. `arrivals` names the graphs that were accepted.
     """
     arrivals = dict.fromkeys(range(len(graphs)), 0) if arrivals is None else arrivals
     found = []

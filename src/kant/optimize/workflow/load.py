@@ -1,4 +1,4 @@
-"""Streams of graphs by a seed: how often they come, and how many may be in work."""
+"""Streams of graphs by a seed: how often they arrive, and how many may be in progress."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ MOST_GRAPHS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Graphs of `pool`, each as likely as the others, at exponential intervals of `every` ticks on average.
+    """Graphs of `pool`, with equal probability, at exponential intervals of `every` ticks on average.
 
-    They come before `until`, and `start` of them at time zero. Where `most` are in work, one that comes is lost (0:
+    They arrive before `until`, and `start` of them at time zero. While `most` are in progress, arrivals are lost (0:
     none). The streams of DS3 (arXiv 2003.09016) have `start` = `most`.
     """
 
@@ -36,7 +36,7 @@ class Load:
             raise InputError("the stream", "graphs with the same processors")
 
     def draw(self, seed: int) -> tuple[list[Graph], list[int]]:
-        """The graphs that come, and when."""
+        """The graphs that arrive, and their arrival times."""
         rng = random.Random(seed)
         arrivals = [0] * self.start
         at = 0
@@ -48,6 +48,6 @@ class Load:
         return [rng.choice(self.pool) for _ in arrivals], arrivals
 
     def under(self, policy: Policy, seed: int) -> Stream:
-        """What becomes of the graphs of a seed."""
+        """The result of a policy on the graphs of a seed."""
         graphs, arrivals = self.draw(seed)
         return stream(graphs, arrivals, policy, self.most)

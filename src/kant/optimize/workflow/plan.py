@@ -11,12 +11,12 @@ from kant.optimize.workflow.graph import Graph, Run
 from kant.optimize.workflow.policy import Policy
 
 STAGE_ENDS, GRAPH_COMES = 0, 1
-"""The order within one instant: what ends makes room for what comes."""
+"""The order of simultaneous events: ends make room for arrivals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What became of graphs that arrived. `arrivals` has those that were let in, `lost` counts the others."""
+    """The result of a stream. `arrivals` has the accepted graphs, `lost` counts the others."""
 
     runs: tuple[Run, ...]
     arrivals: dict[int, int]
@@ -25,20 +25,20 @@ class Stream:
 
     @property
     def latencies(self) -> list[int]:
-        """From arrival to end, graph by graph."""
+        """The time from arrival to end of each graph."""
         return [self.ends[k] - at for k, at in self.arrivals.items()]
 
     @property
     def latency(self) -> float:
-        """The mean of the latencies; 0 where no graph came."""
+        """The mean of the latencies; 0 if no graph arrived."""
         return sum(self.latencies) / len(self.latencies) if self.arrivals else 0.0
 
 
 def stream(graphs: Sequence[Graph], arrivals: Sequence[int], policy: Policy, most: int = 0) -> Stream:
-    """Let graph k arrive at time `arrivals[k]`, and place its stages as the policy says, until all have ended.
+    """Let graph k arrive at time `arrivals[k]`, and place its stages as the policy chooses, until all have ended.
 
-    All graphs have the same processors. Where `most` graphs are in work already, one that arrives is lost, as in DS3
-    (arXiv 2003.09016); 0: none is ever lost.
+    All graphs have the same processors. While `most` graphs are in progress, arrivals are lost, as in DS3 (arXiv
+    2003.09016); 0: none is ever lost.
     """
     board = Board(graphs)
     events = [(at, GRAPH_COMES, k, 0) for k, at in enumerate(arrivals)]
@@ -78,7 +78,7 @@ def stream(graphs: Sequence[Graph], arrivals: Sequence[int], policy: Policy, mos
 
 
 def _fewer(graphs: Sequence[Graph], waits: dict[Key, int], k: int, i: int) -> list[Key]:
-    """Those of a graph that wait for nothing more, now that stage i has its place or has ended."""
+    """The stages of a graph that have no more pending dependencies, now that stage i is placed or has ended."""
     free = []
     for j, _ in graphs[k].after[i]:
         waits[k, j] -= 1
@@ -88,5 +88,5 @@ def _fewer(graphs: Sequence[Graph], waits: dict[Key, int], k: int, i: int) -> li
 
 
 def plan(graph: Graph, policy: Policy) -> tuple[Run, ...]:
-    """The runs of one graph that is there at time zero, in the order in which they were placed."""
+    """The runs of one graph that arrives at time zero, in the order in which they were placed."""
     return stream((graph,), (0,), policy).runs

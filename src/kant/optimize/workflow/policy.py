@@ -1,4 +1,4 @@
-"""What a policy for workflows is: it chooses the next stage and its processor, until none is left to place."""
+"""A policy for workflows: it repeatedly chooses the next stage and its processor, until all are placed."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ STAGES: Tags = {
     "method": ("rule",),
     "freshness": ("live",),
 }
-"""What rules for workflows have in common (`kant.model.taxonomy`)."""
+"""The common tags of rules for workflows (`kant.model.taxonomy`)."""
 
 
 class Policy(Protocol):
     """A frozen class; `whole` says when it is asked.
 
-    With `whole` it places all stages of a graph when that arrives, each after those that it waits for have their
-    place. Otherwise a stage is placed when it is ready: all that it waits for has ended. Only such a policy can work
-    where durations are not known before.
+    With `whole` it places all stages of a graph when that arrives, each after its predecessors are placed. Otherwise a
+    stage is placed when it is ready: all its predecessors have ended. Only such a policy works if durations are not
+    known in advance.
     """
 
     source: ClassVar[str]
@@ -37,5 +37,5 @@ class Policy(Protocol):
     def whole(self) -> bool: ...
 
     def choose(self, board: Board, open: list[Key]) -> tuple[Key, int]:
-        """One of the stages that may be placed now, and its processor. `open` is in the order in which they came."""
+        """Choose a stage that may be placed now, and its processor. `open` has them in the order of readiness."""
         ...

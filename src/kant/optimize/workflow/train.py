@@ -1,4 +1,4 @@
-"""Train the learned order on streams. It starts at ETF, so that it need not find that rule again."""
+"""Train the learned order on streams. The initial weights are those of ETF, so that rule need not be found again."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kant.optimize.workflow.policies.learned import Learned
 WEIGHTS = tuple(field.name for field in fields(Learned))
 
 STREAMS = 4
-"""Streams of each load that a generation is judged by: the same for all of it, new for the next."""
+"""Streams of each load that judge a generation: the same for all its weights, new for the next generation."""
 BASE = 1 << 32
-"""Training draws its streams by seeds from here on; those below it are for tests."""
+"""The first seed of training streams; lower seeds are for tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Generation:
 
 
 def train(loads: Sequence[Load], seed: int = 0, generations: int = 24) -> Iterator[Generation]:
-    """Generations of weights, one after the other; the last is the result. Nothing but the seed decides."""
+    """Yield generations of weights; the last is the result. The outcome depends only on the seed."""
     if not loads or generations < 1:
         raise InputError("the training", "at least one load and one generation")
     first = np.array([-1.0 if name == "finish" else 0.0 for name in WEIGHTS])

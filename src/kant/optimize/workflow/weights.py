@@ -12,12 +12,12 @@ from kant.toml_file import parse_tree, read_text
 
 
 def weights_toml(policy: Learned) -> str:
-    """The weights as a file."""
+    """The weights as the text of a file."""
     return "".join(f"{name} = {asdict(policy)[name]}\n" for name in WEIGHTS)
 
 
 def read_weights(path: Path) -> Learned:
-    """The learned order of a file. Raises InputError with the file and the key."""
+    """Read the learned order of a file. Raises InputError with the file and the key."""
     tree = parse_tree(str(path), read_text(path))
     for name in (*tree, *WEIGHTS):
         if name not in WEIGHTS:

@@ -1,4 +1,4 @@
-"""How the reference scheduler finds places: by a placement that it knows itself, or where the plan under test says."""
+"""How the reference scheduler finds places: by a placement policy that it knows, or as in the plan under test."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from kant.testing.reference.world import Pieces, Room
 
 
 class Differs(Exception):  # noqa: N818
-    """The plan under test has no place for a job that starts by the reference."""
+    """The plan under test has no place for a job that the reference starts."""
 
 
 class OwnPlaces:
-    """Places by the score of a placement that the reference knows, and by what pods prefer as `weights` say."""
+    """Places by the score of a placement policy that the reference knows, and by preferences under `weights`."""
 
     def __init__(self, score: Score, weights: PreferenceWeights | None = None) -> None:
         self.score, self.weights = score, weights
 
     def fits(self, rooms: Sequence[Room], job: Job, model: str | None, prefers: bool = True) -> bool:
-        """Whether the whole gang has a place; takes nothing. Without `prefers` by the placement alone."""
+        """Whether the whole gang has a place; takes nothing. Without `prefers` preferences are ignored."""
         weights = self.weights if prefers else None
         return place([room.copy() for room in rooms], job, self.score, model, weights) is not None
 
     def place(self, rooms: list[Room], job: Job, model: str | None) -> Pieces | None:
-        """The place of the whole gang, taken from `rooms`."""
+        """Find a place for the whole gang, and take it from `rooms`."""
         return place(rooms, job, self.score, model, self.weights)
 
 
 class PlacesOf(OwnPlaces):
-    """Places as a plan under test has them, for gangs of one group: whether they fit depends on no placement.
+    """Places as in a plan under test, for gangs of one group: whether they fit depends on no placement policy.
 
     `starts` has the pieces of each job that the plan starts. A piece that is not free fails an assertion.
     """

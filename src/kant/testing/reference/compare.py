@@ -1,4 +1,4 @@
-"""Where a plan of the real scheduler differs from the reference."""
+"""The differences between a plan of the real scheduler and the reference."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kant.testing.reference.scheduler import Reference
 
 
 def decisions_of(plan: Plan) -> list[Said]:
-    """The decisions of a plan as the reference says them; holds and what it does not model are left out."""
+    """The decisions of a plan in the form of the reference, without holds and what the reference does not model."""
     said: list[Said] = []
     for decision in plan.decisions:
         if isinstance(decision, Start):
@@ -23,9 +23,9 @@ def decisions_of(plan: Plan) -> list[Said]:
 
 
 def compare(reference: Reference, plan: Plan, own_places: bool = True) -> str:
-    """What differs between a plan and what the reference decides at the same time; empty where nothing does.
+    """The difference between a plan and the decisions of the reference at the same time; empty if there is none.
 
-    Without `own_places` jobs of the reference go where the plan puts them.
+    Without `own_places` jobs of the reference are placed as in the plan.
     """
     starts = {decision.job: decision.allocation.tolist() for decision in plan.decisions if isinstance(decision, Start)}
     expected, said = reference.decide(plan.time, None if own_places else starts), decisions_of(plan)

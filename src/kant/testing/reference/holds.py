@@ -1,4 +1,4 @@
-"""Priority is kept: which blocked jobs hold which waiting jobs (design note 51)."""
+"""Priority is kept: which blocked jobs hold back which waiting jobs (design note 51)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def holders_of(plan: ReferencePlan, live: Live) -> list[tuple[Live, bool]]:
-    """The blocked jobs of higher priority that hold a job now, and whether it is quota that they lack."""
+    """The blocked jobs of higher priority that hold a job back now, each with whether it lacks quota."""
     discipline = plan.profile.discipline
     if not plan.keeps_priority or not isinstance(discipline, Backfill):
         return []
@@ -37,7 +37,7 @@ def holders_of(plan: ReferencePlan, live: Live) -> list[tuple[Live, bool]]:
 
 
 def competes(plan: ReferencePlan, one: Live, live: Live) -> bool | None:
-    """Whether a job takes what a blocked job lacks: a place (False) or quota (True); None where neither."""
+    """Whether a job takes what a blocked job lacks: a place (False) or quota (True); None if neither."""
     if plan.profile.order.shares and one.job.queue != live.job.queue:
         return None
     near = plan.rights.shares_nodes(one, live.job, None)
@@ -52,7 +52,7 @@ def competes(plan: ReferencePlan, one: Live, live: Live) -> bool | None:
 
 
 def has_more_right(plan: ReferencePlan, live: Live, one: Live) -> bool:
-    """Whether a job is entitled to what it asks for, and a blocked job of another queue would borrow."""
+    """Whether a job is entitled to its request, while a blocked job of another queue would borrow."""
     if plan.rules.reclaim == "off" or not plan.ledger.keys or one.job.queue == live.job.queue:
         return False
     return borrows(plan, one.job) and not borrows(plan, live.job)
@@ -64,7 +64,7 @@ def borrows(plan: ReferencePlan, job: Job) -> bool:
 
 
 def start_beside(plan: ReferencePlan, live: Live, holders: list[tuple[Live, bool]]) -> bool:
-    """Start a held job on nodes that none of its holders can ever use."""
+    """Start a held job on nodes that none of its holders can ever use; returns whether it started."""
     if any(by_quota for _, by_quota in holders):
         return False
     useful = {room.node.name for room in plan.world.empty() for one, _ in holders if takes_some(room, one.job)}

@@ -1,4 +1,4 @@
-"""Late heads of `backfill`: a head that has waited too long takes the place of jobs that overtook it."""
+"""Late heads of `backfill`: a head that has waited too long evicts jobs that overtook it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def serve_late_heads(plan: ReferencePlan, discipline: Backfill) -> None:
 
 
 def is_behind(plan: ReferencePlan, running: Live, head: Live) -> bool:
-    """Whether a running job started while the head waited, and comes after it by priority and submission."""
+    """Whether a running job started while the head waited, although it comes after it by priority and submission."""
     own, other = (
         (-head.job.priority, head.job.submit, head.number),
         (-running.job.priority, running.job.submit, running.number),
@@ -80,7 +80,7 @@ def suffices(
     in_quota: bool,
     victims: Sequence[Victim],
 ) -> bool:
-    """Whether the head fits once these have left; with `in_quota` it must be in quota then."""
+    """Whether the head fits after these have left; with `in_quota` it must then be in quota."""
     own = [name for name in names(victims) if plan.world.running[name].job.queue == head.job.queue]
     if in_quota and plan.ledger.reach(head.job, amounts, own) == BORROWING:
         return False
@@ -90,7 +90,7 @@ def suffices(
 def rights_over(
     plan: ReferencePlan, head: Live, amounts: Amounts, behind: list[Live]
 ) -> Iterator[tuple[list[Live], bool]]:
-    """The jobs that a head may stop, and whether it must be in quota once they have left."""
+    """The jobs that a head may stop, and whether it must be in quota after they have left."""
     limited = plan.rights.limited(head.job, amounts)
     if plan.rules.reclaim == "off" or (limited and plan.ledger.reach(head.job, amounts) != BORROWING):
         yield behind, False

@@ -1,8 +1,8 @@
-"""Who holds what of the quotas in the course of one plan, and who is entitled to it, recounted for every question.
+"""The holdings of quotas in the course of one plan, and the entitlements, recounted for every question.
 
 The rules are those of docs/queues.md: a job is *in quota* while its queue's running jobs, counted in the order in which
 they started, hold no more than the queue is entitled to; otherwise it *borrows*. A newcomer in quota may stop jobs of
-lower priority of its own queue and jobs of other queues that borrow; a newcomer that would borrow may stop only jobs of
+lower priority of its own queue and jobs of other queues that borrow; a newcomer that would borrow may only stop jobs of
 lower priority that borrow too.
 """
 
@@ -23,7 +23,7 @@ BORROWING = -1
 
 
 class Ledger:
-    """The running jobs as a plan leaves them. `held` has them in the order in which they started."""
+    """The running jobs under a plan so far. `held` has them in the order in which they started."""
 
     def __init__(self, world: World, fair: bool) -> None:
         self.world = world
@@ -36,7 +36,7 @@ class Ledger:
     # --- amounts -----------------------------------------------------------------------------------------------
 
     def amounts_of(self, pieces: Pieces) -> Amounts:
-        """What an allocation counts for, by key."""
+        """The amounts of an allocation, by key."""
         found: Amounts = dict.fromkeys(self.keys, 0)
         for piece in pieces:
             parts: dict[str, int] = {
@@ -50,7 +50,7 @@ class Ledger:
         return found
 
     def asked(self, job: Job, model: str | None) -> Amounts:
-        """What a job would count for on nodes of one GPU model; None: where models do not matter."""
+        """The amounts that a job would hold on nodes of one GPU model; None: if models do not matter."""
         parts: dict[str, int] = {"gpu": 0, "cpu": 0, "memory": 0}
         for group in job.groups:
             parts["gpu"] += group.count * group.demand.charged_milli
@@ -59,7 +59,7 @@ class Ledger:
         return {(own, resource): parts[resource] if own in ("", model) else 0 for own, resource in self.keys}
 
     def asked_anywhere(self, job: Job) -> Amounts:
-        """What a job would count for wherever it is placed: of its one GPU model, or of none."""
+        """The amounts that a job would hold wherever it is placed: of its only GPU model, or of none."""
         return self.asked(job, self._one_model(job))
 
     def options(self, job: Job) -> list[str | None]:
@@ -74,14 +74,14 @@ class Ledger:
         return list(models) or [None]
 
     def fits(self, job: Job, amounts: Amounts, without: Iterable[str] = ()) -> bool:
-        """Whether the quotas let a job take `amounts` once the jobs `without` have left."""
+        """Whether the quotas let a job take `amounts` after the jobs `without` have left."""
         if job.queue not in self.tree.queues:
             return True
         self._recount(without)
         return self.tree.fits(job.queue, _user(job), amounts)
 
     def lacks(self, job: Job, amounts: Amounts) -> str:
-        """What keeps a job from taking `amounts`: "user" for a limit of its user, "quota" for another; else ""."""
+        """Why a job cannot take `amounts`: "user" for a limit of its user, "quota" for another limit; otherwise ""."""
         if self.fits(job, amounts):
             return ""
         for key in sorted(amounts):
@@ -95,7 +95,7 @@ class Ledger:
         raise AssertionError(f"{job.id} does not fit, and no limit says so")
 
     def could_ever_fit(self, job: Job, amounts: Amounts) -> bool:
-        """Whether the quotas would let the job in if nobody held anything."""
+        """Whether the quotas would admit the job if no job held anything."""
         return self.fits(job, amounts, self.held)
 
     def _recount(self, without: Iterable[str] = ()) -> None:
@@ -109,7 +109,7 @@ class Ledger:
     # --- entitlements ------------------------------------------------------------------------------------------
 
     def entitle(self, live: Iterable[Job]) -> None:
-        """Say which jobs there are, which decides what is a fair share."""
+        """Set the entitlements, which depend on the live jobs if fair shares count."""
         shares: dict[Key, Mapping[str, Fraction | int]] = {}
         for key in self.keys:
             if self.fair:
@@ -123,16 +123,16 @@ class Ledger:
         self.entitled = shares
 
     def _one_model(self, job: Job) -> str | None:
-        """The GPU model of the nodes that a job may use, where there is one."""
+        """The GPU model of the nodes that a job may use; None if there are several."""
         models = {node.model for node in self.world.admitting(job)}
         return models.pop() if len(models) == 1 else None
 
     def part(self, queue: str, key: Key) -> int | Fraction:
-        """What the own jobs of a queue are entitled to: all that the queue is, or its nominal if it has children."""
+        """The entitlement of a queue's own jobs: that of the queue, or its nominal quota if it has children."""
         return self.tree.limits(queue, key).nominal if self.tree.below(queue) else self.entitled[key][queue]
 
     def borrows(self, name: str) -> set[Key] | None:
-        """Of which keys a running job borrows; None for a job that holds nothing that quotas count."""
+        """The keys of which a running job borrows; None for a job that holds nothing that quotas count."""
         job, own = self.held[name]
         if job.queue not in self.tree.queues:
             return {key for key, amount in own.items() if amount} or None
@@ -148,7 +148,7 @@ class Ledger:
         return {key for key, amount in own.items() if amount and counted[key] > self.part(job.queue, key)}
 
     def is_borrowing(self, queue: str, amounts: Amounts) -> bool:
-        """Whether a queue, with all below it, holds more than its entitlement of something that is asked for."""
+        """Whether a queue, with its descendants, holds more than its entitlement of a requested key."""
         self._recount()
         return any(
             amount and self.tree.usage(queue, key) > self.entitled[key][queue] for key, amount in amounts.items()
@@ -157,7 +157,7 @@ class Ledger:
     def reach(self, job: Job, amounts: Amounts, without: Iterable[str] = ()) -> int:
         """How far up the path of its queue all would stay in quota if the job took `amounts`; or BORROWING.
 
-        0 is its queue. The level is that of the first queue on the path that would pass its entitlement, or of the
+        0 is its queue. The level is that of the first queue on the path that would exceed its entitlement, or of the
         root.
         """
         self._recount(without)

@@ -1,4 +1,4 @@
-"""Who is next: the orders `fifo`, `sjf` and `drf`."""
+"""The orders `fifo`, `sjf` and `drf`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kant.testing.reference.world import Live, World
 
 
 def rank(world: World, order: Order, live: Live, running: Sequence[Job]) -> tuple[object, ...]:
-    """The place of a waiting job: smaller goes first. `running` are the jobs that run, as the plan leaves them."""
+    """The sort key of a waiting job, smallest first. `running` are the jobs that run under the plan so far."""
     job = live.job
     shares = share(world, job.queue, running) if order.shares else ()
     if order.shares:
@@ -44,7 +44,7 @@ def share(world: World, queue: str, running: Sequence[Job]) -> tuple[float, ...]
 
 
 def dominant(jobs: Sequence[Job], capacity: tuple[int, int, int]) -> float:
-    """The largest share of GPUs, CPU or memory that these jobs ask for."""
+    """The largest share of GPUs, CPU or memory that these jobs request."""
     demands = [(group.count, group.demand) for job in jobs for group in job.groups]
     held = (
         sum(count * demand.charged_milli for count, demand in demands),

@@ -1,9 +1,9 @@
-"""Where a gang goes, tried pod by pod on every node.
+"""The place of a gang, found pod by pod on every node.
 
-The groups of a gang are placed one after the other. A group that finds no place goes first in the next attempt, and
-there are at most two attempts for each group: that is the bounded search that `placement/group_order.py` documents. A
-gang with rules among pods that finds no place so is tried in every way. One that
-prefers something and finds no place so is tried without that.
+The groups of a gang are placed one after the other. A group without a place goes first in the next attempt, with at
+most two attempts for each group: that is the bounded search that `placement/group_order.py` documents. A gang with
+rules among pods that finds no place so is tried exhaustively. One with preferences that finds no place so is tried
+without them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SCORES: dict[str, Score] = {
     "best-fit": lambda room: -sum(room.devices),
     "worst-fit": lambda room: sum(room.devices),
 }
-"""The placements that the reference knows: the highest score wins, ties go to the earlier node."""
+"""The placement policies that the reference knows: the highest score wins, ties go to the earlier node."""
 
 
 def fits(room: Room, demand: Demand) -> bool:
@@ -41,7 +41,7 @@ def fits(room: Room, demand: Demand) -> bool:
 
 
 def takes_some(room: Room, job: Job) -> bool:
-    """Whether a node with nothing on it takes a pod of the job."""
+    """Whether an empty node takes a pod of the job."""
     return admits(room.node, job, room.node_sets) and any(
         room.node.gpus >= group.demand.gpus and room.cpu >= group.demand.cpu and room.memory >= group.demand.memory
         for group in job.groups
@@ -49,7 +49,7 @@ def takes_some(room: Room, job: Job) -> bool:
 
 
 def devices_for(room: Room, demand: Demand) -> int:
-    """The devices of one pod, as bits: the first idle ones, or for a share the device with the least room for it."""
+    """The devices of one pod, as bits: the first idle ones, or for a share the fitting device with the least room."""
     able = [device for device, free in enumerate(room.devices) if free >= demand.milli]
     if demand.milli < GPU:
         able.sort(key=lambda device: (room.devices[device], device))
@@ -59,9 +59,9 @@ def devices_for(room: Room, demand: Demand) -> int:
 def place(
     rooms: list[Room], job: Job, score: Score, model: str | None = None, weights: PreferenceWeights | None = None
 ) -> Pieces | None:
-    """A place for the whole gang, one piece for each pod, taken from `rooms`. None where it has none.
+    """A place for the whole gang, one piece for each pod, taken from `rooms`. None, with nothing taken, if none.
 
-    Then nothing is taken. With `model` only on nodes of that GPU model. With `weights` what its pods prefer counts.
+    `model` restricts the nodes to that GPU model. With `weights` the pods' preferences count.
     """
     if weights is not None and not any((weights.node_affinity, weights.taints, weights.pod_affinity, weights.spread)):
         weights = None
@@ -95,7 +95,7 @@ def _place(
 
 
 def _place_anyhow(rooms: list[Room], allowed: list[int], job: Job) -> Pieces | None:
-    """A place for a gang with rules, with every order of its pods and every choice of nodes tried."""
+    """A place for a gang with rules, by trying every order of its pods and every choice of nodes."""
     left = [group.count for group in job.groups]
     pieces: Pieces = []
     waiting: list[tuple[int, int]] = []
@@ -128,7 +128,7 @@ def _place_anyhow(rooms: list[Room], allowed: list[int], job: Job) -> Pieces | N
 
 
 def coming(job: Job, group: int, left: Sequence[int]) -> list[PodAffinity]:
-    """What the pods of a group want beside them that pods of other groups are, which do not want it and are to come."""
+    """The affinities of a group to pods of other groups that are still to come and do not share the affinity."""
     return [
         near
         for near in rules_of(job, group).affinity
@@ -140,7 +140,7 @@ def coming(job: Job, group: int, left: Sequence[int]) -> list[PodAffinity]:
 
 
 def may_come(rooms: list[Room], at: int, job: Job, group: int, coming: Collection[PodAffinity] = ()) -> bool:
-    """Whether the rules among pods let one more pod of a group come to a node."""
+    """Whether the rules among pods admit one more pod of a group to a node."""
     rules = rules_of(job, group)
     there = [index for index, room in enumerate(rooms) if room.there]
     where = [(rooms[i].node, rooms[i].counts) for i in there]
@@ -148,7 +148,7 @@ def may_come(rooms: list[Room], at: int, job: Job, group: int, coming: Collectio
 
 
 def _has_company(rooms: list[Room], at: int, job: Job, group: int) -> bool:
-    """Whether a pod of a group that is on a node has beside it, apart from itself, what it wants."""
+    """Whether a placed pod of a group has the pods that it requires near it, not counting itself."""
     rules = rules_of(job, group)
     there = [index for index, room in enumerate(rooms) if room.there]
     where = [(rooms[i].node, rooms[i].counts) for i in there]
@@ -159,7 +159,7 @@ def _has_company(rooms: list[Room], at: int, job: Job, group: int) -> bool:
 
 
 def may_stand(rooms: list[Room], job: Job, pieces: Pieces) -> bool:
-    """Whether the pods of a gang can come to where these pieces say, in some order."""
+    """Whether the pods of a gang can be placed as these pieces say, in some order."""
     if not job.rules:
         return True
     rooms, wanted = [room.copy() for room in rooms], Counter[tuple[int, int]]()
@@ -201,7 +201,7 @@ def _place_group(
     pieces: Pieces,
     weights: PreferenceWeights | None,
 ) -> bool:
-    """Place the pods of one group; what they take is appended to `pieces`, also where the group does not fit."""
+    """Place the pods of one group; their pieces are appended to `pieces`, even if the group does not fit."""
     demand, last = job.groups[group].demand, None
     likes = job.preferences[group if len(job.preferences) > 1 else 0] if weights is not None else None
     for _ in range(job.groups[group].count):
@@ -217,7 +217,7 @@ def _place_group(
 
 
 def _put(rooms: list[Room], node: int, job: Job, group: int) -> list[int]:
-    """Take what one pod of a group asks for from a node."""
+    """Take the resources of one pod of a group from a node; returns the piece."""
     demand = job.groups[group].demand
     tag = -1 if demand.gpus == 0 else demand.gpus if demand.milli == GPU else 0
     milli = demand.milli if demand.gpus else 0

@@ -1,4 +1,4 @@
-"""One cycle of the reference scheduler: every job that waits is tried, in order, at its turn."""
+"""One cycle of the reference scheduler: every waiting job is tried, in order."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from kant.testing.reference.rules import without_wishes
 from kant.testing.reference.world import Live, Pieces, World
 
 Said = tuple[str, str, object]
-"""A decision as (what, job, details). A start has its pods by node as details, an eviction whether the job moves."""
+"""A decision as (what, job, details): for a start the pods by node, for an eviction whether the job moves."""
 
 NO_PREEMPTION = Preemption(priority=False, reclaim="off", min_run_s=0)
 
 
 class ReferencePlan:
-    """One cycle. Everything is counted again for every question."""
+    """One cycle. Everything is recounted for every question."""
 
     def __init__(self, world: World, profile: Profile, now: int, places: OwnPlaces) -> None:
         self.world, self.profile, self.now, self.places = world, profile, now, places
@@ -37,7 +37,7 @@ class ReferencePlan:
         self.ledger = Ledger(world, self.rules.reclaim == "fair-share")
         self.ledger.entitle([live.job for live in (*world.waiting.values(), *world.running.values())])
         self.stopped: set[str] = set()
-        self.gone: set[str] = set()  # rejected, or started
+        self.gone: set[str] = set()  # rejected or started
         self.started: dict[str, Pieces] = {}
         self.victims: list[Live] = []
         self.said: list[Said] = []
@@ -46,7 +46,7 @@ class ReferencePlan:
         )
 
     def make(self) -> None:
-        """Stop, reject, start in order, serve late heads, move victims."""
+        """Stop, reject, start in order, serve late heads, relocate victims."""
         self._stop_what_may_not_run_on()
         self._reject_impossible()
         self._walk()
@@ -55,7 +55,7 @@ class ReferencePlan:
         if self.profile.preemption is None or self.profile.preemption.move_victims:
             self._move_victims()
 
-    # --- what may not run on, and what never starts ---------------------------------------------------------------
+    # --- jobs that may not run on, and jobs that never start ------------------------------------------------------
 
     def _stop_what_may_not_run_on(self) -> None:
         limited = [live for live in self.world.running.values() if live.job.limit >= 0]
@@ -80,7 +80,7 @@ class ReferencePlan:
                 self.gone.add(job.id)
                 self.said.append(("reject", job.id, ""))
 
-    # --- who is next ----------------------------------------------------------------------------------------------
+    # --- order of jobs --------------------------------------------------------------------------------------------
 
     def in_order(self) -> list[Live]:
         """The waiting jobs that may be tried now, best first."""
@@ -97,7 +97,7 @@ class ReferencePlan:
         return live.since + wait * SECOND > self.now
 
     def equals(self, live: Live) -> tuple[object, ...]:
-        """What a job has in common with its equals: the first of them that does not start stops the others."""
+        """The bucket of a job: once one job of a bucket does not start, the others are skipped."""
         if isinstance(self.profile.discipline, Strict):
             return (live.job.queue,)
         job = live.job
@@ -110,7 +110,7 @@ class ReferencePlan:
         return job.queue, job.groups, pools, says, job.preempts, job.node_wait, fixed, job.user if by_user else ""
 
     def _walk(self) -> None:
-        """Try each job once, at its turn. What an eviction leaves over is offered from the first job on again."""
+        """Try each job once, in order. After an eviction the walk restarts from the first job."""
         tried: set[str] = set()
         blocked: set[tuple[object, ...]] = set()
         while True:
@@ -136,7 +136,7 @@ class ReferencePlan:
     # --- one job --------------------------------------------------------------------------------------------------
 
     def options(self, live: Live) -> Iterator[tuple[str | None, Amounts]]:
-        """The GPU models on which a job is tried, with what it counts for there; none if its queue starts nothing."""
+        """The GPU models on which a job is tried, with its amounts there; none if its queue starts nothing."""
         if self.world.is_over_budget(live.job.queue, live.job.user, "hard"):
             return
         if not {"hold", "stop", "unknown"} & self.world.queue_states(live.job.queue):
@@ -144,7 +144,7 @@ class ReferencePlan:
                 yield model, self.ledger.asked(live.job, model)
 
     def start_now(self, live: Live, closed: Collection[str] = ()) -> bool:
-        """Start a job where it fits, within its quota, on none of the nodes `closed`."""
+        """Start a job if it fits, within its quota, on none of the nodes `closed`; returns whether it started."""
         for model, amounts in self.options(live):
             if self.ledger.fits(live.job, amounts):
                 was = [room.open for room in self.rooms]
@@ -186,7 +186,7 @@ class ReferencePlan:
         return self.rights.admits(live.job, amounts, level, victims) and self.fits_without(victims, live, model)
 
     def fits_without(self, victims: Sequence[Victim], live: Live, model: str | None, starts: bool = True) -> bool:
-        """Whether the gang has a place once these have left; with `starts` false also without what the plan starts."""
+        """Whether the gang has a place after these have left; with `starts` false also without the plan's starts."""
         rooms = [room.copy() for room in self.rooms]
         leaving = [(who.live.job, who.live.pieces or []) for who in victims]
         if not starts:
@@ -205,7 +205,7 @@ class ReferencePlan:
         self.said.append(("start", live.job.id, by_node(pieces)))
 
     def _give_back(self, live: Live) -> None:
-        """A running job is stopped."""
+        """Stop a running job and free its resources."""
         self.stopped.add(live.job.id)
         del self.ledger.held[live.job.id]
         for piece in live.pieces or ():
@@ -221,7 +221,7 @@ class ReferencePlan:
         self._start(newcomer, pieces)
 
     def _move_victims(self) -> None:
-        """Victims that fit elsewhere, within their quotas, run on there."""
+        """Start victims elsewhere, if they fit within their quotas: then they are moved."""
         for live in self.victims:
             if self.start_now(live):
                 self.said[self.said.index(("preempt", live.job.id, False))] = ("preempt", live.job.id, True)

@@ -1,4 +1,4 @@
-"""What pods prefer, worked out afresh for each pod in fractions: which of the nodes that take it is worth most."""
+"""Preferences of pods, recomputed for each pod in fractions: the best of the nodes that admit it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kant.testing.reference.rules import domain_of
 from kant.testing.reference.world import Room
 
 Marks = dict[int, Fraction]
-"""What each node is worth, by its row."""
+"""The mark of each node, by its row."""
 
 
 def best(
@@ -25,7 +25,7 @@ def best(
     score: Callable[[Room], int],
     last: int | None,
 ) -> int:
-    """The row of the best of the nodes `able`; `last` is that of the pod before."""
+    """The row of the best of the nodes `able`; `last` is the row of the previous pod."""
     policy = {i: Fraction(score(rooms[i])) for i in able}
     liked = {i: Fraction(sum(one.weight for one in likes.nodes if _has(rooms[i], one.node_set))) for i in able}
     avoided = {i: Fraction(sum(_has(rooms[i], name) for name in likes.avoided)) for i in able}
@@ -41,13 +41,13 @@ def best(
 
 
 def _pulled(rooms: Sequence[Room], row: int, likes: Sequence[LikedPods]) -> Fraction:
-    """What the pods that are liked or not add up to around a node."""
+    """The weighted sum of liked and disliked pods around a node."""
     pods = (one.weight * _pods(rooms, one.topology, _domain(rooms[row], one.topology), one.pod_class) for one in likes)
     return Fraction(sum(pods))
 
 
 def _evenness(rooms: Sequence[Room], able: Sequence[int], likes: Sequence[LikedSpread]) -> Marks:
-    """In percent: 100 where the fewest pods are; 0 for nodes that are in no domain of some topology."""
+    """Marks in percent: 100 for the fewest pods; 0 for nodes that lack a domain in some topology."""
     placed = [i for i in able if all(_domain(rooms[i], one.topology) is not None for one in likes)]
     crowd: Marks = dict.fromkeys(placed, Fraction(0))
     for one in likes:
@@ -78,13 +78,13 @@ def _has(room: Room, name: str) -> bool:
 
 
 def _of_most(marks: Marks) -> Marks:
-    """In percent of the highest."""
+    """Marks in percent of the highest."""
     most = max(marks.values())
     return {i: mark * 100 / most if most else mark for i, mark in marks.items()}
 
 
 def _between(marks: Marks) -> Marks:
-    """In percent of the way from the lowest to the highest."""
+    """Marks in percent of the way from the lowest to the highest."""
     least, most = min(marks.values()), max(marks.values())
     return {i: (mark - least) * 100 / (most - least) if most > least else Fraction(0) for i, mark in marks.items()}
 

@@ -1,4 +1,4 @@
-"""Which running jobs may be stopped for which waiting job, and which set of them is the best: all sets are tried."""
+"""Which running jobs may be stopped for a waiting job, and the best set of them: all sets are tried."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Victim:
     cost: int
     reclaimed: bool = False
     passed: bool = False
-    """It started while the newcomer, of higher priority, waited. No cap and no minimum run time protects it."""
+    """Whether it started while the newcomer, of higher priority, waited: no cap or minimum run time protects it."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -39,7 +39,7 @@ def victim(live: Live, now: int, reclaimed: bool = False, passed: bool = False) 
 
 
 def key(victims: Sequence[Victim]) -> Key:
-    """Smaller is better: the worst rank, the cost, the milli-GPUs, how many, and which."""
+    """The comparison key, smaller is better: the worst rank, the cost, the milli-GPUs, the count, and the jobs."""
     worst = max((who.rank for who in victims), default=(0, -FOREVER))
     numbers = tuple(sorted(who.live.number for who in victims))
     return worst, sum(who.cost for who in victims), sum(who.milli for who in victims), len(victims), numbers
@@ -51,12 +51,12 @@ def in_order(victims: Sequence[Victim]) -> list[Victim]:
 
 
 def preference(victims: Sequence[Victim]) -> tuple[object, ...]:
-    """How victims of one level of rights compare with those of another: the fewest first."""
+    """The key to compare the victims of one level with those of another: the fewest first."""
     return len(victims), *key(victims)
 
 
 def best(candidates: Sequence[Victim], cap: int, suffices: Callable[[Sequence[Victim]], bool]) -> list[Victim] | None:
-    """The best set that holds at most `cap` milli-GPUs and suffices; None where all candidates together do not."""
+    """The best set with at most `cap` milli-GPUs that suffices; None if not even all candidates together do."""
     if not candidates or not suffices(candidates):
         return None
     sets = [found for count in range(len(candidates) + 1) for found in combinations(candidates, count)]
@@ -66,7 +66,7 @@ def best(candidates: Sequence[Victim], cap: int, suffices: Callable[[Sequence[Vi
 
 @dataclass
 class Rights:
-    """What a profile's preemption lets one waiting job do, with the plan so far in `ledger` and `stopped`."""
+    """The preemption rights of one waiting job under a profile, with the plan so far in `ledger` and `stopped`."""
 
     world: World
     ledger: Ledger
@@ -78,14 +78,14 @@ class Rights:
     by_share: bool
 
     def runs(self) -> dict[str, Live]:
-        """The jobs that run when the cycle begins and that the plan has not stopped."""
+        """The jobs that run at the begin of the cycle and that the plan has not stopped."""
         return {name: live for name, live in self.world.running.items() if name not in self.stopped}
 
     def may_stop(self, live: Live) -> bool:
         return live.job.preemptible and not live.protected
 
     def protected_until(self, live: Live) -> int:
-        """When a running job has run for as long as the profile and its queue guarantee, µs."""
+        """When the minimum run time of a job, by the profile and its queue, ends, µs."""
         own = {queue.name: queue.min_run for queue in self.world.queues.queues}
         return live.started + max(self.rules.min_run_s * SECOND, own.get(live.job.queue, 0))
 
@@ -103,12 +103,12 @@ class Rights:
         return self.has_passed(live, waiting)
 
     def shares_nodes(self, live: Live, job: Job, model: str | None) -> bool:
-        """Whether some node, with `model` of that GPU model, admits both jobs."""
+        """Whether some node, with `model` one of that GPU model, admits both jobs."""
         nodes = [node for node in self.world.nodes if model is None or node.model == model]
         return any(self.world.admits(node, live.job) and self.world.admits(node, job) for node in nodes)
 
     def levels(self, waiting: Live, model: str | None, amounts: Amounts, short: bool) -> list[int]:
-        """The levels at which a job may ask: how far up its queue's path it stays in quota, then borrowing."""
+        """The levels at which a job may preempt: how far up its queue's path it stays in quota, then borrowing."""
         job = waiting.job
         if not self.limited(job, amounts):
             return [BORROWING]
@@ -128,7 +128,7 @@ class Rights:
         return self.may_stop(live) and self._is_lower(live, waiting) and live.job.queue == waiting.job.queue
 
     def victims(self, waiting: Live, model: str | None, amounts: Amounts, level: int, short: bool) -> list[Victim]:
-        """The jobs that the job may stop at one level, those within their minimum run time too."""
+        """The jobs that the job may stop at one level, including those within their minimum run time."""
         found, job = [], waiting.job
         for name, live in self.runs().items():
             if not self.may_stop(live) or not (short or self.shares_nodes(live, job, model)):
@@ -151,7 +151,7 @@ class Rights:
         return found
 
     def _holds_against(self, queue: str, job: Job, amounts: Amounts, level: int) -> bool:
-        """Whether the other side borrows up to where the two queues meet, and the job's side stays in quota so far."""
+        """Whether `queue` borrows at every level below the common ancestor, up to which the job stays in quota."""
         if queue not in self.ledger.tree.queues or not self.limited(job, amounts):
             return True
         path, own = self.ledger.tree.path(queue), self.ledger.tree.path(job.queue)
@@ -161,7 +161,7 @@ class Rights:
         return all(self.ledger.is_borrowing(name, amounts) for name in path[:meets])
 
     def admits(self, job: Job, amounts: Amounts, level: int, victims: Sequence[Victim]) -> bool:
-        """Whether the quota lets the job in once these have left, and the level then holds."""
+        """Whether the quota admits the job after these have left, at this level."""
         if not self.limited(job, amounts):
             return job.queue not in self.ledger.tree.queues or self.ledger.fits(job, amounts, names(victims))
         if not self.ledger.fits(job, amounts, names(victims)):

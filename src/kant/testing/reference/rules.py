@@ -1,4 +1,4 @@
-"""Rules among pods and exact amounts as the documents say them: who counts where is counted for every question."""
+"""Rules among pods and exact amounts as documented: pods are recounted for every question."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ NO_RULES = PodRules()
 
 @dataclass
 class Counts:
-    """Who is on one node: pods by class, and what they take of the exact amounts of it."""
+    """The pods on one node by class, and their use of its exact amounts."""
 
     classes: dict[str, int] = field(default_factory=dict)
     taken: dict[str, int] = field(default_factory=dict)
 
     def add(self, rules: PodRules, pods: int) -> None:
-        """So many pods with these rules come, or with a minus go."""
+        """Add this many pods with these rules, or remove them if negative."""
         for name in set(rules.classes):
             self.classes[name] = self.classes.get(name, 0) + pods
         for name, amount in rules.amounts:
@@ -33,14 +33,14 @@ class Counts:
 
 
 def rules_of(job: Job, group: int) -> PodRules:
-    """Those of one group of a job."""
+    """The rules of one group of a job."""
     if not job.rules:
         return NO_RULES
     return job.rules[group] if len(job.rules) > 1 else job.rules[0]
 
 
 def without_wishes(job: Job) -> Job:
-    """A job that wishes nothing of pods and domains that may come yet: what is impossible without them stays so."""
+    """A job without its rules on pods and domains that may still come: what is impossible without them remains so."""
     return replace(
         job,
         rules=tuple(
@@ -56,7 +56,7 @@ Where = tuple[Node, Counts]
 
 
 def domain_of(node: Node, topology: str, said: Mapping[str, Mapping[str, str]]) -> object:
-    """The domain of a node; None where it is in none."""
+    """The domain of a node; None if it is in none."""
     if topology == "node":
         return node.name
     if topology in LEVELS:
@@ -66,7 +66,7 @@ def domain_of(node: Node, topology: str, said: Mapping[str, Mapping[str, str]]) 
 
 
 def company(there: Sequence[Where], at: int, near: PodAffinity, said: Mapping[str, Mapping[str, str]]) -> int:
-    """The pods of the class that an affinity wants in the domain of the node `there[at]`."""
+    """The number of pods of the affinity's class in the domain of the node `there[at]`."""
     own = domain_of(there[at][0], near.topology, said)
     return sum(
         counts.classes.get(near.pod_class, 0)
@@ -82,9 +82,9 @@ def allows(
     said: Mapping[str, Mapping[str, str]],
     coming: Collection[PodAffinity] = (),
 ) -> bool:
-    """Whether one more pod may come to the node `there[at]`, beside all the pods that are there.
+    """Whether the rules and the pods already there admit one more pod to the node `there[at]`.
 
-    What it wants beside it may be `coming`.
+    Affinities in `coming` count as satisfied.
     """
     node, counts = there[at]
     has = dict(node.amounts)

@@ -1,4 +1,4 @@
-"""The reference scheduler: follows events, and decides."""
+"""The reference scheduler: it follows events, and decides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kant.testing.reference.world import Pieces, World
 
 
 class Reference:
-    """Follows events, and says what a profile decides at an instant.
+    """Follows events, and makes the decisions of a profile at an instant.
 
     It models the disciplines `strict`, `best-effort` and `backfill`, the orders `fifo`, `sjf` and `drf`, quotas,
     preemption and back-offs; not bookings, elastic gangs, burst replicas, the fabric or the replacement of lost nodes.
@@ -35,14 +35,14 @@ class Reference:
                 raise TypeError(f"the reference scheduler does not model {type(policy).__name__}")
 
     def happen(self, event: Event) -> None:
-        """Take in one event."""
+        """Apply one event."""
         self.world.happen(event)
 
     def decide(self, now: int, starts: Mapping[str, Pieces] | None = None) -> list[Said]:
         """The decisions of one cycle at `now` (µs), in order, without holds.
 
-        With `starts`, the places of a plan under test, jobs go where that plan puts them. Otherwise they go where the
-        profile's placement does, which is one of `SCORES`.
+        With `starts`, the places of a plan under test, jobs are placed as in that plan. Otherwise they are placed by
+        the profile's placement policy, which must be one of `SCORES`.
         """
         self.world.now = now
         tag = str(type(self.profile.placement).__struct_config__.tag)

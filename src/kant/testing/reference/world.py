@@ -1,4 +1,4 @@
-"""What the reference scheduler knows: the jobs that wait and run, and the nodes, followed from events alone."""
+"""The state of the reference scheduler: the waiting and running jobs, and the nodes, from events alone."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Pieces = list[list[int]]
 
 @dataclass
 class Live:
-    """A job that waits or runs. Times are microseconds.
+    """A waiting or running job. Times are microseconds.
 
-    `number` counts the jobs as they arrive. `since` is when it last came to wait, or to run. `returns` is how often it
-    came back in a row without having been preempted. `pieces` is what it holds while it runs. `node_comes` until an
-    autoscaler says that it adds no node.
+    `number` counts the jobs in order of arrival. `since` is when it last began to wait, or to run. `returns` is how
+    often it returned in a row without having been preempted. `pieces` is what it holds while it runs. `node_comes` is
+    true until an autoscaler says that it adds no node.
     """
 
     job: Job
@@ -46,10 +46,10 @@ class Live:
 
 @dataclass
 class Room:
-    """What is free on one node: thousandths of each device, milli-cores and MiB. A closed node takes nothing.
+    """The free resources of one node: thousandths of each device, milli-cores and MiB. A closed node takes nothing.
 
     `node_sets` has the names of the nodes of each node set, `domains` the domain of each node in the topologies that
-    events have named, and `counts` who is there. Where nobody is `there` it is in no domain.
+    events have named, and `counts` the pods on the node. A node that is not `there` is in no domain.
     """
 
     node: Node
@@ -63,7 +63,7 @@ class Room:
     there: bool = True
 
     def change(self, piece: list[int], sign: int, job: Job) -> None:
-        """Give a piece of a job back (1) or take it (-1). Raises AssertionError where more is taken than there is."""
+        """Return a piece of a job (1) or take it (-1). Raises AssertionError if more is taken than is free."""
         self.counts.add(rules_of(job, piece[GROUP]), -sign * piece[PODS])
         for device in range(self.node.gpus):
             if piece[MASK] >> device & 1:
@@ -79,7 +79,7 @@ class Room:
 
 @dataclass
 class Run:
-    """What a job has held, in thousandths of GPUs, from when on and until when (-1: it still does)."""
+    """What a job has held, in thousandths of GPUs, from when and until when (-1: it still does)."""
 
     job: Job
     milli: int
@@ -92,7 +92,7 @@ class World:
     """The cluster and its jobs after the events so far. `running` is in the order in which jobs started."""
 
     rows: list[Node]
-    """The node in each row, or the last one that was there."""
+    """The node in each row, or the last one that was in it."""
     waiting: dict[str, Live] = field(default_factory=dict)
     running: dict[str, Live] = field(default_factory=dict)
     closed: dict[str, NodeStatus] = field(default_factory=dict)
@@ -100,31 +100,31 @@ class World:
     arrivals: int = 0
     node_sets: dict[str, set[str]] = field(default_factory=dict)
     pools: dict[PoolKey, Node] = field(default_factory=dict)
-    """A node of each pool that there has been."""
+    """A node of each pool that has ever existed."""
     free: list[int] = field(default_factory=list)
-    """Rows whose node has left, or that nobody has had, in the order in which they came free."""
+    """Rows whose node has left, or that were never used, in the order in which they became free."""
     domains: dict[str, dict[str, str]] = field(default_factory=dict)
     others: dict[str, Counts] = field(default_factory=dict)
-    """Pods of no job, by node."""
+    """Pods that belong to no job, by node."""
     named: dict[str, int] = field(default_factory=dict)
-    """Queues that jobs have named, in the order in which they first did."""
+    """Queues that jobs have named, in the order of first appearance."""
     now: int = 0
     ends: tuple[int, ...] = ()
-    """When months end, as an event has said; without it each has 30 days."""
+    """The ends of months, from an event; without it each month has 30 days."""
     runs: list[Run] = field(default_factory=list)
 
     @classmethod
     def of(cls, spec: ClusterSpec) -> World:
-        """The cluster before anything has happened."""
+        """The cluster before any event."""
         return cls(list(spec.nodes), pools={node.pool: node for node in spec.nodes})
 
     @property
     def nodes(self) -> list[Node]:
-        """Those that are there."""
+        """The present nodes."""
         return [node for row, node in enumerate(self.rows) if row not in self.free]
 
     def happen(self, event: ev.Event) -> None:
-        """Take in one event. Raises TypeError for a kind that the reference does not model."""
+        """Apply one event. Raises TypeError for a kind that the reference does not model."""
         if not isinstance(event, ev.JobStarted) and getattr(event, "job", "") in self.running:
             for run in self.runs if not isinstance(event, (ev.JobProtected, ev.JobProgressed, ev.JobRuled)) else ():
                 if run.job.id == event.job and run.until < 0:  # type: ignore[union-attr]
@@ -193,8 +193,8 @@ class World:
         return next(node for node in self.nodes if node.name == name)
 
     def _join(self, node: Node) -> None:
-        """A node takes the row that it left, or that one like it left; else one that nobody has had; else any that is
-        free, if more than half of them are; else one of as many rows more."""
+        """Give a node the row that it left, or that an equal one left; else a row never used; else any free one, if
+        more than half of the rows are free; otherwise double the rows."""
         choices = (
             [row for row in self.free if self.rows[row].name == node.name],
             [row for row in self.free if replace(self.rows[row], name=node.name) == node],
@@ -221,29 +221,29 @@ class World:
             own.pop(name, None)
 
     def admitting(self, job: Job) -> list[Node]:
-        """A node of each pool that admits a job. A pool that has lost its last node is one still, outside of sets."""
+        """A node of each pool that admits a job. A pool that has lost its last node counts, outside of node sets."""
         nodes = self.rows if job.node_set else list(self.pools.values())
         return list({node.pool: node for node in nodes if self.admits(node, job)}.values())
 
     def admits(self, node: Node, job: Job) -> bool:
-        """Whether pods of a job may go to a node at all."""
+        """Whether pods of a job may run on a node at all."""
         return admits(node, job, self.node_sets)
 
     def _back(self, job: str, since: int) -> Live:
-        """A running job waits again, from `since` on."""
+        """Let a running job wait again, from `since` on."""
         live = self.waiting[job] = self.running.pop(job)
         live.since, live.pieces = since, None
         return live
 
     def queue_states(self, queue: str) -> set[str]:
-        """The states of a queue and of those above it; `unknown` where queues are declared and this one is not."""
+        """The states of a queue and of its ancestors; `unknown` if queues are declared and this one is not."""
         states = {one.name: str(one.state) for one in self.queues.queues}
         if queue not in states:
             return {"unknown"} if states else set()
         return {states[name] for name in self.queues.lineage(queue)}
 
     def is_over_budget(self, queue: str, user: str | None, kind: str) -> bool:
-        """Whether a queue, one above it, or the `user` of one has used up a budget; `kind` is hard or soft."""
+        """Whether a queue, an ancestor, or the `user` of one has used up a budget; `kind` is hard or soft."""
         month = 30 * DAY
         began = max([end for end in self.ends if end <= self.now], default=0)
         if not any(end > self.now for end in self.ends):
@@ -263,7 +263,7 @@ class World:
         return False
 
     def rooms(self) -> list[Room]:
-        """What is free on each node now, counted from what runs."""
+        """The free resources of each node now, recounted from the running jobs."""
         rooms = [
             Room(
                 node, [1000] * node.gpus, node.cpu, node.memory, self._opens(row), self.node_sets, self.domains,
@@ -278,7 +278,7 @@ class World:
         return rooms
 
     def empty(self) -> list[Room]:
-        """The nodes with nothing taken and every one in service, also those that have left."""
+        """The nodes as if empty and in service, including those that have left."""
         rows = self.rows
         return [
             Room(node, [1000] * node.gpus, node.cpu, node.memory, node is not NOBODY, self.node_sets, self.domains)

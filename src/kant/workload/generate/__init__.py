@@ -1,4 +1,4 @@
-"""Generators: workloads drawn after the published facts of real clusters."""
+"""Generators: workloads drawn from the published statistics of real clusters."""
 
 from kant.workload.generate.draw import generate
 from kant.workload.generate.rows import ROWS

@@ -14,7 +14,7 @@ HOUR_S = 3600.0
 
 
 def hourly_rate(rng: Generator, row: Row, hours: int) -> Floats:
-    """The relative rate of each hour: hour of day x weekday x noise of mean one.
+    """The relative rate of each hour: hour of day x weekday x noise with a mean of one.
 
     The noise is exp(x), where x is an AR(1) process with the row's deviation and hourly correlation.
     """
@@ -48,7 +48,7 @@ def session_starts(rng: Generator, row: Row, sessions: int, span_s: float) -> Fl
 
 
 def session_sizes(rng: Generator, row: Row, jobs: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Numbers of identical jobs, drawn until they hold `jobs`; the last is cut so that the sum is exact."""
+    """The numbers of identical jobs per session, which sum to `jobs`; the last one is cut so that the sum is exact."""
     weights = np.array(row.sessions) / sum(row.sessions)
     drawn = rng.choice(len(weights), size=jobs, p=weights) + 1
     passed = np.cumsum(drawn)

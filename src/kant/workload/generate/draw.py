@@ -1,4 +1,4 @@
-"""Drawing a workload that follows a Row: sizes and run times, then arrivals, then who submitted."""
+"""Draws a workload that follows a Row: sizes and run times, then arrivals, then submitters."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def generate(
 ) -> Workload:
     """A workload of `days` days that follows the row called `row` (see ROWS), the same for the same seed.
 
-    How many jobs: exactly `jobs`; or, with `gpus` and `load`, as many as keep `load` times `gpus` GPUs busy
-    on average (their GPU-time is within one job of that); or as many as the row's cluster saw. With `gpus`,
-    jobs larger than that are left out of the mix. `services` is the part of that load that inference services ask for
-    instead (`generate/services.py`). `tenants` is the number of queues, if not the row's own. Raises InputError for
-    values that make no workload.
+    The number of jobs: exactly `jobs`; or, with `gpus` and `load`, as many as keep `load` times `gpus` GPUs busy on
+    average (their GPU-time is within one job of that); or as many as the row's cluster saw. With `gpus`, larger jobs
+    are left out of the mix. `services` is the part of that load that inference services request instead
+    (`generate/services.py`). `tenants` is the number of queues, if not the row's own. Raises InputError for values that
+    make no workload.
     """
     chosen = row_named(row)
     _check(jobs, days, gpus, load, seed)
@@ -122,7 +122,7 @@ def _up_to(row: Row, gpus: int) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class _Bodies:
-    """What jobs ask for and how long they run, session by session."""
+    """The requests and run times of jobs, session by session."""
 
     sessions: Ints
     gpus: Ints
@@ -148,7 +148,7 @@ def _bodies(row: Row, rng: Generator, jobs: int) -> _Bodies:
 
 
 def _bodies_for(row: Row, bits: object, gpu_seconds: float) -> _Bodies:
-    """As many jobs as use `gpu_seconds`, ending with the job that comes nearest."""
+    """As many jobs as use `gpu_seconds`, ending with the job that comes closest."""
     expected = gpu_seconds / gpu_seconds_per_job(row)
     state = bits.state  # type: ignore[attr-defined]
     tries = _bounded(math.ceil(expected * 1.2) + 20)

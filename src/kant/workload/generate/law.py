@@ -1,4 +1,4 @@
-"""Laws of durations: mixtures of log-normals, cut at the longest run that a cluster allows."""
+"""Laws of durations: mixtures of log-normals, truncated at the longest run that a cluster allows."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ _GRID = 4096
 class Mixture:
     """Log-normals of seconds: parts (weight, mu, sigma) of log-seconds, the weights summing to one.
 
-    Durations above `longest` seconds are left out of the law (so that no heap of jobs ends there); those
-    below a second take one.
+    The law is truncated at `longest` seconds (so no jobs pile up there); durations below one second become one second.
     """
 
     parts: tuple[tuple[float, float, float], ...]
@@ -36,12 +35,12 @@ class Mixture:
         return grid, law / law[-1]
 
     def cdf(self, seconds: Floats) -> Floats:
-        """The part of durations that are at most `seconds`."""
+        """The share of durations that are at most `seconds`."""
         grid, law = self._table
         return np.interp(np.log(np.maximum(seconds, 1.0)), grid, law)
 
     def log_quantile(self, part: Floats) -> Floats:
-        """Log-seconds below which `part` of the durations lie."""
+        """Log-seconds below which the share `part` of the durations lies."""
         grid, law = self._table
         return np.interp(part, law, grid)
 

@@ -1,4 +1,4 @@
-"""A Row: everything that a generator follows of one cluster, as data with its source."""
+"""A Row: all the statistics of one cluster that a generator follows, as data with its source."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kant.workload.generate.law import Mixture
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Jobs of `gpus` GPUs: their part of all jobs and of all GPU-time, both in percent."""
+    """Jobs of `gpus` GPUs: their share of all jobs and of all GPU-time, both in percent."""
 
     gpus: int
     jobs: float

@@ -1,8 +1,8 @@
 """The rows that generators follow: fits and tables of published traces.
 
-Durations are log-normal mixtures (part, mu, sigma of log-seconds) fitted to published distributions; sizes
-are percent of jobs and of GPU-time. Where a trace does not publish something it is borrowed, and the comment
-says from where. Time zero is a Monday at 00:00.
+Durations are log-normal mixtures (part, mu, sigma of log-seconds) fitted to published distributions; sizes are percent
+of jobs and of GPU-time. What a trace does not publish is borrowed from another, named in a comment. Time zero is a
+Monday at 00:00.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ HELIOS = "Hu et al., Characterization and Prediction of Deep Learning Workloads 
 PHILLY = "Jeon et al., Analysis of Large-Scale Multi-Tenant GPU Clusters, ATC'19; msr-fiddle/philly-traces"
 PAI = "Weng et al., MLaaS in the Wild, NSDI'22; figures as republished with Acme"
 
-# The longest runs that the traces hold, in seconds. The fits of Helios have tails that are too heavy: each
-# cluster's law ends where its mean is the published one (Helios' longest run is 4,320,009 s).
+# The longest runs in the traces, in seconds. The fits of Helios have tails that are too heavy: each cluster's law ends
+# where its mean is the published one (Helios' longest run is 4,320,009 s).
 LONGEST_PHILLY = 4_240_676.0
 LONGEST_SEREN = 1_209_604.0
 LONGEST_KALOS = 625_740.0
@@ -35,7 +35,7 @@ PHILLY_HOURS = (
 )  # fmt: skip
 PHILLY_WEEKDAYS = (0.86, 1.07, 1.14, 1.29, 1.44, 0.61, 0.60)
 
-# Philly: 93 % of submissions stand alone, 6 % are pairs, 1 % more, up to 19 in the same second.
+# Philly: 93 % of submissions are single jobs, 6 % are pairs, 1 % more, up to 19 in the same second.
 SESSIONS = (0.93, 0.06, *(0.01 * 0.7**k * 0.3 / (1 - 0.7**17) for k in range(17)))
 
 

@@ -1,7 +1,7 @@
-"""Inference services beside training: base jobs that run to the end, and replicas that come and go by the hour of day.
+"""Inference services next to training: base jobs that run to the end, and replicas that vary with the hour of day.
 
-The numbers are ours: no trace tells bases from replicas. Services hold few GPUs each and run on, and their load swings
-three to one between afternoon and night.
+The numbers are our own: no trace distinguishes bases from replicas. Services hold few GPUs each and run on, and their
+load varies by three to one between afternoon and night.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kant.workload.workload import Ints, Workload, make_workload
 CORE_SIZES, CORE_WEIGHTS = (1, 2, 4, 8), (0.35, 0.25, 0.2, 0.2)
 BASE_PRIORITY, REPLICA_PRIORITY = 100, 50
 CORE_PART = 0.7
-"""The base jobs' part of the services' GPU-time; the rest is that of burst replicas."""
+"""The base jobs' share of the services' GPU-time; the rest is that of burst replicas."""
 REPLICA_HOURS = (0.5, 4.0)
 DAY_SHAPE = np.array([1 + np.cos(2 * np.pi * (hour - 15) / 24) / 2 for hour in range(24)])
 """The rate of burst replicas by hour of day: most at 15:00, a third of that at 3:00."""
@@ -26,8 +26,8 @@ DAY_SHAPE = np.array([1 + np.cos(2 * np.pi * (hour - 15) / 24) / 2 for hour in r
 def services(row: Row, gpus: float, days: float, seed: int) -> Workload:
     """Services that hold `gpus` GPUs on average over `days` days, with the tenants of `row`.
 
-    Cores come within the first twentieth of the span and end with it. They may not be preempted and have priority
-    100. Burst replicas have the size, the queue and the name of their base job, priority 50, and may be preempted.
+    Base jobs arrive within the first twentieth of the span and end with it. They are not preemptible and have priority
+    100. Burst replicas have the size, the queue and the name of their base job, priority 50, and are preemptible.
     """
     draw = Generator(PCG64(SeedSequence([seed, 0x5E])))
     span = days * 24.0
@@ -79,13 +79,13 @@ def services(row: Row, gpus: float, days: float, seed: int) -> Workload:
 
 
 def _time(hours: np.ndarray) -> Ints:
-    """Hours as microseconds, whole seconds."""
+    """Hours as microseconds, rounded to whole seconds."""
     whole: Ints = np.rint(np.asarray(hours) * (HOUR // SECOND)).astype(np.int64) * SECOND
     return whole
 
 
 def mixed(training: Workload, serving: Workload) -> Workload:
-    """Both workloads as one, in order of submission. They have the queues and users of one row."""
+    """Merge both workloads, in order of submission. They have the queues and users of one row."""
     columns = {
         name: np.concatenate([getattr(training, name), getattr(serving, name)])
         for name in ("submit", "runtime", "gpus", "pods", "milli", "cpu", "memory", "limit", "priority", "overhead",

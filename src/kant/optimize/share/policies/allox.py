@@ -1,4 +1,4 @@
-"""AlloX: the least sum of completion times, with whom an order was made staying."""
+"""AlloX: the least sum of completion times, where jobs that have been given a GPU keep it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from kant.optimize.share.training import Training
 
 @dataclass(frozen=True, slots=True)
 class AlloX(SharePolicy):
-    """Jobs in the order that an assignment to GPUs and positions gives; on GPUs that are alike the shortest go first.
+    """Jobs in the order of an assignment to GPUs and positions; on equal GPUs the shortest go first.
 
-    A job on one GPU that has been given it keeps it to its end. Only the oldest `oldest` of those that wait take part,
-    or as many as there are free GPUs. AlloX knows one GPU a job; a gang has a share divided by its GPUs, as Shockwave's
-    simulator has it. Source: T. N. Le et al., EuroSys 2020.
+    A one-GPU job that has been given a GPU keeps it to its end. Only the oldest share `oldest` of the waiting jobs
+    takes part, or as many jobs as there are free GPUs. AlloX knows one GPU a job; a gang has a share divided by its
+    GPUs, as in Shockwave's simulator. Source: T. N. Le et al., EuroSys 2020.
     """
 
     oldest: float = 0.2

@@ -16,7 +16,7 @@ from kant.optimize.share.training import Training
 class GandivaFair(SharePolicy):
     """Every job has the share of one GPU in an equal division, in proportion to its weight, at most all of the time.
 
-    Source: S. Chaudhary et al., EuroSys 2020, as Shockwave's simulator has it.
+    Source: S. Chaudhary et al., EuroSys 2020, as in Shockwave's simulator.
     """
 
     source: ClassVar[str] = "Gandiva-Fair, S. Chaudhary et al., EuroSys 2020"

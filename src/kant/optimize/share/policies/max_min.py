@@ -1,4 +1,4 @@
-"""Max-min fairness: the least GPU-time that any job gets is as large as can be."""
+"""Max-min fairness: the least GPU-time of any job is as large as possible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kant.optimize.share.training import Training
 
 @dataclass(frozen=True, slots=True)
 class MaxMin(SharePolicy):
-    """Shares of time with the largest least GPU-time, weighted; a gang of four has a quarter of the time of one GPU.
+    """Shares of time that maximise the least weighted GPU-time; a gang of four has a quarter of the time of one GPU.
 
     Source: least attained service in Gavel, D. Narayanan et al., OSDI 2020, section 4.1.
     """

@@ -17,7 +17,7 @@ from kant.optimize.share.training import Training
 
 @dataclass(frozen=True, slots=True)
 class Mst(SharePolicy):
-    """Shares with the most steps a second, whatever a step of a job is worth: whoever makes them fast goes first.
+    """Shares with the most steps per second, whatever a step of a job is worth: the fastest jobs go first.
 
     Source: Gavel, OSDI 2020, section 4.2.
     """

@@ -1,4 +1,4 @@
-"""Shockwave: welfare over time and an early end of all, with more weight for whoever would end unfairly late."""
+"""Shockwave: welfare over time and an early end of all, with more weight for jobs that would end unfairly late."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from kant.optimize.solvers import cp_sat
 from kant.queueing.window import Entry, Window, fill, late_weight, lay_out
 
 MEMORY = 0.9
-"""How much of the fair time of a job is the mean of earlier estimates; the rest is the latest."""
+"""The weight of the mean of earlier estimates in a job's fair time; the rest is the latest estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shockwave:
     """Plan a window of rounds so that the product of all progress is large and the longest job does not end late.
 
-    A job that is expected to take longer than a fair share of the cluster would have allowed has its weight multiplied
-    by the ratio of the two times, to the power `lateness`. Jobs that must run in every round of the window go first, so
-    that large ones do not pile up at the end; then those that weigh most. The plan is made anew when jobs come or go
-    and after `again` rounds. Source: P. Zheng et al., NSDI 2023, arXiv 2210.00093; the aggregation, the order, and
-    times counted from a job's own arrival are ours.
+    A job that is expected to take longer than with a fair share of the cluster has its weight multiplied by the ratio
+    of the two times, to the power `lateness`. Jobs that must run in every round of the window go first, so that large
+    ones do not pile up at the end; then those with the largest weights. The plan is renewed when jobs arrive or end and
+    after `again` rounds. Source: P. Zheng et al., NSDI 2023, arXiv 2210.00093; the aggregation, the order, and times
+    counted from a job's own arrival are ours.
     """
 
     window: int = 20
-    """Rounds that are planned at once."""
+    """The number of rounds that are planned at once."""
     again: int = 8
-    """Rounds after which the plan is made anew."""
+    """The number of rounds after which the plan is renewed."""
     lateness: float = 12.0
-    """The power of the ratio of the expected to the fair time in a weight."""
+    """The exponent of the ratio of expected to fair time in a weight."""
     longest: float = 1e-3
-    """What a second by which the longest job is longer costs, in mean welfare of a round."""
+    """The cost of one second more of the longest job, in mean welfare of a round."""
     solver: bool = True
-    """Let CP-SAT improve the plan that marginal gains give."""
+    """Whether CP-SAT improves the plan that marginal gains give."""
     solver_jobs: int = 200
-    """With more jobs in the cluster plans are by marginal gains alone, so that none takes long."""
+    """With more jobs in the cluster, plans use only marginal gains, so that none takes long."""
     limit: float = 0.03
-    """Deterministic seconds of CP-SAT for one plan."""
+    """The limit of CP-SAT for one plan, in deterministic seconds."""
     source: ClassVar[str] = "Shockwave, P. Zheng et al., NSDI 2023, arXiv 2210.00093"
     tags: ClassVar[Tags] = tagged(SHARES, knowledge="learned", objective="fairness makespan", method="solver")
 
@@ -52,7 +52,7 @@ class Shockwave:
 
 
 class _Plan:
-    """The rounds that are planned, and the times that were once thought fair."""
+    """The planned rounds, and the fair times as estimated so far."""
 
     def __init__(self, policy: Shockwave, gpus: int, round_s: float) -> None:
         self.policy, self.gpus, self.round_s = policy, gpus, round_s
@@ -68,7 +68,7 @@ class _Plan:
                 self.note = f"plans are by marginal gains alone: {absent}"
 
     def ran(self, job: Training, seconds: float) -> None:
-        """What has run is in the job."""
+        """Do nothing: the job itself records what has run."""
 
     def choose(self, jobs: Sequence[Training], now: float, changed: bool) -> list[Training]:
         if changed:
@@ -80,7 +80,7 @@ class _Plan:
         return self.rounds.pop(0)
 
     def share(self, job: Training, jobs: Sequence[Training]) -> float:
-        """The part of the time in which a job would run with an equal share, by weight, of the cluster."""
+        """The share of time that a job would run with an equal share, by weight, of the cluster."""
         return min(1.0, self.gpus * job.weight / len(jobs))
 
     def plan(self, jobs: Sequence[Training], now: float) -> list[list[Training]]:
@@ -91,7 +91,7 @@ class _Plan:
             expected = now - job.job.arrival + left / self.share(job, jobs)
             late = expected / self.fair[job.number].at(now)
             weight = job.weight * late_weight(late, policy.lateness, left < self.round_s)
-            # Who is there has not ended, whatever its epochs say: a round still gains it something.
+            # A present job has not ended, whatever its epochs say: a round still gains it something.
             open_part = 0.5 * self.round_s / (job.ran + left + self.round_s)
             progress = min(job.epoch / job.job.epoch_count, 1 - open_part)
             entries.append(Entry(job.gpus, weight, progress, left / self.round_s))
@@ -103,7 +103,7 @@ class _Plan:
 
 
 class _FairTime:
-    """How long a job should take, as estimated whenever jobs came or went: a mean over time, leaning to the latest."""
+    """How long a job should take, estimated at every arrival or end: a mean over time, weighted towards the latest."""
 
     def __init__(self) -> None:
         self.area = 0.0

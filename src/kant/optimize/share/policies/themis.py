@@ -1,4 +1,4 @@
-"""Themis: the worst finish-time fairness is as small as can be."""
+"""Themis: the worst finish-time fairness is as small as possible."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ HALVINGS = 60
 
 @dataclass(frozen=True, slots=True)
 class Themis(SharePolicy):
-    """Shares under which the largest ratio of expected time to time with an equal share of one's own is least.
+    """Shares that minimise the largest ratio of a job's expected time to its time with an equal share of its own.
 
-    What is left of the run is expected at the present speed, and so is what was had of an equal share, counted at each
+    The rest of the run is estimated at the present speed, and so is the progress under an equal share, updated at each
     computation. Source: K. Mahajan et al., NSDI 2020, as a program over shares in Gavel, OSDI 2020, section 4.2.
     """
 

@@ -39,7 +39,7 @@ class Cpop:
 
 
 def _processor_of_path(graph: Graph) -> int | None:
-    """Where the critical path takes least time; None where no processor can run all of it."""
+    """The processor on which the critical path takes least time; None if no processor can run all of it."""
     path = [graph.stages[i].durations for i in graph.critical_path]
     able = [p for p in range(len(graph.processors)) if all(durations[p] != NEVER for durations in path)]
     return min(able, key=lambda p: (sum(durations[p] for durations in path), p), default=None)

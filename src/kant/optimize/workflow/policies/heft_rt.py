@@ -14,8 +14,8 @@ from kant.optimize.workflow.policy import STAGES
 class HeftRt:
     """The longest of the ready stages, by its mean duration, goes where it would end first if its data were there.
 
-    It knows no graph: the upward rank of a stage without successors is its duration, and what has come before, and
-    from where its data comes, it does not see. This is the rule that DeepSoCS (arXiv 2005.07666) is compared with.
+    It knows no graph: it takes the upward rank of a stage to be its duration, as for one without successors, and
+    ignores its predecessors and the location of its data. DeepSoCS (arXiv 2005.07666) is compared with this rule.
     """
 
     source: ClassVar[str] = "the rival of DeepSoCS, arXiv 2005.07666"

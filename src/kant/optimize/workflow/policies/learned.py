@@ -1,4 +1,4 @@
-"""A learned order: a weighted sum of what is known of a stage, with weights that were trained on streams."""
+"""A learned order: a weighted sum of the features of a stage, with weights that were trained on streams."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from kant.optimize.workflow.policy import STAGES
 class Learned:
     """The ready stage of the highest score goes where it ends first.
 
-    The score is the sum of these fields, each times what it is about. Times are in mean durations of a stage of the
-    graph, ranks and ages in lengths of its critical path. With `finish` = -1 and the others 0 it is ETF. The idea is
-    that of DeepSoCS (arXiv 2005.07666), a learned order with earliest-finish mapping; its graph network is left out.
-    `kant plan train` finds weights (`train.py`); the default ones are those that the study has found.
+    The score is the sum of these fields, each times its feature. Times are in mean durations of a stage of the graph,
+    ranks and ages in lengths of its critical path. With `finish` = -1 and the others 0 it is ETF. The idea is that of
+    DeepSoCS (arXiv 2005.07666), a learned order with earliest-finish mapping; its graph network is left out. `kant plan
+    train` finds weights (`train.py`); the defaults are those found by the study.
     """
 
     finish: float = -2.187
-    """How long from now until it would end."""
+    """The time from now until it would end."""
     rank: float = 0.6937
     """Its upward rank."""
     duration: float = 0.4152
     """Its mean duration."""
     spare: float = -0.9347
-    """By how much the longest way through it is shorter than the critical path."""
+    """By how much the longest path through it is shorter than the critical path."""
     followers: float = -0.235
-    """How many stages wait for it."""
+    """The number of its successors."""
     regret: float = 0.6324
     """How much later it would end on the second-best processor."""
     stall: float = 0.0661
-    """How much of its time until it ends is due to its data being elsewhere."""
+    """How much of the time until its end is due to data on other processors."""
     rivals: float = 0.7302
-    """How many other ready stages would end first on the same processor."""
+    """The number of other ready stages that would end first on the same processor."""
     age: float = 0.1062
-    """How long ago its graph arrived."""
+    """The time since its graph arrived."""
     aged_rank: float = -0.1152
     """Its upward rank times that age."""
     source: ClassVar[str] = "after DeepSoCS, arXiv 2005.07666; the features are ours"
