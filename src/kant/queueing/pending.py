@@ -135,7 +135,7 @@ class PendingQueue:
         self.released: list[int] = []
         """Waiting burst replicas whose base job the current plan has started, and that were not tried since."""
         self._opened = False  # the plan has freed capacity since this round began
-        self._by_share: list[tuple[tuple[float, ...], int, int, int, int]] = []  # heap of the buckets in a round by shares
+        self._by_share: list[tuple[tuple[float, ...], int, int, int, int]] = []  # heap of a round by shares
         self._aside = 0  # the bucket of the last job of the walk, if that stepped aside
         self.watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
