@@ -1,4 +1,4 @@
-"""Kernels as they are written: to be compared with the compiled ones, and for one question to a small cluster."""
+"""Kernels as plain Python: the reference for the compiled ones, and for a single query on a small cluster."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def inlined(function: F) -> F:
 
 @contextmanager
 def as_written() -> Iterator[None]:
-    """Kernels are that anyhow."""
+    """Do nothing: kernels always run as plain Python here."""
     yield

@@ -93,8 +93,7 @@ class CyclePlan:
         self.takes_back = pending.mixed
         """Whether a job may preempt, without a minimum run time, jobs of lower priority that have passed it."""
         self.growth_held_until: Callable[[int, Shape], int] | None = None
-        """Return until when blocked jobs of higher priority keep a gang from growing, µs; -1: it may. None: all may
-        grow."""
+        """Until when blocked jobs of higher priority keep a gang from growing, µs; -1: it may grow. None: all may."""
         self.by_share = order.shares
         """Whether the order ranks queues by their shares before it ranks jobs by priority."""
         self.now = snapshot.now
@@ -134,8 +133,7 @@ class CyclePlan:
         return Shares(self.state, self.now, self.admission)
 
     def share(self, queue: int) -> tuple[float, ...]:
-        """Return the share that a queue has used, including this plan. A queue over its soft budget ranks behind all
-        others."""
+        """Return the share that a queue has used, with this plan. A queue over its soft budget ranks last."""
         if not self.order.shares:
             return ()
         had = self.order.share(self.shares, queue)
@@ -324,8 +322,7 @@ class CyclePlan:
             self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """Reserve a place for a waiting job, from `start` to `end` (µs). It replaces what the plan has reserved
-        before."""
+        """Reserve a place for a waiting job, from `start` to `end` (µs). It replaces an earlier one of this plan."""
         assert self.forecast is not None
         decision, decisions = Reserve(self.state.ids[row], start, end, allocation), self.plan.decisions
         if row in self.reserved:
@@ -370,8 +367,7 @@ class CyclePlan:
             self.forecast.stops(row)
 
     def shrinks(self, row: int, pieces: Allocation) -> None:
-        """Record that the plan takes pods from a running gang; it may stop or shrink it further only after that is
-        done."""
+        """Record that the plan takes pods from a running gang, which it may not stop or shrink further."""
         self.shrunk[row] = None
         self.lowest = min(self.lowest, int(self.state.jobs[row, J_PRIORITY]))
         self.pending.frees(pieces)

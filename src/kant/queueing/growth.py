@@ -140,8 +140,8 @@ class Growth:
     # --- how many pods --------------------------------------------------------------------------------------------
 
     def _option(self, cycle: CyclePlan, row: int, held: Allocation) -> Shape | None:
-        """Return the option whose pools hold the gang: if quotas distinguish GPU models, it stays on its model. None if
-        no option has its pool any more."""
+        """Return the option whose pools hold the gang, so that it stays on its GPU model if quotas distinguish models.
+        None if no option has its pool any more."""
         pool = int(self.state.table[held[0, NODE], POOL])
         options = cycle.admission.options(row, self.state.shape_of(row))
         return next((option for option in options if option.pool_bits >> pool & 1), None)

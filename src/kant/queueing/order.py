@@ -26,8 +26,7 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     remembers: ClassVar[bool] = False
     """Whether each cycle starts from the ranking of the last one (column J_RANK), and time alone may change it."""
     moving: ClassVar[bool] = False
-    """Whether keys change with time or with the set of waiting jobs: every cycle then computes the keys of all of
-    them."""
+    """Whether keys change with time or with the set of waiting jobs: every cycle then computes all keys."""
     by_priority: ClassVar[bool] = True
     """Whether a job of higher priority comes first, whatever its key."""
     shares: ClassVar[bool] = False
@@ -39,8 +38,7 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     """Whether a job's key rises as it runs: keys, and not submission, then decide which jobs are behind a late head."""
 
     def keys(self, jobs: Table, rows: Table, now: int) -> NDArray[Any]:
-        """Return a key for each of `rows` of the job table. A moving order gets all waiting jobs, as their wait
-        began."""
+        """Return a key for each of `rows` of the job table (`moving`: all waiting jobs, as their wait began)."""
         raise TypeError(f"{type(self).__name__} is no order: it has no keys")
 
     def falls_behind(self, jobs: Table, rows: Table, key: int, now: int) -> Table:
@@ -49,8 +47,7 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
         raise TypeError(f"{type(self).__name__} is not outgrown")
 
     def share(self, shares: Shares, queue: int) -> tuple[float, ...]:
-        """Return the share that `queue` has used; the least goes first. Called repeatedly in a plan, if the order
-        shares."""
+        """Return the share that `queue` has used; the least goes first. Called repeatedly, if the order shares."""
         raise TypeError(f"{type(self).__name__} does not share")
 
     def demotions(self, jobs: Table, running: Table, now: int) -> Sequence[tuple[int, int]]:
@@ -58,6 +55,5 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
         return ()
 
     def review_at(self, jobs: Table, running: Table, now: int) -> int:
-        """Return when time alone changes the order if `running` runs on, µs; -1 for never. Called if the order
-        remembers."""
+        """Return when time alone changes the order if `running` runs on, µs; -1: never. Called if it `remembers`."""
         return -1

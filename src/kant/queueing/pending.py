@@ -96,8 +96,7 @@ class PendingQueue:
         self.fair = fair
         self.may_fit = may_fit
         self.keeps_priority = False
-        """Whether the profile keeps jobs from passing blocked ones of higher priority. If not, priorities are not
-        recorded."""
+        """Whether jobs may not pass blocked ones of higher priority. If they may, priorities are not recorded."""
         self.mixed = False
         """Whether priority is kept and jobs of several priorities have been seen."""
         self.rounds = 0
@@ -468,8 +467,7 @@ class PendingQueue:
         return list(best.values())
 
     def head_before(self, row: int) -> int | None:
-        """Return the row of the job that keeps this one from being tried: the first of its bucket; None if it is
-        first."""
+        """Return the row of the first job of a job's bucket, which keeps it from being tried; None if it is first."""
         if self.bucket_of is None:
             return None
         job = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PREEMPTIBLE, J_LIMIT]].tolist()
@@ -634,8 +632,7 @@ class PendingQueue:
         self._aside, self.may_try = bucket, True
 
     def took(self, bucket: int) -> None:
-        """Remove the first job of a bucket, which starts or leaves. A driver that refuses the start re-queues it by an
-        event."""
+        """Remove the first job of a bucket, which starts or leaves. If its start is refused, an event re-queues it."""
         self._heads.clear()
         w.take_first(self.entries, self.places, self.buckets, bucket)
 
@@ -659,8 +656,7 @@ class PendingQueue:
                 self._opened = True
 
     def stops(self, row: int) -> None:
-        """Follow the stop of a running job by the plan. Others may fit in its place; its burst replicas are not
-        tried."""
+        """Follow the stop of a running job by the plan. Others may fit in its place; its replicas are not tried."""
         self.frees(self.state.running[row])
         if row in self.state.burst_replicas:
             self._base_runs[row] = False

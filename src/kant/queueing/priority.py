@@ -105,8 +105,7 @@ class PriorityHolds:
         return free, until
 
     def growth_until(self, row: int, shape: Shape) -> int:
-        """Return until when a running gang may not grow, µs; -1: it may. Pods that it gains cannot be preempted
-        alone."""
+        """Return until when a running gang may not grow, µs; -1: it may. Gained pods cannot be preempted alone."""
         return min([holder.until for holder in self.holders(row, shape, self.hold_fixed)], default=-1)
 
     def place_beside(self, row: int, shape: Shape, holders: Collection[Holder]) -> Allocation | None:

@@ -53,8 +53,7 @@ class BackOffs:
         self.state = state
         self.requeue = requeue
         self.ends: list[tuple[int, int]] = []
-        """A heap of (end of the back-off, row). Entries of jobs that no longer wait are dropped when they are
-        popped."""
+        """A heap of (end of the back-off, row). Entries of jobs that no longer wait are dropped when popped."""
         self._end: dict[int, int] = {}  # the current end by row
 
     def waits(self, row: int, now: int) -> bool:

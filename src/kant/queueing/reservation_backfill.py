@@ -397,8 +397,8 @@ class ReservationBackfill:
         return None if proven is None else self._placed(row, shape, proven, until)
 
     def _known_to_fail(self, shape: Shape, duration: int) -> bool:
-        """Return whether there was no room for a run of this length, and none was freed since. False with bookings,
-        since these depend on limits too."""
+        """Return whether there was no room for such a run, and none was freed since. With bookings limits count too:
+        False."""
         if self.state.books:
             return False
         return self.no_room.knows(shape.index, duration, -1 if self.suspended else self._stamp())
@@ -441,8 +441,7 @@ class ReservationBackfill:
         return made
 
     def _what_is_missing(self, row: int, shape: Shape) -> Reason:
-        """Return why the job waits: it does not fit even without reservations, or which booking or reservation is in
-        the way."""
+        """Return why the job waits: no room even without reservations, or the booking or reservation in the way."""
         trial = self.cycle.placer.trial
         mark = trial.checkpoint()
         result = self.cycle.placer.place(shape, row)

@@ -50,8 +50,7 @@ class ReservationMoves:
         return next((option.index for option in options if pools & ~option.pool_bits == 0), -1)
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
-        """Return the first start that the count of free GPUs allows, if it is before `before` and others can move for
-        it."""
+        """Return the first start that the count of free GPUs allows, if it is before `before` and others can move."""
         reserved = self.reserved() if shape.gpu_milli and shape.reservable else None
         if reserved is None or len(reserved) == 0 or self.attempts.item(0) <= 0:
             return None
@@ -99,8 +98,8 @@ class ReservationMoves:
         """Return the first of `rows` from `at` on that may start now without a reservation, or for which that is
         unknown.
 
-        Returns its place in `rows`, and its allocation if reservations have moved for it. `stamp` counts the changes
-        that may let a job start.
+        Returns its place in `rows`, and its allocation if others have moved for it. `stamp` counts what may let one
+        start.
         """
         cycle = self.cycle
         at, place, moved = self.calendar.first_candidate(

@@ -76,8 +76,7 @@ class Router(Struct, frozen=True, forbid_unknown_fields=True):
                     raise ValueError(f"`where` of {rule.policy} must be of {', '.join(FEATURES)}, each with two bounds")
 
     def acts(self, state: ClusterState) -> str:
-        """Return the policy that acts now; the floor if the last switch names a policy that this router does not
-        have."""
+        """Return the policy that acts now; the floor if the last switch names a policy of another router."""
         known = {rule.policy for rule in self.rules}
         chosen = state.routed.policy if state.routed is not None and state.routed.policy in known else self.floor
         return self.pin or chosen
@@ -131,8 +130,7 @@ def features(state: ClusterState, now: int) -> dict[str, int]:
 
 
 def predictions(state: ClusterState, now: int) -> dict[str, int]:
-    """Return the percentage of recently ended jobs much shorter and much longer than predicted (P50); 100 if too few
-    ended."""
+    """Return the percentages of recently ended jobs far shorter and far longer than their P50; 100 if too few ended."""
     jobs = state.jobs[: len(state.ids)]
     ended = jobs[(jobs[:, J_END] > now - LATELY) & (jobs[:, J_P50] > 0)]
     if len(ended) < ENOUGH:

@@ -92,8 +92,7 @@ def best_block_move(
 
 @compiled
 def descend(p: Table, d: Table, sequence: Table, start: int, steps: int) -> Table:
-    """Improve `sequence` with at most `steps` moves; with fewer, no swap, insertion or block move improves it
-    further."""
+    """Improve `sequence` with at most `steps` moves; with fewer, no swap, insertion or block move would help."""
     sequence = sequence.copy()
     for _ in range(steps):
         gain, i, j = best_swap(p, d, sequence, start)

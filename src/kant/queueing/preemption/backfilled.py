@@ -189,7 +189,8 @@ def _remember(
 
 
 def _still_missing(cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, next_behind: int) -> bool:
-    """Return whether GPU counts prove that a head that would borrow does not fit without its victims; cache it if so."""
+    """Return whether GPU counts prove that evicting all its victims does not help a head that would borrow. Caches
+    it."""
     state, demand = entitlements.state, shape.groups[0].demand
     if entitlements.tree is None or not entitlements.reclaims or len(shape.parts) > 1:
         return False
@@ -233,8 +234,7 @@ def _next_protected(entitlements: Entitlements, row: int, shape: Shape) -> tuple
 
 
 def _past_min_runtime(cycle: CyclePlan, entitlements: Entitlements, right: Mask, shape: Shape) -> Mask:
-    """Return the jobs of `right` in the shape's pools past their minimum run time. Asks for a cycle when the next
-    is."""
+    """Return the jobs of `right` in the shape's pools past their minimum run time; ask for a cycle when the next is."""
     allowed = entitlements.whole(right) & (entitlements.pools & shape.pool_bits != 0)
     protected = allowed & (entitlements.protected_until > cycle.now)
     cycle.wake_at(int(entitlements.protected_until[protected].min()) if protected.any() else -1)

@@ -154,8 +154,7 @@ class _Guess:
         return touched
 
     def host(self, left: int, demand: int, found: dict[int, Option]) -> bool:
-        """Free capacity for `left` pods of a demand, node by node. `found` has the option of each node, and is
-        updated."""
+        """Free capacity for `left` pods of a demand, node by node. Updates `found`, the options of the nodes."""
         heap = [(option.rate, place) for place, option in found.items()]
         heapify(heap)
         while left and heap:

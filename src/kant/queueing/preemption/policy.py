@@ -367,8 +367,7 @@ def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:
 def evict_victims(
     cycle: CyclePlan, victims: list[Candidate], newcomer: int, why: str, reclaimed: Collection[int] = ()
 ) -> None:
-    """Write the stops and shrinks of victims, already given back on the trial; the reason of those in `reclaimed` is
-    `reclaim`."""
+    """Write the stops and shrinks of victims, already given back on the trial (`reclaimed`: with reason `reclaim`)."""
     by, stopped = cycle.state.ids[newcomer], {who.row for who in victims if not who.surplus}
     cycle.wake_at(cycle.now + 1)  # others may fit where the victims free more than the newcomer takes
     for who in [who for who in victims if who.surplus]:

@@ -52,8 +52,7 @@ class Proof:
         return self.admits is None or self.admits(self.chosen(which))
 
     def shortest_prefix(self) -> int | None:
-        """Return the shortest prefix of the candidates that suffices, found by doubling and bisection; None if all do
-        not."""
+        """Return the shortest prefix of the candidates that suffices, by doubling and bisection; None if none does."""
         count = 1
         while count < len(self.ordered) and not self.suffices((1 << count) - 1):
             count *= 2

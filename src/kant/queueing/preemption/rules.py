@@ -119,8 +119,7 @@ class PreemptionRules:
         return mask & allowed[queues]
 
     def _holds_against(self, queue: int, level: int) -> bool:
-        """Return whether all queues on the other side borrow, and those on the newcomer's side are in quota up to the
-        level."""
+        """Return whether all queues on the other side borrow, and the newcomer's side is in quota up to the level."""
         assert self.tree is not None
         home, own = self.entitlements.state.quota_usage.node_of[queue], self.tree.paths[self.node]
         if home < 0 or not self.wanted.any():

@@ -149,8 +149,7 @@ class Search:
         return best
 
     def _up_to(self, end: int) -> int | None:
-        """Return the best set among the first `end` candidates: the cheapest, or the smallest if the cap forbids
-        that."""
+        """Return the best set among the first `end` candidates: the cheapest, or the smallest if over the cap."""
         for weights in (self.by_cost, self.by_milli):
             found = []
             for which in self._constructions(end, weights):

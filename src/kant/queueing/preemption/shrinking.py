@@ -24,8 +24,7 @@ from kant.queueing.preemption.search import choose
 
 
 def lost_work(cycle: CyclePlan, row: int) -> int:
-    """Return the milli-GPU-seconds of work lost if a running job is stopped or shrunk now; or its price, if it has
-    one."""
+    """Return the milli-GPU-seconds of work lost if a running job is stopped or shrunk now; or its price, if set."""
     if (price := cycle.state.prices.get(row, -1)) >= 0:
         return price
     milli, started, checkpoint = cycle.state.jobs[row, [J_MILLI, J_STARTED, J_CHECKPOINT]].tolist()
