@@ -50,8 +50,7 @@ class Watch:
         self.sees_rights, self._bounds = True, self.state.eviction_bounds()
 
     def changes(self, changed: int) -> int:
-        """Return `changed` with NODES, QUOTA and RIGHTS as they apply, and update the counters. For pools see
-        `freed`."""
+        """Return `changed` with NODES, QUOTA and RIGHTS as they apply, and update the counters. Pools: see `freed`."""
         state = self.state
         log, quota = int(state.log[0]), state.quota_usage.quota_version
         changed |= (NODES if log != self.log else 0) | (QUOTA if quota != self._quota else 0)

@@ -57,8 +57,7 @@ class Policy:
 
 @cache
 def policies(kind: str) -> dict[str, Policy]:
-    """Return the policies of one kind (a key of KINDS), by name. Raises InputError if a package's policy is
-    unusable."""
+    """Return the policies of a kind (a key of KINDS), by name. Raises InputError if a package's policy is unusable."""
     for point in entry_points(group=GROUP):
         if point.name.partition(".")[0] not in KINDS or not TAG.fullmatch(point.name.partition(".")[2]):
             expected = f"an entry point of {GROUP} named KIND.TAG, with {', '.join(KINDS)} as KIND"

@@ -189,8 +189,7 @@ def _remember(
 
 
 def _still_missing(cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, next_behind: int) -> bool:
-    """Return whether GPU counts prove that evicting all its victims does not help a head that would borrow. Caches
-    it."""
+    """Return whether GPU counts prove that evicting all victims does not help a head that would borrow. Caches it."""
     state, demand = entitlements.state, shape.groups[0].demand
     if entitlements.tree is None or not entitlements.reclaims or len(shape.parts) > 1:
         return False
