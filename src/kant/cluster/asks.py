@@ -228,8 +228,7 @@ which one domain must hold each segment. Empty for a group without segments."""
 
 
 def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[Cuts, ...]:
-    """Return `Shape.cuts`, without segments of one pod, and without those that equal one segment of a narrower
-    level."""
+    """Return `Shape.cuts`, without segments of one pod, and without those that equal a segment of a narrower level."""
     narrowest = [{pods: LEVELS.index(level) for level, pods in levels_of(group)} for group in groups]
     cuts = tuple(tuple(one for one in found.items() if one[0] > 1) for found in narrowest)
     return cuts if any(cuts) else ()

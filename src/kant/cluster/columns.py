@@ -170,8 +170,7 @@ def bits_in(mask: int) -> int:
 
 @inlined
 def planned_run(job: Table, promised: int) -> int:
-    """Return the planned run time of a job from its start on, µs; FOREVER if unknown. For `promised` see
-    `Estimates`."""
+    """Return the planned run time of a job from its start on, µs; FOREVER if unknown. `promised`: see `Estimates`."""
     if promised >= 0 and job[promised] >= 0:
         return int(max(job[promised] - job[J_ATTAINED], MINUTE))
     return int(max(job[J_REMAINING], 1)) if job[J_REMAINING] >= 0 else FOREVER

@@ -10,8 +10,7 @@ from kant.model.errors import StateError
 
 
 class PoolGroup:
-    """The live jobs that the same pools admit; `last_changed` is when one of them, or a node of the pools, last
-    changed."""
+    """The live jobs that the same pools admit; `last_changed`: when one of them, or a node of the pools, did."""
 
     __slots__ = ("last_changed", "pending", "pools", "running")
 

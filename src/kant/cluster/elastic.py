@@ -40,8 +40,7 @@ def is_of(piece: list[int], demand: Demand) -> bool:
 
 
 def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
-    """Return the pieces that an elastic gang holds above its floor: the last that it got, so that the first ranks
-    stay."""
+    """Return the pieces of an elastic gang above its floor: the last that it got, so that the first ranks stay."""
     spare = [-group.count for group in shape.groups]
     for piece in allocation.tolist():
         spare[piece[GROUP]] += piece[PODS]
