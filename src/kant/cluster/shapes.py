@@ -64,8 +64,7 @@ class Shape:
     pool_bits: int
     gpu_milli: int
     charged_milli: int
-    """The milli-GPUs charged to quotas and shares: `gpu_milli`, plus the GPU parts that nodes have partitioned
-    themselves."""
+    """The milli-GPUs charged to quotas and shares: `gpu_milli`, plus GPU parts that nodes have partitioned."""
     cpu: int
     memory: int
     pods: int
@@ -226,15 +225,13 @@ class Shapes:
         return bits
 
     def _offers(self, pool: int, mig: str, milli: int) -> bool:
-        """Return whether a pool has MIG instances of this profile and size; or, if none is named, is not in MIG
-        mode."""
+        """Return whether a pool has MIG instances of this profile and size; or, with "", is not in MIG mode."""
         geometry = self.pool_keys[pool][2]
         found = profile_on(geometry, mig)
         return not geometry if not mig else found is not None and found[0] == milli
 
     def pools_admitting(self, models: tuple[str, ...], mig: tuple[str, int] | None = None) -> int:
-        """Return the pools of these GPU models (empty: of any), as bits; with `mig` those with that profile and
-        size."""
+        """Return the pools of these GPU models (empty: any), as bits; with `mig` those with that profile and size."""
         return sum(
             1 << pool
             for pool, (model, _, _, _) in enumerate(self.pool_keys)
@@ -303,8 +300,7 @@ class Shapes:
         )
 
     def on_model(self, shape: Shape, model: str) -> Shape:
-        """Return `shape` restricted to the pools of one GPU model. If its groups differ, those without GPUs do not
-        change."""
+        """Return `shape` on the pools of one GPU model. If its groups differ, those without GPUs do not change."""
         admitted, ask = self.pools_admitting((model,)), shape.ask
         if ask.roles:
             kept = zip(ask.groups, ask.roles, strict=True)
@@ -357,8 +353,7 @@ class Shapes:
         return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None))
 
     def alone(self, shape: Shape) -> Shape:
-        """Return `shape` without rules that look beyond one node: pods and domains that they wait for may still
-        appear."""
+        """Return `shape` without rules that look beyond one node: what these wait for may still appear."""
         if not shape.wide:
             return shape
         rules = tuple(on_one_node(own) for own in shape.ask.rules)
@@ -434,8 +429,7 @@ class Shapes:
         return row
 
     def counted(self, shape: Shape, allocation: Allocation) -> Allocation:
-        """Return the allocation of a job of this shape with its COUNTED column set; itself if that does not change
-        it."""
+        """Return the allocation of a job of this shape with its COUNTED column set; itself if unchanged."""
         if allocation.shape[1] < WIDTH:  # from a driver, which may omit the column
             allocation = np.pad(allocation, ((0, 0), (0, WIDTH - allocation.shape[1])))
         if shape.ask.rules or allocation[:, COUNTED].any():
@@ -481,8 +475,7 @@ class Shapes:
         self.demands[row, begin:] = self.node_sets.bits(node_set)
 
     def _places(self, demand: Demand, pools: int) -> tuple[int, int]:
-        """Return the memory slices of the requested MIG instance, and where it may begin; all pools with it agree on
-        both."""
+        """Return the memory slices of the requested MIG instance, and where it may begin; its pools agree on both."""
         for pool, (_, _, geometry, _) in enumerate(self.pool_keys):
             found = profile_on(geometry, demand.mig) if (pools >> pool) & 1 else None
             if found is not None:

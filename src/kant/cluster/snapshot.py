@@ -206,8 +206,7 @@ class Trial:
         return [known[key] for key in there]
 
     def keeps_apart(self, shape: Shape, allocation: Allocation) -> bool:
-        """Return whether `allocation` of a job of this shape shares no domain with its affinity group, if it requires
-        that."""
+        """Return whether `allocation` of this shape shares no domain with its affinity group, if it requires that."""
         affinity = shape.affinity
         if affinity is None or not affinity.apart_required or not affinity.group:
             return True

@@ -87,8 +87,7 @@ class ClusterState(StateData):
         self.now = event.time
 
     def stays_on(self, node: Node) -> bool:
-        """Return whether all that is held on the node of this name would fit on `node`, its new description
-        (`NodeDescribed`)."""
+        """Return whether all that is held on the node of this name would fit on `node` (for `NodeDescribed`)."""
         return fleet.stays_on(self, node)
 
     def is_in_use(self, node: str) -> bool:

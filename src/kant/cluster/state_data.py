@@ -29,8 +29,7 @@ from kant.model.placement import MASK, NODE, WIDTH, Allocation, Booking, Reserva
 
 
 class Follower(Protocol):
-    """An observer that is called at each change. Readers that can wait for the next cycle use
-    `StateData.job_changes`."""
+    """An observer called at each change. Readers that can wait for the next cycle use `StateData.job_changes`."""
 
     def job_changed(self, row: int, now: int) -> None:
         """Follow a job that arrived, started, stopped, left, or made progress."""
@@ -148,8 +147,7 @@ class StateData:
 
     @property
     def typical_pods(self) -> Table:
-        """The typical pods, rows (cpu, gpus, milli, pool mask, weight): the given ones, else those of recent
-        submissions."""
+        """The typical pods, rows (cpu, gpus, milli, pool mask, weight): given, or from recent submissions."""
         if self.given_pods is not None:
             return self.given_pods
         return self.typical.rows_of(self.jobs[: len(self.ids), c.J_SHAPE], self.shapes)

@@ -39,8 +39,7 @@ class TypicalPods:
         return self._next - self._jobs - (submitted - self._seen) - 1
 
     def rows_of(self, submitted: Table, shapes: Shapes) -> Table:
-        """Return the typical pods of these submissions, given by their shapes. Only new submissions since the last call
-        cost."""
+        """Return the typical pods of these submissions, given by their shapes. Only new submissions cost time."""
         if self._seen < len(submitted):
             for index in submitted[self._seen :].tolist():
                 self._count(shapes.shapes[index], shapes.demands)

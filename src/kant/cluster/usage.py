@@ -113,8 +113,7 @@ class UsageHours:
         return past + present
 
     def used(self, now: int) -> tuple[int, list[QueueUse]]:
-        """Return how long the present clock hour has lasted at `now`, µs, and what each queue has used until then, by
-        code."""
+        """Return the length of the present clock hour until `now`, µs, and what each queue has used, by code."""
         now += self._ahead
         hour, found = now // HOUR, list[QueueUse]()
         for queue in range(len(self.running)):
