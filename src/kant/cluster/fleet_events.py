@@ -1,5 +1,4 @@
-"""The events by which nodes join, leave, or change their description: a function for each, which applies it to the
-state.
+"""The events by which nodes join, leave, or are described again: a function for each, which applies it to the state.
 
 Caches by node follow the log of changed nodes. They are rebuilt only if the table becomes longer or wider
 (`StateData.layout`); caches by domain also if a row moves in the fabric (`StateData.moves`).

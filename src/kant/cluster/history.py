@@ -143,8 +143,7 @@ class RunTimes:
         return self._total(kind, -1, permille)
 
     def remaining(self, kind: int, elapsed: int, permille: int) -> int:
-        """Return the time (microseconds) within which a job that has run for `elapsed` ends with probability
-        `permille`.
+        """Return the time (microseconds) within which a job after a run of `elapsed` ends with probability `permille`.
 
         It is the quantile among the run times longer than `elapsed`. If they are too few, it grows with `elapsed`:
         elapsed x q / (1 - q), so that at 500 permille it is expected to run for as long again as it has run (Gott,
@@ -156,8 +155,7 @@ class RunTimes:
         return min(elapsed * permille // (1000 - permille), FOREVER) if elapsed > 0 else -1
 
     def drawn(self, kind: int, elapsed: int, permille: int) -> int:
-        """Return one of the possible run times (microseconds) of a job of `kind` that has run for `elapsed`, by its
-        rank.
+        """Return a possible run time (microseconds) of a job of `kind` that has run for `elapsed`, by its rank.
 
         These are the run times longer than `elapsed` (-1: all) of the narrowest group that has MIN_SAMPLES in total and
         FEW_LONGER of these; -1 if no group has. Permille 0 to 999 covers all of them, from the shortest to the longest.

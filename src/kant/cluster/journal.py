@@ -115,8 +115,7 @@ class Journal:
         """Record the decisions of cycles in a run that writes no journal: the jobs, and their numbers of pieces.
 
         `when` has the time of each decision, the number of its cycle, and when that asks for another one. A job without
-        pieces waits on; `lacks` yields the reasons in order. Plans are made in small batches to spare the garbage
-        collector.
+        pieces waits on; `lacks` yields the reasons in order. Small batches of plans spare the garbage collector.
         """
         assert self.sink is None
         ends, news = np.cumsum(counts), np.flatnonzero(np.diff(when[:, 1])) + 1

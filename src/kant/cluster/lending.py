@@ -12,7 +12,7 @@ def lent(tree: QuotaTree, key: int) -> list[int]:
     What children borrow beyond their quotas comes first from what their parent got from above and from its own nominal
     amount, then from the unused quota of its other children. Each of these gives the same, up to what it has to spare
     and its lending limit allows (max-min fairness); the remainder goes to the earlier ones. Kueue reports only that
-    quota is borrowed, not from whom.
+    quota is borrowed, not from which queue.
     """
     width = len(tree.keys)
     found = [0] * len(tree.queues)

@@ -72,8 +72,7 @@ class NodeRows:
     def put(self, row: int, node: Node, anew: bool = False) -> list[int]:
         """Put a node into a free row, or replace its description.
 
-        Returns the columns HBD to SUPERSPINE of the row if it has moved; empty if it has not, or all are numbered
-        `anew`.
+        Returns the columns HBD to SUPERSPINE of the row; empty if it has not moved, or all are numbered `anew`.
         """
         before = self.nodes[row]
         self._spare.pop(row, None)

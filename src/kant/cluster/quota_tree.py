@@ -31,8 +31,7 @@ class Shortage(NamedTuple):
     """Why amounts do not fit: `queue` is the one whose limit binds, at or above the requesting queue.
 
     The kinds are user: the limit of one user in `queue`; borrowing: `queue` may not borrow more; quota: all of the
-    quota of `queue` is in use. `available` is how much of `asked` would fit; negative if more is used than the quotas
-    allow.
+    quota of `queue` is in use. `available` is how much of `asked` would fit; negative if overused.
     """
 
     queue: int
@@ -175,7 +174,7 @@ class QuotaTree(QuotaLimits):
         """Return whether `amounts` would fit if no quota were used."""
         return self.shortage_ever(queue, amounts) is None
 
-    # --- who borrows from whom ---------------------------------------------------------------------------------
+    # --- lending and borrowing ---------------------------------------------------------------------------------
 
     @cached_property
     def nominal_quotas(self) -> list[int]:
@@ -232,8 +231,7 @@ class QuotaTree(QuotaLimits):
         return next((node for node in path if node in beyond), path[-1])
 
     def lent_to(self, queue: int, scope: int, amounts: Amounts) -> bool:
-        """Return whether the queue uses what others below `scope` lend: it and all nodes in between are beyond their
-        quota.
+        """Return whether the queue uses what others below `scope` lend: it and all nodes in between borrow.
 
         Only keys that `amounts` asks for count.
         """

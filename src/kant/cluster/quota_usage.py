@@ -24,8 +24,7 @@ Running = dict[int, tuple[Shape, Allocation]]
 
 
 class QuotaUsage:
-    """The quota accounting of one cluster. Queues are numbered as jobs name them (`queues` of the state), users
-    likewise.
+    """The quota accounting of one cluster. Queues and users are numbered as jobs name them (`queues` of the state).
 
     `tree` is None if no queue has been declared; then nothing is limited. `quota_version` counts the changes that may
     let a job start that lacked quota: quota was refunded, or the queues changed. `declared` are the queues as last
@@ -82,8 +81,7 @@ class QuotaUsage:
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
         """Return what a gang is charged against quotas: on its one GPU model, or on the models of `allocation`.
 
-        Without either, it counts as on a model that no quota names. For an elastic gang `allocation` also gives its
-        size.
+        Without either, it counts as on a model that no quota names. For an elastic gang `allocation` also has its size.
         """
         if self.tree is None:
             return ()

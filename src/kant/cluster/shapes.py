@@ -106,7 +106,7 @@ class Shape:
 
     @property
     def order_dependent(self) -> bool:
-        """Whether it may come to fit although no capacity is freed in its pools.
+        """Whether it may fit later although no capacity is freed in its pools.
 
         Groups are placed one after the other: a change of another node may move the first one. A domain that must be
         free of an affinity group may become so by nodes of another pool, and so may one with rules among pods. Affinity

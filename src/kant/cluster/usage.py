@@ -75,8 +75,7 @@ class UsageHours:
         self._weights: dict[int, Table] = {}
 
     def changed(self, queue: int, milli_delta: int, now: int) -> None:
-        """Record that jobs of `queue` (a code from 0 on) hold `milli_delta` milli-GPUs more from `now` (microseconds)
-        on.
+        """Record that jobs of `queue` (a code from 0 on) hold `milli_delta` more milli-GPUs from `now` (µs) on.
 
         Raises StateError, and changes nothing, if the queue would then hold less than nothing.
         """
@@ -125,8 +124,7 @@ class UsageHours:
         return now % HOUR, found
 
     def restore(self, now: int, phase: int, used: dict[int, QueueUse]) -> None:
-        """Continue at `now` with what queues, by code, have used until then; the present clock hour began `phase` µs
-        ago.
+        """Continue at `now` with what queues, by code, have used so far; the present clock hour began `phase` µs ago.
 
         Raises StateError, and changes nothing, for values that `used` cannot return.
         """

@@ -20,8 +20,7 @@ def share(mine: float, other: float) -> float:
 def second_is_lighter(loads: tuple[float, float], pending: tuple[float, float], alpha: float) -> bool:
     """Return whether the second of two machines gets the task; on a tie the first does.
 
-    `loads` are their sums of `anti_affinity`, `pending` the durations of the running and waiting tasks there, in one
-    unit. The score of a machine is (1 - alpha) times its share of the loads plus alpha times its share of the
-    durations.
+    `loads` are their sums of `anti_affinity`, `pending` the durations of running and waiting tasks there, in one unit.
+    The score of a machine is (1 - alpha) times its share of the loads plus alpha times its share of the durations.
     """
     return (1 - alpha) * share(loads[0], loads[1]) + alpha * share(pending[0], pending[1]) > 0.5

@@ -166,8 +166,7 @@ class Admission:
 def awaits_node_until(state: ClusterState, row: int, now: int) -> int:
     """Return until when a job preempts no other because it waits for a node from an autoscaler, µs; 0: it may now.
 
-    The wait is that of the job or of its queue. Call it only for a job within its quota: a new node does not help
-    others.
+    The wait is that of the job or of its queue. Call it only for a job in quota: a new node does not help others.
     """
     tree, jobs = state.quota_usage.tree, state.jobs
     wait = state.shapes.shapes[jobs.item(row, J_SHAPE)].ask.node_wait

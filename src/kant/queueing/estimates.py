@@ -50,8 +50,7 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
     def end(self, state: ClusterState, row: int, now: int) -> int:
         """Return when a running job is expected to end, later than `now`; FOREVER if unknown.
 
-        A job that outlives its estimate is expected to run twice as long; the expectation doubles each time it is
-        exceeded.
+        A job that outlives its estimate is expected to run twice as long, and this doubles each time it is exceeded.
         """
         span = self.duration(state, row)
         if span >= FOREVER:

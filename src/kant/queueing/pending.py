@@ -123,7 +123,7 @@ class PendingQueue:
         """Whether the first job of some bucket may be tried now, or after a check whether it may fit."""
         self.doubts = False  # whether a key may be STIRRED or UNPROVEN
         self.retry_until = -1
-        """The last time at which a verdict may change by itself, µs."""
+        """The last time at which time alone may change a verdict, µs."""
         self.wakes_on = 0
         """What wakes any sleeping bucket, or has woken one since no bucket slept, as bits."""
         self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # bucket and key, by the columns that decide them
@@ -184,8 +184,7 @@ class PendingQueue:
     def _turns(self, now: int) -> bool:
         """Return whether reservations were added, removed, began or ended since the last cycle: all buckets then wake.
 
-        From the first reservation on, bucket keys with a shape also have the limit, since it decides which bookings
-        conflict.
+        From the first reservation on, bucket keys with a shape have the limit, which decides which bookings conflict.
         """
         state, since = self.state, self.now
         edges = (edge for booking in state.bookings.values() for edge in (booking.start, booking.end))
@@ -547,8 +546,7 @@ class PendingQueue:
     # --- one cycle -------------------------------------------------------------------------------------------
 
     def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, int]]:
-        """Yield each first job that may start now: its row, its shape and its bucket; best first, by `share` of its
-        queue.
+        """Yield each first job that may start now (row, shape and bucket), best first, by `share` of its queue.
 
         The caller calls `took`, `sleep` or `step_aside` before it asks for the next one. If the plan frees capacity
         meanwhile, another round over the woken buckets follows, in order.

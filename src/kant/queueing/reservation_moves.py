@@ -95,11 +95,9 @@ class ReservationMoves:
         return at, kept, found
 
     def first_candidate(self, rows: Table, at: int, stamp: int, lowest: int) -> tuple[int, Allocation | None]:
-        """Return the first of `rows` from `at` on that may start now without a reservation, or for which that is
-        unknown.
+        """Return the first of `rows` from `at` on that may start now without a reservation, as far as is known.
 
-        Returns its place in `rows`, and its allocation if others have moved for it. `stamp` counts what may let one
-        start.
+        Returns its place in `rows`, and its allocation if others have moved for it. `stamp` counts what may allow it.
         """
         cycle = self.cycle
         at, place, moved = self.calendar.first_candidate(

@@ -1,7 +1,7 @@
 """A router of policies: it selects the active policy by features of the cluster state.
 
 The idea of a scheduler above several agents, one of which acts, learned from demonstrations, is from SEIHAI (arXiv
-2111.08857). Rules over features of the state select the policy; the first that holds wins. If none holds, the `floor`
+2111.08857). Rules over features of the state select the policy; the first that holds wins. Without one, the `floor`
 acts.
 """
 

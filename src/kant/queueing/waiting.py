@@ -412,8 +412,7 @@ def go_on(entries: Table, buckets: Table, verdicts: Table, ready: Table, aside: 
 def best_first(
     entries: Table, buckets: Table, verdicts: Table, heap: Table, heads: Table, lanes: bool, large: int, above: int
 ) -> int:
-    """Write the first jobs of the buckets with an E_PRIORITY below `above` into `heads`, best first; return their
-    number.
+    """Write the first jobs of buckets with an E_PRIORITY below `above` into `heads`, best first; return their number.
 
     Each row has the entry, row, shape and bucket, and whether the job is known to wait for quota. With `lanes`: only
     the best job of each lane below `large` milli-GPUs, and the best from `large` on.

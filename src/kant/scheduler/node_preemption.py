@@ -1,4 +1,4 @@
-"""Preemption by node for constraints that only the driver knows: it says which node would do, the core which jobs may
+"""Preemption by node for constraints that only the driver knows: it checks the nodes, the core says which jobs may
 stop.
 
 The core finds a free place, but a rule of the pod or a device that the core does not track forbids it; so the core

@@ -2,8 +2,7 @@
 
 A gang is partially bound if its driver is killed between two bindings, or a binding is refused for good. The driver
 reports what is bound (`JobFound`) and asks for this plan. Either the plan starts the gang with what it holds and places
-the missing pods nearby, or the driver releases what is bound. In both cases the next cycle finds no partially bound
-gang.
+the missing pods nearby, or the driver releases what is bound. In both cases the next cycle finds no such gang.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ class Stretch(Order, frozen=True, tag="stretch"):
     prediction). A job that outlives it is expected to run for twice the largest of 1, 2, 4, … hours that it has
     reached. So short jobs pass long ones, and a job that runs on falls behind; a late head of `backfill` may then
     preempt it. With `large_gpus`, jobs of at least that many GPUs use `large_factor` instead: the smaller it is, the
-    fewer jobs pass them. `large_least_h` hours more are added for them, and at most `large_most_h` (0: `most_h`) in
-    all.
+    fewer jobs pass them. For them `large_least_h` hours are added on top, and at most `large_most_h` (0: `most_h`).
 
     The bound: at most `most_h` hours are added, so no job submitted more than `most_h` after another of its priority
     goes before it.

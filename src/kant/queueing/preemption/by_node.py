@@ -95,8 +95,7 @@ class CandidateNodes:
     def guess(
         self, weights: list[int], milli: list[int], among: int, start: int, cap: int, kept: int = -1
     ) -> int | None:
-        """Return `start` and those of the first `among` candidates that should leave so that the job fits; None if none
-        do.
+        """Return `start` and those of the first `among` candidates that should leave so that the job fits, or None.
 
         `kept` is a candidate that may not leave, -1 for none. The node with the least weight per pod comes first. After
         each node the others are weighed again, since a job that leaves one node leaves all of its nodes. At most `cap`

@@ -202,8 +202,7 @@ class Entitlements:
         return [(user, self.held[mask][users == user].sum(axis=0).tolist()) for user in np.unique(users).tolist()]
 
     def whole(self, allowed: Mask) -> Mask:
-        """Return `allowed` without base jobs that have a running replica outside it: a base job stops with its
-        replicas.
+        """Return `allowed` without base jobs that have a running replica outside it: they stop with their replicas.
 
         A plan may not stop a burst replica that it starts, so its base job stays as well.
         """

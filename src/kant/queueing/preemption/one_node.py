@@ -59,8 +59,7 @@ class HeldByNode:
         number, rows), as places in `rows`.
 
         Empty if no set suffices, or if no job must stop; None if there are too many sets to find the best. `rank` has a
-        number for each job; smaller ranks are evicted first. The cap does not count jobs that have `passed` the
-        newcomer.
+        number for each job; smaller ranks are evicted first. The cap does not count `passed` jobs (`Candidate`).
         """
         capped = self.milli if passed is None else np.where(passed, 0, self.milli)
         may_leave = may_leave & (capped <= cap_milli)

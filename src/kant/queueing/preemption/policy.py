@@ -174,8 +174,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         wide: Allowed,
         admits: Admits | None,
     ) -> tuple[bool, bool]:
-        """Return whether no set of these jobs frees enough within `most`, ignoring run times; and whether that is
-        proven.
+        """Return whether no set of these jobs frees enough within `most`, at any run time; and whether that is proven.
 
         The search is exact among few jobs. Among many it may miss a set.
         """

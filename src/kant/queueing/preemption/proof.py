@@ -112,7 +112,7 @@ def drop_unneeded(which: int, order: Sequence[int], suffices: Callable[[int], bo
 def keep_in_place(
     placer: Placer, shape: Shape, placed: Allocation, victims: Sequence[Candidate], admits: Admits | None = None
 ) -> list[Candidate]:
-    """Return the victims without those whose place is still free next to the placed gang. These are restored, the last
+    """Return the victims without those whose place is still free next to the placed gang. These are restored, last
     first.
 
     Call it with the victims evicted and the gang placed on the trial. It makes no further placement.

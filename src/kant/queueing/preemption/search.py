@@ -43,8 +43,7 @@ def choose(
     exact: int = EXACT,
     trials: int = TRIALS,
 ) -> tuple[list[Candidate], Allocation] | None:
-    """Return the candidates that must stop so that the whole gang fits, and the placement that proves it; None for
-    none.
+    """Return the candidates that must stop so that the whole gang fits, and the placement that proves it, or None.
 
     Of the sets found, the first by (worst rank, cost, milli-GPUs, number, rows) is taken that holds at most
     `cap_milli`, not counting jobs that passed the newcomer. Every member is needed: without it the gang would not fit,

@@ -1,7 +1,7 @@
 """Shrinking: an elastic gang gives back pods above its floor, where that suffices, instead of being stopped.
 
-A job that may stop a gang may also shrink it. In one more case it may shrink a gang that it may not stop: the surplus
-above a floor counts after all floors of its queue (`Entitlements.surplus`) and can be reclaimed while the floors are in
+A job that may stop a gang may also shrink it. It may shrink a gang that it may not stop in one more case: the surplus
+above a floor counts after all floors of its queue (`Entitlements.surplus`) and can be reclaimed while these are in
 quota.
 """
 
