@@ -208,7 +208,7 @@ N_DOMAINS = 5  # of a spread: with fewer domains, the minimum over domains count
 ENTRY_WIDTH = 6
 
 AT_MOST = 0  # after adding its pods, the column plus N_LIMIT is at least 0
-AFFINITY = 1  # a pod counts in the domain, or only its own pods anywhere; N_LIMIT 0: its pods only count
+AFFINITY = 1  # a pod counts in the domain, or none anywhere and its own would; N_LIMIT 0: its pods only count
 SPREAD = 2  # after adding its pods, the domain has at most N_LIMIT more than the smallest; 0: they only count
 NO_LIMIT = 1 << 40
 
@@ -281,8 +281,8 @@ def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
 def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int) -> int:
     """Return how many pods of demand `d` the node takes by its exact amounts and by the rules among pods.
 
-    For pods that are placed there together, the rules are applied as the first of them finds the counts. The result is
-    never less than they may be.
+    Pods that are placed there together are checked against the counts that the first of them finds, which never allows
+    too many.
     """
     pods, extra = NO_LIMIT, extra_at(table)
     for entry in range(demands[d, D_ENTRIES]):

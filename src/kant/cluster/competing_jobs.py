@@ -22,7 +22,7 @@ class PoolGroup:
 
 
 class CompetingJobs:
-    """Follows one state from now on: `groups` by the pools, as bits. Its jobs are in the order of the state's."""
+    """The groups of one state, updated from now on, by their pools as bits. Jobs are in the order of the state."""
 
     def __init__(self, state: StateData) -> None:
         self.state = state

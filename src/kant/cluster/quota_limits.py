@@ -18,7 +18,7 @@ from kant.model.tenant import RESOURCES, Queue, QueueConfig, Quota, validated
 from kant.model.units import FOREVER
 
 Key = tuple[str, str]
-"""GPU model ("": all together) and resource, as a `Quota` names them."""
+"""GPU model ("": all models together) and resource, as in a `Quota`."""
 
 Amounts = Sequence[int]
 """Milli-GPUs, milli-cores or MiB, one number for each key of the tree."""

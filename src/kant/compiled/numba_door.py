@@ -31,7 +31,7 @@ _waits_for_none: set[int] = set()
 
 
 def compiled(function: F) -> F:
-    """Compile `function` on its first call for the types it is called with, and keep the result on disk."""
+    """Compile `function` at its first call with each set of argument types, and cache the result on disk."""
     kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler)(function)
     if kernel is function:
         return function

@@ -10,12 +10,12 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """The function itself."""
+    """Return the function itself."""
     return function
 
 
 def inlined(function: F) -> F:
-    """The function itself."""
+    """Return the function itself."""
     return function
 
 

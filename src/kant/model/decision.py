@@ -52,7 +52,7 @@ class Behind(_Reason, frozen=True, tag="behind"):
 
 
 class Outranked(_Reason, frozen=True, tag="outranked"):
-    """`job` of higher priority waits for capacity or quota that this job would take: no pass before `until` (µs)."""
+    """`job` of higher priority waits for what this job would take (capacity or quota); it may pass at `until` (µs)."""
 
     job: str
     until: int

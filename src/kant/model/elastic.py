@@ -88,7 +88,7 @@ class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
         return 0 < self.budget * (1 - self.tail) <= tokens
 
     def learning_rate(self, batch: int, tokens: float, tail: tuple[float, float] | None = None) -> float:
-        """Return the learning rate of a step of `batch` samples after `tokens`; `tail`: its begin and end, if known."""
+        """Return the learning rate of a step of `batch` samples after `tokens`; `tail`: its start and end, if known."""
         rate = self.rate.rate(batch, max(tokens, self.warmup))
         if tokens < self.warmup:
             rate *= tokens / self.warmup
@@ -122,7 +122,7 @@ class Resize(Struct, frozen=True, omit_defaults=True):
 
     @property
     def tail(self) -> tuple[float, float] | None:
-        """The begin and end of the tail, in which the rate falls, in tokens; None if it has not begun."""
+        """The start and end of the tail, in which the rate falls, in tokens; None if it has not begun."""
         return (self.tail_from, self.tail_until) if self.tail_from >= 0 else None
 
 

@@ -12,7 +12,7 @@ from kant.model.training import Training
 from kant.model.units import GPU
 
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine"]
-"""A level of the fabric; empty: none in particular."""
+"""A level of the fabric; "": no particular level."""
 
 LEVELS: tuple[Level, ...] = ("node", "hbd", "leaf", "spine", "superspine")
 """The levels from the narrowest to the widest. An HBD joins the GPUs of nodes as inside a node (NVL72)."""
@@ -100,7 +100,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
     its slowdown at a placement follows from that. With a `reservation` it runs only on the GPUs that this has booked,
     while it lasts. With a `node_set` it runs only on nodes of that set. `rules` say how the pods of each group count
     and what they require of pods around them, `preferences` which nodes they prefer; a single entry is for all groups.
-    For `node_wait` from the begin of its wait, or longer if its queue says so, it preempts no job for lack of a node.
+    For `node_wait` from the start of its wait, or longer if its queue says so, it preempts no job for lack of a node.
     """
 
     id: str

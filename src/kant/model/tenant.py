@@ -1,7 +1,6 @@
 """Queues in a tree, what each of them may use, and what GPUs cost: how tenants share one cluster.
 
-Source: the tree of queues, nominal quotas and the limits of borrowing and lending are those of Kueue (ClusterQueue,
-Cohort).
+Source: the tree of queues, nominal quotas, and borrowing and lending limits are those of Kueue (ClusterQueue, Cohort).
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class Queue(Struct, frozen=True, omit_defaults=True):
 
     `weight` is its share of what its siblings leave unused. `isolated`: it lends nothing and borrows nothing, whatever
     its quotas say. `min_run` is how long (microseconds) its jobs run before they may be preempted. `node_wait` is how
-    long (microseconds, from the begin of its wait) a job within quota waits for a node from an autoscaler before it
+    long (microseconds, from the start of its wait) a job within quota waits for a node from an autoscaler before it
     preempts others. `max_time` is the longest run (microseconds, 0: no limit) of jobs in it and in queues below: a job
     with a longer limit is rejected, and a job without a limit gets this one. `user_queues`: each of its users has a
     queue below it, named `QUEUE/USER`, so that fair-share orders and preemption rules apply among users too. If not

@@ -72,7 +72,7 @@ class Evictor(Protocol):
 
 
 class CyclePlan:
-    """One cycle's state, order, queue and placer, and the plan under way. Only the plan is written."""
+    """One cycle's state, order, queue and placer, and the current plan. Only the plan is written."""
 
     def __init__(
         self,

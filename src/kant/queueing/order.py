@@ -30,7 +30,7 @@ class Order(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=True)
     by_priority: ClassVar[bool] = True
     """Whether a job of higher priority comes first, whatever its key."""
     shares: ClassVar[bool] = False
-    """Whether queues take turns: `share` ranks them, and the job of the lowest queue goes first."""
+    """Whether the order ranks queues first: by `share`, and a job of the lowest queue goes first."""
 
     by_arrival: ClassVar[bool] = False
     """Whether jobs of one priority that arrive at the same time go in the order of their rows."""

@@ -397,7 +397,7 @@ class ReservationBackfill:
         return None if proven is None else self._placed(row, shape, proven, until)
 
     def _known_to_fail(self, shape: Shape, duration: int) -> bool:
-        """Return whether there was no room for such a run, and none was freed since. False with bookings."""
+        """Return whether such a run found no room, and none was freed since. False with bookings: limits count too."""
         if self.state.books:
             return False
         return self.no_room.knows(shape.index, duration, -1 if self.suspended else self._stamp())

@@ -44,9 +44,9 @@ VERDICT_WIDTH = 10
 
 # States of a key. While it is not awake, the buckets whose first job has it sleep.
 AWAKE = 0
-"""It may be tried."""
+"""Its jobs may be tried."""
 ASLEEP = 1
-"""It cannot start."""
+"""Its jobs cannot start."""
 UNPROVEN = 2
 """It did not start, but that is not proven; it is tried again in the next cycle."""
 STIRRED = 3
@@ -274,7 +274,7 @@ def settle(
 ) -> None:
     """Wake a stirred key, unless it does not fit.
 
-    It wakes even then if the wait of its best first job was not recorded yet. With `shares` it always wakes, since that
+    It wakes even then if the wait of its best first job was not recorded yet. With `shares` it wakes too, since that
     job need not be the first to be tried.
     """
     best = 0

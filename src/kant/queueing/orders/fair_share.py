@@ -1,4 +1,4 @@
-"""Fair share: the queue that has used the least lately goes next."""
+"""Fair share: the queue that has used the least recently goes next."""
 
 from __future__ import annotations
 

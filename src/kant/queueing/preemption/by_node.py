@@ -23,7 +23,7 @@ from kant.queueing.ports import Placer
 from kant.queueing.preemption.candidate import members
 
 NO_RATE = 1 << 200
-"""Above all weights."""
+"""More than any weight."""
 
 
 @dataclass(slots=True)
