@@ -2,8 +2,9 @@
 
 Every queue is a node, by its index in the tenancy. An amount is a vector, one integer for each of `keys`. For each key:
 
-quota = nominal + the sum over the children of (quota - guaranteed) guaranteed = max(0, quota - lending limit): what no
-other queue may use; all of the quota at a root limit = quota + borrowing limit; the quota at a root
+    quota       = nominal + the sum over the children of (quota - guaranteed)
+    guaranteed  = max(0, quota - lending limit): what no other queue may use; all of the quota at a root
+    limit        = quota + borrowing limit; the quota at a root
 
 An isolated queue has the guaranteed part and the limit of a root. Source: Kueue, pkg/cache/scheduler/resource_node.go.
 """

@@ -50,11 +50,11 @@ class StateData:
     `pending` and `running` are in the order in which their jobs entered them; a job is in at most one of them.
     `reserved` has the reservations of waiting jobs; `bookings` those that users have booked, by name (the last few may
     have ended), and no two of these have a GPU at the same time. `burst_replicas` has the live replicas of each base
-    job, `health` the failures of nodes and the jobs affected, `elastic` the progress of live elastic gangs. `spec` is
-    the cluster at the start of the run. `nodes` has the present node of each row of the table (`node_rows`),
-    `node_index` the rows of present nodes by name. `affinity_members` has the running jobs of each affinity group,
-    `prices` the cost of stopping a live job in milli-GPU-seconds, if set. For the waiting jobs in `without_node` no
-    autoscaler adds a node.
+    job, `health` the failures of nodes and the jobs affected, `elastic` the progress of live elastic gangs.
+    `spec` is the cluster at the start of the run. `nodes` has the present node of each row of the table (`node_rows`),
+    `node_index` the rows of present nodes by name.
+    `affinity_members` has the running jobs of each affinity group, `prices` the cost of stopping a live job in
+    milli-GPU-seconds, if set. For the waiting jobs in `without_node` no autoscaler adds a node.
 
     With `learn` the state keeps the run times of finished jobs in `history`. `workloads` are those of the profile,
     which shapes distinguish. With `usage_hours` it keeps the GPU time that each queue has used, by hour.

@@ -9,8 +9,8 @@ DISTRIBUTION = "kant-scheduler"
 class InputError(Exception):
     """Invalid input, described in one sentence.
 
-    `where` names the file, line or field; `expected` says what is valid; `got` what was found. The command line prints
-    the sentence and exits with 2.
+    `where` names the file, line or field; `expected` says what is valid; `got` what was found.
+    The command line prints the sentence and exits with 2.
     """
 
     def __init__(self, where: str, expected: str, got: object = None) -> None:

@@ -48,7 +48,7 @@ class JobShrunk(_Event, frozen=True, tag="shrunk"):
     job: str
     allocation: np.ndarray
     cost: int = 0
-    by: str = ""  # the job that takes its place, where one does
+    by: str = ""  # the job that takes its place, if any
 
 
 class JobScaled(_Event, frozen=True, tag="scaled"):
@@ -89,7 +89,7 @@ class JobPreempted(_Event, frozen=True, tag="preempted"):
     job: str
     cost: int = 0
     moved: bool = False  # stopped only to run on other devices at the same instant
-    by: str = ""  # the job that takes its place, where one does
+    by: str = ""  # the job that takes its place, if any
 
 
 class JobEvicted(_Event, frozen=True, tag="evicted"):

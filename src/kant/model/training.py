@@ -12,9 +12,9 @@ class Training(Struct, frozen=True, omit_defaults=True):
     `gemms` matrices. Of `heads` of attention `kv_heads` have keys and values of their own. Every `moe_every`-th layer
     has `experts`, and each token goes to `top_k` of them; `capacity_permille` thousandths of the mean load are sent, so
     that no expert's buffer is too small. A micro-batch is `sequences` of `length` tokens, for all GPUs that share a
-    layer; a step has `micro_batches` of them. `tensor` GPUs share each layer and each expert (tensor and
-    expert-sharding parallelism), `expert` such groups share out the experts, and `pipeline` stages share out the
-    layers.
+    layer; a step has `micro_batches` of them.
+    `tensor` GPUs share each layer and each expert (tensor and expert-sharding parallelism), `expert` such groups share
+    out the experts, and `pipeline` stages share out the layers.
     """
 
     layers: int

@@ -85,7 +85,7 @@ def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth
     if limits.ends or cycle.limited or state.health.drains:
         limits.stop(cycle)
 
-    # 2. Reject jobs that can never start at once, so that they block no other.
+    # 2. Reject at once the jobs that can never start, so that they block no other.
     if pending.arrived:
         reject_impossible(cycle)
 

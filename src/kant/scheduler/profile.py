@@ -40,12 +40,13 @@ PARTS = ("name", "about", *KINDS, "workloads", *SETTINGS, "router", "simulation"
 class Profile:
     """Which job goes first (`order`), what a blocked job means for others (`discipline`), where jobs go (`placement`).
 
-    The first of `strategies` that matches a job places it instead of `placement`. Without `preemption` only the
-    discipline itself may stop jobs. `requeue` says when a job that returned is tried again, `estimates` which run time
-    disciplines that plan ahead use, `elastic` when running gangs grow. `preferences` weighs the node preferences of
-    pods. `fallback` and `defragment` say when a solver is asked for improvements (`scheduler/solvers.py`). `simulation`
-    is for the simulator only: how jobs run, and how an experiment differs from a cluster. `text` is the TOML that the
-    profile was read from.
+    The first of `strategies` that matches a job places it instead of `placement`.
+    Without `preemption` only the discipline itself may stop jobs. `requeue` says when a job that returned is tried
+    again, `estimates` which run time disciplines that plan ahead use, `elastic` when running gangs grow.
+    `preferences` weighs the node preferences of pods.
+    `fallback` and `defragment` say when a solver is asked for improvements (`scheduler/solvers.py`). `simulation` is
+    for the simulator only: how jobs run, and how an experiment differs from a cluster.
+    `text` is the TOML that the profile was read from.
     """
 
     name: str
