@@ -95,7 +95,7 @@ class ReservationMoves:
         return at, kept, found
 
     def first_candidate(self, rows: Table, at: int, stamp: int, lowest: int) -> tuple[int, Allocation | None]:
-        """Return the first of `rows` from `at` on that may start now without a reservation, as far as is known.
+        """Return the first of `rows` from `at` on that can, or possibly can, start now without a reservation.
 
         Returns its place in `rows`, and its allocation if others have moved for it. `stamp` counts what may allow it.
         """

@@ -110,7 +110,7 @@ def _with_fewer_pods(
     chosen: tuple[list[Candidate], Allocation],
     with_these: Callable[[Sequence[Candidate]], tuple[list[Candidate], Allocation] | None],
 ) -> tuple[list[Candidate], Allocation]:
-    """Return the chosen victims with as few pods of each gang as suffice, those that it got last first.
+    """Return the chosen victims with as few pods of each gang as suffice; the pods that it got last go first.
 
     `with_these` repeats the search among these victims alone.
     """
