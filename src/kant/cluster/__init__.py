@@ -1,1 +1,1 @@
-"""What the cluster holds, in columns: state, snapshot, trial and journal."""
+"""The cluster state in columns: state, snapshot, trial and journal."""

@@ -1,4 +1,4 @@
-"""Asks: what a job says that tells shapes apart, read from the job and checked."""
+"""Asks: the properties of a job that define its shape, read from the job and checked."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from kant.model.units import GPU
 
 
 class Affinity(NamedTuple):
-    """What a job wishes of others: its affinity group ("": none), and as indices in LEVELS, -1 for none, the level of
-    which a domain should hold one pod of the group alone, and that of which it likes one that hosts the group.
+    """The placement of a job relative to others: its affinity group ("": none), and two indices in LEVELS, -1 for none.
+
+    `apart`: a domain of this level should hold only one pod of the group. `near`: the job prefers a domain of this
+    level that already hosts the group.
     """
 
     group: str
@@ -25,14 +27,14 @@ class Affinity(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """All that tells shapes apart: `pools` as bits; `level`, `required` and `affinity` as the shape has them.
+    """Everything that distinguishes shapes: `pools` as bits; `level`, `required` and `affinity` as in the shape.
 
     `workload` is the first of the profile's workloads that matches the job, counted from 1; 0 for none. `preempts`:
-    whether somebody may be stopped for it. `training`: what it trains, where it says so. `roles` has the pools of each
-    group, where the groups are unlike; `pools` are then those of all together. `reservation`: on whose GPUs it runs.
-    `node_sets` has the set of nodes of each group, "" for one that may go anywhere; empty where all may. `numbers` has
-    the group of the job that each group is, where that is not their order. `rules` and `preferences` have those of each
-    group; empty where none has any. `node_wait`: how long it waits for a node before it stops others, µs.
+    whether jobs may be stopped for it. `training`: what it trains, if declared. `roles` has the pools of each group if
+    the groups differ; `pools` is then their union. `reservation`: the one on whose GPUs it runs. `node_sets` has the
+    node set of each group, "" for any node; empty if no group has one. `numbers` has the index of each group in the
+    job, if their order differs. `rules` and `preferences` have those of each group; empty if none has any. `node_wait`:
+    how long it waits for a node before it preempts others, µs.
     """
 
     groups: tuple[PodGroup, ...]
@@ -53,16 +55,16 @@ class Ask(NamedTuple):
 
     @property
     def gpu_roles(self) -> tuple[int, ...]:
-        """The pools of each group that asks for GPUs or parts of them, where the groups are unlike."""
+        """The pools of each group that asks for GPUs or parts of them, if the groups differ."""
         return tuple(pools for group, pools in zip(self.groups, self.roles, strict=False) if group.demand.charged_milli)
 
 
 MAX_PODS = 10_000_000
 MAX_AMOUNT = 1 << 53
-"""Of CPU or memory for one pod: far beyond any node, and far from the end of 64 bits."""
+"""The most CPU or memory of one pod: far beyond any node, and far from overflowing 64 bits."""
 
 MAX_EXACT = 1 << 53
-"""Of an exact amount, of a pod or a node: bytes of a disk fit, and sums stay far from the end of 64 bits."""
+"""The most of an exact amount, of a pod or a node: bytes of a disk fit, and sums are far from overflowing 64 bits."""
 
 
 def is_sensible(group: PodGroup) -> bool:
@@ -99,7 +101,7 @@ def affinity_of(job: Job) -> Affinity | None:
 
 
 def node_sets_of(job: Job) -> tuple[str, ...]:
-    """As `Ask.node_sets`."""
+    """Return `Ask.node_sets` of a job."""
     own = tuple(role.node_set or job.node_set for role in job.roles) or (job.node_set,) * len(job.groups)
     return own if any(own) else ()
 
@@ -108,7 +110,7 @@ NO_RULES = PodRules()
 
 
 def rules_of(job: Job) -> tuple[PodRules, ...]:
-    """As `Ask.rules`, each in one order however the job says it. Raises StateError for what cannot be counted."""
+    """Return `Ask.rules` of a job, each in canonical order. Raises StateError for rules that cannot be counted."""
     if len(job.rules) not in (1, len(job.groups)):
         raise StateError(f"job {job.id!r} has {len(job.rules)} rules for {len(job.groups)} groups; expected one each")
     found = tuple(_in_order(job, rules) for rules in job.rules)
@@ -146,23 +148,23 @@ def _in_order(job: Job, rules: PodRules) -> PodRules:
 
 
 def is_wide(rules: PodRules) -> bool:
-    """Whether what a node takes depends on the pods of other nodes, too."""
+    """Return whether the pods that a node takes also depend on the pods of other nodes."""
     return bool(rules.affinity or rules.spread) or any(one.topology != HOST for one in rules.anti_affinity)
 
 
 def on_one_node(rules: PodRules) -> PodRules:
-    """What rules say of the node of a pod alone."""
+    """Return the part of the rules that concerns the node of a pod alone."""
     return PodRules(
         rules.classes, tuple(one for one in rules.anti_affinity if one.topology == HOST), amounts=rules.amounts
     )
 
 
 MAX_WEIGHT = 1 << 20
-"""Of one preference: a score of many pods is far from the end of 64 bits."""
+"""The most weight of one preference: the score of many pods is far from overflowing 64 bits."""
 
 
 def preferences_of(job: Job) -> tuple[Preferences, ...]:
-    """As `Ask.preferences`."""
+    """Return `Ask.preferences` of a job."""
     own = job.preferences
     if len(own) not in (0, 1, len(job.groups)):
         raise StateError(
@@ -182,7 +184,7 @@ def preferences_of(job: Job) -> tuple[Preferences, ...]:
 
 
 def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tuple[str, ...], str]]:
-    """Each group alone, with the GPU models, the flavors and the set of nodes that its pods accept."""
+    """Return each group alone, with the GPU models, the flavors and the node set that its pods accept."""
     if len(job.roles) != len(job.groups):
         raise StateError(
             f"job {job.id!r} has {len(job.roles)} roles for {len(job.groups)} groups; expected one for each"
@@ -194,7 +196,7 @@ def roles_of(job: Job) -> list[tuple[tuple[PodGroup, ...], tuple[str, ...], tupl
 
 
 def check_elastic(job: Job, ask: Ask) -> None:
-    """Raise StateError where it would not be known which pods of a gang may go, or which more may come."""
+    """Raise StateError if it is undefined which pods an elastic gang may lose or gain."""
     if ask.affinity is not None or any(group.within for group in job.groups):
         raise StateError(
             f"elastic gang {job.id!r} asks for segments, its pods apart or an affinity group; "
@@ -203,7 +205,7 @@ def check_elastic(job: Job, ask: Ask) -> None:
 
 
 def check_rules(job: Job, ask: Ask) -> None:
-    """Raise StateError for wishes of the fabric that the pods of a gang cannot have beside rules of several nodes."""
+    """Raise StateError for topology requests that cannot be combined with rules among pods of several nodes."""
     if any(is_wide(rules) for rules in ask.rules) and (
         ask.affinity is not None or any(group.within for group in job.groups)
     ):
@@ -214,27 +216,27 @@ def check_rules(job: Job, ask: Ask) -> None:
 
 
 def level_of(job: Job) -> int:
-    """The level that the job asks for; -1 for a single pod, which is in one domain of every level anyway."""
+    """Return the level that the job asks for; -1 for a single pod, which is in one domain of every level anyway."""
     if job.within not in LEVELS:
         raise StateError(f"job {job.id!r} asks for the level {job.within!r}; expected one of {', '.join(LEVELS)}")
     return LEVELS.index(job.within) if job.pods > 1 else -1
 
 
 Cuts = tuple[tuple[int, int], ...]
-"""How a group is cut, from outside to inside: the pods of a segment, and the level (index in LEVELS) of which one
-domain must hold each segment. Empty for a group that is not cut."""
+"""The segments of a group, from the widest to the narrowest: the pods of a segment, and the level (index in LEVELS) of
+which one domain must hold each segment. Empty for a group without segments."""
 
 
 def cuts_of(groups: tuple[PodGroup, ...]) -> tuple[Cuts, ...]:
-    """As `Shape.cuts`; segments of one pod are no wish, nor are those that are one segment of a narrower level each."""
+    """Return `Shape.cuts`, without segments of one pod, and without those that equal a segment of a narrower level."""
     narrowest = [{pods: LEVELS.index(level) for level, pods in levels_of(group)} for group in groups]
     cuts = tuple(tuple(one for one in found.items() if one[0] > 1) for found in narrowest)
     return cuts if any(cuts) else ()
 
 
 def levels_of(group: PodGroup) -> tuple[tuple[Level, int], ...]:
-    """The levels by which a group is cut, from outside to inside, with the pods of a segment of each: no more than
-    there are."""
+    """Return the levels of a group's segments, from the widest to the narrowest, with the pods of a segment of each, at
+    most the pods that there are."""
     found, around = list[tuple[Level, int]](), group.count
     for level, segment in ((group.within, group.segment or group.count), *group.inner) if group.within else ():
         around = min(segment, around)
@@ -243,7 +245,7 @@ def levels_of(group: PodGroup) -> tuple[tuple[Level, int], ...]:
 
 
 def check_cuts(job: Job) -> None:
-    """Raises StateError for a level that there is not, and for segments that cannot lie in each other."""
+    """Raise StateError for an unknown level, and for segments that cannot be nested."""
     for group in job.groups:
         for level, segment in ((group.within, group.segment), *group.inner):
             if level not in ("", *LEVELS) or (segment and not level):

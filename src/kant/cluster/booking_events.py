@@ -1,4 +1,4 @@
-"""What is booked and no longer booked, and what it changes in the state: a function for each event."""
+"""The events of bookings: a function for each, which applies it to the state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def unbooked(state: StateData, event: ev.BookingEnded) -> None:
 
 
 def overlap(one: Booking, two: Booking) -> bool:
-    """Whether both have the same GPU at some time."""
+    """Return whether both have the same GPU at some time."""
     if one.start >= two.end or two.start >= one.end:
         return False
     others = two.devices()

@@ -1,8 +1,8 @@
-"""Budgets: GPU time that queues and their users have used in the present month, and who has none left.
+"""Budgets: GPU time that queues and their users have used in the current month, and which budgets are used up.
 
 The core knows no calendar: an event says when months end on the run's clock, and without one a month has 30 days from
-time 0 on. Kept is what each pair of queue and user has used; what a budget covers is summed up when somebody asks. All
-arithmetic is on integers: every machine finds the same instant at which a budget runs dry.
+time 0 on. The state keeps the use of each pair of queue and user; the use of a budget is summed up on demand. All
+arithmetic is on integers: every machine finds the same instant at which a budget is used up.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from kant.model.tenant import Budget
 from kant.model.units import DAY, FOREVER, HOUR
 
 MONTH = 30 * DAY
-"""How long a month is of which no event says when it ends, microseconds."""
+"""The length of a month whose end no event gives, microseconds."""
 
 EVERYBODY = -1
 """In place of a user: the queue as a whole."""
 
 Scope = tuple[int, int]
-"""Whose use one budget limits: a node of the tree of queues, and a user or `EVERYBODY`."""
+"""The scope of a budget: a node of the queue tree, and a user or `EVERYBODY`."""
 
 
 class OverBudget(NamedTuple):
-    """Who has used up a budget in the month that began at `begun`: of those in `hard` nothing starts, those in `soft`
-    go after all others."""
+    """The scopes that have used up a budget in the month that began at `begun`: jobs in `hard` do not start, those in
+    `soft` rank behind all others."""
 
     begun: int
     hard: frozenset[Scope]
@@ -34,8 +34,8 @@ class OverBudget(NamedTuple):
 
 
 class ScopeUse(NamedTuple):
-    """What a scope has used, in milli-GPU-microseconds, what it holds now, in milli-GPUs, and its limits (-1: none) in
-    thousandths of GPU-hours."""
+    """What a scope has used, in milli-GPU-microseconds; what it holds now (`rate`), in milli-GPUs; and its limits (-1:
+    none), in thousandths of GPU-hours."""
 
     used: int
     rate: int
@@ -43,7 +43,7 @@ class ScopeUse(NamedTuple):
     soft: int
 
     def dry_at(self, now: int, soft: bool = False) -> int:
-        """When the use reaches the limit if what runs runs on, at least `now`; FOREVER where it does not."""
+        """Return when the use reaches the limit if all running jobs run on, at least `now`; FOREVER if never."""
         left = (self.soft if soft else self.hard) * HOUR - self.used
         if (self.soft if soft else self.hard) < 0:
             return FOREVER
@@ -51,26 +51,26 @@ class ScopeUse(NamedTuple):
 
 
 class Budgets:
-    """GPU time of the present month by queue and user, counted as jobs name them. A fold over `changed`, in order of
-    time; asking changes no later answer."""
+    """GPU time of the current month by the queue and user that jobs name. A fold over `changed`, in order of time;
+    queries change no later result."""
 
     def __init__(self, now: int) -> None:
         self.ends: tuple[int, ...] = ()
         self.begun = now // MONTH * MONTH
         self.end = self.begun + MONTH
         self.version = 0
-        self._accounts: dict[tuple[int, int], tuple[int, int, int]] = {}  # used up to, what is held since, when
+        self._accounts: dict[tuple[int, int], tuple[int, int, int]] = {}  # used, rate (held milli-GPUs), since
         self._known: tuple[int, int, OverBudget] = (-1, -1, OverBudget(0, frozenset(), frozenset()))
 
     def changed(self, queue: int, user: int, milli_delta: int, now: int) -> None:
-        """Jobs of `user` in `queue` hold `milli_delta` milli-GPUs more from `now` (microseconds) on."""
+        """Record that jobs of `user` in `queue` hold `milli_delta` milli-GPUs more from `now` (microseconds) on."""
         self._turn(now)
         used, rate, since = self._accounts.get((queue, user), (0, 0, now))
         self._accounts[queue, user] = used + rate * (now - since), rate + milli_delta, now
         self.version += 1
 
     def restore(self, now: int, ends: Sequence[int], used: Mapping[tuple[int, int], int]) -> None:
-        """Go on at `now` with what was used of the month, milli-GPU-microseconds, and with the ends of months."""
+        """Continue at `now` with the given use of the month, milli-GPU-microseconds, and the given ends of months."""
         running = {key: (0, rate, now) for key, (_, rate, _) in self._accounts.items() if rate}
         before = {key: (spent, running.get(key, (0, 0, 0))[1], now) for key, spent in used.items()}
         self._accounts = running | before
@@ -80,17 +80,17 @@ class Budgets:
         self.version += 1
 
     def ends_of(self, now: int) -> int:
-        """When the month of `now` ends."""
+        """Return when the month of `now` ends."""
         self._turn(now)
         return self.end
 
     def used(self, now: int) -> dict[tuple[int, int], int]:
-        """What each pair of queue and user has used of the month up to `now`, milli-GPU-microseconds."""
+        """Return what each pair of queue and user has used in the month up to `now`, milli-GPU-microseconds."""
         self._turn(now)
         return {key: used + rate * (now - since) for key, (used, rate, since) in self._accounts.items()}
 
     def scopes(self, tree: QuotaLimits, node_of: Sequence[int], now: int) -> dict[Scope, ScopeUse]:
-        """What each budget of the tree limits, and how much of it is used up to `now`."""
+        """Return the scopes that the budgets of the tree limit, with their use up to `now`."""
         spent, found = self.used(now), dict[Scope, list[int]]()
         for node, budget in tree.budgets.items():
             if budget.hard >= 0 or budget.soft >= 0:
@@ -107,7 +107,7 @@ class Budgets:
         }
 
     def over(self, tree: QuotaLimits, node_of: Sequence[int], now: int) -> OverBudget:
-        """Who has used up a budget by `now`."""
+        """Return the scopes that have used up a budget by `now`."""
         if self._known[:2] != (now, self.version):
             uses = self.scopes(tree, node_of, now)
             hard = frozenset(scope for scope, use in uses.items() if use.dry_at(now) <= now)
@@ -116,7 +116,7 @@ class Budgets:
         return self._known[2]
 
     def _turn(self, now: int) -> None:
-        """Begin the month in which `now` lies."""
+        """Begin the month of `now`, if it is a new one."""
         if now < self.end:
             return
         while now >= self.end:
@@ -127,7 +127,7 @@ class Budgets:
 
 
 def first_of(scopes: frozenset[Scope], tree: QuotaLimits, node: int, user: int) -> Scope | None:
-    """The first of `scopes` that covers a job of `user` in the queue `node` of the tree, from there up; None: none."""
+    """Return the first of `scopes`, from the queue `node` upwards, that covers a job of `user` there; None: none."""
     return next((scope for scope in _covering(tree, node, user) if scope in scopes), None) if scopes else None
 
 

@@ -1,4 +1,4 @@
-"""Which rule closes which nodes to a pod, by the name that people know."""
+"""Which rule closes which nodes to a pod, for explanations."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kant.model.rules import HOST, Limit, PodAffinity, PodAntiAffinity, PodRules
 
 Mask = NDArray[np.bool_]
 Rule = Limit | tuple[str, int]
-"""A rule among pods, or the name of an amount and how much of it a pod takes."""
+"""A rule among pods, or the name of an amount and how much of it a pod needs."""
 
 
 def closing_rules(table: Table, counters: Counters, rules: PodRules) -> list[tuple[Rule, Mask]]:
-    """For each rule and amount of a pod the nodes that it alone closes, as `table` has them."""
+    """Return for each rule and amount of a pod the nodes of `table` that it closes on its own."""
     found: list[tuple[Rule, Mask]] = []
     for name, amount in rules.amounts:
         found.append(((name, amount), table[:, c.extra_at(table) + counters.amounts[name]] < amount))
@@ -38,7 +38,7 @@ def closing_rules(table: Table, counters: Counters, rules: PodRules) -> list[tup
 
 
 def rule_words(rule: Rule) -> str:
-    """A rule or an amount as people call it."""
+    """Return a rule or an amount in words."""
     if isinstance(rule, tuple):
         return f"too little {rule[0]}"
     where = "" if rule.topology == HOST else f" in one {rule.topology}"
@@ -52,7 +52,7 @@ def rule_words(rule: Rule) -> str:
 
 
 def _counts(table: Table, counters: Counters, counter: Counter) -> tuple[Table, int]:
-    """The pods of a class in the domain of each node, -1 where it has none; and what is known of all domains."""
+    """Return the pods of a class in the domain of each node, -1 without a domain; and the count over all domains."""
     extra, topology, column = c.extra_at(table), counters.topology_of(counter), counters.counters[counter]
     rows: Table = np.arange(len(table)) if topology < 0 else table[:, extra + topology]
     there: Table = np.where(rows < 0, -1, -table[rows, extra + column])

@@ -1,9 +1,9 @@
 """The columns: one row of integers for each node, each job, each demand and each pool.
 
-A node row ends with one entry for each device (free thousandths, -1 where the node has no such device), then
-`devices + 1` counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs; and then
-one entry for each device with its occupied MIG slices, as bits. After these come *extra* columns, in whole blocks of
-`EXTRA`, where rules among pods or exact amounts have asked for some (`kant.cluster.counters`).
+A node row ends with one entry for each device (free thousandths, -1 if the node has no such device), then `devices + 1`
+counts of hosted pods: entry 0 counts pods with a share of a GPU, entry k pods with k whole GPUs; and then one entry for
+each device with its occupied MIG slices, as bits. After these come *extra* columns, in whole blocks of `EXTRA`, if
+rules among pods or exact amounts need them (`kant.cluster.counters`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Row = TypeVar("Row", bound=np.generic)
 STATUS = 0  # model.status.NodeStatus
 POOL = 1
 GPUS = 2
-IDLE = 3  # wholly free devices
+IDLE = 3  # completely free devices
 FREE = 4  # free thousandths, all devices together
 CPU_FREE = 5
 MEMORY_FREE = 6
@@ -35,11 +35,11 @@ SPINE = 11
 SUPERSPINE = 12
 ISLAND = 13  # GPUs in an NVLink island
 BLOCKS = 14  # GPUs in a block of devices that are close: three sizes, the narrowest first (model.node.Node)
-MIG = 17  # thousandths of a memory slice, where the GPUs are in MIG mode; else 0
-REVISION = 18  # counts changes of what it is, and of the node sets that it is in
+MIG = 17  # thousandths of a memory slice if the GPUs are in MIG mode; else 0
+REVISION = 18  # counts changes of the node's description and of its node sets
 DEVICES = 19  # first device
 EXTRA = 192
-"""Columns in a block of extra ones: more than the three for each of `kant.model.node.MAX_GPUS` devices."""
+"""Columns in a block of extra columns: more than the three for each of `kant.model.node.MAX_GPUS` devices."""
 
 # --- demands: what one pod of a group asks for ------------------------------------------------------------------
 D_GPUS = 0
@@ -50,24 +50,24 @@ D_POOLS = 4  # bit p set: pool p is admitted
 D_TAG = 5  # model.placement.TAG
 D_ISLAND = 6  # 1: the GPUs of a pod lie in one NVLink island
 D_SLICES = 7  # memory slices of a MIG instance; 0: none is asked for
-D_STARTS = 8  # where it may begin, as bits
-D_PARTS = 9  # without GPUs: thousandths that its parts of GPUs are worth which the node has cut itself; else 0
-D_LIMITED = 10  # the column at which the bits of the nodes of its set begin; 0: any node takes it
-D_COUNTED = 11  # one more than the first row of a demand with the same rules and exact amounts; 0: it has none
-D_ENTRIES = 12  # how many entries of `kant.cluster.counting` follow the head of the row
-D_WIDE = 13  # 1: what a node takes of it depends on the rows of other nodes, too
+D_STARTS = 8  # the slices at which it may begin, as bits
+D_PARTS = 9  # without GPUs: thousandths of the GPU parts that the node itself has partitioned; else 0
+D_LIMITED = 10  # the first column of the bits of its node set; 0: any node takes it
+D_COUNTED = 11  # 1 + the first row of a demand with the same rules and exact amounts; 0: it has none
+D_ENTRIES = 12  # number of entries (N_*) that follow the head of the row
+D_WIDE = 13  # 1: how many pods a node takes also depends on the rows of other nodes
 DEMAND_WIDTH = 14
 NODES_IN_WORD = 32
-"""Bits of the nodes of a set in one column of a demand row."""
+"""Nodes of a set in one column of a demand row, one bit each."""
 NO_DEMANDS: Table = np.zeros((0, DEMAND_WIDTH), dtype=np.int64)
-"""For pieces that count in nothing."""
+"""For pieces that change no counter."""
 
 # --- pools -----------------------------------------------------------------------------------------------------
 P_NODES = 0  # nodes in service that have GPUs; also cordoned ones, and draining ones until their GPUs are free
 P_CAPACITY = 1  # milli-GPUs in service
 P_ALLOCATED = 2  # milli-GPUs allocated on nodes in service
 P_FRAGMENTED = 3  # nodes in service with some but not all of their GPUs allocated
-P_FREED = 4  # how often capacity came free: a verdict "does not fit" holds until it moves
+P_FREED = 4  # how often capacity was freed: a verdict "does not fit" holds until it changes
 POOL_WIDTH = 5
 
 # --- jobs ------------------------------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ J_PRIORITY = 4
 J_MILLI = 5  # milli-GPUs, all pods together
 J_ESTIMATE = 6  # run time that policies may use (-1: unknown)
 J_REMAINING = 7  # of the estimate, as of J_SINCE (-1: unknown)
-J_SINCE = 8  # when it last began to wait or to run, or reported progress
+J_SINCE = 8  # when its present wait or run began, or it last reported progress
 J_ATTAINED = 9  # time spent running, up to J_SINCE
 J_WAITED = 10  # time spent waiting, up to J_SINCE
 J_FIRST_START = 11  # -1: not yet
@@ -92,27 +92,27 @@ J_PODS = 17
 J_PREEMPTIBLE = 18  # 1: the scheduler may stop it
 J_STARTED = 19  # when it last started (-1: not yet)
 J_USER = 20
-J_LIMIT = 21  # longest that one run may last (-1: no limit)
+J_LIMIT = 21  # time limit of one run (-1: no limit)
 J_DUE = 22  # -1: no due date
 J_CHECKPOINT = 23  # time between two checkpoints (-1: it saves nothing)
 J_FAILURES = 24  # how often it failed or timed out
-J_RETURNS = 25  # how often in a row it came back without having been stopped by the scheduler
-J_BASE = 26  # row of the job that it is a burst replica of (-1: it is none)
+J_RETURNS = 25  # consecutive returns to the queue other than by a stop of the scheduler
+J_BASE = 26  # row of the base job of a burst replica (-1: it is none)
 J_UNWANTED = 27  # 1: submitted while its queue took no new jobs
-J_KIND = 28  # of its run time (cluster/history.py; -1: nothing is learned)
-J_P50 = 29  # run time promised at its submission, at two probabilities (-1: nothing was known)
+J_KIND = 28  # kind of its run time (cluster/history.py; -1: nothing is learned)
+J_P50 = 29  # run time predicted at its submission, at two probabilities (-1: unknown)
 J_P90 = 30
-J_PIECE = 31  # where its pieces begin in the table of pieces that are held, while it runs (`StateData.pieces`)
-J_PIECES = 32  # how many they are
+J_PIECE = 31  # the first of its rows in the table of held pieces, while it runs (`StateData.pieces`)
+J_PIECES = 32  # the number of these rows
 JOB_WIDTH = 33
 
 # --- the log of changed nodes: entry 0 counts, the rest is a ring of node indices --------------------------------
 
 
 def longer(table: NDArray[Row], rows: int = 0) -> NDArray[Row]:
-    """The same table with room for as many rows again, or for `rows` in all.
+    """Return the table with at least double its rows, or `rows` in total.
 
-    What is not written to yet takes no memory.
+    Rows that are not written yet take no memory.
     """
     more: NDArray[Row] = np.zeros((max(2 * len(table), rows), *table.shape[1:]), dtype=table.dtype)
     more[: len(table)] = table
@@ -120,37 +120,37 @@ def longer(table: NDArray[Row], rows: int = 0) -> NDArray[Row]:
 
 
 def make_log(nodes: int) -> Table:
-    """An empty log that remembers at least the last `4 * nodes` changes."""
+    """Return an empty log that keeps at least the last `4 * nodes` changes."""
     return np.zeros(1 + max(1 << (4 * nodes - 1).bit_length(), 64), dtype=np.int64)
 
 
 @inlined
 def devices_of(table: Table) -> int:
-    """Device slots of a node row (the largest node decides)."""
+    """Return the number of device slots of a node row (that of the largest node)."""
     return int(table.shape[1] - DEVICES - 1) % EXTRA // 3
 
 
 @inlined
 def extra_at(table: Table) -> int:
-    """The first extra column of a node row; the end of the row where there are none."""
+    """Return the first extra column of a node row; the end of the row if there are none."""
     return DEVICES + 3 * devices_of(table) + 1
 
 
 @inlined
 def slices_at(table: Table) -> int:
-    """The column of the occupied MIG slices of the first device."""
+    """Return the column of the occupied MIG slices of the first device."""
     return DEVICES + 2 * devices_of(table) + 1
 
 
 @inlined
 def slices_of(tag: int) -> int:
-    """The MIG slices, as bits, that a piece with this tag takes of each of its devices (`model.placement`)."""
+    """Return the MIG slices, as bits, that a piece with this tag takes of each of its devices (`model.placement`)."""
     return -1 - tag if tag < -1 else 0
 
 
 @inlined
 def admits(demands: Table, d: int, pool: int, node: int) -> bool:
-    """Whether demand `d` may go to a node of this pool: by its pools, and by its node set if it has one."""
+    """Return whether demand `d` may go to a node of this pool, by its pools and its node set if it has one."""
     if (demands[d, D_POOLS] >> pool) & 1 == 0:
         return False
     word = demands[d, demands[d, D_LIMITED] + node // NODES_IN_WORD] if demands[d, D_LIMITED] > 0 else -1
@@ -159,7 +159,7 @@ def admits(demands: Table, d: int, pool: int, node: int) -> bool:
 
 @inlined
 def bits_in(mask: int) -> int:
-    """How many bits of a mask of at most 62 devices are set."""
+    """Return the number of set bits of a mask of at most 62 devices."""
     pairs = mask - ((mask >> 1) & 0x5555555555555555)
     fours = (pairs & 0x3333333333333333) + ((pairs >> 2) & 0x3333333333333333)
     bytes_ = (fours + (fours >> 4)) & 0x0F0F0F0F0F0F0F0F
@@ -170,7 +170,7 @@ def bits_in(mask: int) -> int:
 
 @inlined
 def planned_run(job: Table, promised: int) -> int:
-    """How much longer a job runs once it starts, µs; FOREVER where nobody knows. For `promised` see `Estimates`."""
+    """Return the planned run time of a job from its start on, µs; FOREVER if unknown. `promised`: see `Estimates`."""
     if promised >= 0 and job[promised] >= 0:
         return int(max(job[promised] - job[J_ATTAINED], MINUTE))
     return int(max(job[J_REMAINING], 1)) if job[J_REMAINING] >= 0 else FOREVER
@@ -178,7 +178,7 @@ def planned_run(job: Table, promised: int) -> int:
 
 @inlined
 def end_of_devices(table: Table, node: int) -> int:
-    """One more than the last device that the node has; one that it has lost may stand before it."""
+    """Return 1 + the last device that the node has; devices before it may be lost."""
     end = devices_of(table)
     while end > 0 and table[node, DEVICES + end - 1] < 0:
         end -= 1
@@ -187,7 +187,7 @@ def end_of_devices(table: Table, node: int) -> int:
 
 @inlined
 def copy_row(source: Table, row: int, target: Table, into: int) -> None:
-    """Copy one row. A slice would do, but Numba compiles for seconds what it says where two shapes differ."""
+    """Copy one row. A slice would do, but Numba takes seconds to compile its error for unequal shapes."""
     for column in range(source.shape[1]):
         target[into, column] = source[row, column]
 
@@ -198,32 +198,32 @@ def note_change(log: Table, node: int) -> None:
     log[0] += 1
 
 
-# --- entries: what the pods of a demand count as, and what limits them (`kant.cluster.counters`) -------------------
-N_TOPOLOGY = 0  # extra column that has the row in which the counts of a node's domain stand; -1: the node's own
-N_COLUMN = 1  # extra column: what is left of an amount, or minus the pods that count
+# --- entries: the counters of a demand's pods, and their limits (`kant.cluster.counters`) -------------------
+N_TOPOLOGY = 0  # extra column with the row that has the counts of a node's domain; -1: the node's own row
+N_COLUMN = 1  # extra column: the rest of an amount, or minus the counted pods
 N_EACH = 2  # by how much each pod lowers it
 N_KIND = 3
 N_LIMIT = 4
-N_DOMAINS = 5  # of a spread: with fewer domains the fewest pods in one are none
+N_DOMAINS = 5  # of a spread: with fewer domains, the minimum over domains counts as 0
 ENTRY_WIDTH = 6
 
-AT_MOST = 0  # with its pods the column, and N_LIMIT in addition, stays at or above 0
-AFFINITY = 1  # some pod counts in the domain, or nowhere any but its own; N_LIMIT 0: its pods only count
-SPREAD = 2  # with its pods at most N_LIMIT more in the domain than in that with the fewest; 0: they only count
+AT_MOST = 0  # after adding its pods, the column plus N_LIMIT is at least 0
+AFFINITY = 1  # a pod counts in the domain, or none anywhere and its own would; N_LIMIT 0: its pods only count
+SPREAD = 2  # after adding its pods, the domain has at most N_LIMIT more than the smallest; 0: they only count
 NO_LIMIT = 1 << 40
 
 
 @inlined
 def domain_row(table: Table, node: int, topology: int) -> int:
-    """The row in which the counts of the node's domain stand; -1 where it is in none."""
+    """Return the row that has the counts of the node's domain; -1 if it is in none."""
     return node if topology < 0 else int(table[node, extra_at(table) + topology])
 
 
 @inlined
 def add_count(table: Table, row: int, topology: int, column: int, kind: int, pods: int) -> None:
-    """Count so many pods more in a domain, and keep what is known of all domains together, which stands in row 0.
+    """Add `pods` to the count of a domain, and update the value over all domains in row 0.
 
-    For affinity that is the pods in all of them, for a spread the pods in the one that has the fewest.
+    For affinity that value is the sum over all domains, for a spread the minimum.
     """
     at = extra_at(table) + column
     before = -table[row, at]
@@ -239,7 +239,7 @@ def add_count(table: Table, row: int, topology: int, column: int, kind: int, pod
 
 @inlined
 def fewest_in(table: Table, topology: int, column: int) -> int:
-    """The pods in the domain that has the fewest; 0 where there is no domain."""
+    """Return the minimum of the pods in a domain; 0 if there is no domain."""
     extra, fewest = extra_at(table), NO_LIMIT
     for row in range(table.shape[0]):
         if table[row, extra + topology] == row:
@@ -249,7 +249,7 @@ def fewest_in(table: Table, topology: int, column: int) -> int:
 
 @inlined
 def count_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None:
-    """Count so many pods of demand `d` on a node, in all that they count in."""
+    """Add `pods` pods of demand `d` on a node to all their counters."""
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
         row = domain_row(table, node, demands[d, at + N_TOPOLOGY])
@@ -260,15 +260,15 @@ def count_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> No
             )
 
 
-OWN = 0  # what only the row of the node decides
-WIDE = 1  # what other rows decide
+OWN = 0  # entries that depend only on the row of the node
+WIDE = 1  # entries that depend on other rows
 ALL = 2
 BUT_AFFINITY = 3
 
 
 @inlined
 def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
-    """Whether there is a pod in some domain that the affinity of a demand asks for."""
+    """Return whether any domain has a pod that the affinity of a demand asks for."""
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
         column = extra_at(table) + demands[d, at + N_COLUMN] + 1
@@ -279,9 +279,10 @@ def wanted_anywhere(table: Table, demands: Table, d: int) -> bool:
 
 @inlined
 def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int) -> int:
-    """How many pods of demand `d` the node takes by its exact amounts and by the rules among pods.
+    """Return how many pods of demand `d` the node takes by its exact amounts and by the rules among pods.
 
-    What those that are placed together there count as is what the first of them finds, and never less than they may.
+    Pods that are placed there together are checked against the counts that the first of them finds, which never allows
+    too many.
     """
     pods, extra = NO_LIMIT, extra_at(table)
     for entry in range(demands[d, D_ENTRIES]):
@@ -312,7 +313,7 @@ def counted_capacity(table: Table, node: int, demands: Table, d: int, which: int
 
 @inlined
 def note_counts(table: Table, log: Table, node: int, demands: Table, d: int) -> None:
-    """Note the rows of other nodes in which pods of demand `d` on this one count."""
+    """Log the rows of other nodes in which pods of demand `d` on this node count."""
     for entry in range(demands[d, D_ENTRIES]):
         at = DEMAND_WIDTH + ENTRY_WIDTH * entry
         row = domain_row(table, node, demands[d, at + N_TOPOLOGY])
@@ -324,14 +325,14 @@ def note_counts(table: Table, log: Table, node: int, demands: Table, d: int) -> 
 
 @inlined
 def fragmented(table: Table, node: int) -> int:
-    """1 where some but not all of the node's GPU capacity is allocated."""
+    """Return 1 if some but not all of the node's GPU capacity is allocated, else 0."""
     free = table[node, FREE]
     return 1 if 0 < free < table[node, GPUS] * 1000 else 0
 
 
 @inlined
 def take_piece(table: Table, piece: Table, demands: Table) -> None:
-    """Take one piece of an allocation from its node. The caller has made sure that it is there."""
+    """Take one piece of an allocation from its node. The caller has checked that it is free."""
     node, mask, milli = piece[0], piece[2], piece[3]
     slots = devices_of(table)
     for device in range(slots):
@@ -373,7 +374,7 @@ def give_piece(table: Table, piece: Table, demands: Table) -> None:
 
 @inlined
 def note_piece(table: Table, log: Table, piece: Table, demands: Table) -> None:
-    """Note the rows that a piece has changed."""
+    """Log the rows that a piece has changed."""
     note_change(log, piece[0])
     if piece[8] > 0:
         note_counts(table, log, piece[0], demands, piece[8] - 1)
@@ -381,7 +382,7 @@ def note_piece(table: Table, log: Table, piece: Table, demands: Table) -> None:
 
 @inlined
 def can_take(table: Table, piece: Table) -> bool:
-    """Whether the piece makes sense and the node still has what it wants."""
+    """Return whether the piece is valid and free on its node."""
     node, mask, milli = piece[0], piece[2], piece[3]
     if node < 0 or node >= table.shape[0] or table[node, STATUS] == 2 or table[node, STATUS] == 4:
         return False
@@ -400,7 +401,7 @@ def can_take(table: Table, piece: Table) -> bool:
 
 @inlined
 def _is_one_view(table: Table, piece: Table) -> bool:
-    """Whether the piece has MIG slices exactly if the GPUs of its node are in MIG mode, and their thousandths."""
+    """Return whether the piece has MIG slices exactly if its node is in MIG mode, and milli-GPUs that match them."""
     slices, milli = slices_of(piece[6]), table[piece[0], MIG]
     if slices == 0 or milli == 0:
         return bool(slices == 0 and (milli == 0 or piece[2] == 0))
@@ -409,7 +410,7 @@ def _is_one_view(table: Table, piece: Table) -> bool:
 
 @inlined
 def count_node(table: Table, pools: Table, node: int, sign: int) -> None:
-    """Add the node to the totals of its pool, or with `sign` -1 take it out: unless it has failed, or is drained."""
+    """Add the node to the totals of its pool (`sign` -1: remove it), unless it has failed or is drained."""
     capacity, free = table[node, GPUS] * 1000, table[node, FREE]
     if capacity == 0 or table[node, STATUS] == 2 or (table[node, STATUS] == 3 and free == capacity):
         return
@@ -422,7 +423,7 @@ def count_node(table: Table, pools: Table, node: int, sign: int) -> None:
 
 @compiled
 def take(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) -> int:
-    """Take a whole allocation, or nothing: -1, or the index of the first piece that is not there."""
+    """Take a whole allocation, or nothing. Returns -1, or the index of the first piece that is not free."""
     for i in range(pieces.shape[0]):
         if not can_take(table, pieces[i]):
             for j in range(i - 1, -1, -1):
@@ -434,7 +435,7 @@ def take(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) 
 
 @compiled
 def give(table: Table, log: Table, pools: Table, pieces: Table, demands: Table) -> None:
-    """Give a whole allocation back: capacity comes free in the pools that it lies in."""
+    """Give a whole allocation back: capacity is freed in its pools."""
     for i in range(pieces.shape[0]):
         _move(table, log, pools, pieces[i], demands, False)
         pools[table[pieces[i, 0], POOL], P_FREED] += 1
@@ -454,7 +455,7 @@ def _move(table: Table, log: Table, pools: Table, piece: Table, demands: Table, 
 
 @compiled
 def set_status(table: Table, log: Table, pools: Table, node: int, status: int) -> None:
-    """Move a node in or out of service, and its GPUs in or out of the pool's totals."""
+    """Set the status of a node, and add its GPUs to the pool's totals or remove them."""
     count_node(table, pools, node, -1)
     table[node, STATUS] = status
     count_node(table, pools, node, 1)
@@ -463,7 +464,7 @@ def set_status(table: Table, log: Table, pools: Table, node: int, status: int) -
 
 @compiled
 def set_lost(table: Table, log: Table, pools: Table, node: int, devices: int, lost: int) -> None:
-    """Make `lost` the devices that the node lacks of those it should have. What is taken away is wholly free."""
+    """Set the devices that the node has lost to `lost`. Newly lost devices must be completely free."""
     count_node(table, pools, node, -1)
     for device in range(DEVICES, DEVICES + devices):
         away = (lost >> (device - DEVICES)) & 1

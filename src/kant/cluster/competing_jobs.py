@@ -1,4 +1,4 @@
-"""CompetingJobs: the live jobs by the pools that admit them, where somebody asks for that."""
+"""CompetingJobs: the live jobs by the pools that admit them; kept only on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.model.errors import StateError
 
 
 class PoolGroup:
-    """The live jobs that the same pools admit; `last_changed` is when one of them, or a node of the pools, did."""
+    """The live jobs that the same pools admit; `last_changed`: when one of them, or a node of the pools, did."""
 
     __slots__ = ("last_changed", "pending", "pools", "running")
 
@@ -22,7 +22,7 @@ class PoolGroup:
 
 
 class CompetingJobs:
-    """Follows one state from now on: `groups` by the pools, as bits. Its jobs are in the order of the state's."""
+    """The groups of one state, updated from now on, by their pools as bits. Jobs are in the order of the state."""
 
     def __init__(self, state: StateData) -> None:
         self.state = state
@@ -30,18 +30,18 @@ class CompetingJobs:
         self.reshaped()
 
     def reshaped(self) -> None:
-        """Live jobs may be admitted by other pools than before."""
+        """Rebuild the groups: live jobs may now be admitted by other pools."""
         state = self.state
         self.groups.clear()
         shapes, first = np.unique(state.jobs[: len(state.ids), J_SHAPE], return_index=True)
-        for index in shapes[np.argsort(first)].tolist():  # as the first job of each came
+        for index in shapes[np.argsort(first)].tolist():  # by the arrival of the first job of each
             bits = state.shapes.shapes[index].pool_bits
             self.groups.setdefault(bits, PoolGroup(bits, state.now))
         for row in (*state.pending, *state.running):
             self.job_changed(row, state.now)
 
     def job_changed(self, row: int, now: int) -> None:
-        """A job came, started, stopped, left, or made progress."""
+        """Follow a job that arrived, started, stopped, left, or made progress."""
         state, bits = self.state, self.state.shape_of(row).pool_bits
         group = self.groups.get(bits)
         if group is None:
@@ -54,7 +54,7 @@ class CompetingJobs:
                 own[row] = None
 
     def node_changed(self, node: int, now: int) -> None:
-        """A node has more or less to offer."""
+        """Follow a node whose capacity changed."""
         pool = int(self.state.table[node, POOL])
         for group in self.groups.values():
             if (group.pools >> pool) & 1:

@@ -1,7 +1,7 @@
-"""CounterTables: what stands in the extra columns of the node tables of one state, and what changes it but pieces.
+"""CounterTables: the extra columns of the node tables of one state, and all their changes except by pieces.
 
-What pieces change, `columns.take_piece` and `give_piece` do. Here are nodes and their domains, pods that are of no job,
-and columns that are new.
+Pieces change them in `columns.take_piece` and `give_piece`. This module handles nodes and their domains, pods that
+belong to no job, and new columns.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from kant.cluster.state_data import StateData
 
 Others = tuple[dict[str, int], dict[str, int]]
-"""Of pods on a node that are of no job: how many are of each class, and what they take of each amount."""
+"""The pods on a node that belong to no job: how many are of each class, and what they take of each amount."""
 
 NO_OTHERS: Others = ({}, {})
 
 
 @compiled
 def count_pieces(table: Table, pieces: Table, demands: Table, column: int) -> None:
-    """Count the pods of these pieces in one column, but not for all domains together."""
+    """Count the pods of these pieces in one column, but do not update the value over all domains."""
     at = c.extra_at(table) + column
     for i in range(pieces.shape[0]):
         d = pieces[i, 8] - 1
@@ -44,25 +44,25 @@ def count_pieces(table: Table, pieces: Table, demands: Table, column: int) -> No
 
 
 class CounterTables:
-    """Keeps the extra columns of `state.table`, `state.empty` and, without pods of no job, `state.left`."""
+    """Keeps the extra columns of `state.table`, `state.empty` and (without pods that belong to no job) `state.left`."""
 
     def __init__(self, state: StateData) -> None:
         self.state = state
         self.counters = state.shapes.rules.counters
         self.counters.on_new = self._allotted
         self.said: dict[str, dict[int, str]] = {}
-        """The domain of each row in each topology that events have named."""
+        """The domain of each row, by topology, as named by events."""
         self.members: dict[str, dict[Hashable, list[int]]] = {}
-        """The rows of each domain of the topologies that have columns: the counts stand in the first."""
+        """The rows of each domain, for topologies with columns. The first row has the counts."""
         self._domains: dict[str, dict[int, Hashable]] = {}
         self.others: dict[int, Others] = {}
         self.version = 0
-        """Counts changes of what nodes have with no job there, and of what is known of it."""
+        """Counts changes of what nodes have without jobs, and of the columns."""
 
-    # --- what is asked ----------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------
 
     def domain(self, topology: str, row: int) -> Hashable | None:
-        """The domain of a row in a topology; None where it is in none."""
+        """Return the domain of a row in a topology; None if it is in none."""
         state = self.state
         if state.empty.item(row, c.STATUS) == NodeStatus.RETIRED:
             return None
@@ -74,7 +74,7 @@ class CounterTables:
         path: tuple[Hashable, ...] = (superspine, spine, leaf, hbd or row)
         return path[: len(LEVELS) - LEVELS.index(topology)]
 
-    # --- columns that are new ---------------------------------------------------------------------------------------
+    # --- new columns ---------------------------------------------------------------------------------------
 
     def _allotted(self, amounts: list[str], topologies: list[str], counters: list[Counter]) -> None:
         state, counters_of = self.state, self.counters
@@ -102,7 +102,7 @@ class CounterTables:
             state.look_at_all()
 
     def _widen(self) -> bool:
-        """Make room for the columns that are allotted. Returns whether there was too little."""
+        """Make room for the allotted columns. Returns whether the tables were widened."""
         state = self.state
         has = state.table.shape[1] - c.extra_at(state.table)
         blocks = -(-self.counters.width // c.EXTRA)
@@ -122,14 +122,14 @@ class CounterTables:
     # --- nodes and their domains ------------------------------------------------------------------------------------
 
     def rows_added(self, first: int) -> None:
-        """There are rows from `first` on that no node has taken yet."""
+        """Initialise new rows from `first` on, which no node has taken yet."""
         extra = c.extra_at(self.state.table)
         for table in self.state.tables:
             for column in self.counters.topologies.values():
                 table[first:, extra + column] = -1
 
     def has_left(self, row: int) -> None:
-        """The node of a row is there no longer, or is another from now on, with nothing on it."""
+        """Update a row whose node has left or was replaced, with nothing on it."""
         if row in self.others:
             self.count_others(row, NO_OTHERS)
         for domains in self.said.values():
@@ -137,7 +137,7 @@ class CounterTables:
         self.place([row])
 
     def place(self, rows: Iterable[int], topologies: Iterable[str] | None = None) -> None:
-        """The rows have the amounts and the domains that are said of them now; what is there stays."""
+        """Set the amounts and the domains of rows to what is known of them now; what runs there stays."""
         rows = list(rows)
         self.version += 1
         if self.counters.width == 0:
@@ -178,12 +178,12 @@ class CounterTables:
                         table[0, c.extra_at(table) + column + 1] = c.fewest_in(table, at, column)
 
     def _counts_there(self, topology: str, row: int) -> bool:
-        """Whether the counts of a domain stand in this row."""
+        """Return whether this row has the counts of a domain."""
         domain = self._domains[topology].get(row)
         return domain is not None and self.members[topology][domain][0] == row
 
     def _is_used(self, row: int) -> bool:
-        """Whether something is held on a node."""
+        """Return whether a job holds something on a node."""
         state, extra = self.state, c.extra_at(self.state.table)
         held = state.table[row, c.FREE : extra] - state.empty[row, c.FREE : extra]
         return bool(held.any()) or (state.shapes.ask_nothing and bool(state.jobs_on(row)))
@@ -209,7 +209,7 @@ class CounterTables:
                 self._point(topology, rows, rows[0])
 
     def _point(self, topology: str, rows: list[int], to: int) -> None:
-        """The counts of these rows stand in the row `to`."""
+        """Record that the row `to` has the counts of these rows."""
         state, column = self.state, c.extra_at(self.state.table) + self.counters.topologies[topology]
         for table in self.state.tables:
             table[rows, column] = to
@@ -217,10 +217,10 @@ class CounterTables:
         for row in (*rows, 0):
             c.note_change(state.log, row)
 
-    # --- what counts ------------------------------------------------------------------------------------------------
+    # --- counts ------------------------------------------------------------------------------------------------
 
     def count_others(self, row: int, others: Others) -> None:
-        """Pods on a node that are of no job count so from now on."""
+        """Set the counts of pods on a node that belong to no job."""
         state = self.state
         self.version += 1
         if state.left is None:
@@ -250,7 +250,7 @@ class CounterTables:
             c.note_change(log, 0)
 
     def _recount(self, counters: Iterable[Counter]) -> None:
-        """Count anew what is of a class, on all nodes."""
+        """Recompute the given counters on all nodes."""
         state, counters = self.state, list(counters)
         if not counters:
             return
@@ -275,7 +275,7 @@ class CounterTables:
         state.look_at_all()
 
     def check(self) -> None:
-        """Raise StateError unless the columns say what nodes, domains and pods say."""
+        """Raise StateError unless the columns match the nodes, domains and pods."""
         before = [table.copy() for table in self.state.tables]
         log = self.state.log.copy()
         for name in self.counters.topologies:

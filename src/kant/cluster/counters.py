@@ -1,13 +1,13 @@
-"""Counters: what the extra columns of a node row stand for, and what a demand says of them.
+"""Counters: the meaning of the extra columns of a node row, and the entries of a demand for them.
 
-There are three kinds of columns. An *amount* is what a node has left of it. A *topology* has in each row the row in
-which the counts of the node's domain stand, that of one of its nodes; -1 in no domain; and, one column further, in row
-0 how many domains there are. A *counter* is of one class in the domains of one topology: minus the pods that count, in
-the row of the domain. Counters of affinity and of spreads have one column more, of which row 0 says what is known of
-all domains together (`columns.add_count`).
+There are three kinds of columns. An *amount* has what is left of it on a node. A *topology* has for each node the row
+with the counts of its domain, which is the row of one of its nodes (-1: no domain); row 0 of the next column has the
+number of domains. A *counter* counts one class in the domains of one topology: minus the counted pods, in the row of
+the domain. Counters of affinity and of spreads have one more column, whose row 0 has the value over all domains
+(`columns.add_count`).
 
-A column is allotted when a demand first asks for one, and stays. A demand has an entry for each counter of its classes,
-whoever asked for it, and for each of its own rules and amounts.
+A column is allotted when a demand first needs it, and stays. A demand has an entry for each counter of its classes,
+whichever demand it was allotted for, and for each of its own rules and amounts.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Counters:
         self.on_new: Callable[[list[str], list[str], list[Counter]], None] | None = None
 
     def column(self, pod_class: str, topology: str = HOST) -> int:
-        """The column that counts a class in the domains of a topology, where one is allotted; -1 for none."""
+        """Return the column that counts a class in the domains of a topology; -1 if none is allotted."""
         known = self._known(pod_class, topology)
         return self.counters[known] if known is not None else -1
 
     def place(self, pod_class: str, topology: str) -> tuple[int, int]:
-        """Of a class in a topology, where it is counted: its column, and that of the topology, -1 for hosts."""
+        """Return the allotted column that counts a class in a topology, and that of the topology, -1 for hosts."""
         counter = self._known(pod_class, topology)
         assert counter is not None
         return self.counters[counter], self.topology_of(counter)
@@ -52,12 +52,12 @@ class Counters:
         return next((one for one in each if one in self.counters), None)
 
     def watch(self, pairs: Iterable[tuple[str, str]]) -> tuple[list[str], list[Counter]]:
-        """Allot the columns of classes in topologies that somebody wants counted. Returns the new ones, as `allot`."""
+        """Allot the columns that count (class, topology) pairs. Returns the new topologies and counters."""
         _, topologies, counters = self._allot((), [(*one, AT_MOST) for one in pairs if self._known(*one) is None])
         return topologies, counters
 
     def allot(self, rules: PodRules) -> tuple[list[str], list[str], list[Counter]]:
-        """Allot the columns that rules ask for. Returns the new amounts, topologies and counters."""
+        """Allot the columns that rules need. Returns the new amounts, topologies and counters."""
         wanted = [(one.pod_class, one.topology, AT_MOST) for one in rules.anti_affinity]
         wanted += [(one.pod_class, one.topology, AFFINITY) for one in rules.affinity]
         wanted += [(one.pod_class, one.topology, SPREAD) for one in rules.spread]
@@ -81,19 +81,19 @@ class Counters:
         return self.width - columns
 
     def topology_of(self, counter: Counter) -> int:
-        """The column of the topology of a counter; -1 where its domains are the nodes themselves."""
+        """Return the column of the topology of a counter; -1 if its domains are the nodes themselves."""
         _, topology, kind = counter
         return -1 if topology == HOST and kind == AT_MOST else self.topologies[topology]
 
     def entries(self, rules: PodRules) -> list[Entry]:
-        """What a demand with these rules counts as, and what limits it: one entry for each counter and amount."""
+        """Return the entries of a demand with these rules: one for each counter and amount, with its limit."""
         found: list[Entry] = [(-1, self.amounts[name], each, AT_MOST, 0, 0) for name, each in rules.amounts]
         limits: dict[Counter, tuple[int, int]] = {}
         for name in rules.classes:
             for counter in self.of_class.get(name, ()):
                 limits[counter] = (NO_LIMIT if counter[2] == AT_MOST else 0), 0
         for anti in rules.anti_affinity:
-            own = int(anti.pod_class in rules.classes)  # the pod itself is none of the others
+            own = int(anti.pod_class in rules.classes)  # the pod does not count against itself
             limits[anti.pod_class, anti.topology, AT_MOST] = anti.most + own, 0
         for near in rules.affinity:
             limits[near.pod_class, near.topology, AFFINITY] = 1, 0

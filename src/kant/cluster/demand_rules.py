@@ -1,4 +1,4 @@
-"""What the rows of the demand table say of rules among pods and of exact amounts: an entry for each counter."""
+"""The entries in the demand table for rules among pods and exact amounts: one for each counter."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 class DemandRules:
-    """Keeps the entries of all demands that have rules. Those with the same rules have the same entries."""
+    """Keeps the entries of all demands that have rules. Demands with the same rules have the same entries."""
 
     def __init__(self) -> None:
         self.counters = Counters()
         self.width = 0  # columns that a row has for its entries
-        self.written = 0  # as many as it had when the table was made
+        self.written = 0  # its value when the table was made
         self._rows: dict[PodRules, list[int]] = {}
         self._of_class: dict[str, dict[PodRules, None]] = {}
 
     def add(self, shapes: Shapes, row: int, rules: PodRules) -> None:
-        """A demand has these rules. Others may count in what they are the first to ask for."""
+        """Add the rules of a demand. Other demands may count in counters that these rules are the first to need."""
         known = rules in self._rows
         self._rows.setdefault(rules, []).append(row)
         for name in () if known else rules.classes:
@@ -33,7 +33,7 @@ class DemandRules:
         self._take_in(shapes, [rules], *self.counters.allot(rules))
 
     def watch(self, shapes: Shapes, preferences: Preferences) -> None:
-        """Count the pods that somebody likes or dislikes beside his own."""
+        """Allot counters for the pods that a job prefers to be near or to avoid."""
         pairs = [(one.pod_class, one.topology) for one in preferences.pods]
         new = self.counters.watch([*pairs, *((one.pod_class, one.topology) for one in preferences.spread)])
         if new[1]:

@@ -1,7 +1,7 @@
-"""Elastic gangs: what they may hold, what they give back, and how far they have come at sizes that change.
+"""Elastic gangs: what they may hold, what they give back, and their progress at changing sizes.
 
-The work of an elastic gang is its run time with all its pods times their number. With fewer pods it goes on in
-proportion: p pods do p pod-microseconds of it in a microsecond. So progress is a sum of integers at any size.
+The work of an elastic gang is its run time with all its pods times their number. Progress is proportional to its pods:
+p pods do p pod-microseconds in a microsecond. So progress is a sum of integers at any size.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from kant.model.units import FOREVER
 
 
 def pods_by_group(shape: Shape, allocation: Allocation) -> tuple[int, ...] | None:
-    """How many pods of each group an elastic gang holds.
+    """Return how many pods of each group an elastic gang holds.
 
-    None where that is not between floor and ceiling, or where a piece has not what its pods ask for.
+    None if that is not between floor and ceiling, or if a piece differs from what its pods ask for.
     """
     counts = [0] * len(shape.groups)
     for piece in allocation.tolist():
@@ -32,7 +32,7 @@ def pods_by_group(shape: Shape, allocation: Allocation) -> tuple[int, ...] | Non
 
 
 def is_of(piece: list[int], demand: Demand) -> bool:
-    """Whether a piece has just what its pods ask for where each asks for `demand`."""
+    """Return whether a piece has exactly what its pods ask for, if each asks for `demand`."""
     pods, devices = piece[PODS], piece[MASK].bit_count()
     amounts = devices, piece[CPU], piece[MEMORY]
     right = pods > 0 and amounts == (pods * demand.gpus, pods * demand.cpu, pods * demand.memory)
@@ -40,7 +40,7 @@ def is_of(piece: list[int], demand: Demand) -> bool:
 
 
 def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
-    """The pieces that an elastic gang holds above its floor: the last that it got, so that the first ranks stay."""
+    """Return the pieces of an elastic gang above its floor: the last that it got, so that the first ranks stay."""
     spare = [-group.count for group in shape.groups]
     for piece in allocation.tolist():
         spare[piece[GROUP]] += piece[PODS]
@@ -57,7 +57,7 @@ def above_floor(shape: Shape, allocation: Allocation) -> Allocation:
 
 
 def pod_by_pod(pieces: Allocation) -> Allocation:
-    """The same pieces with one row for each pod, those of the highest devices first."""
+    """Return the pieces with one row for each pod, those of the highest devices first."""
     rows = []
     for node, pods, mask, milli, cpu, memory, tag, group, counted in pieces.tolist():
         devices = mask.bit_count() // pods
@@ -69,14 +69,14 @@ def pod_by_pod(pieces: Allocation) -> Allocation:
 
 
 def _highest(mask: int, count: int) -> int:
-    """The `count` highest bits of a mask."""
+    """Return the `count` highest bits of a mask."""
     for _ in range(mask.bit_count() - count):
         mask &= mask - 1
     return mask if count else 0
 
 
 def without(allocation: Allocation, pieces: Allocation) -> Allocation:
-    """What is left of an allocation when `pieces` are given back. Raises StateError where it does not hold them."""
+    """Return the rest of an allocation without `pieces`. Raises StateError if it does not hold them."""
     rows: list[list[int]] = allocation.tolist()
     for piece in pieces.tolist():
         for row in rows:
@@ -95,18 +95,18 @@ def without(allocation: Allocation, pieces: Allocation) -> Allocation:
 
 
 def held_by(allocation: Allocation) -> tuple[int, int, int]:
-    """Milli-GPUs, thousandths of a core and MiB of an allocation."""
+    """Return the milli-GPUs, thousandths of a core and MiB of an allocation."""
     milli = sum(piece[MASK].bit_count() * piece[MILLI] for piece in allocation.tolist())
     return milli, int(allocation[:, CPU].sum()), int(allocation[:, MEMORY].sum())
 
 
 class Progress:
-    """How far one elastic gang has come. The job table has what follows from it at the size that the gang has now.
+    """The progress of one elastic gang. The job table has its times converted to the gang's present size.
 
-    `left` is what is left of the estimate, in pod-microseconds (-1: unknown); `served` milli-GPU-microseconds that it
-    has had (of a gang without GPUs pod-microseconds). Both are as of J_SINCE, and may pass 64 bits. `pods` and `milli`
-    are what it holds while it runs, and its floor while it waits. `resized` is when it started, or last changed size.
-    `ripe`: pods of it have come since, and wait, so that it may grow at once.
+    `left` is the remaining estimate, in pod-microseconds (-1: unknown); `served` the milli-GPU-microseconds that it has
+    had (pod-microseconds for a gang without GPUs). Both are as of J_SINCE, and may exceed 64 bits. `pods` and `milli`
+    are what it holds while it runs, and its floor while it waits. `resized` is when it started or was last resized.
+    `ripe`: its owner has scaled it since, so it may grow at once.
     """
 
     __slots__ = ("ceiling", "left", "milli", "pods", "resized", "ripe", "served", "shape")
@@ -122,7 +122,7 @@ class Progress:
 
     @classmethod
     def of_rigid(cls, shape: Shape, jobs: Table, row: int) -> Progress:
-        """That of a job which has run with a fixed number of pods, and may have others from now on."""
+        """Return the progress of a job that has run with a fixed number of pods, and is elastic from now on."""
         own = cls(shape, -1)
         own.pods, own.milli, left, attained, own.resized = (
             int(jobs[row, column]) for column in (J_PODS, J_MILLI, J_REMAINING, J_ATTAINED, J_STARTED)
@@ -137,32 +137,32 @@ class Progress:
         return self.milli if self.shape.most_milli else self.pods
 
     def time_at_ceiling(self) -> int:
-        """For how long it would have run by now with all its pods, microseconds."""
+        """Return the run time so far, converted to all its pods, microseconds."""
         return self.served // (self.shape.most_milli or self.ceiling)
 
     def done(self, said: int, elapsed: int) -> int:
-        """Pod-microseconds of its work that are done once it has run for `elapsed` since J_SINCE.
+        """Return the pod-microseconds of work done once it has run for `elapsed` since J_SINCE.
 
-        `said` is its estimated run time with all its pods (-1: unknown). What it has to do again does not count.
+        `said` is its estimated run time with all its pods (-1: unknown). Work that must be repeated does not count.
         """
         if said >= 0 and self.left > 0:
             return said * self.ceiling - max(self.left - elapsed * self.pods, 0)
         return (self.served + elapsed * self._weight) * self.ceiling // (self.shape.most_milli or self.ceiling)
 
     def settle(self, jobs: Table, row: int, now: int) -> None:
-        """Count what it has done since J_SINCE, at the size that it had."""
+        """Add the progress since J_SINCE, at the size that it had."""
         elapsed = now - int(jobs[row, J_SINCE])
         self.served += elapsed * self._weight
         if self.left >= 0:
             self.left = max(self.left - elapsed * self.pods, 0)
 
     def costs(self, cost: int) -> None:
-        """It has `cost` microseconds (with all its pods) more to do."""
+        """Add `cost` microseconds (with all its pods) to its remaining work."""
         if self.left >= 0:
             self.left += cost * self.ceiling
 
     def turn_to(self, jobs: Table, row: int, pods: int, milli: int) -> None:
-        """From now on it has so many pods: what the job table says of times is at this size."""
+        """Set its size, and convert its times in the job table to this size."""
         self.pods, self.milli = pods, milli
         jobs[row, J_PODS], jobs[row, J_MILLI] = pods, milli
         jobs[row, J_ATTAINED] = min(self.served // self._weight, FOREVER)
@@ -170,9 +170,9 @@ class Progress:
             jobs[row, J_REMAINING] = min(-(-self.left // pods), FOREVER)
 
     def rest(self, jobs: Table, row: int) -> None:
-        """It waits: for its floor."""
+        """Set it to its floor while it waits."""
         self.turn_to(jobs, row, self.shape.pods, self.shape.gpu_milli)
 
     def leave(self, jobs: Table, row: int) -> None:
-        """It has left for good: what stands of it is what it asked for, and how long it ran with all its pods."""
+        """Set its final columns: what it asked for, and its run time converted to all its pods."""
         self.turn_to(jobs, row, self.ceiling, self.shape.most_milli)

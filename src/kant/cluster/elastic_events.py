@@ -1,4 +1,4 @@
-"""How elastic gangs change their size, and what that changes in the state: a function for each event."""
+"""The events that resize elastic gangs: a function for each, which applies it to the state."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def scaled(state: StateData, event: ev.JobScaled) -> None:
 
 
 def elastic_gang(state: StateData, job: str, cost: int) -> tuple[int, Allocation]:
-    """The row of an elastic gang that runs, and what it holds."""
+    """Return the row of a running elastic gang, and what it holds."""
     row = state.row_of(job)
     if row not in state.elastic or row not in state.running:
         raise StateError(f"job {job!r} is no elastic gang that runs")
@@ -90,7 +90,7 @@ def elastic_gang(state: StateData, job: str, cost: int) -> tuple[int, Allocation
 
 
 def holds_now(state: StateData, row: int, allocation: Allocation, cost: int, now: int) -> None:
-    """A running gang has another size from now on."""
+    """Set the allocation of a resized running gang."""
     shape = state.shape_of(row)
     state.elastic[row].settle(state.jobs, row, now)
     state.elastic[row].costs(cost)
@@ -104,7 +104,7 @@ def holds_now(state: StateData, row: int, allocation: Allocation, cost: int, now
 
 
 def resize(state: StateData, row: int, now: int) -> None:
-    """What the job table says of a gang is at the size that it has now."""
+    """Convert the columns of a gang in the job table to its present size."""
     allocation, progress = state.running[row], state.elastic[row]
     pods = int(allocation[:, PODS].sum())
     progress.turn_to(state.jobs, row, pods, held_by(allocation)[0])

@@ -1,7 +1,7 @@
-"""Nodes that join, leave, or are another than they were, and what that changes in the state: a function for each event.
+"""The events by which nodes join, leave, or are described again: a function for each, which applies it to the state.
 
-What is kept by node follows the log of changed nodes. Only where the table has got longer or wider is it made again
-(`StateData.layout`), and what is kept by domain where a row has another place in the fabric (`StateData.moves`).
+Caches by node follow the log of changed nodes. They are rebuilt only if the table becomes longer or wider
+(`StateData.layout`); caches by domain also if a row moves in the fabric (`StateData.moves`).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
     if not stays_on(state, node):
         raise StateError(f"what is held on node {node.name!r} would not fit on it as it is described now")
     for follower in state.followers:
-        follower.node_changed(row, event.time)  # those of its old pool
+        follower.node_changed(row, event.time)  # for the groups of its old pool
     used = _used(state, row)
     larger = _make_room(state, 0, (node,))
     _put(state, [row], [node], larger)
@@ -103,13 +103,13 @@ def described(state: StateData, event: ev.NodeDescribed) -> None:
 
 
 def stays_on(state: StateData, node: Node) -> bool:
-    """Whether all that is held on the node of this name would fit it, were it as `node` says."""
+    """Return whether everything that is held on the node of this name would fit on `node`, its new description."""
     row = node_of(state, node.name)
     return _fits(node, state.nodes[row], _used(state, row))
 
 
 def is_in_use(state: StateData, name: str) -> bool:
-    """Whether a job holds something on a node."""
+    """Return whether a job holds something on a node."""
     row = node_of(state, name)
     used = _used(state, row)
     if used[c.CPU_FREE] or used[c.MEMORY_FREE] or used[c.DEVICES : c.extra_at(state.table)].any():
@@ -118,7 +118,7 @@ def is_in_use(state: StateData, name: str) -> bool:
 
 
 def _check(state: StateData, nodes: Iterable[Node]) -> None:
-    """Raise StateError for a node that cannot be taken in."""
+    """Raise StateError for a node that cannot be added."""
     for node in nodes:
         check_node(node)
     pools = {*state.shapes.pool_keys, *(node.pool for node in nodes)}
@@ -127,7 +127,7 @@ def _check(state: StateData, nodes: Iterable[Node]) -> None:
 
 
 def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
-    """Make room for so many more rows, and for the GPUs of these nodes. Returns whether the table is another now."""
+    """Make room for `rows` more rows, and for the GPUs of these nodes. Returns whether the tables were rebuilt."""
     slots, has = max(c.devices_of(state.table), *(node.gpus for node in nodes)), len(state.table)
     if not rows and slots == c.devices_of(state.table):
         return False
@@ -138,7 +138,7 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
     if rows:
         count = int(state.log[0])
         state.log = c.make_log(wanted)
-        state.log[0] = count + len(state.log)  # so everyone who follows it has missed something, and looks at all
+        state.log[0] = count + len(state.log)  # so every reader of the log has missed entries, and reads all nodes
         state.counter_tables.rows_added(has)
         state.node_rows.grow(wanted, place_of(nodes[-1]))
         state.shapes.grow(wanted)
@@ -146,7 +146,7 @@ def _make_room(state: StateData, rows: int, nodes: Sequence[Node]) -> bool:
 
 
 def _put(state: StateData, rows: Sequence[int], nodes: Sequence[Node], anew: bool) -> None:
-    """These nodes take these rows: say where each is in the fabric, of all rows where the table is laid out `anew`."""
+    """Put these nodes into these rows, and set their places in the fabric; with `anew` those of all rows."""
     for row, node in zip(rows, nodes, strict=True):
         if place := state.node_rows.put(row, node, anew):
             state.moves += 1
@@ -160,7 +160,7 @@ def _put(state: StateData, rows: Sequence[int], nodes: Sequence[Node], anew: boo
 
 
 def _add_pools(state: StateData, nodes: Iterable[Node]) -> list[int]:
-    """Know the pools of these nodes. Returns the live jobs that one of the new ones may admit."""
+    """Add the new pools of these nodes. Returns the live jobs that a new pool may admit."""
     new = [key for key in dict.fromkeys(node.pool for node in nodes) if key not in state.shapes.pool_of]
     if not new:
         return []
@@ -171,8 +171,8 @@ def _add_pools(state: StateData, nodes: Iterable[Node]) -> list[int]:
 
 
 def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
-    """Write a node with nothing taken, where that row was `last`. Returns the live jobs that may ask for something
-    else: those whose node sets have nodes in other pools now."""
+    """Write a node into its empty row, which was `last` before. Returns the live jobs whose shape may change, because
+    their node sets now have nodes in other pools."""
     pool = state.shapes.pool_of[node.pool]
     write_node(state.empty[row], node, pool, c.devices_of(state.table))
     state.empty[row, c.REVISION] += 1
@@ -187,7 +187,7 @@ def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
 
 
 def _changed(state: StateData, rows: Iterable[int], now: int, asking: Sequence[int], more: bool = True) -> None:
-    """These nodes offer something else from now on, perhaps `more`, and these live jobs may ask for something else."""
+    """Announce that these nodes have changed, perhaps for `more` capacity, and these live jobs may change shape."""
     state.fleet_version += 1
     for row in rows:
         c.note_change(state.log, row)
@@ -200,7 +200,7 @@ def _changed(state: StateData, rows: Iterable[int], now: int, asking: Sequence[i
 
 
 def _used(state: StateData, row: int) -> Table:
-    """What is held on a node, in the columns of a row: thousandths of each device, CPU, memory, pods and slices."""
+    """Return what is held on a node, as a row: thousandths of each device, CPU, memory, pods and slices."""
     used: Table = state.table[row] - state.empty[row]
     devices = slice(c.DEVICES, c.DEVICES + c.devices_of(state.table))
     used[devices] = np.where(state.table[row, devices] >= 0, -used[devices], 0)
@@ -209,7 +209,7 @@ def _used(state: StateData, row: int) -> Table:
 
 
 def _fits(node: Node, before: Node, used: Table) -> bool:
-    """Whether what is held on a node fits it as it is described now."""
+    """Return whether what is held on a node fits its new description."""
     by_device = used[c.DEVICES : c.DEVICES + c.devices_of(used[None])]
     if used[c.CPU_FREE] > node.cpu or used[c.MEMORY_FREE] > node.memory or by_device[node.gpus :].any():
         return False
@@ -217,7 +217,7 @@ def _fits(node: Node, before: Node, used: Table) -> bool:
 
 
 def _write_used(state: StateData, row: int, status: int, lost: int, used: Table) -> None:
-    """A node as it was written, but with this status, without the devices `lost`, and with what is `used` taken."""
+    """Write the row of a node from its empty row, with this status, without devices `lost`, and with `used` taken."""
     own, had, slots = state.table[row], c.devices_of(used[None]), c.devices_of(state.table)
     head = slice(0, c.extra_at(state.table))
     own[head] = state.empty[row, head]
@@ -239,7 +239,7 @@ def _write_used(state: StateData, row: int, status: int, lost: int, used: Table)
 
 
 def _void_promises(state: StateData, rows: Sequence[int]) -> bool:
-    """Promises on these nodes that they could not keep, even empty, are none. Returns whether there were some."""
+    """Drop the reservations that these nodes could not keep even if empty. Returns whether there were any."""
     nodes, before = set(rows), len(state.reserved)
     for job, promise in list(state.reserved.items()):
         there = [piece for piece in promise.allocation if int(piece[NODE]) in nodes]

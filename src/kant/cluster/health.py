@@ -1,4 +1,4 @@
-"""ClusterHealth: what is wrong with nodes, and what jobs remember of it."""
+"""ClusterHealth: the failures of nodes, and the jobs that they affected."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 
 REMEMBERED = 8
-"""Bad nodes that a job remembers: the last so many."""
+"""The most bad nodes that are kept for a job, the latest ones."""
 
 
 class ClusterHealth:
-    """The sick nodes of one cluster, by index, and the jobs that have suffered from them, by row.
+    """The unhealthy nodes of one cluster, by index, and the jobs that they affected, by row.
 
-    `lost` has the devices that a node lacks, as bits; `drains` when a draining node is to be empty, where that was
-    said. `bad` are the nodes on which a live job has failed, the latest last. `broken` has what a waiting job held when
-    a node of it failed, until it starts again. `faults` counts nodes that failed, and losses of devices.
+    `lost` has the devices that a node lacks, as bits; `drains` when a draining node must be empty, if that was given.
+    `bad` are the nodes on which a live job has failed, the latest last. `broken` has what a waiting job held when one
+    of its nodes failed, until it starts again. `faults` counts failures of nodes and losses of devices.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class ClusterHealth:
         self._failed: set[int] = set()
 
     def status_changed(self, node: int, status: int, until: int) -> None:
-        """A node takes a status; a draining one is to be empty at `until`, if that is a time."""
+        """Record the status of a node; a draining one must be empty at `until` (-1: no time given)."""
         if status == NodeStatus.FAILED and node not in self._failed:
             self._failed.add(node)
             self.faults += 1
@@ -43,20 +43,20 @@ class ClusterHealth:
             self.drains[node] = until
 
     def devices_changed(self, node: int, lost: int) -> None:
-        """A node lacks these devices from now on, and no others."""
+        """Set the devices that a node lacks."""
         if lost & ~self.lost.pop(node, 0):
             self.faults += 1
         if lost:
             self.lost[node] = lost
 
     def left(self, node: int) -> None:
-        """A node is there no longer."""
+        """Forget a node that has left."""
         self.lost.pop(node, None)
         self.drains.pop(node, None)
         self._failed.discard(node)
 
     def replaced(self, node: int) -> None:
-        """Another node stands in its row: nobody has suffered from that one, nor held anything there."""
+        """Forget the history of a row that now has another node: no job failed there, or held anything on it."""
         for row, nodes in list(self.bad.items()):
             self.bad[row] = tuple(other for other in nodes if other != node)
         for row, held in list(self.broken.items()):
@@ -66,24 +66,24 @@ class ClusterHealth:
                     del self.broken[row]
 
     def keep_devices(self, node: int, devices: int) -> int:
-        """A node should have so many devices; returns those of them that it lacks."""
+        """Set the number of devices of a node; return those of them that it lacks, as bits."""
         lost = self.lost.pop(node, 0) & ((1 << devices) - 1)
         if lost:
             self.lost[node] = lost
         return lost
 
     def blame(self, row: int, node: int) -> None:
-        """A job has failed on a node, and remembers that."""
+        """Record that a job has failed on a node."""
         before = (other for other in self.bad.get(row, ()) if other != node)
         self.bad[row] = (*before, node)[-REMEMBERED:]
 
     def forget(self, row: int) -> None:
-        """A job leaves for good."""
+        """Forget a job that leaves for good."""
         self.bad.pop(row, None)
         self.broken.pop(row, None)
 
     def check(self, table: Table, nodes: Sequence[Node], live: Set[int], pending: Set[int]) -> None:
-        """Raise StateError unless this is what the node table says, and speaks of jobs that are there."""
+        """Raise StateError unless this matches the node table, and all its jobs exist."""
         slots = table[:, c.DEVICES : c.DEVICES + c.devices_of(table)] < 0
         missing = {
             node: sum(1 << device for device in range(spec.gpus) if slots[node, device])

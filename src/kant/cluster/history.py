@@ -1,19 +1,19 @@
-"""How long jobs are likely to run, learned from those that finished.
+"""Predictions of run times, learned from finished jobs.
 
-A job is of one *kind*: its queue, user, name and size class. What is known of a kind is the latest run times of the
-narrowest group that has enough of them: jobs of one owner and name, of one owner, of one queue, or of any, each of
+The *kind* of a job is its queue, user, name and size class. A kind is predicted from the latest run times of the
+narrowest group that has enough of them: jobs of one owner and name, of one owner, of one queue, or all jobs, each of
 one size class.
 
 A stated probability is kept in two steps. Of n run times the ceil(q (n + 1))-th shortest covers the next one with
 probability q if these n + 1 are exchangeable (split conformal prediction: Vovk, Gammerman and Shafer, Algorithmic
-Learning in a Random World, 2005; Lei et al., JASA 2018). Runs are not: in a burst the short ones finish first, and
-what has finished looks shorter than what was submitted. So each promise is judged when its job finishes, and the
-level at which later ones are read off moves a little up after a miss and down after a hit. That draws the share of
-promises kept to q for any sequence, as far as the window holds run times long enough (Gibbs and Candès, Adaptive
-Conformal Inference, NeurIPS 2021).
+Learning in a Random World, 2005; Lei et al., JASA 2018). Run times are not: in a burst the short jobs finish first, so
+finished jobs look shorter than submitted ones. So each promise is judged when its job finishes, and the level at which
+later ones are read off rises a little after a miss and falls after a hit. That moves the share of kept promises towards
+q for any sequence, as far as the window has run times long enough (Gibbs and Candès, Adaptive Conformal Inference,
+NeurIPS 2021).
 
-Times are microseconds, probabilities permille, levels millionths: no floats, so every machine learns the same.
-`benchmarks/studies/run_times.py` measures the coverage on real traces; the constants below were chosen on the
+Times are microseconds, probabilities permille, levels millionths. There are no floats, so every machine learns the
+same. `benchmarks/studies/run_times.py` measures the coverage on real traces; the constants below were chosen on the
 first half of Philly's jobs.
 """
 
@@ -27,35 +27,35 @@ from kant.cluster.columns import Table
 from kant.model.units import FOREVER, GPU
 
 WINDOW = 128
-"""Latest run times that a group remembers."""
+"""The latest run times that a group keeps."""
 
 MIN_SAMPLES = 10
-"""Run times that a group must know before it speaks."""
+"""The fewest run times for which a group makes predictions."""
 
 FEW_LONGER = 3
-"""Run times from which that of a job is drawn that has run for some time."""
+"""The fewest longer run times from which `drawn` draws."""
 
 STEP = 1
 """How fast levels move: by STEP x q millionths after a miss at q permille, by STEP x (1000 - q) after a hit."""
 
 HIGHEST_LEVEL = 1_500_000
-"""Where levels end, in millionths. Above one the longest run time is the answer, and the excess is the debt of misses
-that is still to be made good by hits; without it a burst of long jobs is forgotten as soon as it is over."""
+"""The highest level, in millionths. Above one the longest run time is the prediction, and the excess is the debt of
+misses that hits still have to pay off; without it a burst of long jobs is forgotten as soon as it ends."""
 
 STATED = (500, 900)
 """The probabilities (permille) at which promises are judged; levels between them are interpolated."""
 
 _ONE = 1_000_000
-_JUDGED = tuple(enumerate(STATED, start=1))  # each with its place among the levels
+_JUDGED = tuple(enumerate(STATED, start=1))  # each with its index in the levels
 
 
 def size_class_of(milli: int) -> int:
-    """Size class of a job of `milli` thousandths of GPUs: 0 for none, 1 up to one GPU, 2 up to 2, 3 up to 4, …"""
+    """Return the size class of a job of `milli` milli-GPUs: 0 for none, 1 up to one GPU, 2 up to 2, 3 up to 4, …"""
     return (-(-milli // GPU) - 1).bit_length() + 1 if milli > 0 else 0
 
 
 class Window:
-    """The latest `size` numbers of one group, as they came (a ring, `at` the oldest when full) and in order."""
+    """The latest `size` numbers of one group, as they arrived (a ring, `at` is the oldest when full) and sorted."""
 
     __slots__ = ("at", "latest", "ordered", "size")
 
@@ -76,10 +76,10 @@ class Window:
 
 
 class RunTimes:
-    """Run times of finished jobs, and what they say about the next ones.
+    """Run times of finished jobs, and predictions from them.
 
-    A fold: the same calls of `kind` and `finished` in the same order give the same answers; asking changes nothing.
-    Every size class has its own levels, never falling from one stated probability to the next.
+    A fold: the same calls of `kind` and `finished` in the same order give the same results; queries change nothing.
+    Every size class has its own levels, which never fall from one stated probability to the next.
     """
 
     def __init__(self) -> None:
@@ -89,10 +89,10 @@ class RunTimes:
         self._levels: list[list[int]] = []  # by size class: millionths at 0, the stated probabilities and 1000
 
     def kind(self, queue: int, user: int, name: str | int, milli: int) -> int:
-        """The number of the kind of a job that asks for `milli` thousandths of GPUs, for all calls below.
+        """Return the number of the kind of a job that asks for `milli` thousandths of GPUs, for all calls below.
 
-        `queue`, `user` and `name` are codes of the caller's; a negative user or name, or an empty one, is unknown
-        and no group of its own. The number is given at the first call, and stays.
+        `queue`, `user` and `name` are codes of the caller; a negative user or name, or an empty one, is unknown and
+        forms no group. The number is assigned at the first call, and stays.
         """
         size = size_class_of(milli)
         key = (queue, user, name, size)
@@ -110,10 +110,10 @@ class RunTimes:
         return kind
 
     def finished(self, kind: int, runtime: int, promised: tuple[int, ...] = ()) -> None:
-        """A job of `kind` finished by itself after running for `runtime`.
+        """Learn from a job of `kind` that finished on its own after running for `runtime`.
 
-        Jobs that were killed or cancelled, or met their limit, must not come here: how long they would have run is
-        not known. `promised` is what `promises` said when the job was submitted; without it nothing is judged.
+        Do not call it for jobs that were killed or cancelled, or reached their limit: how long they would have run is
+        not known. `promised` is the result of `promises` when the job was submitted; without it no promise is judged.
         """
         size, windows = self._of[kind]
         for window in windows:
@@ -129,24 +129,25 @@ class RunTimes:
             levels[-1] = max(levels[-2], _ONE)
 
     def promises(self, kind: int) -> tuple[int, ...]:
-        """The run time (microseconds) that a new job keeps to with each of the STATED probabilities, or -1 where
-        nothing is known. To be remembered with the job, and given back to `finished`."""
+        """Return the run time (microseconds) that a new job does not exceed with each of the STATED probabilities, or
+        -1 if unknown. The caller keeps it with the job, and passes it to `finished`."""
         return tuple(self.quantile(kind, permille) for permille in STATED)
 
     def quantile(self, kind: int, permille: int) -> int:
-        """The run time (microseconds) that a new job of `kind` keeps to with probability `permille` (1 to 999).
+        """Return the run time (microseconds) that a new job of `kind` does not exceed with probability `permille` (1 to
+        999).
 
-        -1 where no group has enough run times for it: at least MIN_SAMPLES, and q / (1 - q) of them. A probability
-        that asks for more than a narrow group has is answered by a wider one, and may so lie below a smaller one.
+        -1 if no group has enough run times for it: at least MIN_SAMPLES, and q / (1 - q) of them. If a narrow group has
+        too few for a probability, a wider group is used, so the result may be below that for a smaller probability.
         """
         return self._total(kind, -1, permille)
 
     def remaining(self, kind: int, elapsed: int, permille: int) -> int:
-        """The time (microseconds) within which a job that has run for `elapsed` ends with probability `permille`.
+        """Return the time (microseconds) within which a job after a run of `elapsed` ends with probability `permille`.
 
-        The quantile among the run times longer than `elapsed`. Where they are too few the answer grows with the job:
+        It is the quantile among the run times longer than `elapsed`. If they are too few, it grows with `elapsed`:
         elapsed x q / (1 - q), so that at 500 permille it is expected to run for as long again as it has run (Gott,
-        Nature 363, 1993; the residual life of a Pareto law of index 1). -1 where nothing is known and it has not run.
+        Nature 363, 1993; the residual life of a Pareto law of index 1). -1 if nothing is known and it has not run.
         """
         total = self._total(kind, elapsed, permille)
         if total >= 0:
@@ -154,10 +155,10 @@ class RunTimes:
         return min(elapsed * permille // (1000 - permille), FOREVER) if elapsed > 0 else -1
 
     def drawn(self, kind: int, elapsed: int, permille: int) -> int:
-        """One of the run times (microseconds) of a job of `kind` that has run for `elapsed`, by its rank among them.
+        """Return a possible run time (microseconds) of a job of `kind` that has run for `elapsed`, by its rank.
 
-        They are those longer than `elapsed` (-1: all), of the narrowest group that knows MIN_SAMPLES and has FEW_LONGER
-        of these; -1 where no group has. Permille 0 to 999 go over all of them, from the shortest to the longest.
+        These are the run times longer than `elapsed` (-1: all) of the narrowest group that has MIN_SAMPLES in total and
+        FEW_LONGER of these; -1 if no group has. Permille 0 to 999 covers all of them, from the shortest to the longest.
         """
         for window in self._of[kind][1]:
             ordered = window.ordered
@@ -167,18 +168,18 @@ class RunTimes:
         return -1
 
     def quantiles(self, kinds: Table, permille: int) -> Table:
-        """`quantile` of every entry of `kinds`. Costs one look at each kind that occurs."""
+        """Return `quantile` of every entry of `kinds`. Computes it once for each kind that occurs."""
         distinct, which = np.unique(kinds, return_inverse=True)
         known = [self._total(kind, -1, permille) for kind in distinct.tolist()]
         return np.array(known, dtype=np.int64)[which]
 
     def remainders(self, kinds: Table, elapsed: Table, permille: int) -> Table:
-        """`remaining` of every entry of `kinds` and `elapsed`."""
+        """Return `remaining` of every entry of `kinds` and `elapsed`."""
         pairs = zip(kinds.tolist(), elapsed.tolist(), strict=True)
         return np.array([self.remaining(kind, ran, permille) for kind, ran in pairs], dtype=np.int64)
 
     def _total(self, kind: int, elapsed: int, permille: int) -> int:
-        """Quantile of the run times longer than `elapsed` in the narrowest group that has enough, or -1."""
+        """Return the quantile of the run times longer than `elapsed` in the narrowest group that has enough, or -1."""
         size, windows = self._of[kind]
         for window in windows:
             ordered = window.ordered
@@ -190,7 +191,7 @@ class RunTimes:
         return -1
 
     def _level(self, size: int, permille: int) -> int:
-        """The level (millionths) at which to read off what shall hold with probability `permille`."""
+        """Return the level (millionths) at which to read off a promise of probability `permille`."""
         levels, low = self._levels[size], 0
         for at, high in enumerate((*STATED, 1000)):
             if permille <= high:

@@ -1,4 +1,4 @@
-"""Who holds what on which nodes, and what it costs that they leave: a search for victims asks the placement so."""
+"""What jobs hold on which nodes, and the cost of evicting them: the arguments of the kernels that search victims."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LIMB = 62
 
 
 class Holders(NamedTuple):
-    """The holders of some nodes, at most `widest` on one.
+    """The holders on some nodes, at most `widest` on one.
 
-    Those of node `k` are entries `first[k]` up to `first[k + 1]`, the heaviest first. Entry `e` is holder `who[e]`; its
+    Node `k` has the entries `first[k]` up to `first[k + 1]`, the heaviest first. Entry `e` is holder `who[e]`; its
     pieces on that node are rows `start[e]` up to `end[e]` of `pieces`.
     """
 
@@ -31,7 +31,7 @@ class Holders(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """What it costs that a holder leaves: its weight in two parts, its milli-GPUs, and whether it may leave at all."""
+    """The cost of evicting each holder: its weight in two parts, its milli-GPUs, and whether it may leave at all."""
 
     upper: Table
     lower: Table
@@ -40,7 +40,7 @@ class Weights(NamedTuple):
 
     @classmethod
     def of(cls, weights: Sequence[int], milli: Sequence[int], may_leave: Sequence[bool]) -> Weights:
-        """From weights that are below 2**(2 * LIMB) together, one for each holder."""
+        """Create it from one weight for each holder; their sum is below 2**(2 * LIMB)."""
         upper = np.array([weight >> LIMB for weight in weights], dtype=np.int64)
         lower = np.array([weight & ((1 << LIMB) - 1) for weight in weights], dtype=np.int64)
         return cls(upper, lower, np.array(milli, dtype=np.int64), np.array(may_leave, dtype=np.bool_))

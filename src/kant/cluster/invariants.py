@@ -1,4 +1,4 @@
-"""What must always hold of a state, recomputed from the allocations alone."""
+"""The invariants of a state, recomputed from the allocations alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kant.model.status import JobStatus, NodeStatus
 
 
 def check(state: StateData) -> None:
-    """Raise StateError with the first invariant that does not hold. Takes time by all nodes and all jobs there were."""
+    """Raise StateError with the first invariant that does not hold. Takes time linear in nodes and jobs ever."""
     fresh = state.empty.copy()
     fresh[:, c.STATUS] = state.table[:, c.STATUS]
     scratch, ignored = c.make_log(len(state.table)), np.zeros_like(state.pools)
@@ -85,7 +85,7 @@ def check(state: StateData) -> None:
 
 
 def _check_rows(state: StateData) -> None:
-    """The rows of the table are what the nodes in them say."""
+    """Check that the rows of the tables match their nodes."""
     slots, there = c.devices_of(state.table), state.node_index
     _say(len(state.nodes) == len(state.table) == len(state.empty), "every row of the table has its node, or none")
     _say({row: state.nodes[row].name for row in there.values()} == {row: name for name, row in there.items()},
@@ -122,7 +122,7 @@ def _pods_by_group(allocation: Allocation) -> list[int]:
 
 
 def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> bool:
-    """Whether every MIG instance is one that the profile of its group knows, on the GPU that it lies on."""
+    """Return whether every MIG instance is valid for the profile of its group on its GPU."""
     if not any(group.demand.profile for group in shape.groups):
         return True
     for piece in allocation.tolist():
@@ -139,7 +139,7 @@ def _slices_as_asked(state: StateData, shape: Shape, allocation: Allocation) -> 
 
 
 def _islands_kept(state: StateData, shape: Shape, allocation: Allocation) -> bool:
-    """Whether each pod whose group wants its GPUs in one NVLink island has them so.
+    """Return whether each pod whose group needs its GPUs in one NVLink island has them so.
 
     Pods of whole GPUs have the devices of a piece in the order of their indices. A piece with shares is one pod.
     """

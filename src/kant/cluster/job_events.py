@@ -1,4 +1,4 @@
-"""What happens to jobs, and what it changes in the state: a function for each event."""
+"""The events of jobs: a function for each, which applies it to the state."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def submitted(state: StateData, event: ev.JobSubmitted) -> None:
 
 
 def run_time_promises(state: StateData, job: Job, queue: int, user: int) -> tuple[int, int, int]:
-    """The kind of a job's run time, and how long it will run at most at two probabilities."""
+    """Return the kind of a job's run time, and the run times that it does not exceed with two probabilities."""
     assert state.history is not None
     kind = state.history.kind(queue, user if job.user else -1, job.name, job.gpu_milli)
     p50, p90 = state.history.promises(kind)
@@ -209,7 +209,7 @@ def protected(state: StateData, event: ev.JobProtected) -> None:
     state.job_changes.add(row)
     for follower in state.followers:
         follower.job_changed(row, event.time)
-    if preemptible and row in state.running:  # who waits may have what it holds
+    if preemptible and row in state.running:  # a waiting job may now get what it holds
         state.node_version += 1
         capacity_freed(state, set(state.table[state.running[row][:, NODE], c.POOL].tolist()))
 
@@ -281,9 +281,9 @@ def leave_devices(
     state: StateData, job: str, now: int, status: int, cost: int = 0,
     counted: int = -1, returns: int = to.STAYS, ran: bool = True,
 ) -> int:  # fmt: skip
-    """A running job gives everything back, to wait again with `cost` more to do, or for good; returns its row.
+    """Free everything that a running job holds, which then waits with `cost` more work or leaves; return its row.
 
-    `counted` and `returns` are as `transitions.stopped` takes them. It has `ran` unless its start was refused.
+    `counted` and `returns` are as for `transitions.stopped`. It has `ran` unless its start was refused.
     """
     if not 0 <= cost < FOREVER:
         raise StateError(f"stopping job {job!r} costs {cost}: not a time")
@@ -323,7 +323,7 @@ def leave_devices(
 
 
 def withdraw(state: StateData, row: int, now: int, status: int) -> None:
-    """A waiting job leaves for good."""
+    """Remove a waiting job for good."""
     if row not in state.pending:
         raise StateError(f"job {state.ids[row]!r} does not wait")
     del state.pending[row]
@@ -338,7 +338,7 @@ def withdraw(state: StateData, row: int, now: int, status: int) -> None:
 
 
 def forget(state: StateData, row: int) -> None:
-    """A job leaves for good. Burst replicas that have lost their base job are the scheduler's to stop."""
+    """Forget a job that leaves for good. The scheduler stops burst replicas that have lost their base job."""
     del state.live[row]
     state.prices.pop(row, None)
     state.without_node.pop(row, None)

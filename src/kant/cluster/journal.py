@@ -1,7 +1,7 @@
-"""The journal: an append-only record of what happened and what was decided, one JSON object a line.
+"""The journal: an append-only record of events and decisions, one JSON object per line.
 
-The first line is a `Header`; then events and plans in the order in which the core met them. The digest is BLAKE2b
-over the plan lines with their line ends, so that anyone can compute it from the file alone.
+The first line is a `Header`; then come events and plans in the order in which the core processed them. The digest is
+BLAKE2b over the plan lines with their line ends, so that anyone can compute it from the file alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kant.model.placement import GROUP, WIDTH, Allocation
 
 
 class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
-    """What a journal needs to be replayed: who ran what, on which cluster, under which profile, from which seed."""
+    """What the replay of a journal needs: the version, the workload, the cluster, the profile and the seed."""
 
     version: str
     workload: str
@@ -32,25 +32,24 @@ class Header(msgspec.Struct, frozen=True, tag="journal", tag_field="event"):
     cluster: ClusterSpec
     format: int = 1
     zero: int = 0  # microseconds since the Unix epoch at time zero; 0: simulated time
-    begins: int = 0  # when the record begins: what lies before it is what was known then of those who were there
+    begins: int = 0  # when the record begins: earlier entries restore the state at that time
 
 
 AT_ONCE = 128
-"""Plans that are written together."""
+"""The plans that are written together."""
 
 TYPICAL_WIDTH = 5
 """Columns of the typical pods (`kant.placement.cost.fragmentation`)."""
 
 
 class Cycled(msgspec.Struct, frozen=True, tag="cycled", tag_field="event"):
-    """A cycle that decided nothing. What a scheduler has seen in vain it need not look at again, so replay cycles here,
-    too."""
+    """A cycle that decided nothing. It changes what a scheduler has cached, so a replay runs this cycle too."""
 
     time: int
 
 
 class Footer(msgspec.Struct, frozen=True, tag="end", tag_field="event"):
-    """When the record ends; `cut` where jobs were left because it was time, or because somebody interrupted the run."""
+    """When the record ends; `cut` if jobs were left, because the end time was reached or the run was interrupted."""
 
     time: int
     cut: bool = False
@@ -89,18 +88,18 @@ class Journal:
     def __init__(self, sink: Callable[[bytes], object] | None = None) -> None:
         self.sink = sink
         self.decisions = 0
-        self._news = False  # something has happened since the last cycle
-        self._review_at = -1  # when the last plan asked for another cycle, although nothing may have happened
-        self._cycled = -1  # when a cycle decided nothing about it: a line, once something follows
+        self._news = False  # an event was recorded since the last cycle
+        self._review_at = -1  # when the last plan asked for another cycle
+        self._cycled = -1  # time of a cycle without decisions: written once another line follows
         self._digest = hashlib.blake2b(digest_size=16)
 
     @property
     def digest(self) -> str:
-        """The digest of all plans so far, as 32 hexadecimal digits."""
+        """The digest of all plans so far, 32 hexadecimal digits."""
         return self._digest.hexdigest()
 
     def write(self, line: Header | Event | Footer) -> None:
-        """Record anything but a plan. An event comes here before the state applies it."""
+        """Record a line other than a plan. Call it for an event before the state applies it."""
         if self.sink is not None:
             if self._cycled >= 0 and not isinstance(line, Footer):
                 self._follow()
@@ -113,11 +112,10 @@ class Journal:
             self._cycled = -1
 
     def decided(self, when: Table, jobs: list[str], counts: Table, pieces: Allocation, lacks: Iterator[NoFit]) -> None:
-        """Record what cycles decided, of a run that writes no journal: of whom, and with how many pieces.
+        """Record the decisions of cycles in a run that writes no journal: the jobs, and their numbers of pieces.
 
-        `when` has the time of each decision, the number of its cycle, and when that wants another one. A job without
-        pieces waits on; `lacks` says why, one after the other. Not too many at once: what is forgotten soon is no work
-        for the garbage collector.
+        `when` has the time of each decision, the number of its cycle, and when that asks for another one. A job without
+        pieces waits on; `lacks` yields the reasons in order. Small batches of plans spare the garbage collector.
         """
         assert self.sink is None
         ends, news = np.cumsum(counts), np.flatnonzero(np.diff(when[:, 1])) + 1
@@ -145,8 +143,8 @@ class Journal:
     def plan(self, plan: Plan, always: bool = False) -> None:
         """Record the decisions of one cycle.
 
-        Without any, and unless `always`, it is a `Cycled` line, which the digest leaves out, or nothing where the cycle
-        had nothing new to look at, or is the last. What a plan has asked to be looked at again by now is new too.
+        Without decisions, and unless `always`, it is a `Cycled` line, which the digest leaves out. There is no line if
+        the cycle had nothing new to look at, or is the last. A cycle that an earlier plan asked for counts as new.
         """
         due = 0 <= self._review_at <= plan.time
         if not (plan.mending or plan.proposed):
@@ -159,7 +157,7 @@ class Journal:
             self.decisions += len(plan.decisions)
             if self.sink is not None:
                 self.sink(line)
-        elif plan.mending or plan.proposed:  # of no cycle
+        elif plan.mending or plan.proposed:  # not from a cycle
             return
         elif (self._news or due) and self.sink is not None:
             if self._cycled >= 0:
@@ -169,7 +167,7 @@ class Journal:
 
 
 def _fits(record: Line) -> bool:
-    """Whether the tables of a line have the columns that belong there."""
+    """Return whether the tables of a line have the right number of columns."""
     if isinstance(record, TypicalPodsGiven):
         return bool(record.rows.shape[1] == TYPICAL_WIDTH)
     if isinstance(record, JobStarted | JobGrown | JobShrunk | JobFound):
@@ -180,7 +178,7 @@ def _fits(record: Line) -> bool:
 
 
 def read_lines(lines: Iterator[bytes], where: str) -> Iterator[Line]:
-    """The lines of a journal. Raises InputError naming the line; a last line without its end is left out."""
+    """Yield the lines of a journal. Raises InputError naming the line; a last line without its line end is left out."""
     ended = False
     for number, line in enumerate(lines, start=1):
         if not line.endswith(b"\n"):

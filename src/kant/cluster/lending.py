@@ -1,4 +1,4 @@
-"""Who lends: how much of the quota of each queue is in use by others."""
+"""Lending: how much of the quota of each queue is used by others."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from kant.cluster.water_filling import divided
 
 
 def lent(tree: QuotaTree, key: int) -> list[int]:
-    """Of each node, how much of its quota (its own nominal amount and that below it) queues outside of it use.
+    """Return how much of each node's quota (its own nominal amount and that below it) queues outside of it use.
 
-    What a parent's children borrow beyond their quotas comes first from what the parent got from above and from its own
-    nominal amount, then from what its other children leave of theirs: each gives the same, up to all that it has to
-    spare and its lending limit allows (max-min fairness), the remainder going to the earlier ones. Kueue says only
-    that it is borrowed, not from whom.
+    What children borrow beyond their quotas comes first from what their parent got from above and from its own nominal
+    amount, then from the unused quota of its other children. Each of these gives the same, up to what it has to spare
+    and its lending limit allows (max-min fairness); the remainder goes to the earlier ones. Kueue reports only that
+    quota is borrowed, not from which queue.
     """
     width = len(tree.keys)
     found = [0] * len(tree.queues)

@@ -1,4 +1,4 @@
-"""What happens to nodes, queues and the typical pods, and what it changes in the state: a function for each event."""
+"""The events of nodes, queues and the typical pods: a function for each, which applies it to the state."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def node_set_changed(state: StateData, event: ev.NodeSetChanged) -> None:
 
 
 def change_node_set(state: StateData, name: str, added: Sequence[int], removed: Sequence[int], now: int) -> list[int]:
-    """A node set has more nodes, or fewer. Returns the live jobs that may ask for something else, or never fit."""
+    """Add nodes to a node set, or remove them. Returns the live jobs whose shape may change, or that may never fit."""
     shapes, before = state.shapes, state.shapes.node_sets.pools(name)
     entered = shapes.change_node_set(name, added, True)
     for node in [*entered, *shapes.change_node_set(name, removed, False)]:
@@ -71,7 +71,7 @@ def change_node_set(state: StateData, name: str, added: Sequence[int], removed: 
 
 
 def ask_again(state: StateData, rows: Sequence[int], now: int) -> None:
-    """Live jobs have the shapes that they would have were they submitted now, and may never fit, or fit again."""
+    """Give live jobs the shapes that they would get if submitted now. They may then never fit, or fit again."""
     before = [state.jobs.item(row, c.J_SHAPE) for row in rows]
     for row in rows:
         _ask_again(state, row, now)
@@ -101,7 +101,7 @@ def node_of(state: StateData, name: str) -> int:
 
 
 def node_offers(state: StateData, node: int, now: int, more: bool) -> None:
-    """The node has something else to offer from now on, and perhaps `more` than before."""
+    """Announce that the capacity of a node has changed, perhaps for `more` than before."""
     state.node_version += 1
     for follower in state.followers:
         follower.node_changed(node, now)
@@ -110,7 +110,7 @@ def node_offers(state: StateData, node: int, now: int, more: bool) -> None:
 
 
 def blamed_for(state: StateData, job: str, name: str) -> tuple[int, Allocation] | None:
-    """The node that a running job has suffered from, and all that it holds; None where it was no node's fault."""
+    """Return the node at fault for the stop of a running job, and all that the job holds; None if no node is named."""
     if not name:
         return None
     node, held = node_of(state, name), state.running.get(state.row_of(job))
@@ -120,7 +120,7 @@ def blamed_for(state: StateData, job: str, name: str) -> tuple[int, Allocation] 
 
 
 def capacity_freed(state: StateData, pools: Collection[int]) -> None:
-    """Capacity came free in these pools, although nobody has given any back."""
+    """Record that capacity in these pools was freed, without a job that gave it back."""
     state.capacity_version += 1
     state.pools[list(pools), c.P_FREED] += 1
 
@@ -131,7 +131,7 @@ def queues_changed(state: StateData, event: ev.QueuesChanged) -> None:
 
 
 def add_user_queue(state: StateData, name: str) -> None:
-    """Add the queue of a user that no job has named before. Does nothing for another queue."""
+    """Add the queue of a user that no job has named before. Does nothing for any other queue."""
     quotas = state.quota_usage
     if quotas.tree is not None and name not in quotas.tree.index and (parent := owner_of(name, quotas.shared)):
         quotas.user_queue_added(name, parent, _running(state), state.now)
@@ -143,7 +143,7 @@ def _running(state: StateData) -> dict[int, tuple[Shape, Allocation]]:
 
 def queues_used(state: StateData, event: ev.QueuesUsed) -> None:
     hours = state.quota_usage.hours
-    if hours is None:  # the order does not ask for it
+    if hours is None:  # the order does not need it
         return
     new = [name for name in event.queues if name not in state.queues]
     codes = state.queues | {name: len(state.queues) + i for i, name in enumerate(new)}

@@ -1,7 +1,7 @@
-"""NodeRows: which node stands in which row of the node table, now and before.
+"""NodeRows: which node has which row of the node table, now and before.
 
-A node that has left keeps its row for its return, or for another that is as it was. Which row a node gets follows from
-the events alone, so a journal need not say it.
+A node that has left keeps its row for its return, or for a new node like it. Which row a node gets follows from the
+events alone, so a journal need not record it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Place = tuple[str, str, str, str]
 """The superspine, spine, leaf and HBD of a row; the last is empty for a node that is its own HBD."""
 
 NOBODY = Node("", 0)
-"""Stands in rows that no node has taken yet."""
+"""The node of rows that no node has taken yet."""
 
 
 def place_of(node: Node) -> Place:
@@ -28,9 +28,9 @@ def place_of(node: Node) -> Place:
 class NodeRows:
     """The rows of one node table.
 
-    `nodes` has the node of each row, and `names` its name; of one that has left what it was at last. `index` has the
-    rows of the nodes that are there, by name, and `places` where each row is in the fabric: one that is free keeps its
-    place, so a node that joins there changes nothing about the fabric.
+    `nodes` has the node of each row, and `names` its name; for a node that has left, its last description. `index` has
+    the rows of the present nodes, by name, and `places` the place of each row in the fabric. A free row keeps its
+    place, so a node that joins there does not change the fabric.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -38,16 +38,16 @@ class NodeRows:
         self.names = [node.name for node in nodes]
         self.index = {node.name: row for row, node in enumerate(nodes)}
         self.places = [(node.superspine, node.spine, node.leaf, node.hbd) for node in nodes]
-        self._domains: Domains | None = None  # once a row has got another place since the table last grew
-        self._left: dict[str, int] = {}  # the rows of nodes that have left, by name; the longest gone first
-        self._alike: dict[Node, dict[int, None]] = {}  # the same rows by what the nodes were, but for their names
+        self._domains: Domains | None = None  # made when a row first moves after the table has grown
+        self._left: dict[str, int] = {}  # rows of nodes that have left, by name; the earliest departure first
+        self._alike: dict[Node, dict[int, None]] = {}  # the same rows by the node without its name
         self._spare: dict[int, None] = {}  # rows that no node has taken yet
 
     def rows_for(self, nodes: Sequence[Node], kept: Container[int]) -> list[int]:
-        """A row for each of these nodes, -1 where the table has to grow.
+        """Return a row for each of these nodes, -1 if the table must grow.
 
-        That is its old row; else that of a node that has left and was like it; else a spare one; else any that is
-        free, where these are more than half of the table. The rows in `kept` are for those who have left them.
+        That is its old row; else the row of an equal node that has left; else a spare one; else any free one, if more
+        than half of the table is free. Rows in `kept` are only for the nodes that have left them.
         """
         rows = [self._left.get(node.name, -1) for node in nodes]
         given = set(rows)
@@ -62,7 +62,7 @@ class NodeRows:
         return rows
 
     def grow(self, rows: int, place: Place) -> None:
-        """There are so many rows from now on. The new ones are spare, and at this place."""
+        """Grow to this many rows. The new ones are spare, and at this place."""
         new = range(len(self.nodes), rows)
         self.nodes += [NOBODY] * len(new)
         self.names += [NOBODY.name] * len(new)
@@ -70,9 +70,9 @@ class NodeRows:
         self._spare.update(dict.fromkeys(new))
 
     def put(self, row: int, node: Node, anew: bool = False) -> list[int]:
-        """A node takes a free row, or is another one from now on.
+        """Put a node into a free row, or replace its description.
 
-        Returns the columns HBD to SUPERSPINE of the row where it has another place now, unless all are numbered `anew`.
+        Returns the columns HBD to SUPERSPINE of the row; empty if it has not moved, or all are numbered `anew`.
         """
         before = self.nodes[row]
         self._spare.pop(row, None)
@@ -91,12 +91,12 @@ class NodeRows:
         return columns
 
     def columns(self) -> Table:
-        """The columns HBD to SUPERSPINE of all rows, of which domains are numbered anew."""
+        """Return the columns HBD to SUPERSPINE of all rows, with renumbered domains."""
         self._domains = None
         return place_columns(self.places)
 
     def retire(self, row: int) -> None:
-        """The node of a row leaves it."""
+        """Free the row of a node that leaves."""
         node = self.nodes[row]
         del self.index[node.name]
         self._left[node.name] = row
@@ -108,20 +108,20 @@ def _unnamed(node: Node) -> Node:
 
 
 class Domains:
-    """The columns HBD to SUPERSPINE, a row at a time: who is in one domain has one number, and none is past the rows.
+    """The columns HBD to SUPERSPINE, updated row by row: rows of one domain have one number, below the number of rows.
 
-    A domain that comes has the last number that was given back, else the next one. Made by `place_columns` first.
+    A new domain gets the number that was last freed, else the next one. `place_columns` assigns the initial numbers.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self._of: list[dict[tuple[object, ...], list[int]]] = [{}, {}, {}, {}]  # number, and how many rows
+        self._of: list[dict[tuple[object, ...], list[int]]] = [{}, {}, {}, {}]  # number, and count of rows
         self._free: list[list[int]] = [[], [], [], []]
         for row, numbers in enumerate(place_columns(places).tolist()):
             for level, key in enumerate(_domains(row, places[row])):
                 self._of[level].setdefault(key, [numbers[level], 0])[1] += 1
 
     def move(self, row: int, before: Place, after: Place) -> list[int]:
-        """The columns of a row that has another place now."""
+        """Return the columns of a row that has moved."""
         found = []
         for level, (left, entered) in enumerate(zip(_domains(row, before), _domains(row, after), strict=True)):
             known, free = self._of[level], self._free[level]
@@ -136,14 +136,14 @@ class Domains:
 
 
 def _domains(row: int, place: Place) -> tuple[tuple[object, ...], ...]:
-    """The domain of each level that a row at this place is in."""
+    """Return the domain of each level that a row at this place is in."""
     return place if place[3] else (row,), place[:3], place[:2], place[:1]
 
 
 def place_columns(places: Sequence[Place]) -> Table:
-    """The columns HBD to SUPERSPINE of all rows: domains of each level are numbered as they come."""
+    """Return the columns HBD to SUPERSPINE of all rows: domains of each level are numbered by first occurrence."""
     domains: list[dict[tuple[object, ...], int]] = [{}, {}, {}, {}]
-    above: dict[Place, list[int]] = {}  # of the rows at a place all but the first column are the same
+    above: dict[Place, list[int]] = {}  # rows at one place differ only in the first column
     columns: list[list[int]] = []
     for row, place in enumerate(places):
         if place not in above:

@@ -1,6 +1,6 @@
-"""Node sets: nodes that a name stands for, such as all nodes that the selector of some pods admits.
+"""Node sets: named sets of nodes, such as all nodes that the selector of some pods admits.
 
-A demand row ends with the bits of its set, `NODES_IN_WORD` to a column, so the kernels need no other table.
+A demand row ends with the bits of its set, `NODES_IN_WORD` per column, so the kernels need no other table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kant.model.errors import StateError
 
 
 def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
-    """A mask over the nodes: those to which a demand may go, by their pools and by its node set.
+    """Return a mask of the nodes to which a demand may go, by their pools and by its node set.
 
     `demand` is a row of the demand table, and `pool_of` has the pool of each node.
     """
@@ -25,7 +25,7 @@ def admitting(demand: Table, pool_of: Table) -> NDArray[np.bool_]:
 
 
 def in_set(demand: Table, nodes: int) -> NDArray[np.bool_]:
-    """A mask over the nodes: those of the node set that a demand is limited to."""
+    """Return a mask of the nodes in the node set that a demand is limited to."""
     every = np.arange(nodes)
     mask: NDArray[np.bool_] = (demand[demand[D_LIMITED] + every // NODES_IN_WORD] >> every % NODES_IN_WORD) & 1 == 1
     return mask
@@ -34,7 +34,7 @@ def in_set(demand: Table, nodes: int) -> NDArray[np.bool_]:
 class NodeSets:
     """The node sets of one cluster. A node may be in any number of them.
 
-    `pool_of` has the pool of each node. A set that nobody has named yet is empty.
+    `pool_of` has the pool of each node. A set that was not named yet is empty.
     """
 
     def __init__(self, pool_of: list[int]) -> None:
@@ -48,7 +48,7 @@ class NodeSets:
         return name in self._bits
 
     def bits(self, name: str) -> Table:
-        """One bit for each node of the cluster, shape (words,)."""
+        """Return one bit for each node of the cluster, shape (words,)."""
         bits = self._bits.get(name)
         if bits is None:
             bits = self._bits[name] = np.zeros(self.words, dtype=np.int64)
@@ -56,17 +56,17 @@ class NodeSets:
         return bits
 
     def pools(self, name: str) -> int:
-        """The pools that have a node of the set, as bits."""
+        """Return the pools that have a node of the set, as bits."""
         self.bits(name)
         return sum(1 << pool for pool in self._in_pool[name])
 
     def nodes(self, name: str) -> list[int]:
-        """The nodes of the set, by index."""
+        """Return the nodes of the set, by index."""
         bits = self.bits(name).tolist()
         return [node for node in range(len(self.pool_of)) if bits[node // NODES_IN_WORD] >> node % NODES_IN_WORD & 1]
 
     def grow(self, nodes: int) -> None:
-        """The cluster has so many rows for nodes from now on."""
+        """Grow to this many rows for nodes."""
         self.pool_of += [0] * (nodes - len(self.pool_of))
         more = -(-nodes // NODES_IN_WORD) - self.words
         self.words += more
@@ -74,12 +74,12 @@ class NodeSets:
             self._bits[name] = np.concatenate([bits, np.zeros(more, dtype=np.int64)])
 
     def of(self, node: int) -> list[str]:
-        """The sets that a node is in."""
+        """Return the sets that a node is in."""
         word, bit = divmod(node, NODES_IN_WORD)
         return [name for name, bits in self._bits.items() if bits.item(word) >> bit & 1]
 
     def move(self, node: int, pool: int) -> list[str]:
-        """A node is in this pool from now on. Returns its sets that have nodes in other pools than before."""
+        """Move a node to another pool. Returns its sets that now have nodes in other pools than before."""
         before, moved = self.pool_of[node], []
         self.pool_of[node] = pool
         for name in self.of(node) if pool != before else ():
@@ -93,13 +93,13 @@ class NodeSets:
         return moved
 
     def check(self) -> None:
-        """Raise StateError unless the sets have nodes in the pools that they count."""
+        """Raise StateError unless the counts of nodes by pool are right."""
         for name in self._bits:
             if self._in_pool[name] != Counter(self.pool_of[node] for node in self.nodes(name)):
                 raise StateError("does not hold: a node set counts its nodes by pool")
 
     def change(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
-        """Put nodes into a set, or take them out. Returns those that were not there, or were."""
+        """Add nodes to a set, or remove them. Returns the nodes for which this is a change."""
         bits, changed = self.bits(name), list[int]()
         in_pool = self._in_pool[name]
         for node in nodes:

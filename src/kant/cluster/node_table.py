@@ -1,4 +1,4 @@
-"""The table of the nodes, and the totals of their pools, made from scratch; and its rows, made one by one."""
+"""Builds the node table and the totals of the pools from scratch, and single rows of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kant.model.units import FOREVER
 IN_SERVICE = NodeStatus.IN_SERVICE.value  # looking it up takes as long as writing a row
 
 PLACE = slice(c.HBD, c.SUPERSPINE + 1)
-"""The columns that say where a node is in the fabric."""
+"""The columns with the place of a node in the fabric."""
 
 
 def check_node(node: Node) -> None:
@@ -35,7 +35,7 @@ def check_node(node: Node) -> None:
 
 
 def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[PoolKey, int]) -> Table:
-    """The node table of an empty cluster."""
+    """Return the node table of an empty cluster."""
     kinds: dict[tuple[object, ...], list[int]] = {}  # large clusters have few
     for row, node in enumerate(nodes):
         amounts = (node.gpus, node.cpu, node.memory, node.nvlink, node.numa, node.nic)
@@ -53,9 +53,9 @@ def node_table(nodes: Sequence[Node], places: Sequence[Place], pool_of: dict[Poo
 
 
 def write_node(row: Table, node: Node, pool: int, slots: int) -> None:
-    """Make a row that of a node in service of which nothing is taken.
+    """Write the row of a node in service with nothing taken.
 
-    Its place, its revision and its extra columns stay as they are.
+    Its place, its revision and its extra columns do not change.
     """
     row[: c.HBD] = (
         IN_SERVICE, pool, node.gpus, node.gpus, node.gpus * 1000, node.cpu, node.memory, node.cpu,
@@ -68,14 +68,14 @@ def write_node(row: Table, node: Node, pool: int, slots: int) -> None:
 
 
 def retire_row(row: Table, slots: int) -> None:
-    """Make a row that of no node: it has nothing, and keeps its pool, its place and its revision."""
+    """Write a row without a node: it has no capacity, and keeps its pool, its place and its revision."""
     pool = row[c.POOL]
     write_node(row, Node("", 0, cpu=0, memory=0), pool, slots)
     row[c.STATUS] = NodeStatus.RETIRED.value
 
 
 def enlarged(table: Table, rows: int, slots: int) -> Table:
-    """A node table with so many rows and slots for devices; the new rows are retired."""
+    """Return a node table with this many rows and device slots; the new rows are retired."""
     had, nodes = c.devices_of(table), len(table)
     extra = c.extra_at(table)
     found: Table = np.zeros((rows, c.DEVICES + 3 * slots + 1 + table.shape[1] - extra), dtype=np.int64)
@@ -90,7 +90,7 @@ def enlarged(table: Table, rows: int, slots: int) -> Table:
 
 
 def pool_totals(table: Table, pools: int) -> Table:
-    """The pool table that belongs to a node table, added up from scratch."""
+    """Return the pool table of a node table, summed up from scratch."""
     totals = np.zeros((pools, c.POOL_WIDTH), dtype=np.int64)
     drained = (table[:, c.STATUS] == NodeStatus.DRAINING) & (table[:, c.FREE] == table[:, c.GPUS] * 1000)
     rows = table[(table[:, c.STATUS] != NodeStatus.FAILED) & ~drained & (table[:, c.GPUS] > 0)]

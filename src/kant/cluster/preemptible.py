@@ -11,8 +11,8 @@ from kant.model.units import FOREVER
 class PreemptibleCounts:
     """How many of the running jobs are preemptible, by priority.
 
-    `lowest` is the lowest of these priorities, and FOREVER where no running job is preemptible. A job whose priority is
-    not above it can evict nobody by its priority.
+    `lowest` is the lowest of these priorities; FOREVER if no running job is preemptible. A job whose priority is not
+    above it can evict no job by its priority.
     """
 
     __slots__ = ("counts", "lowest")
@@ -24,17 +24,17 @@ class PreemptibleCounts:
             self.starts(jobs, row)
 
     def starts(self, jobs: Table, row: int) -> None:
-        """The job runs from now on. It counts if it is preemptible."""
+        """Count a job that starts, if it is preemptible."""
         if jobs[row, J_PREEMPTIBLE]:
             self.add(int(jobs[row, J_PRIORITY]), 1)
 
     def stops(self, jobs: Table, row: int) -> None:
-        """The job no longer runs."""
+        """Remove a job that stops."""
         if jobs[row, J_PREEMPTIBLE]:
             self.add(int(jobs[row, J_PRIORITY]), -1)
 
     def add(self, priority: int, sign: int) -> None:
-        """One job of this priority more (1), or less (-1)."""
+        """Add (`sign` 1) or remove (-1) one job of this priority."""
         count = self.counts.get(priority, 0) + sign
         if count:
             self.counts[priority] = count

@@ -1,9 +1,9 @@
-"""The limits of a tree of quotas, before anything is used: quotas, guaranteed parts, ceilings and fair shares.
+"""The limits of a tree of quotas, regardless of usage: quotas, guaranteed parts, ceilings and fair shares.
 
 Every queue is a node, by its index in the tenancy. An amount is a vector, one integer for each of `keys`. For each key:
 
     quota       = nominal + the sum over the children of (quota - guaranteed)
-    guaranteed  = max(0, quota - lending limit): what nobody else may use; all of the quota at a root
+    guaranteed  = max(0, quota - lending limit): what no other queue may use; all of the quota at a root
     limit        = quota + borrowing limit; the quota at a root
 
 An isolated queue has the guaranteed part and the limit of a root. Source: Kueue, pkg/cache/scheduler/resource_node.go.
@@ -19,7 +19,7 @@ from kant.model.tenant import RESOURCES, Queue, QueueConfig, Quota, validated
 from kant.model.units import FOREVER
 
 Key = tuple[str, str]
-"""GPU model ("": all together) and resource, as a `Quota` names them."""
+"""GPU model ("": all models together) and resource, as in a `Quota`."""
 
 Amounts = Sequence[int]
 """Milli-GPUs, milli-cores or MiB, one number for each key of the tree."""
@@ -30,7 +30,7 @@ _NOTHING = (0, 0, 0)
 class QuotaLimits:
     """The queues of one tenancy and the limits that their quotas set. A key that no queue names is not limited.
 
-    A queue that does not name a key which another one names has no nominal amount of it and may borrow without limit.
+    A queue that does not name a key that another queue names has no nominal amount of it and may borrow without limit.
     A slot is one key at one node: node * len(keys) + key; -1 stands for what is above a root.
     """
 
@@ -55,7 +55,7 @@ class QuotaLimits:
         limits = {node: (queue.max_time, queue.name) for node, queue in enumerate(queues) if queue.max_time}
         above = [[limits[node] for node in path if node in limits] for path in self.paths if limits]
         self.max_times = tuple(min(own, default=(0, "")) for own in above)
-        """How long runs of each queue may last, 0 for no limit, and the queue that says so; empty where none does."""
+        """The longest run of each queue (0: no limit), and the queue that sets it; empty if none does."""
         self.budgets = {node: queue.budget for node, queue in enumerate(queues) if queue.budget is not None}
         self.keys: tuple[Key, ...] = tuple(sorted({(q.model, q.resource) for queue in queues for q in queue.quotas}))
         parts: tuple[str, ...] = RESOURCES
@@ -94,41 +94,41 @@ class QuotaLimits:
                     most = self._guaranteed[slot] + self._ceiling[self._up[slot]]
                     self._ceiling[slot] = min(self._limit[slot], most)
         self._user_limit = {slot: quota.user_limit for slot, quota in enumerate(named) if quota.user_limit >= 0}
-        self._user_slots = [  # for each slot, those at and above it where a user is limited
+        self._user_slots = [  # for each slot, those at and above it with a user limit
             tuple(above * width + key for above in path if above * width + key in self._user_limit)
             for path in self.paths
             for key in range(width)
         ]
 
     def path(self, queue: int) -> tuple[int, ...]:
-        """The queue, its parent, and so on to its root."""
+        """Return the queue, its parent, and so on to its root."""
         return self.paths[queue]
 
     def weight(self, queue: int) -> int:
         return self.queues[queue].weight
 
     def nominal(self, queue: int, key: int) -> int:
-        """The quota of the queue: its own nominal amount and what the queues below it may lend."""
+        """Return the quota of the queue: its own nominal amount and what the queues below it may lend."""
         return self._quota[queue * len(self.keys) + key]
 
     def ceiling(self, queue: int, key: int) -> int:
-        """The most that the queue could use if nobody else used anything; users' limits aside."""
+        """Return the most that the queue could use if no other queue used anything, without regard to user limits."""
         return self._ceiling[queue * len(self.keys) + key]
 
     def amounts_of(self, held: Mapping[str, tuple[int, int, int]]) -> tuple[int, ...]:
-        """A vector over the keys, from (milli-GPUs, milli-cores, MiB) on the nodes of each GPU model."""
+        """Return a vector over the keys, from (milli-GPUs, milli-cores, MiB) on the nodes of each GPU model."""
         return tuple(
             sum(amounts[part] for amounts in held.values()) if model == "" else held.get(model, _NOTHING)[part]
             for model, part in self._parts
         )
 
     def fair_shares(self, key: int, demand: Sequence[int]) -> list[int]:
-        """What each node is entitled to if node n's own jobs want `demand[n]`, running ones included.
+        """Return the entitlement of each node if node n's own jobs want `demand[n]`, including running ones.
 
-        From the root down, each node divides what it is entitled to among its children. First everyone gets what it
-        wants up to its quota; what is left goes by weighted max-min fairness, up to what each wants and may borrow.
-        An inner queue's own jobs take part like a child that has its nominal amount and weight 1. Exact: the
-        entitlements of a forest can all be charged at once. Users' limits are not looked at.
+        From the root down, each node divides its entitlement among its children. First each child gets what it wants up
+        to its quota; the rest is divided by weighted max-min fairness, up to what each wants and may borrow. An inner
+        queue's own jobs take part like a child with its nominal amount and weight 1. The result is exact: the
+        entitlements of a forest can all be charged at once. User limits are ignored.
 
         Source: Bertsekas and Gallager, Data Networks, section 6.5.2; the over-quota weight of KAI-Scheduler.
         """

@@ -1,14 +1,14 @@
-"""The tree of quotas: what each queue uses, what it may still take, and what it lends and borrows.
+"""The tree of quotas: what each queue uses, may still take, lends and borrows.
 
 For each key (`cluster/quota_limits.py` has the limits):
 
     usage  = what the queue's own jobs hold + the sum over its children of max(0, usage - guaranteed)
 
-So a queue is charged for what it uses, and its parent only for what goes beyond the guaranteed part. Usage that grows
-may not pass the limit of any node that is charged.
+So a queue is charged for what it uses, and its parent only for what exceeds the guaranteed part. Growing usage may not
+exceed the limit of any charged node.
 
-Source: Kueue, pkg/cache/scheduler/resource_node.go. It differs where quotas were lowered below what is used: Kueue
-subtracts what a cohort is overcharged from the guaranteed part of its queues too; here that stays theirs.
+Source: Kueue, pkg/cache/scheduler/resource_node.go. It differs if quotas were lowered below their usage: Kueue
+subtracts the overuse of a cohort also from the guaranteed part of its queues; here they keep that part.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from kant.model.tenant import QueueConfig
 from kant.model.units import FOREVER
 
 Held = tuple[int, int, Amounts]
-"""Queue, user, and what a job of theirs holds."""
+"""The queue and the user of a job, and what it holds."""
 
 
 class Shortage(NamedTuple):
-    """Why amounts do not fit: `queue` is the one whose limit binds, for the queue that asks.
+    """Why amounts do not fit: `queue` is the one whose limit binds, at or above the requesting queue.
 
-    kind user: one user's limit in `queue`. borrowing: `queue` may not borrow more. quota: all of the quota that
-    `queue` may share out is in use. `available` is how much of `asked` would fit; negative where more is used than
-    the quotas allow.
+    The kinds are user: the limit of one user in `queue`; borrowing: `queue` may not borrow more; quota: all of the
+    quota of `queue` is in use. `available` is how much of `asked` would fit; negative if overused.
     """
 
     queue: int
@@ -43,10 +42,10 @@ class Shortage(NamedTuple):
 
 
 class QuotaTree(QuotaLimits):
-    """The queues of one tenancy and what is used of their quotas. A user is any integer.
+    """The queues of one tenancy and the usage of their quotas. A user is any integer.
 
-    Charging never refuses, since quotas may be lowered while jobs run: `shortage` decides. `charge`, `refund` and
-    `shortage` take time by the depth of the tree, not by its size.
+    Charging never fails, since quotas may be lowered while jobs run: `shortage` decides. `charge`, `refund` and
+    `shortage` take time linear in the depth of the tree, not in its size.
     """
 
     def __init__(self, queue_config: QueueConfig) -> None:
@@ -55,12 +54,12 @@ class QuotaTree(QuotaLimits):
         self._usage = [0] * slots
         self.own_amounts = [0] * slots
         """By slot, what the jobs of the queue itself hold."""
-        self._held: dict[int, dict[int, int]] = {}  # by user, with all below, in slots where a user is limited
+        self._held: dict[int, dict[int, int]] = {}  # by user, including queues below, in slots with a user limit
 
     # --- what is used ------------------------------------------------------------------------------------------
 
     def charge(self, queue: int, user: int, amounts: Amounts) -> None:
-        """A job of `user` in `queue` takes `amounts`, whether they fit or not."""
+        """Charge `amounts` to a job of `user` in `queue`, whether they fit or not."""
         usage, guaranteed, up = self._usage, self._guaranteed, self._up
         for slot, amount in enumerate(amounts, start=queue * len(self.keys)):
             if amount == 0:
@@ -79,7 +78,7 @@ class QuotaTree(QuotaLimits):
                 slot = up[slot]
 
     def refund(self, queue: int, user: int, amounts: Amounts) -> None:
-        """A job of `user` in `queue` gives `amounts` back. Raises StateError where they were never charged."""
+        """Refund `amounts` of a job of `user` in `queue`. Raises StateError if they were never charged."""
         usage, guaranteed, up = self._usage, self._guaranteed, self._up
         first = queue * len(self.keys)
         for slot, amount in enumerate(amounts, start=first):
@@ -111,9 +110,9 @@ class QuotaTree(QuotaLimits):
                 slot = up[slot]
 
     def shortage(self, queue: int, user: int, amounts: Amounts) -> Shortage | None:
-        """Why a job of `user` in `queue` may not take `amounts` now; None where it may.
+        """Return why a job of `user` in `queue` may not take `amounts` now; None if it may.
 
-        Only limits at which the usage would grow are looked at: what others have overdrawn does not count.
+        Only limits of nodes whose usage would grow are checked: overuse elsewhere does not count.
         """
         usage, guaranteed, limit, up = self._usage, self._guaranteed, self._limit, self._up
         for key, amount in enumerate(amounts):
@@ -135,7 +134,7 @@ class QuotaTree(QuotaLimits):
         return None
 
     def usage(self, queue: int, key: int) -> int:
-        """What the jobs of the queue hold, and what those below it hold beyond their guaranteed parts."""
+        """Return what the jobs of the queue hold, plus what the queues below hold beyond their guaranteed parts."""
         return self._usage[queue * len(self.keys) + key]
 
     def own(self, queue: int, key: int) -> int:
@@ -143,16 +142,16 @@ class QuotaTree(QuotaLimits):
         return self.own_amounts[queue * len(self.keys) + key]
 
     def borrowed(self, queue: int, key: int) -> int:
-        """How far the queue, with all below it, is beyond its quota."""
+        """Return how far the queue, with all below it, is beyond its quota."""
         slot = queue * len(self.keys) + key
         return max(0, self._usage[slot] - self._quota[slot])
 
     def available(self, queue: int, key: int) -> int:
-        """The most that the queue may still take, users' limits aside; negative where it is overcharged."""
+        """Return the most that the queue may still take, without regard to user limits; negative if overcharged."""
         return self._binding(self._usage, queue, key)[0]
 
     def held_by(self, queue: int, user: int, key: int) -> int:
-        """What the user holds in the queue and below it; 0 where the queue does not limit its users."""
+        """Return what the user holds in the queue and below it; 0 if the queue has no user limit."""
         return self._of_user(queue * len(self.keys) + key, user)
 
     def _of_user(self, slot: int, user: int) -> int:
@@ -160,7 +159,7 @@ class QuotaTree(QuotaLimits):
         return held.get(user, 0) if held else 0
 
     def shortage_ever(self, queue: int, amounts: Amounts) -> Shortage | None:
-        """Why `amounts` would not fit even if nobody used anything; None where they would."""
+        """Return why `amounts` would not fit even if no quota were used; None if they would."""
         for key, amount in enumerate(amounts):
             slot = queue * len(self.keys) + key
             for limited in self._user_slots[slot]:
@@ -172,10 +171,10 @@ class QuotaTree(QuotaLimits):
         return None
 
     def could_ever(self, queue: int, amounts: Amounts) -> bool:
-        """Whether `amounts` would fit if nobody used anything."""
+        """Return whether `amounts` would fit if no quota were used."""
         return self.shortage_ever(queue, amounts) is None
 
-    # --- who borrows from whom ---------------------------------------------------------------------------------
+    # --- lending and borrowing ---------------------------------------------------------------------------------
 
     @cached_property
     def nominal_quotas(self) -> list[int]:
@@ -184,19 +183,19 @@ class QuotaTree(QuotaLimits):
 
     @cached_property
     def own_min_runs(self) -> dict[int, int]:
-        """How long a job runs before it may be preempted (µs), of those nodes whose queue says so."""
+        """The minimum run time of jobs before preemption (µs), by node, for queues that set one."""
         return {node: queue.min_run for node, queue in enumerate(self.queues) if queue.min_run}
 
     @cached_property
     def node_waits(self) -> dict[int, int]:
-        """How long a job waits for a node before it stops others (µs), of those nodes whose queue says so."""
+        """How long jobs wait for a node before they preempt others (µs), by node, for queues that set it."""
         return {node: queue.node_wait for node, queue in enumerate(self.queues) if queue.node_wait}
 
     @cached_property
     def nominal_parts(self) -> list[int]:
         """By slot, the part of the nominal quotas that is for the queue's own jobs.
 
-        A leaf has all of its quota. Any other queue has what it names itself; the rest is for the queues below it.
+        A leaf has all of its quota. Any other queue has its own nominal amount; the rest is for the queues below it.
         """
         parts: list[int] = []
         for node, queue in enumerate(self.queues):
@@ -207,11 +206,11 @@ class QuotaTree(QuotaLimits):
         return parts
 
     def any_beyond_nominal(self) -> bool:
-        """Whether the own jobs of some queue hold more than its part of the nominal quotas."""
+        """Return whether the own jobs of some queue hold more than its part of the nominal quotas."""
         return any(map(gt, self.own_amounts, self.nominal_parts))
 
     def within_nominal(self, queue: int, amounts: Amounts) -> bool:
-        """Whether the queue may take `amounts` and nobody on its path to the root borrows for it.
+        """Return whether the queue may take `amounts` without borrowing on its path to the root.
 
         That is: every node of the path that would be charged stays within its quota.
         """
@@ -220,11 +219,11 @@ class QuotaTree(QuotaLimits):
         )
 
     def reclaim_scope(self, queue: int, amounts: Amounts, entitled: Sequence[int] | None = None) -> int:
-        """The highest node of the path such that all below it on the path would stay within their quotas.
+        """Return the highest node of the path such that all nodes below it on the path would stay within their quotas.
 
-        What the queue lacks was lent inside this node, so queues there that borrow have to give it back; it is the
-        queue itself where it would have to borrow. With `entitled` (an amount for each slot) that stands for the
-        quotas. Source: Kueue, preemption with a hierarchical advantage.
+        What the queue lacks was lent inside this node, so queues there that borrow must give it back; it is the queue
+        itself if it would have to borrow. `entitled` (an amount for each slot) replaces the quotas. Source: Kueue,
+        preemption with a hierarchical advantage.
         """
         limits = self._quota if entitled is None else entitled
         beyond = [self._first_beyond(queue, key, amount, limits) for key, amount in enumerate(amounts) if amount > 0]
@@ -232,9 +231,9 @@ class QuotaTree(QuotaLimits):
         return next((node for node in path if node in beyond), path[-1])
 
     def lent_to(self, queue: int, scope: int, amounts: Amounts) -> bool:
-        """Whether the queue uses what others below `scope` lend: it and all between them are beyond their quota.
+        """Return whether the queue uses what others below `scope` lend: it and all nodes in between borrow.
 
-        Only keys of which `amounts` asks for something count.
+        Only keys that `amounts` asks for count.
         """
         path = self.paths[queue]
         wanted = [key for key, amount in enumerate(amounts) if amount > 0]
@@ -244,7 +243,7 @@ class QuotaTree(QuotaLimits):
     # --- copies and checks -------------------------------------------------------------------------------------
 
     def copy(self) -> QuotaTree:
-        """A tree with the same usage on which what-if is free. What does not change is shared."""
+        """Return a tree with the same usage for what-if changes. What does not change is shared."""
         other = object.__new__(QuotaTree)
         other.__dict__.update(self.__dict__)
         other._usage = self._usage.copy()
@@ -253,7 +252,7 @@ class QuotaTree(QuotaLimits):
         return other
 
     def check(self, held: Iterable[Held] | None = None) -> None:
-        """Raise StateError unless the usage adds up, and is that of the jobs in `held` where they are given."""
+        """Raise StateError unless the usage is consistent, and equals that of the jobs in `held`, if given."""
         width = len(self.keys)
         for slot, used in enumerate(self._usage):
             node, key = divmod(slot, width)
@@ -283,7 +282,7 @@ class QuotaTree(QuotaLimits):
     # --- finding the limit that binds --------------------------------------------------------------------------
 
     def _binding(self, usage: Sequence[int], queue: int, key: int) -> tuple[int, int]:
-        """How much more the queue may take, and the nearest node whose limit says so."""
+        """Return how much more the queue may take, and the nearest node whose limit binds."""
         width = len(self.keys)
         available, binding = FOREVER, -1
         for node in reversed(self.paths[queue]):
@@ -304,7 +303,7 @@ class QuotaTree(QuotaLimits):
         return Shortage(node, self.keys[key], asked, available, "quota" if alone else "borrowing")
 
     def _first_beyond(self, queue: int, key: int, amount: int, limits: Sequence[int]) -> int:
-        """The nearest node of the path that `amount` would bring beyond its limit; -1 for none."""
+        """Return the nearest node of the path that `amount` would push over its limit; -1 for none."""
         slot = queue * len(self.keys) + key
         while slot >= 0 and amount > 0:
             used = self._usage[slot]

@@ -1,4 +1,4 @@
-"""QuotaUsage: what each queue holds now, what it has held, and what its quota leaves it."""
+"""QuotaUsage: what each queue holds, what it has used, and what its quota still allows."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ Running = dict[int, tuple[Shape, Allocation]]
 
 
 class QuotaUsage:
-    """The books of one cluster. Queues are counted as jobs name them (`queues` of the state), users likewise.
+    """The quota accounting of one cluster. Queues and users are numbered as jobs name them (`queues` of the state).
 
-    `tree` is None where no queue has been declared; then nothing is limited. `quota_version` counts what may let a job
-    pass that its quota has kept back: something came back, or the queues changed. `declared` are the queues as they
-    were last declared; `queue_config` has those of users too, in the order of their first jobs.
+    `tree` is None if no queue has been declared; then nothing is limited. `quota_version` counts the changes that may
+    let a job start that lacked quota: quota was refunded, or the queues changed. `declared` are the queues as last
+    declared; `queue_config` also has the user queues, in the order of their first jobs.
     """
 
     def __init__(self, shapes: Shapes, pool_of_node: list[int], usage_hours: bool = True) -> None:
         self.shapes = shapes
         self.pool_of_node = pool_of_node
         self.declared = self.queue_config = QueueConfig()
-        self.shared: dict[str, Queue] = {}  # those whose users have queues of their own
-        self._of_users: dict[str, str] = {}  # queues of users, and where they stand
+        self.shared: dict[str, Queue] = {}  # queues whose users have queues of their own
+        self._of_users: dict[str, str] = {}  # user queues, and their parents
         self.tree: QuotaTree | None = None
-        self.node_of: list[int] = []  # of each queue: its node in the tree, -1 where the tree does not know it
+        self.node_of: list[int] = []  # of each queue: its node in the tree, -1 if it is not in the tree
         self.held: list[list[int]] = []  # of each queue: a `Held`
-        self.hours = UsageHours() if usage_hours else None  # what has been used, by the hour
-        self.budgets: Budgets | None = None  # what has been used of the month, where a queue has a budget
+        self.hours = UsageHours() if usage_hours else None  # use by hour
+        self.budgets: Budgets | None = None  # use of the month, if a queue has a budget
         self.charged: dict[int, tuple[int, int, Held, Amounts]] = {}  # running job -> queue, user, what it holds
         self.quota_version = 0
         self.limits_users = False
@@ -49,7 +49,7 @@ class QuotaUsage:
         self._amounts: dict[int, Amounts] = {}  # of shapes that stay on one GPU model
 
     def queue_added(self, name: str) -> None:
-        """A queue that no job has named before."""
+        """Add a queue that no job has named before."""
         self._names.append(name)
         self.held.append([0, 0, 0])
         self.node_of.append(self._node(name))
@@ -58,31 +58,31 @@ class QuotaUsage:
         return self.tree.index.get(name, -1) if self.tree is not None else -1
 
     def queue_of(self, queue: str, user: str) -> str:
-        """The queue in which a job of `user` counts that names `queue`."""
+        """Return the queue in which a job of `user` that names `queue` counts."""
         return f"{queue}/{user}" if user and queue in self.shared else queue
 
     def user_queue_added(self, name: str, parent: str, running: Running, now: int) -> None:
-        """A user's queue that is not declared, with the first job of the user."""
+        """Add the undeclared queue of a user, with the user's first job."""
         self._of_users[name] = parent
         self.queues_changed(self.declared, running, now)
 
     def accepts(self, queue: int, limit: int) -> bool:
-        """Whether the queue takes new jobs that may run for `limit` microseconds (-1: as long as they like)."""
+        """Return whether the queue takes new jobs with a limit of `limit` microseconds (-1: no limit)."""
         if self.tree is None or self.node_of[queue] < 0:
             return True
         too_long = self.tree.max_times and 0 < self.max_time(queue)[0] < limit
         return self.tree.accepts[self.node_of[queue]] and not too_long
 
     def max_time(self, queue: int) -> tuple[int, str]:
-        """How long a run in the queue may last, microseconds, and the queue that says so; (0, "") where none does."""
+        """Return the longest run in the queue, microseconds, and the queue that sets it; (0, "") if none does."""
         times, node = self.tree.max_times if self.tree is not None else (), self.node_of[queue]
         return times[node] if times and node >= 0 else (0, "")
 
     def amounts(self, shape: Shape, allocation: Allocation | None = None) -> Amounts:
-        """What a gang counts for against quotas: on its one GPU model, or where `allocation` puts it.
+        """Return what a gang is charged against quotas: on its one GPU model, or on the models of `allocation`.
 
-        Without either, as on a model that no quota names. Of an elastic gang `allocation` also says how much it holds.
-        A gang in a node set may run on another model than the set has by now, so its nodes count.
+        Without either, it counts as on a model that no quota names. For an elastic gang `allocation` also has its size.
+        A gang in a node set may run on another model than the set has now, so its nodes decide.
         """
         if self.tree is None:
             return ()
@@ -106,7 +106,7 @@ class QuotaUsage:
         return found
 
     def started(self, row: int, queue: int, user: int, shape: Shape, allocation: Allocation, now: int) -> None:
-        """A job got its place."""
+        """Charge a job that starts."""
         held = charged_by(shape, allocation) if shape.ceiling else (shape.charged_milli, shape.cpu, shape.memory)
         own = self.held[queue]
         own[0] += held[0]
@@ -122,7 +122,7 @@ class QuotaUsage:
             self.tree.charge(self.node_of[queue], user, amounts)
 
     def stopped(self, row: int, now: int) -> None:
-        """A job gave its place back."""
+        """Refund a job that stops."""
         queue, user, held, amounts = self.charged.pop(row)
         own = self.held[queue]
         own[0] -= held[0]
@@ -137,26 +137,26 @@ class QuotaUsage:
             self.quota_version += 1
 
     def resized(self, row: int, shape: Shape, allocation: Allocation, now: int) -> None:
-        """An elastic gang holds `allocation` from now on."""
+        """Charge an elastic gang for its new `allocation`."""
         queue, user = self.charged[row][:2]
         self.stopped(row, now)
         self.started(row, queue, user, shape, allocation, now)
 
     def holds_outside(self) -> bool:
-        """Whether running jobs hold something in queues outside the tree, which are entitled to nothing."""
+        """Return whether running jobs hold something in queues outside the tree, which are entitled to nothing."""
         return any(any(held) for node, held in zip(self.node_of, self.held, strict=True) if node < 0)
 
     def over_budget(self, now: int) -> OverBudget | None:
-        """Who has used up a budget by `now`; None where there are no budgets."""
+        """Return the scopes that have used up a budget by `now`; None without budgets."""
         if self.budgets is None or self.tree is None:
             return None
         return self.budgets.over(self.tree, self.node_of, now)
 
     def queues_changed(self, queue_config: QueueConfig, running: Running, now: int) -> None:
-        """Other queues and quotas from now on; what runs is charged anew, within them or not."""
+        """Replace the queues and quotas, and charge the running jobs again, whether they fit or not."""
         self.declared = queue_config
         self.shared = {queue.name: queue for queue in queue_config.queues if queue.user_queues}
-        if self._of_users:  # they stay when their users share no more: what runs counts there
+        if self._of_users:  # user queues stay even if no longer configured: running jobs count there
             above = {queue.name: queue for queue in queue_config.queues}
             own = [
                 _user_queue(name, above[parent])
@@ -167,7 +167,7 @@ class QuotaUsage:
         self.queue_config = queue_config
         self.tree = QuotaTree(queue_config) if queue_config.queues else None
         self.limits_users = limits_users(queue_config)
-        if self.budgets is not None:  # what was used stays known where budgets come and go
+        if self.budgets is not None:  # the use is kept when budgets are added or removed
             self.budgets.version += 1
         elif self.tree is not None and self.tree.budgets:
             self.budgets = Budgets(now)
@@ -183,7 +183,7 @@ class QuotaUsage:
         self.quota_version += 1
 
     def check(self, running: dict[int, tuple[int, Shape, Allocation]]) -> None:
-        """Raise StateError unless the books are what the running jobs (queue, shape, allocation) add up to."""
+        """Raise StateError unless the accounting equals the sum over the running jobs (queue, shape, allocation)."""
         held = [[0, 0, 0] for _ in self._names]
         for queue, shape, allocation in running.values():
             parts = charged_by(shape, allocation) if shape.ceiling else (shape.charged_milli, shape.cpu, shape.memory)
@@ -202,18 +202,18 @@ class QuotaUsage:
 
 
 def limits_users(queue_config: QueueConfig) -> bool:
-    """Whether a quota or a budget tells the users of a queue apart."""
+    """Return whether a quota or a budget limits single users of a queue."""
     quotas = any(quota.user_limit >= 0 for queue in queue_config.queues for quota in queue.quotas)
     return quotas or any(queue.budget is not None and queue.budget.limits_users for queue in queue_config.queues)
 
 
 def _user_queue(name: str, parent: Queue) -> Queue:
-    """The queue of one user of `parent`, to which what that says of single jobs holds too."""
+    """Return the queue of one user of `parent`, with the settings of `parent` for single jobs."""
     return Queue(name, parent.name, min_run=parent.min_run, fallback=parent.fallback, node_wait=parent.node_wait)
 
 
 def charged_by(shape: Shape, allocation: Allocation) -> Held:
-    """What these pieces of a gang count for, whatever their GPU models."""
+    """Return what these pieces of a gang are charged for, whatever their GPU models."""
     milli, cpu, memory = held_by(allocation)
     if shape.charged_milli > shape.gpu_milli:
         milli += sum(worth_of_parts(shape, piece) for piece in allocation.tolist() if not piece[MASK])
@@ -221,10 +221,10 @@ def charged_by(shape: Shape, allocation: Allocation) -> Held:
 
 
 def worth_of_parts(shape: Shape, piece: list[int]) -> int:
-    """Milli-GPUs of a piece without devices: what it says, where it is pods of one group of `shape`.
+    """Return the milli-GPUs of a piece without devices: its own number, if its pods are of one group of `shape`.
 
-    In journals of Kant 0.3.0 pieces say nothing of it. There its pods are those of the groups that add up to the piece;
-    of several such sums the first counts, that with the most pods of the first groups.
+    In journals of Kant 0.3.0 pieces do not have it. Then its pods are split into groups that add up to the piece; of
+    several such splits, the one with the most pods of the first groups counts.
     """
     kinds = [group.demand for group in shape.groups if not group.demand.gpus]
     pods, cpu, memory = piece[PODS], piece[CPU], piece[MEMORY]

@@ -1,4 +1,4 @@
-"""What changes the rules among pods, and what they count: a function for each event."""
+"""The events of rules among pods and of their counts: a function for each, which applies it to the state."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ def ruled(state: StateData, event: ev.JobRuled) -> None:
 
 
 def _offers(state: StateData, rows: Iterable[int], now: int) -> None:
-    """Who waits may fit on these nodes now, or elsewhere: rules look beyond one node."""
+    """Announce that waiting jobs may fit on these nodes, or elsewhere, since rules look beyond one node."""
     for row in rows:
         node_offers(state, row, now, True)

@@ -1,4 +1,4 @@
-"""Shapes: jobs that ask for the very same thing share one Shape, and what fits one fits the others."""
+"""Shapes: jobs with equal requests share one Shape, so if one fits, the others fit too."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from kant.model.rules import PodRules
 from kant.model.units import GPU
 
 # --- columns of `Shapes.facts` -----------------------------------------------------------------------------------
-S_POOLS = 0  # that admit it, as bits
-S_SHARED = 1  # the most GPUs of which one of its pods takes a share, or a MIG slice; 0: none does
+S_POOLS = 0  # the pools that admit it, as bits
+S_SHARED = 1  # the most GPUs of which one pod takes a share or a MIG slice; 0: none does
 S_ELASTIC = 2  # 1: its jobs have pods above their floor
 FACT_WIDTH = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a gang asks for. `parts` has (pods, row in the demand table) for each group, in the job's order.
+    """The requests of a gang. `parts` has (pods, row in the demand table) for each group, in the job's order.
 
-    Of an elastic gang it is what it needs to start: all that follows is of its floor, but for `ceiling`.
+    For an elastic gang this is what it needs to start: everything except `ceiling` describes its floor.
     """
 
     index: int
@@ -64,33 +64,33 @@ class Shape:
     pool_bits: int
     gpu_milli: int
     charged_milli: int
-    """What it counts for in quotas and shares: `gpu_milli`, and the worth of parts that nodes have cut themselves."""
+    """The milli-GPUs charged to quotas and shares: `gpu_milli`, plus GPU parts that nodes have partitioned."""
     cpu: int
     memory: int
     pods: int
     model: str | None
-    """The one GPU model of its pools; None where there are several, or none."""
+    """The single GPU model of its pools; None if there are several, or none."""
     level: int = -1
-    """Of the fabric (its index in LEVELS): one domain of it should hold all pods. -1: anywhere, or a single pod."""
+    """The fabric level (index in LEVELS) of which one domain should hold all pods. -1: anywhere, or a single pod."""
     required: bool = False
-    """One domain of `level` must hold all pods."""
+    """Whether one domain of `level` must hold all pods."""
     cuts: tuple[Cuts, ...] = ()
-    """How each group is cut into segments. Empty where no group is."""
+    """The segments of each group. Empty if no group has any."""
 
     affinity: Affinity | None = None
-    """Its affinity group and what it wishes of it; None where it has none and its pods may lie together."""
+    """Its affinity group and requests about it; None if it has none and its pods need not be apart."""
 
     reach: tuple[int, tuple[str, ...]] = (0, ())
-    """What decides on which nodes its pods may be: its pools as bits, and the node sets of its groups."""
+    """What determines the nodes that it may use: its pools as bits, and the node sets of its groups."""
 
     ceiling: tuple[int, ...] = ()
-    """The most pods of each group of an elastic gang; empty where the gang is rigid."""
+    """The most pods of each group of an elastic gang; empty if the gang is rigid."""
 
     numbers: tuple[int, ...] = ()
-    """For each group its index in the job, which the pieces of its pods have as their GROUP."""
+    """For each group its index in the job, which is the GROUP of its pods' pieces."""
 
     wide: bool = False
-    """Whether what a node takes of some group depends on the pods of other nodes, too."""
+    """Whether the pods of some group that a node takes also depend on the pods of other nodes."""
 
     @property
     def most_milli(self) -> int:
@@ -101,23 +101,23 @@ class Shape:
 
     @property
     def has_affinity(self) -> bool:
-        """Whether it matters to it where its affinity group runs, or its own pods."""
+        """Whether its placement depends on where its affinity group, or its own pods, run."""
         return self.affinity is not None and (self.affinity.apart >= 0 or self.affinity.near >= 0)
 
     @property
     def order_dependent(self) -> bool:
-        """Whether it may come to fit though nothing comes free in its pools.
+        """Whether it may fit later although no capacity is freed in its pools.
 
-        Groups are placed one after the other: a node taken elsewhere may change the first one's place. A domain that
-        has to be free of an affinity group may become so on nodes of another pool, and so may one with rules among
-        pods. Affinity and spreads wait for pods that come.
+        Groups are placed one after the other: a change of another node may move the first one. A domain that must be
+        free of an affinity group may become so by nodes of another pool, and so may one with rules among pods. Affinity
+        and spread rules wait for pods that arrive.
         """
         return len(self.parts) > 1 or self.wide or (self.affinity is not None and self.affinity.apart_required)
 
     @property
     def reservable(self) -> bool:
-        """Whether the timeline can promise it a place: it knows neither segments nor who has to stay apart, nor what
-        stands in the domain of several nodes, and to it what is booked is taken for everybody."""
+        """Whether the calendar can reserve a place for it: it knows no segments, no required anti-affinity and no rules
+        over several nodes, and treats booked GPUs as taken for all jobs."""
         apart = self.affinity is not None and self.affinity.apart_required
         return not (self.cuts or apart or self.ask.reservation or self.wide)
 
@@ -125,7 +125,7 @@ class Shape:
 class Shapes:
     """Interns the shapes of jobs, and their demands as rows of `demands` (columns D_*).
 
-    `facts` has a row for each shape (columns S_*), for what is asked of many jobs at once.
+    `facts` has a row for each shape (columns S_*), for queries about many jobs at once.
     """
 
     def __init__(self, nodes: tuple[Node, ...], workloads: tuple[Match, ...] = ()) -> None:
@@ -136,14 +136,14 @@ class Shapes:
         self.demands: Table = np.zeros((8, DEMAND_WIDTH), dtype=np.int64)
         self.demand_count = 0
         self.facts: Table = np.zeros((8, FACT_WIDTH), dtype=np.int64)
-        self._by_request: dict[tuple[object, ...], Shape] = {}  # by all that a job without wishes of others says
+        self._by_request: dict[tuple[object, ...], Shape] = {}  # by the requests of a job without affinity
         self._by_ask: dict[Ask, Shape] = {}
         self._by_planned_ask: dict[Ask, Shape] = {}
         self._planned_shapes: list[Shape] = []
-        self.ask_nothing = False  # whether a demand has come that takes nothing from its node
+        self.ask_nothing = False  # whether some demand takes nothing from its node
         self.node_sets = NodeSets([self.pool_of[node.pool] for node in nodes])
         self.rules = DemandRules()
-        self.counts = False  # whether a demand has come that has rules or exact amounts
+        self.counts = False  # whether some demand has rules or exact amounts
         self._demand_rows: dict[tuple[Demand, int, str, PodRules], int] = {}
         self._limited: dict[str, list[int]] = {}  # rows of demands by the node set that they are limited to
         self._pools_by_job: dict[
@@ -151,7 +151,7 @@ class Shapes:
         ] = {}
 
     def of(self, job: Job) -> Shape:
-        """The shape of `job`."""
+        """Return the shape of `job`."""
         if self.workloads or job.affinity_group or job.apart or job.near:
             return self._find(job)
         request = (
@@ -196,7 +196,7 @@ class Shapes:
         return next((number for number, match in enumerate(self.workloads, 1) if match.admits(job)), 0)
 
     def pool_name(self, pool: int) -> str:
-        """`model` of the pool, with its MIG geometry, its flavor and the queues it is dedicated to."""
+        """Return the name of a pool: its model, MIG geometry, flavor and the queues that it is dedicated to."""
         model, queues, mig, flavor = self.pool_keys[pool]
         name = (model or "gpu") + (f" as MIG {mig}" if mig else "") + (f" of {flavor}" if flavor else "")
         return name + (f" for {','.join(queues)}" if queues else "")
@@ -204,10 +204,10 @@ class Shapes:
     def _pools(
         self, job: Job, groups: tuple[PodGroup, ...], models: tuple[str, ...], flavors: tuple[str, ...], node_set: str
     ) -> int:
-        """The pools that admit these groups of `job`, as bits: of GPU models and flavors, and of nodes dedicated to its
-        queue or to none. Of a node set those that have a node of it.
+        """Return the pools that admit these groups of `job`, as bits: by GPU models, flavors, and nodes dedicated to
+        its queue or to none. With a node set, only pools that have a node of it.
 
-        Pools in MIG mode admit only those who ask for MIG slices, and only if they have them in that size.
+        Pools in MIG mode admit only groups that ask for MIG slices, and only if they have them in that size.
         """
         demands = [group.demand for group in groups]
         asked = frozenset([(one.mig, one.milli) if one.mig and one.gpus else ("", 0) for one in demands])
@@ -225,13 +225,13 @@ class Shapes:
         return bits
 
     def _offers(self, pool: int, mig: str, milli: int) -> bool:
-        """Whether a pool has MIG instances of this profile and size; or, where none is named, is not in MIG mode."""
+        """Return whether a pool has MIG instances of this profile and size; or, with "", is not in MIG mode."""
         geometry = self.pool_keys[pool][2]
         found = profile_on(geometry, mig)
         return not geometry if not mig else found is not None and found[0] == milli
 
     def pools_admitting(self, models: tuple[str, ...], mig: tuple[str, int] | None = None) -> int:
-        """The pools of these GPU models (empty: of any), as bits; with `mig` those with that profile and size."""
+        """Return the pools of these GPU models (empty: any), as bits; with `mig` those with that profile and size."""
         return sum(
             1 << pool
             for pool, (model, _, _, _) in enumerate(self.pool_keys)
@@ -265,7 +265,7 @@ class Shapes:
         elastic = any(group.floor for group in ask.groups)
         groups = tuple(PodGroup(group.least, group.demand) for group in ask.groups) if elastic else ask.groups
         roles = ask.roles or (pools,) * len(groups)
-        own = reduce(or_, ask.gpu_roles, 0) or pools  # CPU nodes beside them are of no model
+        own = reduce(or_, ask.gpu_roles, 0) or pools  # pools of groups without GPUs do not count
         models = {model for pool, (model, _, _, _) in enumerate(self.pool_keys) if (own >> pool) & 1}
         return Shape(
             index=index,
@@ -300,7 +300,7 @@ class Shapes:
         )
 
     def on_model(self, shape: Shape, model: str) -> Shape:
-        """`shape` kept to the pools of one GPU model. Of unlike groups those that ask for no GPU stay as they are."""
+        """Return `shape` on the pools of one GPU model. If its groups differ, those without GPUs do not change."""
         admitted, ask = self.pools_admitting((model,)), shape.ask
         if ask.roles:
             kept = zip(ask.groups, ask.roles, strict=True)
@@ -311,7 +311,7 @@ class Shapes:
         return self._by_ask.get(ask) or self._intern(ask)
 
     def part(self, shape: Shape, pods: Mapping[int, int]) -> Shape:
-        """So many pods of some groups of `shape`, which may lie anywhere."""
+        """Return a shape of the given numbers of pods of some groups of `shape`, which may run anywhere."""
         groups = tuple(PodGroup(count, shape.groups[group].demand) for group, count in pods.items())
         roles = tuple(shape.ask.roles[group] for group in pods) if shape.ask.roles else ()
         node_sets = tuple(shape.ask.node_sets[group] for group in pods) if shape.ask.node_sets else ()
@@ -324,9 +324,9 @@ class Shapes:
         return self._by_ask.get(ask) or self._intern(ask)
 
     def sized(self, shape: Shape, counts: tuple[int, ...]) -> Shape:
-        """A rigid shape like `shape` with so many pods of each group; groups without any are left out.
+        """Return a rigid shape like `shape` with `counts` pods of each group; groups without pods are left out.
 
-        No job is of it, so its index is below zero: what is made while planning does not number the shapes of jobs.
+        No job has this shape, so its index is negative: planning does not change the numbers of the shapes of jobs.
         """
         groups = tuple(
             PodGroup(count, group.demand) for count, group in zip(counts, shape.groups, strict=True) if count
@@ -343,9 +343,9 @@ class Shapes:
         )
 
     def anywhere(self, shape: Shape) -> Shape:
-        """The pods of `shape` without what it asks of the topology and of its affinity group; itself for nothing.
+        """Return `shape` without its requests for topology and affinity; itself if it has none.
 
-        No job is of it, so its index is below zero.
+        No job has this shape, so its index is negative.
         """
         if shape.level < 0 and not shape.cuts and shape.affinity is None:
             return shape
@@ -353,7 +353,7 @@ class Shapes:
         return self._planned(shape.ask._replace(groups=groups, level=-1, required=False, affinity=None))
 
     def alone(self, shape: Shape) -> Shape:
-        """`shape` without rules that look beyond one node: the pods and the domains that they wait for may come yet."""
+        """Return `shape` without rules that look beyond one node: what these wait for may still appear."""
         if not shape.wide:
             return shape
         rules = tuple(on_one_node(own) for own in shape.ask.rules)
@@ -368,11 +368,11 @@ class Shapes:
         return found
 
     def at(self, index: int) -> Shape:
-        """The shape of this index: of jobs, or below zero one that was made while planning."""
+        """Return the shape of this index; a negative index is a shape made while planning."""
         return self.shapes[index] if index >= 0 else self._planned_shapes[-1 - index]
 
     def add_pools(self, keys: Iterable[PoolKey]) -> None:
-        """There are further pools. Jobs that one of them admits have other shapes from now on."""
+        """Add pools. Jobs that one of them admits must get new shapes."""
         for key in keys:
             self.pool_of[key] = len(self.pool_keys)
             self.pool_keys.append(key)
@@ -380,13 +380,13 @@ class Shapes:
         self._by_request.clear()
 
     def grow(self, nodes: int) -> None:
-        """The cluster has so many rows for nodes from now on."""
+        """Grow to this many rows for nodes."""
         self.node_sets.grow(nodes)
         if self._limited:
             self.widen()
 
     def change_node_set(self, name: str, nodes: Iterable[int], inside: bool) -> list[int]:
-        """Put nodes into a node set, or take them out. Returns those that demands limited to it now find changed."""
+        """Add nodes to a node set, or remove them. Returns the nodes that changed for demands limited to it."""
         changed = self.node_sets.change(name, nodes, inside)
         rows = self._limited.get(name, [])
         for row in rows:
@@ -394,11 +394,11 @@ class Shapes:
         return changed if rows else []
 
     def is_named(self, name: str) -> bool:
-        """Whether jobs have named a node set, so that their shapes depend on it."""
+        """Return whether jobs have named a node set, so that their shapes depend on it."""
         return name in self._limited
 
     def forget_pools(self, name: str) -> None:
-        """The pools of a node set are others now, and so are the shapes of jobs that name it."""
+        """Drop cached shapes that name a node set whose pools have changed."""
         for key in [key for key in self._pools_by_job if key[2] == name]:
             del self._pools_by_job[key]
         for request in [one for one, shape in self._by_request.items() if name in shape.ask.node_sets]:
@@ -429,8 +429,8 @@ class Shapes:
         return row
 
     def counted(self, shape: Shape, allocation: Allocation) -> Allocation:
-        """What a job of this shape is given, with what its pods count as; itself where that is nothing new."""
-        if allocation.shape[1] < WIDTH:  # from a driver, who need not know of it
+        """Return the allocation of a job of this shape with its COUNTED column set; itself if unchanged."""
+        if allocation.shape[1] < WIDTH:  # from a driver, which may omit the column
             allocation = np.pad(allocation, ((0, 0), (0, WIDTH - allocation.shape[1])))
         if shape.ask.rules or allocation[:, COUNTED].any():
             group_of = {number: demand for number, (_, demand) in zip(shape.numbers, shape.parts, strict=True)}
@@ -444,7 +444,7 @@ class Shapes:
         return allocation
 
     def admitting(self, shape: Shape, pool_of: Table) -> NDArray[np.bool_]:
-        """A mask over the nodes: those to which a pod of `shape` may go. `pool_of` has the pool of each node."""
+        """Return a mask of the nodes to which a pod of `shape` may go. `pool_of` has the pool of each node."""
         if not shape.ask.node_sets:
             mask: NDArray[np.bool_] = (shape.pool_bits >> pool_of) & 1 == 1
             return mask
@@ -452,11 +452,11 @@ class Shapes:
         return mask
 
     def share_nodes(self, one: Shape, other: Shape, pool_of: Table) -> bool:
-        """Whether there is a node to which pods of both may go."""
+        """Return whether there is a node to which pods of both may go."""
         return bool((self.admitting(one, pool_of) & self.admitting(other, pool_of)).any())
 
     def widen(self) -> None:
-        """Make room in each row for the entries of its rules, and then for the bits of its node set."""
+        """Make room in each demand row for the entries of its rules, followed by the bits of its node set."""
         begin = DEMAND_WIDTH + self.rules.width
         width = begin + (self.node_sets.words if self._limited else 0)
         if width == self.demands.shape[1]:
@@ -469,13 +469,13 @@ class Shapes:
                 self._limit(row, name)
 
     def _limit(self, row: int, node_set: str) -> None:
-        """Keep a demand to the nodes of a set."""
+        """Limit a demand to the nodes of a set."""
         begin = DEMAND_WIDTH + self.rules.width
         self.demands[row, D_LIMITED] = begin
         self.demands[row, begin:] = self.node_sets.bits(node_set)
 
     def _places(self, demand: Demand, pools: int) -> tuple[int, int]:
-        """Memory slices of the MIG instance asked for, and where it may begin; pools that offer it agree on both."""
+        """Return the memory slices of the requested MIG instance, and where it may begin; its pools agree on both."""
         for pool, (_, _, geometry, _) in enumerate(self.pool_keys):
             found = profile_on(geometry, demand.mig) if (pools >> pool) & 1 else None
             if found is not None:
@@ -484,6 +484,6 @@ class Shapes:
 
 
 def _numbers(groups: Iterable[int]) -> tuple[int, ...]:
-    """As `Ask.numbers`: empty where the groups are the first of the job, in its order."""
+    """Return `Ask.numbers`: empty if the groups are the first ones of the job, in its order."""
     numbers = tuple(groups)
     return () if numbers == tuple(range(len(numbers))) else numbers

@@ -1,4 +1,4 @@
-"""Snapshot: the nodes as a cycle sees them, copied only where they changed; Trial: what-if on top of it."""
+"""Snapshot: the nodes as a cycle sees them, copied only if they changed. Trial: what-if changes on top of it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NO_TYPICAL_PODS: Table = np.zeros((0, 5), dtype=np.int64)
 
 @compiled
 def copy_changed(source: Table, source_log: Table, seen: int, target: Table, target_log: Table, tried: int) -> None:
-    """Make `target` equal to `source`, looking only at rows logged in either log since `seen` and `tried`.
+    """Make `target` equal to `source`; check only the rows logged since `seen` and `tried` in the two logs.
 
-    A row that differs is copied and logged in `target_log`, so that what is kept by demand is computed anew for it.
+    A row that differs is copied and logged in `target_log`, so that caches by demand recompute it.
     """
     ring, target_ring = source_log.shape[0] - 1, target_log.shape[0] - 1
     end = target_log[0]
@@ -56,21 +56,21 @@ def move(table: Table, log: Table, pieces: Table, demands: Table, taking: bool) 
 
 @compiled
 def set_statuses(table: Table, log: Table, nodes: Table, status: int) -> None:
-    """Give these nodes another status."""
+    """Set the status of these nodes."""
     for node in nodes:
         table[node, c.STATUS] = status
         c.note_change(log, node)
 
 
 Move = tuple[bool, Allocation, str]
-"""What a trial has taken (True) or given back, and the affinity group that took it."""
+"""Whether a trial took (True) or gave back an allocation, and the affinity group that took it."""
 
 
 class Snapshot:
     """The node table of a `ClusterState` at the start of a cycle.
 
-    The job columns are read from the state itself: between two events nobody writes them. `table` also carries what
-    the cycle's Trial has done so far; `refresh` brings it back to the truth.
+    The job columns are read from the state itself, because they do not change between two events. `table` also has what
+    the cycle's Trial has done so far; `refresh` undoes that.
     """
 
     def __init__(self, state: ClusterState) -> None:
@@ -84,7 +84,7 @@ class Snapshot:
         self.tried = 0
 
     def of_empty_cluster(self) -> Snapshot:
-        """The cluster with nothing taken and every node in service, also those that have left."""
+        """Return the cluster with nothing taken and every node in service, including nodes that have left."""
         empty = Snapshot(self.state)
         empty.table = self.state.with_left.copy()
         empty._empty = True
@@ -92,12 +92,12 @@ class Snapshot:
 
     @property
     def typical_pods(self) -> Table:
-        """The typical pods. On the empty cluster, where answers are for good, none but those that were given."""
+        """The typical pods. On the empty cluster, whose results must not change, only the given ones."""
         state = self.state
         return NO_TYPICAL_PODS if self._empty and state.given_pods is None else state.typical_pods
 
     def refresh(self, now: int) -> None:
-        """Follow the state. The cost is that of the nodes that changed, or were tried, since the last time."""
+        """Follow the state. The cost is linear in the nodes that changed, or were tried, since the last call."""
         self.now = now
         state = self.state
         source = state.log
@@ -109,17 +109,17 @@ class Snapshot:
 
 
 class Trial:
-    """What-if on a snapshot: give back, take, and roll back to a checkpoint."""
+    """What-if changes on a snapshot: give back, take, and roll back to a checkpoint."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.table = snapshot.table
         self.log = snapshot.log
         self.state = snapshot.state
         self._done: list[Move] = []
-        self.cycles = 0  # how often it has begun anew
+        self.cycles = 0  # how often `begin` was called
 
     def checkpoint(self) -> int:
-        """A mark for `rollback`."""
+        """Return a mark for `rollback`."""
         return len(self._done)
 
     def rollback(self, mark: int) -> None:
@@ -135,13 +135,13 @@ class Trial:
         return done
 
     def redo(self, done: Iterable[Move]) -> None:
-        """Do again what was cut at this mark."""
+        """Repeat what was cut at this mark."""
         for taking, allocation, group in done:
             move(self.table, self.log, allocation, self.state.shapes.demands, taking)
             self._done.append((taking, allocation, group))
 
     def moves(self) -> Iterator[tuple[bool, Allocation]]:
-        """What was taken (True) and given back (False) so far, and is not undone."""
+        """Return what was taken (True) and given back (False) so far, and not undone."""
         return ((taking, allocation) for taking, allocation, _ in self._done)
 
     def begin(self) -> None:
@@ -155,13 +155,13 @@ class Trial:
         self._done.append((False, allocation, ""))
 
     def restore(self, allocation: Allocation, group: str = "") -> None:
-        """Take exactly `allocation`, which the caller knows to be free, for one of this affinity group."""
+        """Take exactly `allocation`, which the caller knows to be free, for a job of this affinity group."""
         move(self.table, self.log, allocation, self.state.shapes.demands, True)
         self._done.append((True, allocation, group))
 
     @contextmanager
     def without(self, nodes: tuple[int, ...]) -> Iterator[None]:
-        """Nothing new goes to these nodes as long as this lasts."""
+        """Keep new pods off these nodes while the context lasts."""
         closed = [node for node in nodes if self.table[node, c.STATUS] == NodeStatus.IN_SERVICE]
         for status in (NodeStatus.CORDONED, NodeStatus.IN_SERVICE):
             for node in closed:
@@ -172,7 +172,7 @@ class Trial:
 
     @contextmanager
     def within(self, nodes: Collection[int]) -> Iterator[None]:
-        """Whatever is new goes to these nodes as long as this lasts."""
+        """Allow new pods only on these nodes while the context lasts."""
         closed = self.table[:, c.STATUS] == NodeStatus.IN_SERVICE
         closed[list(nodes)] = False
         rows = np.flatnonzero(closed)
@@ -187,9 +187,10 @@ class Trial:
         self._done.append((True, allocation, group))
 
     def held_by(self, group: str) -> list[Allocation]:
-        """What the jobs of an affinity group hold as the trial stands.
+        """Return what the jobs of an affinity group hold after the changes of the trial.
 
-        A job that was evicted is known by its own allocation. What several jobs hold together, given back, evicts none.
+        An evicted job is recognised by its own allocation object. Giving back a combined allocation of several jobs
+        evicts none.
         """
         running = self.state.running
         known = {id(running[row]): running[row] for row in self.state.affinity_members.get(group, ())}
@@ -205,7 +206,7 @@ class Trial:
         return [known[key] for key in there]
 
     def keeps_apart(self, shape: Shape, allocation: Allocation) -> bool:
-        """Whether `allocation` of a job of this shape is in no domain with its affinity group, if it requires that."""
+        """Return whether `allocation` of this shape shares no domain with its affinity group, if it requires that."""
         affinity = shape.affinity
         if affinity is None or not affinity.apart_required or not affinity.group:
             return True
@@ -218,13 +219,13 @@ class Trial:
         return set((self.table[nodes, c.HBD + level - 1] if level else nodes).tolist())
 
     def is_free(self, allocation: Allocation) -> bool:
-        """Whether `allocation` could be taken as it is."""
+        """Return whether `allocation` could be taken as it is."""
         return bool(all_free(self.table, allocation, self.state.shapes.demands))
 
 
 @compiled
 def all_free(table: Table, pieces: Table, demands: Table) -> bool:
-    """Whether each piece of one gang is still there, one after the other, and no rule among pods is in its way.
+    """Return whether all pieces of one gang are free, taken one after the other, and no rule among pods forbids them.
 
     A gang has at most one piece with a given device.
     """

@@ -1,4 +1,4 @@
-"""ClusterState: what is true now. `apply(event)` is the only way it changes; `check()` says what must hold."""
+"""ClusterState: the present state of a cluster. Only `apply(event)` changes it; `check()` verifies its invariants."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ APPLIERS: dict[type, Callable[[StateData, Any], None]] = {
     ev.PlanProposed: node.plan_proposed,
     ev.TypicalPodsGiven: node.typical_pods_given,
 }
-"""The function that takes each kind of event into the state."""
+"""The function that applies each kind of event to the state."""
 
 
 class ClusterState(StateData):
-    """The state of one cluster, as its events have made it."""
+    """The state of one cluster, as the result of its events."""
 
     _competing: CompetingJobs | None = None
 
     @property
     def competing_jobs(self) -> CompetingJobs:
-        """The live jobs by the pools that admit them, kept up to date from the first time that somebody asks."""
+        """The live jobs by the pools that admit them, kept up to date from the first use on."""
         if self._competing is None:
             from kant.cluster.competing_jobs import CompetingJobs
 
@@ -80,28 +80,28 @@ class ClusterState(StateData):
         return self._competing
 
     def apply(self, event: ev.Event) -> None:
-        """Take one event in. Raises StateError, and changes nothing, where it contradicts the state."""
+        """Apply one event. Raises StateError, and changes nothing, if it contradicts the state."""
         if event.time < self.now:
             raise StateError(f"{event} lies before the state's time {self.now}")
         APPLIERS[type(event)](self, event)
         self.now = event.time
 
     def stays_on(self, node: Node) -> bool:
-        """Whether all that is held on the node of this name would fit it, were it as `node` says (`NodeDescribed`)."""
+        """Return whether all that is held on the node of this name would fit on `node` (for `NodeDescribed`)."""
         return fleet.stays_on(self, node)
 
     def is_in_use(self, node: str) -> bool:
-        """Whether a job holds something on the node of this name: then it may not leave (`NodesLeft`)."""
+        """Return whether a job holds something on the node of this name: then it may not leave (`NodesLeft`)."""
         return fleet.is_in_use(self, node)
 
     def lowest_preemptible(self) -> int:
-        """The lowest priority of a running job that is preemptible; FOREVER where none is."""
+        """Return the lowest priority of the preemptible running jobs; FOREVER if there is none."""
         if self.preemptible is None:
             self.preemptible = PreemptibleCounts(self.jobs, self.running)
         return self.preemptible.lowest
 
     def eviction_bounds(self) -> tuple[int, bool]:
-        """The lowest priority of a preemptible running job, and whether a queue borrows."""
+        """Return the lowest priority of a preemptible running job, and whether a queue borrows."""
         usage = self.quota_usage
         tree = usage.tree
         borrows = tree is not None and (tree.any_beyond_nominal() or (-1 in usage.node_of and usage.holds_outside()))

@@ -1,4 +1,4 @@
-"""Transitions of the columns: one function for each kind of event. It takes the tables and the row that changes.
+"""Transitions of the columns: one function for each kind of event, which takes the tables and the changed row.
 
 Transitions that every run needs are compiled. Rare ones stay plain Python, unless a kernel calls them.
 
@@ -24,7 +24,7 @@ def submitted(
     estimate: int, priority: int, preemptible: bool, limit: int, due: int, checkpoint: int, base: int, unwanted: bool,
     kind: int, p50: int, p90: int,
 ) -> None:  # fmt: skip
-    """Write the row of a job that is submitted: it waits."""
+    """Write the row of a submitted job, which waits."""
     job = jobs[row]
     job[c.J_SUBMIT] = submit
     job[c.J_STATUS] = PENDING
@@ -54,9 +54,9 @@ def started(
     table: Table, log: Table, pools: Table, jobs: Table, pieces: Table, demands: Table, row: int, now: int,
     held: Table, at: int,
 ) -> int:  # fmt: skip
-    """A waiting job takes its pieces, which `held` has from row `at` on then, and runs: -1.
+    """Start a waiting job: take its pieces and copy them into `held` from row `at` on. Returns -1.
 
-    Or the first piece that is not there; then nothing has changed.
+    If a piece is not free, returns the index of the first such piece, and nothing has changed.
     """
     missing = c.take(table, log, pools, pieces, demands)
     if missing < 0:
@@ -78,9 +78,9 @@ def stopped(
     table: Table, log: Table, pools: Table, jobs: Table, pieces: Table, demands: Table, row: int, now: int, status: int,
     cost: int, counted: int, returns: int, ran: bool,
 ) -> None:  # fmt: skip
-    """A running job gives its pieces back, to wait again with `cost` more to do, or for good.
+    """Stop a running job and free its pieces. It waits again with `cost` more work, or leaves for good.
 
-    `counted` is the column that counts such stops (-1: none). Without `ran` the start did not happen: it has waited on.
+    `counted` is the column that counts such stops (-1: none). Without `ran` the start did not happen: it still waits.
     """
     c.give(table, log, pools, pieces, demands)
     job = jobs[row]
@@ -92,7 +92,7 @@ def stopped(
         if job[c.J_REMAINING] >= 0:
             job[c.J_REMAINING] = max(job[c.J_REMAINING] - elapsed, 0) + cost
     else:
-        job[c.J_SINCE] = job[c.J_STARTED]  # the wait up to there has been counted
+        job[c.J_SINCE] = job[c.J_STARTED]  # the wait until then is counted already
         if job[c.J_FIRST_START] == job[c.J_STARTED]:
             job[c.J_FIRST_START] = -1
     if status != PENDING:
@@ -104,7 +104,7 @@ def stopped(
 
 @inlined
 def withdrawn(jobs: Table, row: int, now: int, status: int) -> None:
-    """A waiting job leaves for good."""
+    """Remove a waiting job for good."""
     job = jobs[row]
     job[c.J_WAITED] += now - job[c.J_SINCE]
     job[c.J_SINCE] = job[c.J_END] = now
@@ -113,7 +113,7 @@ def withdrawn(jobs: Table, row: int, now: int, status: int) -> None:
 
 @inlined
 def progressed(jobs: Table, row: int, now: int, remaining: int) -> None:
-    """A running job says how much it has left."""
+    """Record the remaining run time that a running job reports."""
     job = jobs[row]
     job[c.J_ATTAINED] += now - job[c.J_SINCE]
     job[c.J_SINCE] = now

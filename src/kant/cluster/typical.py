@@ -1,4 +1,4 @@
-"""Which pods are typical of late: counts of what was submitted, in which the past fades."""
+"""The typical pods of recent submissions, by counts in which older submissions fade."""
 
 from __future__ import annotations
 
@@ -8,38 +8,38 @@ from kant.cluster.columns import D_CPU, D_GPUS, D_MILLI, D_POOLS, Table
 from kant.cluster.shapes import Shape, Shapes
 
 FIRST = 32
-"""Jobs after which something is known. After that it is looked at anew each time that their number has doubled."""
+"""Jobs before the first result. After that it is recomputed each time their number has doubled."""
 
 PERIOD = 8192
-"""Jobs after which all counts are halved. From then on it is looked at anew once in a period."""
+"""Jobs after which all counts are halved. From then on the result is recomputed once in a period."""
 
 SHARE = 950
 """The most frequent pods that make up this share of all, in permille, are the typical ones (Weng et al., ATC 2023)."""
 
 MOST = 64
-"""Most kinds of pods that are typical: a score looks at each."""
+"""The most kinds of typical pods: a score looks at each."""
 
 
 class TypicalPods:
-    """Follows the submissions. What it knows depends on them alone, so every scheduler of a state sees the same.
+    """Follows the submissions. The result depends on them alone, so every scheduler of a state sees the same.
 
-    A job counts once for each of its pods, and a pod with what it asks for except memory. The answer is another table
-    whenever it has changed. That is rare, since every score may then be another one.
+    Each pod of a job counts, by its request except memory. The result is a new table object whenever it changes.
+    Changes are rare, since each may change every score.
     """
 
     def __init__(self) -> None:
         self._rows: Table = np.zeros((0, 5), dtype=np.int64)  # rows (cpu, gpus, milli, pool mask, weight)
         self._pods: dict[int, int] = {}  # by row of the demand table
-        self._seen = 0  # submissions that have been counted
+        self._seen = 0  # number of counted submissions
         self._jobs = 0
         self._next = FIRST
 
     def steady_for(self, submitted: int) -> int:
-        """How many more jobs may come after `submitted` ones and change nothing."""
+        """Return how many more jobs may arrive after `submitted` ones without changing the result."""
         return self._next - self._jobs - (submitted - self._seen) - 1
 
     def rows_of(self, submitted: Table, shapes: Shapes) -> Table:
-        """The typical pods of these submissions, given as the shape of each. Only those since the last call cost."""
+        """Return the typical pods of these submissions, given by their shapes. Only new submissions cost time."""
         if self._seen < len(submitted):
             for index in submitted[self._seen :].tolist():
                 self._count(shapes.shapes[index], shapes.demands)

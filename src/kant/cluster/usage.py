@@ -1,12 +1,12 @@
-"""GPU-time that each queue has used, hour by hour, for shares that forget.
+"""GPU time that each queue has used, by hour, for shares with a half life.
 
-A queue that used much lately goes behind one that used little, and what it used counts half as much after every half
-life (Kay and Lauder, A fair share scheduler, CACM 31(1), 1988; Slurm's multifactor plugin, `PriorityDecayHalfLife`).
+A queue that has used much recently ranks behind one that has used little, and its use counts half after every half life
+(Kay and Lauder, A fair share scheduler, CACM 31(1), 1988; Slurm's multifactor plugin, `PriorityDecayHalfLife`).
 
-Kept are milli-GPU-seconds of each clock hour in a ring of the last HOURS hours. Within the present hour the sum is
-exact to the milli-GPU-microsecond; at its end the part of a second that remains goes into the next hour, so nothing
-is lost to rounding. A weighted hour must fit 63 bits: a queue may hold up to 2.4 x 10^9 milli-GPUs (2^43 milli-GPU-
-seconds an hour, and 20 bits of weight). All arithmetic is on integers: every machine finds the same shares.
+A ring keeps the milli-GPU-seconds of each of the last HOURS clock hours. Within the present hour the sum is exact to
+the milli-GPU-microsecond; at its end the remaining fraction of a second goes into the next hour, so nothing is lost to
+rounding. A weighted hour must fit 63 bits: a queue may hold up to 2.4 x 10^9 milli-GPUs (2^43 milli-GPU- seconds an
+hour, and 20 bits of weight). All arithmetic is on integers: every machine finds the same shares.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from kant.model.event import QueueUse
 from kant.model.units import HOUR, SECOND
 
 HOURS = 28 * 24
-"""Hours that are remembered, the present one among them. With a half life above a few days the tail is cut off."""
+"""The hours that are kept, including the present one. With a half life above a few days the tail is cut off."""
 
 _BITS = 20  # of a weight: 1 << _BITS is one
 _WIDE, _FINE = 60, 32  # bits of a factor, and of the fraction of a half life
 
 
 def _factors() -> tuple[int, ...]:
-    """2^(-1/2), 2^(-1/4), 2^(-1/8), … in 60-bit fixed point, each the integer square root of the one before."""
+    """Return 2^(-1/2), 2^(-1/4), 2^(-1/8), … in 60-bit fixed point, each the integer square root of the one before."""
     roots = [isqrt(1 << (2 * _WIDE - 1))]
     while len(roots) < _FINE:
         roots.append(isqrt(roots[-1] << _WIDE))
@@ -39,7 +39,7 @@ _FACTORS = _factors()
 
 
 def weights(half_life: int) -> Table:
-    """The weight of an hour by its age in hours, 2^(-age / half life) in 20-bit fixed point (1 << 20 is one).
+    """Return the weight of an hour by its age in hours, 2^(-age / half life) in 20-bit fixed point (1 << 20 is one).
 
     The power is a product of roots of a half, one for each bit of the exponent's fraction: it halves exactly after
     a half life. Raises StateError unless `half_life` (microseconds) is positive.
@@ -59,15 +59,15 @@ def weights(half_life: int) -> Table:
 
 
 class UsageHours:
-    """GPU-time by queue and hour. A fold over `changed`, in order of time; asking changes no later answer.
+    """GPU time by queue and hour. A fold over `changed`, in order of time; queries change no later result.
 
-    `running[q]` is what queue q holds now, in milli-GPUs. What follows is by queue as well: `_hour` is the hour that
-    `_used` (milli-GPU-microseconds, up to `_since`) belongs to; hours before it are in the ring, later ones are not.
+    `running[q]` is what queue q holds now, in milli-GPUs. The other columns are by queue too: `_hour` is the hour of
+    `_used` (milli-GPU-microseconds, up to `_since`); earlier hours are in the ring, later ones are not.
     """
 
     def __init__(self) -> None:
         self.running: list[int] = []
-        self._ahead = 0  # clock hours begin at multiples of HOUR less so many microseconds
+        self._ahead = 0  # clock hours begin this many microseconds before multiples of HOUR
         self._since: list[int] = []
         self._hour: list[int] = []
         self._used: list[int] = []
@@ -75,9 +75,9 @@ class UsageHours:
         self._weights: dict[int, Table] = {}
 
     def changed(self, queue: int, milli_delta: int, now: int) -> None:
-        """Jobs of `queue` (a code from 0 on) hold `milli_delta` milli-GPUs more from `now` (microseconds) on.
+        """Record that jobs of `queue` (a code from 0 on) hold `milli_delta` more milli-GPUs from `now` (µs) on.
 
-        Raises StateError, and changes nothing, where the queue would then hold less than nothing.
+        Raises StateError, and changes nothing, if the queue would then hold less than nothing.
         """
         if queue >= len(self.running):
             self._admit(queue)
@@ -92,10 +92,10 @@ class UsageHours:
         self.running[queue] = running + milli_delta
 
     def decayed(self, now: int, half_life: int) -> Table:
-        """Milli-GPU-seconds of each queue up to `now`, by code, an hour of age a weighing 2^(-a / half_life).
+        """Return the milli-GPU-seconds of each queue up to `now`, by code; an hour of age a weighs 2^(-a / half_life).
 
-        The present hour is of age 0 and counts as far as it has come; an hour's weight changes when the clock strikes.
-        Rounded down, by less than a milli-GPU-second an hour. Raises StateError unless `half_life` is positive.
+        The present hour has age 0 and counts up to `now`; weights change at full clock hours. Rounded down, by less
+        than a milli-GPU-second an hour. Raises StateError unless `half_life` is positive.
         """
         if half_life not in self._weights:
             self._weights[half_life] = weights(half_life)
@@ -112,7 +112,7 @@ class UsageHours:
         return past + present
 
     def used(self, now: int) -> tuple[int, list[QueueUse]]:
-        """How long the present clock hour has lasted at `now`, µs, and what each queue has used up to then, by code."""
+        """Return the length of the present clock hour until `now`, µs, and what each queue has used, by code."""
         now += self._ahead
         hour, found = now // HOUR, list[QueueUse]()
         for queue in range(len(self.running)):
@@ -124,9 +124,9 @@ class UsageHours:
         return now % HOUR, found
 
     def restore(self, now: int, phase: int, used: dict[int, QueueUse]) -> None:
-        """Go on at `now` with what queues, by code, have used up to then; the present clock hour began `phase` µs ago.
+        """Continue at `now` with what queues, by code, have used so far; the present clock hour began `phase` µs ago.
 
-        Raises StateError, and changes nothing, for what `used` cannot have said.
+        Raises StateError, and changes nothing, for values that `used` cannot return.
         """
         if not 0 <= phase < HOUR or any(
             queue < 0 or use.present < 0 or any(not 0 < age < HOURS or spent < 0 for age, spent in use.hours)
@@ -152,7 +152,7 @@ class UsageHours:
             self._ring = np.concatenate([self._ring, np.zeros_like(self._ring)])
 
     def _turn(self, queue: int, hour: int) -> None:
-        """Close the hours before `hour`, which has begun."""
+        """Close the hours before `hour`, the present one."""
         last, running, ring = self._hour[queue], self.running[queue], self._ring[queue]
         used = self._used[queue] + running * ((last + 1) * HOUR - self._since[queue])
         ring[last % HOURS], rest = divmod(used, SECOND)

@@ -1,4 +1,4 @@
-"""Dividing an amount by weighted max-min fairness: nobody gets more while somebody poorer, by weight, wants more."""
+"""Divides an amount by weighted max-min fairness: no part grows while a smaller one, by weight, is below its want."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from fractions import Fraction
 
 
 def divided(total: int, wants: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """`total` divided by `weights` (each 1 or more), nobody getting more than it wants. Nothing is left that is wanted.
+    """Divide `total` by `weights` (each 1 or more); no part exceeds its want, and nothing that is wanted is left.
 
-    Where the fair parts are no integers, the largest remainders are rounded up, ties going to the earlier index.
+    If the fair parts are not integers, the largest remainders are rounded up; ties go to the earlier index.
 
     Source: Bertsekas and Gallager, Data Networks, section 6.5.2, with weights and one shared link.
     """
     parts = list(wants)
     if sum(wants) <= total:
         return parts
-    # Whoever wants the least for its weight is satisfied first; then the rest share what is left.
+    # The smallest wants by weight are satisfied first; then the others share the rest.
     poor = sorted(range(len(wants)), key=lambda i: (Fraction(wants[i], weights[i]), i))
     weight = sum(weights)
     satisfied = 0

@@ -3,13 +3,13 @@
 A kernel is a plain Python function over arrays. With `NUMBA_DISABLE_JIT=1` it runs as written, and so serves as
 the oracle that the compiled one is tested against; Numba, which takes half a second to load, is not loaded then.
 
-Five things keep the first run short. Numba looks up the type of each kind of call once (`compiler.py`). LLVM optimises
-an inlined function only as a part of the kernels that call it (`inner.py`). It does not vectorise loops: most of them
-run over the eight devices of a node, and half of its time would go there. It optimises once (`-O1`): more of that takes
-a fifth longer, and makes most kernels no faster. And machine code is kept on disk, named by all that it depends
-on (`kept.py`). `kant profiles compile` and `make setup` put it there before the first run.
+Five things keep the first run short. Numba infers the type of each kind of call once (`compiler.py`). LLVM optimises an
+inlined function only as a part of the kernels that call it (`inner.py`). It does not vectorise loops: most of them run
+over the eight devices of a node, and half of the compile time would go there. It optimises at `-O1`: a higher level
+takes a fifth longer, and makes most kernels no faster. Machine code is cached on disk, named by everything that it
+depends on (`kept.py`). `kant profiles compile` and `make setup` fill this cache before the first run.
 
-Who cannot wait has another thread compile, and meanwhile runs the kernels as they are written (`as_written`).
+A caller that cannot wait lets another thread compile, and meanwhile runs the kernels as plain Python (`as_written`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Numba's compiler with two habits less: it asks for each type once, and the garbage collector waits until it is done.
+"""Numba's compiler with two changes: it infers each type once, and runs without garbage collection.
 
-To type `a + b` Numba tries some twenty definitions of `+`, and does so for every `+` anew, twice. Kernels are made of
-integers and tables of them: of 20 calls of Numba's own functions, 19 are like an earlier one.
+To type `a + b` Numba tries some twenty definitions of `+`, for every `+` again, twice. Kernels consist of integers and
+tables of them: of 20 calls of Numba's own functions, 19 are like an earlier one.
 
-Compiling makes objects by the million that live until its end. The collector would visit them again and again.
+Compiling creates millions of objects that live until its end. The collector would visit them repeatedly.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.types.functions import BaseFunction
 
 _signatures: dict[Any, Any] = {}
-"""How a function of Numba is called, by the function and the types of its arguments."""
+"""Signatures of Numba's functions, by the function and the types of its arguments."""
 
 _get_call_type = BaseFunction.get_call_type
 
 
 class KernelCompiler(CompilerBase):  # type: ignore[misc]
-    """Numba's usual steps."""
+    """Numba's usual pipeline."""
 
     def compile_extra(self, func: Any) -> Any:
         with _remembered_types(), _no_collection():
@@ -35,7 +35,7 @@ class KernelCompiler(CompilerBase):  # type: ignore[misc]
 
 @contextmanager
 def _remembered_types() -> Iterator[None]:
-    """Numba compiles one function at a time, so nobody else's are typed meanwhile."""
+    """Cache inferred signatures. Numba compiles one function at a time, so no other compilation is affected."""
     before = BaseFunction.get_call_type
     BaseFunction.get_call_type = _remembered
     try:
@@ -45,7 +45,7 @@ def _remembered_types() -> Iterator[None]:
 
 
 def _remembered(function: Any, context: Any, args: Any, kws: Any) -> Any:
-    """The signature of a call: an answer is kept, an error is not."""
+    """Return the signature of a call. Results are cached, errors are not."""
     if kws:
         return _get_call_type(function, context, args, kws)
     call = (function, *args)

@@ -1,4 +1,4 @@
-"""Where machine code is kept: one place for all processes of a user."""
+"""Where machine code is cached: one place for all processes of a user."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def folders() -> Iterator[Path]:
-    """Where code is looked for, and kept where it can be written: the user's cache, else a folder for temporary files.
+    """Yield the folders of the cache; the first writable one is used: the user's cache, else a temporary folder.
 
-    What lies there is run, so a folder that somebody else made is not looked at.
+    Code from these folders is executed, so a folder of another user is skipped.
     """
     given = os.environ.get("KANT_CACHE_DIR") or os.environ.get("XDG_CACHE_HOME")
     yield (Path(given) if given else Path.home() / ".cache") / "kant" / "kernels"

@@ -1,7 +1,7 @@
-"""How an inlined function is compiled: once, and only as far as the kernels that call it need.
+"""How an inlined function is compiled: once, and only as far as its calling kernels need.
 
-Numba by itself makes every function that a kernel calls a finished piece of machine code, and then optimises its text
-once more in each caller, level by level. Nobody runs an inlined function alone, so it stays as Numba has lowered it.
+By default Numba compiles every function that a kernel calls to machine code, and then optimises it once more in each
+caller, level by level. An inlined function never runs alone, so it stays as Numba has lowered it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kant.compiled.compiler import KernelCompiler
 
 
 class InnerType(Dispatcher):  # type: ignore[misc]
-    """The type of an inlined function in a kernel: a literal integer among its arguments is any integer."""
+    """The type of an inlined function in a kernel. It treats literal integer arguments as plain integers."""
 
     def get_call_type(self, context: Any, args: Any, kws: Any) -> Any:
         return super().get_call_type(context, [unliteral(arg) for arg in args], kws)
@@ -30,11 +30,11 @@ register_model(InnerType)(models.OpaqueModel)
 class _NoEnvironment:
     @staticmethod
     def set_env(name: str, env: object) -> None:
-        """A function that is never called from Python has nothing to ask its environment for."""
+        """Do nothing: a function that is never called from Python needs no environment."""
 
 
 class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """LLVM code that is linked into kernels: neither optimised nor made machine code by itself."""
+    """LLVM code that is linked into kernels, and neither optimised nor compiled to machine code on its own."""
 
     codegen = _NoEnvironment()
 
@@ -52,7 +52,7 @@ class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 @register_pass(mutates_CFG=False, analysis_only=True)
 class IntoInnerLibrary(FunctionPass):  # type: ignore[misc]
-    """The step of a compilation that says where its code goes."""
+    """The compiler pass that sets the library into which code is emitted."""
 
     _name = "into_inner_library"
 
@@ -66,7 +66,7 @@ class IntoInnerLibrary(FunctionPass):  # type: ignore[misc]
 
 
 class InnerCompiler(KernelCompiler):
-    """Numba's usual steps, which end in an `InnerLibrary`."""
+    """Numba's usual pipeline, but it emits into an `InnerLibrary`."""
 
     def define_pipelines(self) -> list[Any]:
         (steps,) = super().define_pipelines()

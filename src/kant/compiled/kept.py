@@ -1,10 +1,10 @@
-"""Machine code kept on disk: one file for each kernel and what its code depends on.
+"""Machine code cached on disk: one file for each kernel and set of dependencies.
 
-Numba's own cache looks at the file of the kernel it compiles, not at the functions that it calls, and keeps an index
-that two processes may write at once. Here the name of a file says all: the byte code of the kernel and of every
+Numba's own cache checks the file of the compiled kernel, but not the functions that it calls, and keeps an index that
+two processes may write at once. Here the file name is a hash of everything: the byte code of the kernel and of every
 function it can reach, the constants they use, the types of the arguments, Numba's version and the CPU. An edit
-compiles anew what depends on it and nothing else, and a file is never changed, only written whole. So clones and
-versions of Kant share what they have in common. Of processes that need one kernel at once, one compiles it.
+recompiles only what depends on it, and a file is written whole and never changed. So clones and versions of Kant share
+equal kernels. If several processes need a kernel at the same time, one compiles it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from kant.compiled.turn import Turn
 from kant.compiled.work import work
 
 KEPT = 128
-"""Files that are kept for kernels of one name, those last used: it has one for each policy and version of Kant."""
+"""The most files per kernel name, the last used ones: there is one for each policy and version of Kant."""
 
 _CONSTANTS = (bool, int, float, str, bytes, tuple, type(None))
 _FOREIGN = ("numba.", "numpy.", "builtins.", "_heapq.")
-"""Functions of these are known by their names: what Numba makes of them depends on its version alone."""
+"""Functions of these modules are identified by name: their machine code depends on Numba's version alone."""
 
 
 class KeptCode(NullCache):  # type: ignore[misc]
-    """What Numba asks before it compiles a kernel, and gives what it has compiled."""
+    """The cache of a kernel: Numba reads it before it compiles, and saves its result there."""
 
     def __init__(self, kernel: Callable[..., object]) -> None:
         self._kernel = kernel
@@ -69,13 +69,13 @@ class KeptCode(NullCache):  # type: ignore[misc]
         return f"{self._kernel.__module__}.{self._kernel.__name__}"
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """The compiled kernel, or None where there is none: then it is this process that compiles it."""
+        """Return the cached kernel; None if there is none: then this process must compile it."""
         context.refresh()
         name = self._name(signature, context)
         kept = _read(name) if name else None
         if name and kept is None:
             self._turn = _turn_for(name)
-            kept = _read(name)  # another one may have compiled it meanwhile
+            kept = _read(name)  # another process may have compiled it meanwhile
         if kept is None:
             work.compiled += 1
             return None
@@ -83,10 +83,10 @@ class KeptCode(NullCache):  # type: ignore[misc]
         return CompileResult._rebuild(context, *kept)
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep a compiled kernel, in the first folder that takes it."""
+        """Save a compiled kernel in the first writable folder."""
         name = self._name(signature, result.target_context)
         if name is not None and not result.library.has_dynamic_globals:
-            # Its annotated source is for people who debug Numba, and has addresses of this process in it.
+            # Its annotated source serves only to debug Numba, and contains addresses of this process.
             data = dumps(result._replace(type_annotation="")._reduce())
             for folder in folders():
                 try:
@@ -106,7 +106,7 @@ class KeptCode(NullCache):  # type: ignore[misc]
             old.unlink(missing_ok=True)
 
     def end_turn(self) -> None:
-        """Whoever waits for this kernel may go on: it is kept, or could not be compiled."""
+        """Let processes that wait for this kernel go on: it is saved, or could not be compiled."""
         if self._turn is not None:
             self._turn.end()
             self._turn = None
@@ -126,7 +126,7 @@ def _read(name: str) -> Any:
 
 
 def _turn_for(name: str) -> Turn | None:
-    """The right to compile a kernel, as soon as nobody else has it; None where no folder can be written."""
+    """Wait for the lock to compile a kernel, and return it; None if no folder is writable."""
     for folder in folders():
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -135,11 +135,11 @@ def _turn_for(name: str) -> Turn | None:
 
 
 class _UnknownError(Exception):
-    """A function depends on something of which it cannot be told whether it has changed."""
+    """A function depends on a value whose changes cannot be detected."""
 
 
 def _reached(kernel: Callable[..., object]) -> Iterator[object]:
-    """What machine code of `kernel` depends on, in an order that is the same in every process."""
+    """Yield what the machine code of `kernel` depends on, in the same order in every process."""
     seen: set[int] = set()
     rest: list[object] = [kernel]
     while rest:
@@ -159,14 +159,14 @@ def _reached(kernel: Callable[..., object]) -> Iterator[object]:
         elif id(part) not in seen:
             seen.add(id(part))
             code = part.__code__
-            yield part.__qualname__  # by which the linker knows it
+            yield part.__qualname__  # the name for the linker
             yield from _code(code)
             rest += [part.__defaults__, *(cell.cell_contents for cell in part.__closure__ or ())]
             rest += _globals(code, part.__globals__)
 
 
 def _code(code: CodeType) -> Iterator[object]:
-    """A function's text as the interpreter has it, without the lines where it stands."""
+    """Yield a function's byte code and constants, without line numbers."""
     yield code.co_name, code.co_code, code.co_names, code.co_varnames
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -176,7 +176,7 @@ def _code(code: CodeType) -> Iterator[object]:
 
 
 def _globals(code: CodeType, known: dict[str, Any]) -> Iterator[object]:
-    """The values of the names that a function uses; of a module, those that it has of them."""
+    """Yield the values of the global names that a function uses; for a module, the attributes that it uses."""
     for name in code.co_names:
         value = known.get(name)
         if not isinstance(value, ModuleType):

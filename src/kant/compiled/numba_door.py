@@ -1,4 +1,4 @@
-"""Kernels that Numba compiles; `kant.compiled` says how."""
+"""Kernels that Numba compiles, as `kant.compiled` describes."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ numba.config.LOOP_VECTORIZE = 0
 numba.config.OPT = _OptLevel(1)
 
 _inner: list[object] = []
-"""Dispatchers of inlined functions: Numba's types have only weak references to them."""
+"""Keeps the dispatchers of inlined functions alive: Numba's types hold only weak references to them."""
 
 
 _waits_for_none: set[int] = set()
-"""Threads that do not compile: another one does."""
+"""The ids of threads that do not compile, because another thread does."""
 
 
 def compiled(function: F) -> F:
-    """Compile `function` on its first call for the types it is called with, and keep the result on disk."""
+    """Compile `function` at its first call with each set of argument types, and cache the result on disk."""
     kernel = numba.njit(no_cfunc_wrapper=True, pipeline_class=KernelCompiler)(function)
     if kernel is function:
         return function
@@ -48,13 +48,13 @@ def compiled(function: F) -> F:
             kept.end_turn()
             work.cpu_s += time.process_time() - began
 
-    kernel._compile_for_args = code_for  # what Numba asks for where it has no code for the types of a call
+    kernel._compile_for_args = code_for  # what Numba calls without code for the types of a call
     return cast(F, kernel)
 
 
 @contextmanager
 def as_written() -> Iterator[None]:
-    """In this thread a kernel whose code is not there yet runs as it is written, while another thread compiles it."""
+    """Run kernels without machine code as plain Python in this thread, while another thread compiles them."""
     thread = get_ident()
     _waits_for_none.add(thread)
     try:
@@ -66,8 +66,8 @@ def as_written() -> Iterator[None]:
 def inlined(function: F) -> F:
     """Let kernels call `function`; called from Python it stays plain Python.
 
-    A kernel made by a factory may close over such a function and still be found again on disk, because a plain
-    function has a stable name where a compiled one has not.
+    A kernel made by a factory may close over such a function and is still found on disk, because a plain function has a
+    stable name, and a compiled one does not.
     """
     options = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": InnerCompiler}
     dispatcher = numba.njit(**options)(function)

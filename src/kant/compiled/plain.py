@@ -1,4 +1,4 @@
-"""Kernels as they are written: to be compared with the compiled ones, and for one question to a small cluster."""
+"""Kernels as plain Python: the reference for the compiled ones, and for a single query on a small cluster."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def compiled(function: F) -> F:
-    """The function itself."""
+    """Return the function itself."""
     return function
 
 
 def inlined(function: F) -> F:
-    """The function itself."""
+    """Return the function itself."""
     return function
 
 
 @contextmanager
 def as_written() -> Iterator[None]:
-    """Kernels are that anyhow."""
+    """Do nothing: kernels always run as plain Python here."""
     yield

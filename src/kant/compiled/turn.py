@@ -1,4 +1,4 @@
-"""One process at a time: who needs a kernel that another process compiles just now waits for it."""
+"""A lock between processes: a process that needs a kernel waits while another one compiles it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 
 PATIENCE_S = 60.0
-"""How long to wait at most: the other process may have been stopped."""
+"""The longest wait in seconds: the other process may have been stopped."""
 LOOK_S = 0.02
 
 
 class Turn:
-    """The right to compile what `file` is about, from when it is made until `end`."""
+    """The lock on compiling the kernel of `file`, from creation until `end`."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -30,7 +30,7 @@ class Turn:
                 break
 
     def end(self) -> None:
-        """Let another one go on."""
+        """Release the lock."""
         self._file.unlink(missing_ok=True)
-        fcntl.flock(self._lock, fcntl.LOCK_UN)  # closing is not enough where this process was forked meanwhile
+        fcntl.flock(self._lock, fcntl.LOCK_UN)  # closing is not enough if this process has forked
         os.close(self._lock)

@@ -1,4 +1,4 @@
-"""What kernels have cost this process so far, so that a run can say what it took without them."""
+"""The cost of loading and compiling kernels in this process, so that a run can report its time without it."""
 
 from __future__ import annotations
 

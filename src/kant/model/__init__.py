@@ -1,1 +1,1 @@
-"""The nouns: what a cluster, a job, an event and a decision are. No behaviour beyond their arithmetic."""
+"""The data types: cluster, job, event and decision. They have no behaviour beyond arithmetic."""

@@ -1,4 +1,4 @@
-"""An AdaptiveJob trains with a batch size that changes as it goes, and with it the time that an epoch takes."""
+"""An AdaptiveJob trains with a changing batch size, and so with a changing time per epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 Mode = Literal["static", "accordion", "gns"]
-"""Who changes the batch size: nobody; Accordion (Agarwal et al., MLSys 2021), which trains with small batches while
+"""What changes the batch size: nothing; Accordion (Agarwal et al., MLSys 2021), which trains with small batches while
 gradients change fast and with the largest ones otherwise; or the gradient noise scale (McCandlish et al., arXiv
 1812.06162), which doubles the batch as noise grows."""
 
@@ -30,12 +30,12 @@ GNS_DOUBLES: dict[tuple[str, int, int], tuple[int, ...]] = {
     ("Recommendation", 512, 1): (21, 41, 71, 91), ("Recommendation", 1024, 1): (21, 51, 91),
     ("Recommendation", 2048, 1): (21, 41), ("Recommendation", 4096, 1): (41,),
 }  # fmt: skip
-"""By model, first batch size and GPUs: the epochs from which on the batch is twice as large, as measured for Shockwave.
-Others keep their batch."""
+"""The epochs at which the batch doubles, by model, first batch size and GPUs, as measured for Shockwave. Other jobs
+keep their batch."""
 
 
 class EpochRun(Struct, frozen=True):
-    """`count` epochs in a row with one batch size, `seconds` each on all GPUs of the job without a break."""
+    """`count` consecutive epochs with one batch size, `seconds` each on all GPUs of the job without interruption."""
 
     batch: int
     seconds: float
@@ -43,10 +43,10 @@ class EpochRun(Struct, frozen=True):
 
 
 class AdaptiveJob(Struct, frozen=True):
-    """One job of a workload of the format `shockwave`. Times are in seconds, as the published traces have them.
+    """One job of a workload in the format `shockwave`. Times are in seconds, as in the published traces.
 
-    `epochs` is what its owner's profile says, in order. `declared` is the run time for which its work was sized at the
-    first batch size. `samples` are those of an epoch. `queue` says whose it is.
+    `epochs` is the profile from its owner, in order. `declared` is the run time for which its work was sized at the
+    first batch size. `samples` are those of an epoch. `queue` is its queue.
     """
 
     name: str
@@ -61,34 +61,34 @@ class AdaptiveJob(Struct, frozen=True):
 
     @property
     def exclusive(self) -> float:
-        """Seconds that it takes by itself, by its profile."""
+        """Seconds that it takes when it runs alone, by its profile."""
         return sum(run.seconds * run.count for run in self.epochs)
 
     @property
     def epoch_count(self) -> int:
-        """How many epochs it trains."""
+        """The number of epochs that it trains."""
         return sum(run.count for run in self.epochs)
 
 
 def plain_job(name: str, arrival: float, gpus: int, seconds: float, queue: str) -> AdaptiveJob:
-    """A job that never changes its speed, of a trace that knows no epochs: each second counts as one."""
+    """Return a job of constant speed from a trace without epochs: each second counts as one epoch."""
     count = max(1, math.ceil(seconds))
     return AdaptiveJob(name, arrival, gpus, "", "static", float(count), (EpochRun(1, 1.0, count),), 1, queue)
 
 
 def steps_of_epoch(samples: int, batch: int) -> int:
-    """Steps of one epoch: the last batch may be smaller."""
+    """Return the steps of one epoch: the last batch may be smaller."""
     return -(-samples // batch)
 
 
 def gns_batch(model: str, first: int, gpus: int, epoch: int) -> int:
-    """The batch size of an epoch under the gradient noise scale, for a job that began with `first`."""
+    """Return the batch size of an epoch under the gradient noise scale, for a job that began with `first`."""
     doubled = first << sum(epoch >= start for start in GNS_DOUBLES.get((model, first, gpus), ()))
     return min(doubled, LARGEST_BATCH[model])
 
 
 def in_critical_regime(model: str, first: int, epoch: int) -> bool:
-    """Whether Accordion trains an epoch with the first, small batch, as it runs in Shockwave's simulator."""
+    """Return whether Accordion trains an epoch with the first, small batch, as in Shockwave's simulator."""
     if model == "LM":
         return epoch < 10
     if model == "Recommendation":

@@ -1,26 +1,26 @@
-"""The rule of two choices: which of two machines gets a task, by what somebody last heard of their loads.
+"""The rule of two choices: which of two machines gets a task, by their last known loads.
 
-It is that of Dodoor (arXiv 2510.12889), in its simulation (`kant.optimize.dispatch`) and before a live core
-(`kant.service.front_end`). Both call it; the first compiles it.
+It is that of Dodoor (arXiv 2510.12889). Its simulation (`kant.optimize.dispatch`), which compiles it, and the front end
+of a live core (`kant.service.front_end`) call it.
 """
 
 from __future__ import annotations
 
 
 def anti_affinity(asked: float, held: float, total: float) -> float:
-    """How much a task that asks for so much of a resource adds to those that hold it: r L / C^2, 0 without any."""
+    """Return the load score of a task: r L / C^2 for `asked`, `held` and `total` of a resource; 0 for none."""
     return asked * held / (total * total) if total > 0 else 0.0
 
 
 def share(mine: float, other: float) -> float:
-    """`mine` of the sum of both; a half where both are nothing."""
+    """Return `mine` as a fraction of the sum of both; 0.5 if both are 0."""
     return mine / (mine + other) if mine + other > 0 else 0.5
 
 
 def second_is_lighter(loads: tuple[float, float], pending: tuple[float, float], alpha: float) -> bool:
-    """Whether the second of two machines gets the task: where they are equal, the first does.
+    """Return whether the second of two machines gets the task; on a tie the first does.
 
-    `loads` are their sums of `anti_affinity`, `pending` the durations of what runs or waits there, all in one unit.
-    The score of a machine is (1 - alpha) of its share of the loads and alpha of its share of the durations.
+    `loads` are their sums of `anti_affinity`, `pending` the durations of running and waiting tasks there, in one unit.
+    The score of a machine is (1 - alpha) times its share of the loads plus alpha times its share of the durations.
     """
     return (1 - alpha) * share(loads[0], loads[1]) + alpha * share(pending[0], pending[1]) > 0.5

@@ -1,4 +1,4 @@
-"""Cutting a total of GPUs into pods, for jobs that say no more than how many GPUs they want."""
+"""Splits a total of GPUs into pods, for jobs that declare only their number of GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def blocks_for(
     nodes: Iterable[Node], models: Sequence[str] = (), queue: str = "", cpu: int = 0, memory: int = 0,
     island: bool = False,
 ) -> Counter[int]:  # fmt: skip
-    """How many nodes of each number of GPUs a pod of whole GPUs may use; with `island` how many NVLink islands.
+    """Return how many nodes of each number of GPUs a pod of whole GPUs may use; with `island` how many NVLink islands.
 
     A pod may use a node that has GPUs, is one of the `models` (empty: any), is not dedicated to other queues, is not in
     MIG mode, and has the `cpu` (thousandths of a core) and `memory` (MiB) of the pod.
@@ -29,11 +29,11 @@ def blocks_for(
 
 
 def pods_of(total: int, blocks: Mapping[int, int]) -> list[tuple[int, int]]:
-    """A total of GPUs as pods that each lie in one block: how many pods, and of how many GPUs each.
+    """Split a total of GPUs into pods that each lie in one block; return (number of pods, GPUs of each) pairs.
 
-    `blocks` has how many blocks there are of each number of GPUs. A total that fits into a block is one pod. Any other
-    is cut into pods as large as the largest block, and a pod for the rest. Where the empty blocks cannot hold these
-    pods, the size of smaller blocks is tried. Where no size will do, the largest is taken, and the job fits nowhere.
+    `blocks` has the number of blocks by their number of GPUs. A total that fits into a block is one pod. Any other is
+    split into pods as large as the largest block, and a pod for the rest. If the empty blocks cannot hold these pods,
+    the sizes of smaller blocks are tried. If no size works, the largest is taken, and the job fits nowhere.
     """
     widths = sorted(blocks, reverse=True)
     width = widths[0] if widths else max(total, 1)
@@ -48,7 +48,7 @@ def pods_of(total: int, blocks: Mapping[int, int]) -> list[tuple[int, int]]:
 
 
 def _holds(blocks: Mapping[int, int], total: int, width: int) -> bool:
-    """Whether empty blocks have room for a total that is cut into pods of `width` GPUs and a rest."""
+    """Return whether empty blocks have room for a total that is split into pods of `width` GPUs and a rest."""
     slots, left = 0, 0
     for block in blocks:
         slots += block // width * blocks[block]

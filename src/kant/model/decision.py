@@ -1,4 +1,4 @@
-"""What to do: a closed union. A cycle's Plan is a list of these; drivers carry it out or refuse."""
+"""Decisions: a closed union. A cycle's Plan is a list of them; drivers carry it out or refuse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from kant.model.units import clock, show_duration
 
-# --- Reasons: why a job waits or leaves. Each carries the numbers behind it. ---------------------------------
+# --- Reasons: why a job waits or leaves, with the numbers behind it. -----------------------------------------
 
 
 class _Reason(Struct, frozen=True, omit_defaults=True, tag_field="why"):
@@ -17,9 +17,9 @@ class _Reason(Struct, frozen=True, omit_defaults=True, tag_field="why"):
 class NoFit(_Reason, frozen=True, tag="no-fit"):
     """`fits` of the `pods` that group `group` needs could be placed now.
 
-    With a `level` the job requires one domain of that level of the fabric, and this is what the best of them takes.
-    With a `segment` the pods are counted in segments of so many, each in one domain of the level `each`, and these in
-    those of `inner`. With `apart` each pod needs a domain of that level for itself.
+    With a `level` the job requires one domain of that level of the fabric, and `fits` is for the best domain. With a
+    `segment` the pods form segments of that many, each in one domain of the level `each`, nested as in `inner`. With
+    `apart` each pod needs a domain of that level for itself.
     """
 
     group: int
@@ -33,7 +33,7 @@ class NoFit(_Reason, frozen=True, tag="no-fit"):
 
 
 class NeverFits(_Reason, frozen=True, tag="never-fits"):
-    """Even the empty cluster takes only `fits` of the `pods` that group `group` needs. The rest as for `NoFit`."""
+    """Even the empty cluster takes only `fits` of the `pods` that group `group` needs. Other fields: see `NoFit`."""
 
     group: int
     pods: int
@@ -46,13 +46,13 @@ class NeverFits(_Reason, frozen=True, tag="never-fits"):
 
 
 class Behind(_Reason, frozen=True, tag="behind"):
-    """Another job stands before it where the order forbids to pass."""
+    """Another job is ahead of it, and the discipline does not let it pass."""
 
     job: str
 
 
 class Outranked(_Reason, frozen=True, tag="outranked"):
-    """`job` of higher priority waits for places, or for quota, that this job would take: not before `until` (µs)."""
+    """`job` of higher priority waits for what this job would take (capacity or quota); it may pass at `until` (µs)."""
 
     job: str
     until: int
@@ -61,8 +61,8 @@ class Outranked(_Reason, frozen=True, tag="outranked"):
 class OverQuota(_Reason, frozen=True, tag="over-quota"):
     """`queue` (its own or one above it) has `available` of the `asked` amount left of a resource of a GPU model.
 
-    `limit` says what binds: `quota` (all that the queue shares out is in use), `borrowing` or `user`. Amounts are
-    milli-GPUs, milli-cores or MiB. With `ever` true it is so though nobody uses anything: the job can never run.
+    `limit` says what binds: `quota` (all of the queue's quota is in use), `borrowing` or `user`. Amounts are
+    milli-GPUs, milli-cores or MiB. With `ever` it would not fit even if no quota were used: the job can never run.
     """
 
     queue: str
@@ -75,14 +75,14 @@ class OverQuota(_Reason, frozen=True, tag="over-quota"):
 
 
 class Reserved(_Reason, frozen=True, tag="reserved"):
-    """It would fit now, but not before capacity is needed that is promised to `job` from `start` on."""
+    """It would fit now, but would not end before capacity is needed that is reserved for `job` from `start` on."""
 
     job: str
     start: int
 
 
 class Closed(_Reason, frozen=True, tag="closed"):
-    """`queue` starts nothing now: `state` is hold, stop or drain, or unknown where the tree has no such queue."""
+    """`queue` does not start the job: `state` is hold, stop or drain, or unknown if the tree has no such queue."""
 
     queue: str
     state: str
@@ -102,7 +102,7 @@ class OutOfBudget(_Reason, frozen=True, tag="budget"):
 
 
 class TooLong(_Reason, frozen=True, tag="too-long"):
-    """It asks to run for `limit` microseconds, and queue `queue` lets jobs run for `most`."""
+    """Its time limit is `limit` microseconds, and queue `queue` allows at most `most`."""
 
     queue: str
     limit: int
@@ -110,7 +110,7 @@ class TooLong(_Reason, frozen=True, tag="too-long"):
 
 
 class BackOff(_Reason, frozen=True, tag="back-off"):
-    """It came back `returns` times in a row and is not tried again before `until`."""
+    """It returned to the queue `returns` times in a row and is not tried again before `until`."""
 
     returns: int
     until: int
@@ -129,7 +129,7 @@ class RetriesUsed(_Reason, frozen=True, tag="retries-used"):
 
 
 class Booked(_Reason, frozen=True, tag="booked"):
-    """GPUs that it needs are booked from `start` on; with `own` for itself, and the time has not come."""
+    """GPUs that it needs are booked from `start` on; with `own`, by its own reservation, which has not begun."""
 
     reservation: str
     start: int
@@ -137,7 +137,7 @@ class Booked(_Reason, frozen=True, tag="booked"):
 
 
 class NoReservation(_Reason, frozen=True, tag="no-reservation"):
-    """It is to run in a reservation that is not there, or is over."""
+    """Its reservation does not exist, or has ended."""
 
     reservation: str
 
@@ -161,7 +161,7 @@ Reason = (
 
 
 def amount(value: int, resource: str) -> str:
-    """An amount of a resource for people."""
+    """Format an amount of a resource for users."""
     if resource == "memory":
         return f"{value / 1024:g} GiB"
     return f"{value / 1000:g} {'GPUs' if resource == 'gpu' else 'cores'}"
@@ -185,7 +185,7 @@ def _each_where(reason: NoFit | NeverFits) -> str:
 
 
 def sentence(reason: Reason) -> str:
-    """`reason` for people."""
+    """Return `reason` as a sentence for users."""
     match reason:
         case OverQuota():
             return _over_quota(reason)
@@ -237,9 +237,9 @@ class _Decision(Struct, frozen=True, omit_defaults=True, tag_field="do"):
 
 
 class Start(_Decision, frozen=True, tag="start"):
-    """Bind the whole gang as `allocation` says (columns of `model.placement`).
+    """Bind the whole gang to `allocation` (columns of `model.placement`).
 
-    `kept` of its pods are where they were before a node was lost to the gang; the others take the place of those lost.
+    `kept` of its pods stay where they were before the gang lost a node; the others replace the lost ones.
     """
 
     allocation: np.ndarray
@@ -247,12 +247,11 @@ class Start(_Decision, frozen=True, tag="start"):
 
 
 class Preempt(_Decision, frozen=True, tag="preempt"):
-    """Stop a running job; `moved` when the same plan starts it again elsewhere.
+    """Stop a running job; `moved` if the same plan starts it again elsewhere.
 
-    `by` names the job that takes its place and `why` the right by which it does: `priority`, `reclaim`, `backfill`
-    or `core` (its base job has stopped); `queue` where its queue was stopped, `drain` where a node of it was drained,
-    `reservation` where GPUs of it are booked from now on; `fallback` or `defragment` where it moves as a solver has
-    proposed.
+    `by` names the job that takes its place, and `why` is the reason: `priority`, `reclaim`, `backfill`, `core` (its
+    base job stops), `queue` (its queue was stopped), `drain` (a node of it drains), `reservation` (GPUs of it are
+    booked from now on), `fallback` or `defragment` (it moves as a solver has proposed).
     """
 
     moved: bool = False
@@ -269,25 +268,25 @@ class Shrink(_Decision, frozen=True, tag="shrink"):
 
 
 class Grow(_Decision, frozen=True, tag="grow"):
-    """Give `allocation` to an elastic gang that runs, in addition to what it holds."""
+    """Give `allocation` to a running elastic gang, in addition to what it holds."""
 
     allocation: np.ndarray
 
 
 class Reject(_Decision, frozen=True, tag="reject"):
-    """Give the job back to its owner."""
+    """Reject the job: it leaves the queue."""
 
     reason: Reason
 
 
 class Hold(_Decision, frozen=True, tag="hold"):
-    """The job was tried and waits on. Said when it is first held back, not in every cycle."""
+    """The job was tried and waits on. Recorded once for each wait, not in every cycle."""
 
     reason: Reason
 
 
 class Reserve(_Decision, frozen=True, tag="reserve"):
-    """Promise the waiting job `allocation` from `start` to `end`, in place of what it was promised before."""
+    """Reserve `allocation` for the waiting job from `start` to `end`, in place of its former reservation."""
 
     start: int
     end: int
@@ -295,7 +294,7 @@ class Reserve(_Decision, frozen=True, tag="reserve"):
 
 
 class Release(_Decision, frozen=True, tag="release"):
-    """Take back what the waiting job was promised."""
+    """Withdraw the reservation of the waiting job."""
 
 
 class Expire(_Decision, frozen=True, tag="expire"):
@@ -315,7 +314,7 @@ class Reorder(Struct, frozen=True, tag="reorder", tag_field="do"):
 
 
 class Route(Struct, frozen=True, tag="route", tag_field="do"):
-    """Another policy of the router acts from the next cycle on; `why` in one sentence."""
+    """Switch to another policy of the router from the next cycle on; `why` in one sentence."""
 
     policy: str
     why: str
@@ -325,11 +324,11 @@ Decision = Start | Preempt | Shrink | Grow | Reject | Hold | Reserve | Release |
 
 
 class Plan(Struct, tag="planned", tag_field="event", omit_defaults=True):
-    """The outcome of one cycle: decisions in the order in which to carry them out.
+    """The result of one cycle: decisions in the order of execution.
 
-    `review_at` is the time at which the plan may change although nothing happened (-1: never). With `mending` it is
-    only about gangs that were bound in part (`scheduler/partial_gangs.py`), with `proposed` only about what a solver
-    has proposed last (`scheduler/proposals.py`).
+    `review_at` is the time at which another cycle is due even without an event (-1: none). With `mending` it is only
+    about partially bound gangs (`scheduler/partial_gangs.py`), with `proposed` only about the last proposal of a solver
+    (`scheduler/proposals.py`).
     """
 
     time: int

@@ -1,8 +1,8 @@
-"""The contract of an elastic training: which batches it may have, at which learning rate, and how it ends.
+"""The contract of an elastic training job: its batch sizes, its learning rate, and how it ends.
 
-The law of the learning rate is that of Power Scheduler (arXiv 2408.13359) with two free exponents: it depends on the
-batch and on the tokens so far, and never on how many are to come. So a run may get other GPUs, stop and go on, or end
-at any time; to end it needs a tail in which the rate falls to zero. Tokens are what the law was fitted on: any unit.
+The learning rate follows the law of Power Scheduler (arXiv 2408.13359) with two free exponents: it depends on the batch
+and on the tokens so far, but not on the tokens to come. So a run may be resized, stop and resume, or end at any time;
+to end it needs a tail in which the rate falls to zero. Tokens are in the unit in which the law was fitted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class RateLaw(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     peak: Positive = 1.0
 
     def rate(self, batch: int, tokens: float) -> float:
-        """The learning rate of a step of `batch` samples after `tokens`, in the stretch between warm-up and tail."""
+        """Return the learning rate of a step of `batch` samples after `tokens`, between warm-up and tail."""
         return float(min(self.peak, self.amplitude * batch**self.batch_power * max(tokens, 1.0) ** self.token_power))
 
 
@@ -55,9 +55,9 @@ class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     budget: Annotated[float, Meta(ge=0, le=1e18)] = 0.0
 
     def step(self, gpus: int) -> tuple[int, int] | None:
-        """Samples on a GPU at a time, and how many such rounds make a step of the optimizer; None where none fits.
+        """Return the samples per GPU and round, and the rounds per optimizer step; None if no batch fits.
 
-        As few rounds as the batch range allows, each as large as it may be.
+        It uses as few rounds as the batch range allows, each as large as possible.
         """
         if self.batch.most // gpus * gpus < self.batch.least:
             return None
@@ -69,7 +69,7 @@ class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
             rounds += 1
 
     def check(self, gpus: float) -> None:
-        """Raise InputError unless it holds for every size of a job that asks for `gpus`."""
+        """Raise InputError unless the contract can be kept at every size of a job that asks for `gpus`."""
         where = "the contract"
         if gpus != int(gpus) or gpus < self.least_gpus or gpus % self.step_gpus or self.least_gpus % self.step_gpus:
             expected = f"GPUs from least_gpus ({self.least_gpus:,}) on, both in steps of {self.step_gpus:,}"
@@ -80,15 +80,15 @@ class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
                 raise InputError(f"{where}, batch", expected)
 
     def tail_until(self, tokens: float) -> float:
-        """Where a tail ends that begins after `tokens`: it is the part `tail` of all."""
+        """Return where a tail that begins after `tokens` ends: it is the fraction `tail` of all tokens."""
         return max(self.budget, tokens) if self.ends_at(tokens) else tokens / (1 - self.tail)
 
     def ends_at(self, tokens: float) -> bool:
-        """Whether the budget says that the tail has begun after `tokens`."""
+        """Return whether by the budget the tail has begun after `tokens`."""
         return 0 < self.budget * (1 - self.tail) <= tokens
 
     def learning_rate(self, batch: int, tokens: float, tail: tuple[float, float] | None = None) -> float:
-        """The rate of a step of `batch` samples after `tokens`; `tail`: where it begins and ends, once it is known."""
+        """Return the learning rate of a step of `batch` samples after `tokens`; `tail`: its start and end, if known."""
         rate = self.rate.rate(batch, max(tokens, self.warmup))
         if tokens < self.warmup:
             rate *= tokens / self.warmup
@@ -98,12 +98,12 @@ class Contract(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class Resize(Struct, frozen=True, omit_defaults=True):
-    """What an elastic run is told: a line of JSON in the file that KANT_ELASTIC names.
+    """An event for an elastic run: a line of JSON in the file that KANT_ELASTIC names.
 
-    It has `gpus` now: `place` has them as Kant writes places, `devices` as KANT_DEVICES does. A step is `rounds` rounds
-    of `each` samples on every GPU, `batch` in all; its learning rate is `rate` after `tokens`, which is what the run
-    has last said. A tail lasts from `tail_from` to `tail_until` tokens; -1: there is none yet. `at` is in seconds since
-    the Unix epoch.
+    The run now has `gpus` GPUs: `place` lists them in Kant's format, `devices` in that of KANT_DEVICES. A step is
+    `rounds` rounds of `each` samples on every GPU, `batch` in total; its learning rate is `rate` after `tokens`, the
+    last number that the run has reported. A tail lasts from `tail_from` to `tail_until` tokens; -1: none yet. `at` is
+    in seconds since the Unix epoch.
     """
 
     number: int
@@ -122,17 +122,17 @@ class Resize(Struct, frozen=True, omit_defaults=True):
 
     @property
     def tail(self) -> tuple[float, float] | None:
-        """From where to where the rate falls; None where that has not begun."""
+        """The start and end of the tail, in which the rate falls, in tokens; None if it has not begun."""
         return (self.tail_from, self.tail_until) if self.tail_from >= 0 else None
 
 
 class Heard(Struct, frozen=True, omit_defaults=True):
-    """What an elastic run says: the `number` of the last event that it has followed, and its tokens so far."""
+    """The report of an elastic run: the `number` of the last event that it has followed, and its tokens so far."""
 
     number: int = 0
     tokens: float = 0.0
 
 
 def heard_beside(events: str) -> str:
-    """The file in which a run says what it has heard, by that in which it is told."""
+    """Return the path of a run's report file, from that of its event file."""
     return f"{events}.heard"

@@ -1,15 +1,15 @@
-"""What can go wrong: with what a person gave us, and with what a driver told the core."""
+"""The errors: invalid input of users, and invalid events of drivers."""
 
 from __future__ import annotations
 
 DISTRIBUTION = "kant-scheduler"
-"""What pip calls Kant. The distribution `kant` of the public index is another project."""
+"""The name of Kant for pip. The distribution `kant` of the public index is another project."""
 
 
 class InputError(Exception):
-    """Input that cannot be used, said in one sentence.
+    """Invalid input, described in one sentence.
 
-    `where` names the file, line or field; `expected` says what would have been right; `got` what was there.
+    `where` names the file, line or field; `expected` says what is valid; `got` what was found.
     The command line prints the sentence and exits with 2.
     """
 
@@ -22,20 +22,20 @@ class InputError(Exception):
 
 
 def install_command(extra: str) -> str:
-    """The command that installs Kant with `extra`, as sentences quote it."""
+    """Return the command that installs Kant with `extra`, for messages."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
 def missing_extra(extra: str) -> InputError:
-    """The error of an installation without `extra`; its sentence says how to install it."""
+    """Return the error of an installation without `extra`; it says how to install it."""
     return InputError("this installation", f"the extra `{extra}` ({install_command(extra)})")
 
 
 class StateError(AssertionError):
-    """An event that contradicts the state, or an invariant that does not hold: a fault in a driver or in Kant."""
+    """An event that contradicts the state, or a violated invariant: a bug in a driver or in Kant."""
 
 
 def shown(value: object, width: int = 60) -> str:
-    """`value` as it may stand inside a sentence: on one line and never long."""
+    """Return `value` for use in a sentence: on one line and at most `width` characters."""
     text = repr(value)
     return text if len(text) <= width else text[: width - 1] + "…"

@@ -1,4 +1,4 @@
-"""What happened: a closed union. Events are the only way in which the state of a cluster changes.
+"""Events: a closed union. Only events change the state of a cluster.
 
 Times are microseconds on the run's clock. Jobs are named by id, nodes by name; a node inside an allocation is its
 row: as the header of the journal lists the nodes, and from then on as they join (`kant.cluster.node_rows`).
@@ -20,7 +20,7 @@ class _Event(Struct, frozen=True, omit_defaults=True, tag_field="event"):
 
 
 class JobSubmitted(_Event, frozen=True, tag="submitted"):
-    """A person submitted a job. `runtime` and `overhead` are the simulator's truth, which no policy ever sees."""
+    """A user submitted a job. `runtime` and `overhead` are the simulator's truth, which no policy ever sees."""
 
     job: Job
     runtime: int = -1
@@ -28,14 +28,14 @@ class JobSubmitted(_Event, frozen=True, tag="submitted"):
 
 
 class JobStarted(_Event, frozen=True, tag="started"):
-    """The driver took the placement on: from now on these devices are the job's (`model.placement` columns)."""
+    """The driver carried out the placement: from now on the job holds these devices (`model.placement` columns)."""
 
     job: str
     allocation: np.ndarray
 
 
 class JobGrown(_Event, frozen=True, tag="grown"):
-    """An elastic gang that runs has got `allocation` in addition. To take it in costs it `cost` more work."""
+    """A running elastic gang has got `allocation` in addition. The resize adds `cost` to its work."""
 
     job: str
     allocation: np.ndarray
@@ -43,20 +43,20 @@ class JobGrown(_Event, frozen=True, tag="grown"):
 
 
 class JobShrunk(_Event, frozen=True, tag="shrunk"):
-    """An elastic gang that runs has given `allocation` back and runs on with the rest, with `cost` more work to do."""
+    """A running elastic gang has given `allocation` back and runs on with the rest, with `cost` more work."""
 
     job: str
     allocation: np.ndarray
     cost: int = 0
-    by: str = ""  # the job that takes its place, where one does
+    by: str = ""  # the job that takes its place, if any
 
 
 class JobScaled(_Event, frozen=True, tag="scaled"):
-    """The owner of a job that runs has made pods of it, or taken some away: from now on these are its groups.
+    """The owner of a running job has added or removed pods: from now on these are its groups.
 
-    They ask for what they asked for before, in the same order; floors and counts may be others. What it holds lies
-    between them. `models`, `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). It may
-    grow at once, without the time that `Elastic.grow_s` puts between two sizes.
+    Their requests and their order do not change; floors and counts may. What it holds is between these. `models`,
+    `flavors`, `roles` and `node_set` are what its pods accept from now on (as in `Job`). It may grow at once, without
+    the delay of `Elastic.grow_s`.
     """
 
     job: str
@@ -68,9 +68,9 @@ class JobScaled(_Event, frozen=True, tag="scaled"):
 
 
 class JobRuled(_Event, frozen=True, tag="ruled"):
-    """From now on these are the rules of a job that waits or runs (as in `Job`), in place of those before.
+    """The rules of a waiting or running job (as in `Job`) are replaced by these.
 
-    What runs stays where it is, and counts as they say.
+    A running job stays where it is, and its pods count by the new rules.
     """
 
     job: str
@@ -78,25 +78,25 @@ class JobRuled(_Event, frozen=True, tag="ruled"):
 
 
 class JobFinished(_Event, frozen=True, tag="finished"):
-    """The job ended by itself and gave everything back."""
+    """The job ended on its own and freed everything."""
 
     job: str
 
 
 class JobPreempted(_Event, frozen=True, tag="preempted"):
-    """The scheduler's order to stop was carried out. The job waits again, with `cost` more work to do."""
+    """The driver stopped the job as decided by the scheduler. The job waits again, with `cost` more work."""
 
     job: str
     cost: int = 0
-    moved: bool = False  # stopped only to run on other devices at this same instant
-    by: str = ""  # the job that takes its place, where one does
+    moved: bool = False  # stopped only to run on other devices at the same instant
+    by: str = ""  # the job that takes its place, if any
 
 
 class JobEvicted(_Event, frozen=True, tag="evicted"):
     """The job lost its place for a reason outside the scheduler and waits again.
 
-    `node` is the one whose fault it was, where it was one's: the job holds devices there and remembers it. Then the
-    others of its devices are still good, and the gang may have them back with another node in place of this one.
+    `node` is the node at fault, if any: the job holds devices there, and avoids it later. Its other devices are still
+    good, and the gang may get them back with another node in place of this one.
     """
 
     job: str
@@ -106,9 +106,9 @@ class JobEvicted(_Event, frozen=True, tag="evicted"):
 
 
 class JobRefused(_Event, frozen=True, tag="refused"):
-    """The driver could not carry out the start: the job was never running and waits as before.
+    """The driver could not carry out the start: the job never ran and waits as before.
 
-    `blameless`: what it was given is gone, and another place may be tried at once.
+    `blameless`: its place no longer exists, and another one may be tried at once.
     """
 
     job: str
@@ -117,10 +117,10 @@ class JobRefused(_Event, frozen=True, tag="refused"):
 
 
 class JobFound(_Event, frozen=True, tag="found"):
-    """Pods of a waiting gang hold `allocation` already, in part or whole: bound by somebody who did not finish.
+    """Pods of a waiting gang already hold `allocation`, some or all of them: a driver bound them and did not finish.
 
-    Until it starts it is free on paper, so a driver says this only before it asks for the gang to be mended
-    (`scheduler/partial_gangs.py`), and takes no other decision before the gang has started, or left.
+    Until the gang starts, the state counts it as free. So a driver sends this only before it asks for the completion of
+    the gang (`scheduler/partial_gangs.py`), and carries out no other decision before the gang has started or left.
     """
 
     job: str
@@ -128,9 +128,9 @@ class JobFound(_Event, frozen=True, tag="found"):
 
 
 class JobFailed(_Event, frozen=True, tag="failed"):
-    """The job ended otherwise than it should: by its own fault, or at its limit. It waits again, to be tried anew.
+    """The job failed: by its own fault, or at its limit. It waits again, for another try.
 
-    `node` is one of its nodes that it should rather not have again.
+    `node` is one of its nodes, which it should avoid from now on.
     """
 
     job: str
@@ -140,7 +140,7 @@ class JobFailed(_Event, frozen=True, tag="failed"):
 
 
 class JobReserved(_Event, frozen=True, tag="reserved"):
-    """The waiting job is promised `allocation` from `start` to `end`, in place of what it was promised before."""
+    """`allocation` is reserved for the waiting job from `start` to `end`, in place of its former reservation."""
 
     job: str
     start: int
@@ -149,20 +149,20 @@ class JobReserved(_Event, frozen=True, tag="reserved"):
 
 
 class JobReleased(_Event, frozen=True, tag="released"):
-    """What the waiting job was promised is promised no longer."""
+    """The reservation of the waiting job is withdrawn."""
 
     job: str
 
 
 class JobRejected(_Event, frozen=True, tag="rejected"):
-    """The job leaves without having run: it can never fit, or its discipline drops what is blocked."""
+    """The job leaves without having run: it can never fit, or its discipline drops blocked jobs."""
 
     job: str
     reason: str
 
 
 class JobCancelled(_Event, frozen=True, tag="cancelled"):
-    """A person withdrew the job, waiting or running."""
+    """A user withdrew the job, waiting or running."""
 
     job: str
 
@@ -182,38 +182,37 @@ class JobDemoted(_Event, frozen=True, tag="demoted"):
 
 
 class JobProtected(_Event, frozen=True, tag="protected"):
-    """From now on the scheduler may not stop the job, because of `by`; where that is "", it may as ever."""
+    """From now on the scheduler may not stop the job, because of `by`; if that is "", it may again."""
 
     job: str
     by: str = ""
 
 
 class JobPriced(_Event, frozen=True, tag="priced"):
-    """From now on stopping the job costs `price` milli-GPU-seconds, in place of the work that it would lose; with -1,
-    that again."""
+    """From now on stopping the job costs `price` milli-GPU-seconds, not the work that it would lose; -1: that work."""
 
     job: str
     price: int = -1
 
 
 class JobAwaitsNode(_Event, frozen=True, tag="awaits-node"):
-    """The waiting job waits for no node from now on before it stops others, since no autoscaler adds one for it; with
-    `awaits` it does again, as long as its queue and the job itself say."""
+    """From now on the waiting job preempts others without waiting for a node, since no autoscaler adds one for it. With
+    `awaits` it waits again, for the time set by its queue or the job itself."""
 
     job: str
     awaits: bool = False
 
 
 class JobLimited(_Event, frozen=True, tag="limited"):
-    """From now on the run of the job may last `limit` microseconds since it started. Where that was all that was known
-    of its run time, it is what policies expect now."""
+    """From now on the run of the job may last `limit` microseconds from its start. If its estimate was its old limit,
+    the estimate is now the new one."""
 
     job: str
     limit: int
 
 
 class PolicyRouted(_Event, frozen=True, tag="routed"):
-    """From now on this policy of a router acts (`kant.queueing.router`); `why` in one sentence."""
+    """From now on this policy of the router acts (`kant.queueing.router`); `why` in one sentence."""
 
     policy: str
     why: str = ""
@@ -226,7 +225,7 @@ class QueueOrdered(_Event, frozen=True, tag="ordered"):
 
 
 class QueuesChanged(_Event, frozen=True, tag="queues", rename={"queue_config": "tenancy"}):
-    """The tree of queues and their quotas as they are from now on, in place of those before."""
+    """The new tree of queues and their quotas, in place of the former one."""
 
     queue_config: QueueConfig
 
@@ -234,7 +233,7 @@ class QueuesChanged(_Event, frozen=True, tag="queues", rename={"queue_config": "
 class NodeChanged(_Event, frozen=True, tag="node"):
     """A node entered or left service (a `NodeStatus` value). Its jobs are evicted by events of their own.
 
-    What runs on a draining node runs to its end, or to `until` if that is a time: then the scheduler stops it.
+    Jobs on a draining node run to their end, or to `until` if it is given (-1: not): then the scheduler stops them.
     """
 
     node: str
@@ -243,38 +242,38 @@ class NodeChanged(_Event, frozen=True, tag="node"):
 
 
 class NodesJoined(_Event, frozen=True, tag="joined"):
-    """Nodes that were not there are in service from now on.
+    """These new nodes are in service from now on.
 
-    One that was there before has its old row, and is in the node sets in which it was; another is in none. Which row
-    that gets is a rule (`kant.cluster.node_rows`).
+    A node that returns gets its old row, and is in its old node sets; any other is in none. A rule determines its row
+    (`kant.cluster.node_rows`).
     """
 
     nodes: tuple[Node, ...]
 
 
 class NodesLeft(_Event, frozen=True, tag="left"):
-    """These nodes are there no longer. What ran there was stopped before by events of its own.
+    """These nodes have left. Jobs there were stopped before by events of their own.
 
-    Promises on them are void. They may come back: a job that fits nowhere else waits for them.
+    Reservations on them are void. They may return: a job that fits nowhere else waits for them.
     """
 
     nodes: tuple[str, ...]
 
 
 class NodeDescribed(_Event, frozen=True, tag="described"):
-    """The node of this name is from now on as `node` says: of another size, in another pool, elsewhere in the fabric.
+    """`node` replaces the description of the node of this name: another size, pool, or place in the fabric.
 
-    What runs there stays: where that would not fit, the event is refused. So does the node's status, and its place in
-    node sets. Promises on it that it can no longer keep are void.
+    Jobs there stay; if they would not fit, the event is refused. Its status and its node sets stay too. Reservations
+    that it can no longer keep are void.
     """
 
     node: Node
 
 
 class NodeSetChanged(_Event, frozen=True, tag="node-set"):
-    """From now on the node set `node_set` has the nodes `added`, and no longer has those `removed`.
+    """The node set `node_set` gains the nodes `added`, and loses those `removed`.
 
-    A set that no event has named is empty. What runs on a node that leaves the set runs on.
+    A set that no event has named is empty. Jobs on a node that leaves the set run on.
     """
 
     node_set: str
@@ -283,10 +282,10 @@ class NodeSetChanged(_Event, frozen=True, tag="node-set"):
 
 
 class TopologyChanged(_Event, frozen=True, tag="topology"):
-    """From now on these nodes are in these domains of a topology, by name; with "" in none.
+    """From now on these nodes are in these domains of a topology, by name; "": in none.
 
-    A topology that no event has named has no domains. What runs stays, and counts in the new domain. A node that leaves
-    is in none, and comes back so.
+    A topology that no event has named has no domains. Running pods stay, and count in the new domain. A node that
+    leaves the cluster is in no domain, also after its return.
     """
 
     topology: str
@@ -294,7 +293,7 @@ class TopologyChanged(_Event, frozen=True, tag="topology"):
 
 
 class PodsCounted(_Event, frozen=True, tag="counted"):
-    """Pods on a node that are of no job count so, in place of what was said of the node before.
+    """The counts of the pods on a node that belong to no job, in place of its former counts.
 
     `classes` is how many are of each class, and `amounts` what they take of the exact amounts.
     """
@@ -305,7 +304,7 @@ class PodsCounted(_Event, frozen=True, tag="counted"):
 
 
 class DevicesChanged(_Event, frozen=True, tag="devices"):
-    """From now on the devices `lost` of the node (as bits) are not there, and all its others are.
+    """From now on the node lacks the devices `lost` (as bits), and has all others.
 
     Their jobs were evicted before by events of their own.
     """
@@ -317,7 +316,7 @@ class DevicesChanged(_Event, frozen=True, tag="devices"):
 class GpusBooked(_Event, frozen=True, tag="booked"):
     """`user` has the GPUs of `allocation` from `start` to before `end`, for jobs that name the `reservation`.
 
-    It may move before it has begun: then this is in place of what was booked under its name before.
+    Before it begins it may be moved: then this replaces the former booking of its name.
     """
 
     reservation: str
@@ -328,24 +327,24 @@ class GpusBooked(_Event, frozen=True, tag="booked"):
 
 
 class BookingEnded(_Event, frozen=True, tag="unbooked"):
-    """The reservation is no longer there: it was cancelled, or it is over."""
+    """The reservation was cancelled, or has ended."""
 
     reservation: str
 
 
 class QueueUse(Struct, frozen=True, array_like=True):
-    """GPU time that a queue has used: `present` milli-GPU-microseconds in the present clock hour, and of each earlier
-    hour that has some its age in hours, from 1 on, and its milli-GPU-seconds."""
+    """GPU time that a queue has used: `present` milli-GPU-microseconds in the present clock hour, and for each earlier
+    hour with use its age in hours, from 1 on, and its milli-GPU-seconds."""
 
     present: int
     hours: tuple[tuple[int, int], ...] = ()
 
 
 class QueuesUsed(_Event, frozen=True, tag="used"):
-    """What queues have used up to now, in place of what is known of it: the record goes on from an earlier one.
+    """What queues have used until now, in place of the recorded use: this journal continues an earlier one.
 
-    The present clock hour began `phase` microseconds ago. A queue that is not named has used nothing. Shares that
-    forget weigh it by any half-life, as if no record had ended (`kant.cluster.usage`).
+    The present clock hour began `phase` microseconds ago. A queue that is not named has used nothing. Shares with any
+    half life weigh it as if the journal had not been split (`kant.cluster.usage`).
     """
 
     phase: int
@@ -353,9 +352,9 @@ class QueuesUsed(_Event, frozen=True, tag="used"):
 
 
 class BudgetsUsed(_Event, frozen=True, tag="budgets"):
-    """What was used of the present month's budgets up to now, in place of what is known of it, and when months end.
+    """The use of the current month's budgets until now, in place of the recorded use, and when months end.
 
-    `used` has by queue and user the milli-GPU-microseconds. After the last of `ends` (microseconds) each month has 30
+    `used` has the milli-GPU-microseconds by queue and user. After the last of `ends` (microseconds) each month has 30
     days.
     """
 
@@ -364,16 +363,16 @@ class BudgetsUsed(_Event, frozen=True, tag="budgets"):
 
 
 class ProposedPlace(Struct, frozen=True, array_like=True):
-    """Where a job is to run: so many pods on each node."""
+    """The proposed place of a job: the number of pods on each node."""
 
     job: str
     pods: dict[str, int]
 
 
 class PlanProposed(_Event, frozen=True, tag="proposed"):
-    """A solver says what would be better: running jobs move, and waiting ones start where these were.
+    """The proposal of a solver: running jobs move, and waiting ones start in their place.
 
-    It worked on an earlier moment. The core decides now whether it is carried out, whole or not at all
+    The solver worked on an earlier state. The core now decides whether the proposal is carried out, whole or not at all
     (`scheduler/proposals.py`). `by` is the part of the profile that asked: `fallback` or `defragment`.
     """
 
@@ -383,7 +382,7 @@ class PlanProposed(_Event, frozen=True, tag="proposed"):
 
 
 class TypicalPodsGiven(_Event, frozen=True, tag="mix"):
-    """The typical pods: rows (cpu, gpus, milli, pool mask, weight); what fragmentation is measured against."""
+    """The typical pods: rows (cpu, gpus, milli, pool mask, weight). Fragmentation is measured against them."""
 
     rows: np.ndarray
 

@@ -1,4 +1,4 @@
-"""A cluster with further nodes, which are like some that it has."""
+"""Adds nodes like existing ones to a cluster."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kant.model.node import ClusterSpec, Node
 
 
 def with_more(cluster: ClusterSpec, like: Node, count: int) -> ClusterSpec:
-    """The cluster with `count` more nodes like this one, at its end.
+    """Return the cluster with `count` more nodes like this one, at its end.
 
-    They stand in leaves of their own, as wide as the leaf of that node, and under its spine; likewise their HBDs.
+    They are in leaves of their own, as wide as the leaf of that node, and under its spine; likewise their HBDs.
     """
     names = {node.name for node in cluster.nodes}
     domains = {domain for node in cluster.nodes for domain in (node.leaf, node.hbd)}

@@ -1,4 +1,4 @@
-"""A Job is what a person submits; its gang is one or more PodGroups of identical Pods."""
+"""A Job is what a user submits; its gang is one or more PodGroups of identical Pods."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from kant.model.training import Training
 from kant.model.units import GPU
 
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine"]
-"""A level of the fabric; empty: none in particular."""
+"""A level of the fabric; "": no particular level."""
 
 LEVELS: tuple[Level, ...] = ("node", "hbd", "leaf", "spine", "superspine")
-"""The levels from the narrowest to the widest. An HBD is nodes whose GPUs reach each other as inside a node (NVL72)."""
+"""The levels from the narrowest to the widest. An HBD joins the GPUs of nodes as inside a node (NVL72)."""
 
 
 class Demand(Struct, frozen=True, array_like=True):
     """What one pod asks of one node.
 
-    `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one. With
-    `island` they must all lie in one NVLink island of the node. With `mig` it is one MIG instance of that profile on a
-    node in MIG mode: one device, and `milli` its part of the GPU's memory slices (`model.mig.profile_on`).
-    Without `gpus` a `mig` names parts of GPUs that the node itself has cut and counts: `milli` (here also above 1000)
-    is what they are worth to quotas and shares, and no device of the model is taken.
+    `gpus` devices with `milli` thousandths of each: (2, 1000) is two whole GPUs, (1, 470) a share of one. With `island`
+    they must all be in one NVLink island of the node. With `mig` it is one MIG instance of that profile on a node in
+    MIG mode: one device, and `milli` its part of the GPU's memory slices (`model.mig.profile_on`). Without `gpus`,
+    `mig` names parts of GPUs that the node itself has partitioned and counts: `milli` (here also above 1000) is their
+    value for quotas and shares, and no device of the model is taken.
     """
 
     gpus: int = 0
@@ -41,41 +41,41 @@ class Demand(Struct, frozen=True, array_like=True):
 
     @property
     def charged_milli(self) -> int:
-        """Milli-GPUs that it counts for in quotas and shares: `gpu_milli`, or what the parts are worth."""
+        """The milli-GPUs charged to quotas and shares: `gpu_milli`, or the value of the parts."""
         return self.milli if self.mig and not self.gpus else self.gpu_milli
 
     @property
     def profile(self) -> str:
-        """The MIG profile of the instance that it takes of a GPU of the model; "" for none."""
+        """The MIG profile of the instance that it takes from a GPU of the model; "" for none."""
         return self.mig if self.gpus else ""
 
 
 class PodGroup(Struct, frozen=True, array_like=True):
     """`count` identical pods of one gang. With a `floor` below `count` it runs with any number between.
 
-    With `within` each `segment` pods in a row have to lie in one domain of that level of the fabric, the last ones also
-    where they are fewer; with `segment` 0 all of them: a child gang. So it is required; `Job.within` is that of all.
-    `inner` cuts each segment further, by narrower levels from outside to inside, each with the length of its segments:
-    then each length divides the one around it, and the first divides `count`.
+    With `within`, every `segment` consecutive pods must be in one domain of that level of the fabric, also the last
+    ones if they are fewer; with `segment` 0 all of them: a child gang. `Job.within` is for all groups. `inner` divides
+    each segment further, by ever narrower levels, each with the length of its segments: then each length divides the
+    one around it, and the first divides `count`.
     """
 
     count: int
     demand: Demand
     within: Level = ""
     segment: int = 0
-    floor: int = 0  # 0, like `count`: neither more nor fewer
+    floor: int = 0  # 0 or `count`: a fixed number of pods
     inner: tuple[tuple[Level, int], ...] = ()
 
     @property
     def least(self) -> int:
-        """The pods that it cannot do without."""
+        """The fewest pods with which it runs."""
         return self.floor or self.count
 
 
 class Role(Struct, frozen=True, array_like=True):
-    """What the pods of one group accept where the groups of a gang are unlike: GPU models, flavors and a set of nodes.
+    """What the pods of one group accept if the groups of a gang differ: GPU models, flavors and a node set.
 
-    Empty: what the whole job accepts.
+    Empty: as for the whole job.
     """
 
     models: tuple[str, ...] = ()
@@ -84,24 +84,24 @@ class Role(Struct, frozen=True, array_like=True):
 
 
 class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
-    """One submission. It runs when every pod of every group is placed, and not before.
+    """One submission. It starts only when every pod of every group is placed.
 
-    `models` lists the GPU models it accepts, the best liked first, and `flavors` those of nodes (empty: any); `roles`
-    has what the pods of each group accept, where the groups are unlike (empty: they are alike). A higher `priority`
-    goes first; it says nothing about `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1
-    for none: `estimate` is the run time that policies may use, `limit` the longest that it may run, `due` the moment by
-    which its owner wants it done, `checkpoint` how often it saves its work. It may fail or time out `retries` times and
-    go back to its queue. Jobs of one owner and `name` are likely to run alike. A burst replica names its base job, and
-    runs only while that does. `within` is the level of the fabric of which one domain should hold all its pods; with
-    `within_required` the job waits until one does, else the pods then go to as few domains as can be.
-    `apart` is the level of which no domain should hold two of its pods, nor one beside a pod of another job of its
-    `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it likes best a domain where
-    its affinity group runs already. Jobs without a level only take part in the group. Without `preempts` nobody is
-    stopped for it. `training` says what it trains: how much slower it runs where it lies follows from that. With a
-    `reservation` it runs on the GPUs that this has booked, while it has them, and nowhere else. With a `node_set` it
-    runs on nodes of that set alone. `rules` say what the pods of each group count as and what they demand of the pods
-    around them, `preferences` what they like of their nodes without insisting on it; one alone is that of all groups.
-    So long as `node_wait`, from when it comes to wait, it stops nobody for want of a node, or longer if its queue says.
+    `models` lists the accepted GPU models, the preferred first, and `flavors` those of nodes (empty: any); `roles` has
+    what the pods of each group accept, if the groups differ (empty: they do not). A higher `priority` goes first; it is
+    independent of `preemptible`, whether the scheduler may stop the job. Times are microseconds, -1 for none:
+    `estimate` is the run time that policies may use, `limit` the time limit of a run, `due` its due date, `checkpoint`
+    the interval of its checkpoints. It may fail or time out `retries` times and return to its queue. Jobs of one owner
+    and `name` probably have similar run times. A burst replica names its base job, and runs only while that does.
+    `within` is the level of the fabric of which one domain should hold all its pods; with `within_required` the job
+    waits until one can, else the pods go to as few domains as possible.
+    `apart` is the level of which no domain should hold two of its pods, nor one of its pods and a pod of another job of
+    its `affinity_group`; with `apart_required` it waits for that. `near` is the level of which it prefers a domain
+    where its affinity group already runs. Jobs without a level are only members of the group. Without `preempts` no job
+    is stopped for it. `training` describes its model: its slowdown at a placement follows from that. With a
+    `reservation` it runs only on the GPUs that this has booked, while it lasts. With a `node_set` it runs only on nodes
+    of that set. `rules` say how the pods of each group count and what they require of pods around them, `preferences`
+    which nodes they prefer; a single entry is for all groups. For `node_wait` from the start of its wait, or longer if
+    its queue says so, it preempts no job for lack of a node.
     """
 
     id: str
@@ -137,7 +137,7 @@ class Job(Struct, frozen=True, omit_defaults=True, rename={"base_job": "core"}):
 
     @property
     def gpu_milli(self) -> int:
-        """Of all its pods, an elastic gang's as many as it may have."""
+        """The milli-GPUs of all its pods; for an elastic gang, of its ceiling."""
         return sum(group.count * group.demand.gpu_milli for group in self.groups)
 
     @property

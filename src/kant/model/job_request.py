@@ -1,8 +1,8 @@
-"""What a job asks for: each field once, with its bounds and with the option that says it on a command line.
+"""The request of a job: each field once, with its bounds and its command-line option.
 
-`kant submit`, `run` and `alloc`, the quick parser, the lines of scripts, the JSON of the API and the clients come from
-it. `kant.model.submission` makes it a Struct of msgspec. This module loads nothing but `typing`: the time that `kant
-submit` takes is the time that modules take to load.
+`kant submit`, `run` and `alloc`, the quick parser, the lines of scripts, the JSON of the API and the clients are
+derived from it. `kant.model.submission` makes it a msgspec Struct. This module imports only `typing`: the run time of
+`kant submit` is the import time of its modules.
 """
 
 # No `from __future__ import annotations`: the annotations are read at run time.
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 else:
 
     class Struct:
-        """Stands for that of msgspec where only the options are needed."""
+        """Replaces msgspec's Struct where only the options are needed."""
 
         def __init_subclass__(cls, **_: Any) -> None:
             pass
 
 
 class Limit(NamedTuple):
-    """The bounds of a value; None: none."""
+    """The bounds of a value; None: no bound."""
 
     ge: float | None = None
     gt: float | None = None
@@ -33,11 +33,11 @@ class Limit(NamedTuple):
 
 
 class Option(NamedTuple):
-    """An option that says a field: `--name`, by default named as the field.
+    """The command-line option of a field: `--name`, by default the name of the field.
 
-    `reads` is how its text becomes the value: as it is (text), number, whole, flag, folder, or a reader of `kant.cli`.
-    `flags` has its names where there are more than one, `slurm` those of sbatch whose value means the same.
-    `default` is what the command line has without it; by default that of the field. `many`: it may be repeated.
+    `reads` says how its text is parsed: unchanged (text), number, whole, flag, folder, or by a reader of `kant.cli`.
+    `flags` has its names if there are several, `slurm` those of sbatch with the same meaning. `default` is its value if
+    it is not given; by default that of the field. `many`: it may be repeated.
     """
 
     help: str
@@ -224,7 +224,7 @@ class JobRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=
 
 
 class Said(NamedTuple):
-    """An option of the command line, with all its names, and the field that it says."""
+    """A command-line option with all its names, and the field that it sets."""
 
     field: str
     option: Option
@@ -233,7 +233,7 @@ class Said(NamedTuple):
 
     @property
     def is_flag(self) -> bool:
-        """Whether it stands alone, without a value."""
+        """Whether it takes no value."""
         return self.option.reads in ("flag", "terminal")
 
 
@@ -249,4 +249,4 @@ def _options() -> dict[str, Said]:
 
 
 OPTIONS = _options()
-"""The options of `kant submit` that say a field of a job, by the names of their parameters, as its help lists them."""
+"""The options of `kant submit` that set a field of a job, by the names of their parameters, in help order."""

@@ -1,4 +1,4 @@
-"""A Match says which jobs a part of a profile is about."""
+"""A Match selects the jobs to which a part of a profile applies."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Count = Annotated[int, Meta(ge=0, le=1 << 40)]
 
 
 class Match(Struct, frozen=True, forbid_unknown_fields=True):
-    """Jobs of these `queues` and `users`, with these `names` and within these bounds; what is left out admits all.
+    """Jobs of these `queues` and `users`, with these `names` and within these bounds; omitted fields admit all.
 
-    An entry of a list that ends in `*` stands for all that begin so. GPUs and pods are those of the whole gang,
-    shares of a GPU counted as what they are.
+    A list entry that ends in `*` matches all names with that prefix. GPUs and pods are those of the whole gang; shares
+    of a GPU count as fractions.
     """
 
     queues: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True):
     preemptible: bool | None = None
 
     def admits(self, job: Job) -> bool:
-        """Whether `job` is one of them."""
+        """Return whether `job` matches."""
         return (
             _listed(job.queue, self.queues)
             and _listed(job.user, self.users)

@@ -1,12 +1,12 @@
-"""Multi-Instance GPU: into which slices the GPUs of a node may be cut, by profile.
+"""Multi-Instance GPU: into which slices the GPUs of a node may be partitioned, by profile.
 
-A GPU in MIG mode has memory slices in a row, 8 of them (an A30: 4). An instance takes some that follow each other,
-and may begin only at certain ones. A 1g instance can begin at seven places only, since there are seven compute slices
-for eight of memory; that no choice of places asks for more than the seven follows from the table.
+A GPU in MIG mode has a row of 8 memory slices (an A30: 4). An instance takes consecutive ones, and may begin only at
+certain slices. A 1g instance can begin at only seven slices, since there are seven compute slices for eight of memory;
+it follows from the table that no combination of instances needs more than seven.
 
 Sources: NVIDIA, Multi-Instance GPU User Guide, "Supported MIG Profiles" (the profiles and their parts of the memory),
-and what `nvidia-smi mig -lgipp` says of the places (`{0,2,4}:2` for 2g of an A100 or H100). Those of the A30 are
-aligned in the same way.
+and the placements of `nvidia-smi mig -lgipp` (`{0,2,4}:2` for 2g of an A100 or H100). Those of the A30 are aligned in
+the same way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kant.model.units import GPU
 
 
 class Profile(NamedTuple):
-    """A kind of instance: `size` memory slices, which begin at one of the bits of `starts`."""
+    """A kind of instance: `size` memory slices, which begin at a slice of `starts` (as bits)."""
 
     name: str
     size: int
@@ -26,14 +26,14 @@ class Profile(NamedTuple):
 
 
 class Geometry(NamedTuple):
-    """How one GPU model can be cut: `slices` memory slices, and the profiles."""
+    """How one GPU model can be partitioned: `slices` memory slices, and the profiles."""
 
     slices: int
     profiles: tuple[Profile, ...]
 
     @property
     def milli(self) -> int:
-        """Thousandths of a GPU that one memory slice is."""
+        """Thousandths of a GPU in one memory slice."""
         return GPU // self.slices
 
 
@@ -59,14 +59,14 @@ GEOMETRIES = {
     "b200-180gb": _cut(8, EIGHTHS, "1g.23gb 1g.45gb 2g.45gb 3g.90gb 4g.90gb 7g.180gb"),
     "a100-40gb": _cut(8, EIGHTHS, "1g.5gb 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb"),
 }
-"""By the names that a cluster file gives them."""
+"""The geometries by their names in cluster files."""
 
 PROFILES = frozenset(profile.name for geometry in GEOMETRIES.values() for profile in geometry.profiles)
 """The names of all profiles."""
 
 
 def profile_on(mig: str, name: str) -> tuple[int, Profile] | None:
-    """The thousandths of a GPU that profile `name` takes on geometry `mig`, and the profile; None: there is no such."""
+    """Return the thousandths of a GPU that profile `name` takes on geometry `mig`, and the profile; None if unknown."""
     geometry = GEOMETRIES.get(mig)
     for profile in geometry.profiles if geometry else ():
         if profile.name == name:
@@ -76,14 +76,14 @@ def profile_on(mig: str, name: str) -> tuple[int, Profile] | None:
 
 @cache
 def usual_milli(name: str) -> int:
-    """The thousandths of a GPU that an instance of profile `name` takes on the first geometry that has it."""
+    """Return the thousandths of a GPU that an instance of profile `name` takes on the first geometry that has it."""
     found = (profile_on(mig, name) for mig in GEOMETRIES)
     return next(offer[0] for offer in found if offer is not None)
 
 
 @cache
 def windows(name: str, milli: int) -> tuple[int, ...]:
-    """The slices, as bits, that an instance of profile `name` may take where it takes `milli` thousandths of a GPU."""
+    """Return the possible slices, as bits, of an instance of profile `name` that takes `milli` thousandths of a GPU."""
     for mig in GEOMETRIES:
         found = profile_on(mig, name)
         if found is not None and found[0] == milli:

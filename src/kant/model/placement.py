@@ -1,8 +1,8 @@
-"""Placement proposed, Allocation in force, Reservation promised, Booking bought: which devices of which nodes.
+"""Devices of nodes: proposed by a placement, held by an Allocation, promised by a Reservation, or booked by a user.
 
-All are one array: a row for each piece of a gang on a node, with the columns below. The rows alone say what to
-take from a node and what to give back, so that nothing needs to be looked up when the gang ends. The pods of a piece
-have its devices in the order of their indices: the first pod the first of them, and so on.
+All are one array: a row for each piece of a gang on a node, with the columns below. The rows alone determine what to
+take from a node and what to give back, so nothing has to be looked up when the gang ends. The pods of a piece have its
+devices in the order of their indices: the first pod has the first ones, and so on.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 NODE = 0  # index of the node in the cluster
 PODS = 1  # pods of this piece
 MASK = 2  # bit i set: device i of the node is used
-MILLI = 3  # thousandths taken of each of those devices; without any: what the parts of GPUs of each pod are worth
+MILLI = 3  # thousandths taken of each of those devices; without devices: the value of each pod's GPU parts
 CPU = 4  # thousandths of a core, all pods of the piece together
 MEMORY = 5  # MiB, all pods together
 TAG = 6  # whole GPUs per pod; 0 for a pod with a share of a GPU, -1 for one without GPUs; below: MIG slices
-GROUP = 7  # of which group of the job its pods are
-COUNTED = 8  # what they count as: of this state (`D_COUNTED` of their demand), and in no journal
+GROUP = 7  # the group of the job that its pods belong to
+COUNTED = 8  # `D_COUNTED` of their demand: valid in this state only, and in no journal
 WIDTH = 9
 
 Allocation = NDArray[np.int64]
@@ -28,12 +28,12 @@ Allocation = NDArray[np.int64]
 
 
 def tag_of_slices(slices: int) -> int:
-    """The tag of a piece that takes these memory slices, as bits, of each of its devices: pods of one MIG instance."""
+    """Return the tag of a piece that takes these memory slices, as bits, of each device: pods of one MIG instance."""
     return -1 - slices
 
 
 def slices_of_tag(tag: int) -> int:
-    """The memory slices, as bits, that a piece with this tag takes of each of its devices; 0: no MIG instance."""
+    """Return the memory slices, as bits, that a piece with this tag takes of each device; 0: no MIG instance."""
     return -1 - tag if tag < -1 else 0
 
 
@@ -57,7 +57,7 @@ class Booking:
     user: str = ""
 
     def devices(self) -> dict[int, int]:
-        """Its GPUs by node, as bits."""
+        """Return its GPUs by node, as bits."""
         found: dict[int, int] = {}
         for piece in self.allocation.tolist():
             found[piece[NODE]] = found.get(piece[NODE], 0) | piece[MASK]
@@ -65,5 +65,5 @@ class Booking:
 
 
 def gpu_milli(allocation: Allocation) -> int:
-    """Milli-GPUs that an allocation holds."""
+    """Return the milli-GPUs of an allocation."""
     return sum(int(piece[MASK]).bit_count() * int(piece[MILLI]) for piece in allocation)

@@ -1,4 +1,4 @@
-"""What comes before what: an order in which everything comes after what it waits for, or the circle that forbids it."""
+"""Precedence: a topological order, or a cycle that prevents one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from heapq import heapify, heappop, heappush
 
 
 def order_of(ids: Sequence[str], waits: Iterable[Sequence[str]]) -> tuple[list[int], list[str]]:
-    """The indices in an order in which each comes after those that it waits for, and a circle that keeps the rest out.
+    """Return the indices in topological order (each after those that it waits for), and a cycle that blocks the rest.
 
-    Of those that may come next the first goes first. The circle names each member once, in its order; it is empty where
-    everything has its place.
+    Among those that may come next, the smallest index goes first. The cycle names each member once, in its order; it is
+    empty if there is none.
     """
     index = {name: i for i, name in enumerate(ids)}
     ahead = [{index[name] for name in names} for names in waits]

@@ -1,4 +1,4 @@
-"""Preferences: what pods like of their node. Where it is not to be had they go elsewhere."""
+"""Preferences of pods among nodes. If no preferred node is available, they go elsewhere."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from kant.model.rules import HOST
 
 
 class LikedNodes(Struct, frozen=True, array_like=True):
-    """The nodes of a node set are worth `weight` more than others."""
+    """Nodes of a node set score `weight` more than others."""
 
     node_set: str
     weight: int = 1
 
 
 class LikedPods(Struct, frozen=True, array_like=True):
-    """A node is worth `weight` more for each pod of a class in its domain; less, where the weight is negative."""
+    """A node scores `weight` more for each pod of a class in its domain; less if the weight is negative."""
 
     pod_class: str
     weight: int = 1
@@ -23,10 +23,10 @@ class LikedPods(Struct, frozen=True, array_like=True):
 
 
 class LikedSpread(Struct, frozen=True, array_like=True):
-    """The fewer pods of a class are in the domain of a node, the better. Nodes without a domain come last.
+    """Nodes with fewer pods of a class in their domain score better. Nodes without a domain come last.
 
-    A topology with few domains counts for less than one with many. `max_skew` has a part in the score only beside
-    other spreads of the same pod.
+    A topology with few domains weighs less than one with many. `max_skew` affects the score only if the pod has other
+    spreads too.
     """
 
     pod_class: str
@@ -35,9 +35,9 @@ class LikedSpread(Struct, frozen=True, array_like=True):
 
 
 class Preferences(Struct, frozen=True, array_like=True):
-    """What each pod of a group likes of its node; the weights of the profile say how much each of the four counts.
+    """The node preferences of each pod of a group; the profile weighs the four kinds.
 
-    A node is worth the less, the more of the node sets `avoided` it is in.
+    A node scores less, the more of the node sets `avoided` it is in.
     """
 
     nodes: tuple[LikedNodes, ...] = ()

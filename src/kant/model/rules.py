@@ -1,9 +1,9 @@
-"""Rules among pods, and exact amounts: what pods count as, and what that lets stand in one domain of a topology.
+"""Rules among pods, and exact amounts: how pods count, and which pods may share a domain of a topology.
 
-A *class* is a name: pods count in the classes that their job says, and in no others. Who names them decides what they
-mean, such as all pods that a selector is about. A *topology* divides nodes into domains: `node` is each node by itself,
-a level of the fabric (`kant.model.job.LEVELS`) is what the nodes say of their places, and any other name is what events
-say (`TopologyChanged`), such as zones. A node may be in no domain of a topology.
+A *class* is a name: pods count only in the classes that their job names. The caller decides what a class means, such as
+all pods that match a selector. A *topology* divides nodes into domains: for `node` each node is one, for a level of the
+fabric (`kant.model.job.LEVELS`) nodes name their domain, and for any other name events do (`TopologyChanged`), such as
+zones. A node may be in no domain of a topology.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 HOST = "node"
-"""The topology of which each node is a domain."""
+"""The topology in which each node is a domain."""
 
 
 class PodAntiAffinity(Struct, frozen=True, array_like=True):
-    """A pod goes only where at most `most` others of a class are in its domain; where there is no domain, anywhere.
+    """A pod goes only where at most `most` others of a class are in its domain; without a domain, anywhere.
 
-    For the other direction pods count in a class of their own, and those of the class are kept from that. So are ports
-    of a host: whoever has port 80 is in a class, and goes where none of it is.
+    For the reverse direction, the pods count in a class of their own, which the other pods avoid. Host ports work the
+    same way: pods with port 80 are in a class, and go where no pod of it is.
     """
 
     pod_class: str
@@ -29,7 +29,7 @@ class PodAntiAffinity(Struct, frozen=True, array_like=True):
 class PodAffinity(Struct, frozen=True, array_like=True):
     """A pod goes only where some pod of a class is in its domain.
 
-    Where none is anywhere, one that is itself of the class may go to any domain.
+    If there is none in any domain, a pod that is itself of the class may go to any domain.
     """
 
     pod_class: str
@@ -37,10 +37,10 @@ class PodAffinity(Struct, frozen=True, array_like=True):
 
 
 class TopologySpread(Struct, frozen=True, array_like=True):
-    """With the pod its domain has at most `max_skew` more pods of a class than the one that has the fewest.
+    """With the pod, its domain has at most `max_skew` more pods of a class than the domain with the fewest.
 
-    All domains of the topology count, also those to which the pod itself may not go; a topology of its own names those
-    that are eligible. Where there are fewer than `min_domains` of them, the fewest is none.
+    All domains of the topology count, also those to which the pod may not go; a separate topology can name only the
+    eligible ones. With fewer than `min_domains` domains, the minimum counts as 0.
     """
 
     pod_class: str
@@ -53,10 +53,10 @@ Limit = PodAntiAffinity | PodAffinity | TopologySpread
 
 
 class PodRules(Struct, frozen=True, array_like=True):
-    """What each pod of a group counts as, what it demands of the pods around it, and its exact amounts.
+    """The classes of each pod of a group, its requirements of pods around it, and its exact amounts.
 
-    `amounts` are named integers of which a node has so many (`Node.amounts`), such as pods and extended resources: a
-    node that does not name one has none of it.
+    `amounts` are named integers that a node has (`Node.amounts`), such as pods and extended resources; a node that does
+    not name one has none of it.
     """
 
     classes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Where a job or a node stands, as the integers that stand in columns."""
+"""The statuses of jobs and nodes, as the integers used in columns."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from enum import IntEnum
 
 
 class JobStatus(IntEnum):
-    """The life of a job. Every job is in exactly one of these."""
+    """The status of a job. Every job has exactly one."""
 
     PENDING = 0
     RUNNING = 1
     FINISHED = 2
-    REJECTED = 3  # it can never run here, or its discipline drops what does not fit
+    REJECTED = 3  # it can never run here, or its discipline drops jobs that do not fit
     CANCELLED = 4
 
 
@@ -19,7 +19,7 @@ class NodeStatus(IntEnum):
     """Whether a node takes new pods, and whether its GPUs count as in service."""
 
     IN_SERVICE = 0
-    CORDONED = 1  # what runs there runs on and nothing new comes; it still counts
-    FAILED = 2  # nothing runs there and it does not count
-    DRAINING = 3  # nothing new comes and what runs there leaves; it counts until no GPU of it is in use
-    RETIRED = 4  # there is no node in this row: it has left, or none has joined yet
+    CORDONED = 1  # running jobs stay and no new ones come; it still counts
+    FAILED = 2  # nothing runs there, and it does not count
+    DRAINING = 3  # no new jobs come and running ones leave; it counts until none of its GPUs is in use
+    RETIRED = 4  # the row has no node: it has left, or none has joined yet

@@ -1,4 +1,4 @@
-"""A `JobRequest` as it travels and is kept: a Struct of msgspec, whose JSON the API takes, with the objects in it."""
+"""The serialised `JobRequest`: a msgspec Struct whose JSON the API accepts, with its nested objects."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Notice(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 def _typed(hint: Any) -> Any:
-    """A hint of `JobRequest` as msgspec reads it."""
+    """Convert a type hint of `JobRequest` to one that msgspec reads."""
     if hasattr(hint, "__metadata__"):
         limits = [each for each in hint.__metadata__ if isinstance(each, Limit)]
         found = _typed(hint.__origin__)

@@ -1,4 +1,4 @@
-"""The taxonomy of schedulers: ten keys, and the values that each may have. Every policy carries such tags.
+"""The taxonomy of schedulers: ten keys, and the possible values of each. Every policy has such tags.
 
 Levels and architectures are after the surveys of Sliwko and Getov, "Workload Schedulers" (arXiv 2511.10258), and of
 Sliwko, "A Taxonomy of Schedulers" (arXiv 2511.01860). The other keys are ours.
@@ -88,7 +88,7 @@ TAXONOMY: dict[str, dict[str, str]] = {
         "cached": "a snapshot, or what was last heard",
     },
 }  # fmt: skip
-"""Each key with its values, and what each value means."""
+"""Each key with its values and their meanings."""
 
 EVERY_CLUSTER_POLICY: dict[str, tuple[str, ...]] = {
     "level": ("cluster",),
@@ -98,16 +98,16 @@ EVERY_CLUSTER_POLICY: dict[str, tuple[str, ...]] = {
     "preemption": ("none",),
     "freshness": ("live",),
 }
-"""What Kant's cycle makes of any order, discipline and placement. A policy says the rest, and where it differs."""
+"""The tags that every order, discipline and placement has in Kant's cycle. A policy adds the rest, and what differs."""
 
 
 def tagged(base: Tags, /, **values: str) -> Tags:
-    """`base` with some keys given anew. Several values of one key are separated by spaces."""
+    """Return `base` with some keys replaced. Several values of one key are separated by spaces."""
     return {**base, **{key: tuple(value.split()) for key, value in values.items()}}
 
 
 def wrong_tags(tags: object) -> str:
-    """The first thing that is wrong with the tags of a policy, as the end of a sentence; empty if nothing is."""
+    """Return the first error in the tags of a policy, as the end of a sentence; empty if there is none."""
     if not isinstance(tags, Mapping):
         return f"expected a mapping of keys to values, got {tags!r}"
     unknown = [key for key in tags if key not in TAXONOMY]

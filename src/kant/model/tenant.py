@@ -1,7 +1,6 @@
 """Queues in a tree, what each of them may use, and what GPUs cost: how tenants share one cluster.
 
-Source: the tree of queues, nominal quotas and the limits of borrowing and lending are those of Kueue (ClusterQueue,
-Cohort).
+Source: the tree of queues, nominal quotas, and borrowing and lending limits are those of Kueue (ClusterQueue, Cohort).
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ RESOURCES: tuple[Resource, ...] = get_args(Resource)
 class Quota(Struct, frozen=True, omit_defaults=True):
     """What a queue may use of one resource on the nodes of one GPU model ("": of all models together).
 
-    Amounts are milli-GPUs, milli-cores or MiB; -1 stands for no limit. `nominal` is the queue's own part. Together
-    with all below it the queue may use `borrowing_limit` more than its quota, and lends at most `lending_limit` of it
-    to queues beside it. `user_limit` is the most that one user may hold of it in this queue and below.
+    Amounts are milli-GPUs, milli-cores or MiB; -1 is no limit. `nominal` is the queue's own part. Together with all
+    queues below, it may use `borrowing_limit` more than its quota, and lends at most `lending_limit` of it to its
+    siblings. `user_limit` is the most that one user may hold in this queue and below.
     """
 
     resource: Resource = "gpu"
@@ -43,8 +42,8 @@ class Quota(Struct, frozen=True, omit_defaults=True):
 class Budget(Struct, frozen=True, omit_defaults=True):
     """GPU time that a queue, with all below it, may use in a month, and each of its users there.
 
-    Amounts are thousandths of GPU-hours, from 1; -1 stands for no limit. Beyond a hard one nothing starts until the
-    month ends, and what runs runs on. Beyond a soft one jobs go after all others.
+    Amounts are thousandths of GPU-hours, from 1; -1 is no limit. Beyond a hard limit no job starts until the month
+    ends, and running jobs run on. Beyond a soft limit jobs rank behind all others.
     """
 
     hard: int = -1
@@ -60,18 +59,18 @@ class Budget(Struct, frozen=True, omit_defaults=True):
 class Queue(Struct, frozen=True, omit_defaults=True):
     """A node of the tree of queues, under the queue `parent` ("": a root, which shares with no other root).
 
-    `weight` is its share of what its neighbours leave unused. `isolated`: it lends nothing and borrows nothing,
-    whatever its quotas say. `min_run` is how long (microseconds) a job of it runs before it may be preempted.
-    `node_wait` is how long (microseconds, from when it came to wait) a job of it that has its quota waits for a node
-    that an autoscaler adds, before it stops others.
-    `max_time` is how long (microseconds, 0: as long as it likes) one run of a job of it or of a queue below lasts: who
-    asks for longer is rejected, and who says no limit has this one.
-    `user_queues`: each of its users has a queue below it, named `QUEUE/USER`, so that orders and rights that go by fair
-    share hold among them too. One that is not declared begins with a user's first job, and has weight 1.
-    `fallback` says in which order the GPU models that a job accepts are tried: as the job lists them, or by price.
+    `weight` is its share of what its siblings leave unused. `isolated`: it lends nothing and borrows nothing, whatever
+    its quotas say. `min_run` is how long (microseconds) its jobs run before they may be preempted.
+    `node_wait` is how long (microseconds, from the start of its wait) a job within quota waits for a node from an
+    autoscaler before it preempts others.
+    `max_time` is the longest run (microseconds, 0: no limit) of jobs in it and in queues below: a job with a longer
+    limit is rejected, and a job without a limit gets this one.
+    `user_queues`: each of its users has a queue below it, named `QUEUE/USER`, so that fair-share orders and preemption
+    rules apply among users too. If not declared, it is created with the user's first job, with weight 1.
+    `fallback` is the order in which the GPU models that a job accepts are tried: as the job lists them, or by price.
 
-    `state` holds for all queues below too. open: as usual. hold: starts nothing, and what runs runs on. stop: starts
-    nothing, and what runs is stopped and waits. drain: takes no new jobs, and those that it has still run.
+    `state` applies to all queues below too. open: as usual. hold: no job starts, and running jobs run on. stop: no job
+    starts, and running jobs are stopped and wait. drain: no new jobs are accepted, and present ones still run.
     """
 
     name: str
@@ -98,7 +97,7 @@ class QueueConfig(Struct, frozen=True, omit_defaults=True):
     prices: tuple[tuple[str, int], ...] = ()
 
     def lineage(self, name: str) -> tuple[str, ...]:
-        """A queue and those above it up to its root, by name; the name alone where there is no such queue."""
+        """Return a queue and its ancestors up to the root, by name; the name alone if there is no such queue."""
         above = {queue.name: queue.parent for queue in self.queues}
         path = [name]
         while above.get(path[-1]):
@@ -106,41 +105,41 @@ class QueueConfig(Struct, frozen=True, omit_defaults=True):
         return tuple(path)
 
     def max_time(self, name: str) -> tuple[int, str]:
-        """How long a run in a queue may last, microseconds, and the queue that says so; (0, "") where none does."""
+        """Return the longest run in a queue, microseconds, and the queue that sets it; (0, "") if none does."""
         path = self.lineage(name)
         said = [(queue.max_time, queue.name) for queue in self.queues if queue.max_time and queue.name in path]
         return min(said, default=(0, ""))
 
 
 def owner_of(name: str, shared: Collection[str]) -> str:
-    """The queue of `shared` in which `name` is the queue of a user; "" where it is none of a user."""
+    """Return the queue of `shared` in which `name` is a user queue; "" if it is none."""
     cuts = (place for place, letter in enumerate(name) if letter == "/")
     return next((name[:cut] for cut in cuts if name[:cut] in shared), "")
 
 
-# --- What a queue does, by the states on its path to the root: each of them holds, so several add up -----------
+# --- What a queue does, by the states on its path to the root: all of them apply -------------------------------
 
 
 def starts(states: Iterable[QueueState]) -> bool:
-    """Whether waiting jobs may start."""
+    """Return whether waiting jobs may start."""
     return not any(state in ("hold", "stop") for state in states)
 
 
 def accepts(states: Iterable[QueueState]) -> bool:
-    """Whether new jobs may be submitted."""
+    """Return whether new jobs may be submitted."""
     return "drain" not in states
 
 
 def runs(states: Iterable[QueueState]) -> bool:
-    """Whether running jobs may run on."""
+    """Return whether running jobs may run on."""
     return "stop" not in states
 
 
-# --- What is wrong with it -------------------------------------------------------------------------------------
+# --- Validation ------------------------------------------------------------------------------------------------
 
 
 def validated(queue_config: QueueConfig, where: str = "tenants") -> QueueConfig:
-    """`queue_config` itself. Raises InputError where it is no forest of queues or holds a number out of range."""
+    """Return `queue_config`. Raises InputError if it is not a forest of queues or has a number out of range."""
     by_name: dict[str, Queue] = {}
     for queue in queue_config.queues:
         if not queue.name:
@@ -167,7 +166,7 @@ def validated(queue_config: QueueConfig, where: str = "tenants") -> QueueConfig:
 
 
 def _check_roots(where: str, queues: Mapping[str, Queue]) -> None:
-    """Raises InputError unless the parents of every queue lead to a root."""
+    """Raise InputError unless the parents of every queue lead to a root."""
     rooted = {""}
     for queue in queues.values():
         path: dict[str, None] = {}

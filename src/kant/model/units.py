@@ -1,6 +1,6 @@
 """Integer units: time in microseconds, GPUs in thousandths, CPU in thousandths of a core, memory in MiB.
 
-Everything counted is an integer. Seconds, GPUs and hours as floats exist only where people read them.
+Every count is an integer. Seconds, GPUs and hours are floats only in output for users.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ GPU = 1000
 """Thousandths in one whole GPU."""
 
 FOREVER = 1 << 62
-"""A time later than every other; also the amount of a resource that a node does not limit."""
+"""A time later than any other; also the amount of a resource that a node does not limit."""
 
 _UNIT = {"us": 1, "ms": 1000, "s": SECOND, "m": MINUTE, "h": HOUR, "d": DAY, "w": WEEK}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|w)?")
@@ -37,9 +37,9 @@ SIZE_CLASSES: tuple[tuple[str, int], ...] = (
 
 
 def parse_duration(text: str, where: str = "duration") -> int:
-    """Microseconds in `27d`, `12h`, `1h30m`, `90s` or `90` (seconds).
+    """Return the microseconds in `27d`, `12h`, `1h30m`, `90s` or `90` (seconds).
 
-    Raises InputError when the text is something else.
+    Raises InputError for any other text.
     """
     rest, total = text.strip(), 0.0
     if not rest:
@@ -56,10 +56,9 @@ def parse_duration(text: str, where: str = "duration") -> int:
 
 
 def parse_limit(text: str, where: str) -> int:
-    """Microseconds in a duration of which every number has its unit, such as `60m` or `1h30m`; also in `0`.
+    """Return the microseconds in a duration in which every number has a unit, such as `60m` or `1h30m`; also in `0`.
 
-    A bare number is minutes to Slurm and seconds elsewhere, so it is refused where people say how long a job may run.
-    Raises InputError.
+    A bare number means minutes in Slurm and seconds elsewhere, so time limits refuse it. Raises InputError.
     """
     total = parse_duration(text, where)
     last = re.search(r"[\d.]+$", text.strip())
@@ -69,7 +68,7 @@ def parse_limit(text: str, where: str) -> int:
 
 
 def parse_window(text: str, where: str = "window") -> tuple[int, int]:
-    """The span `A:B` in microseconds; an empty side is open. Raises InputError unless A < B."""
+    """Return the span `A:B` in microseconds; an empty side is open. Raises InputError unless A < B."""
     first, colon, last = text.partition(":")
     if not colon:
         raise InputError(where, "a span A:B such as 27d:88d", text)
@@ -81,7 +80,7 @@ def parse_window(text: str, where: str = "window") -> tuple[int, int]:
 
 
 def show_duration(us: float) -> str:
-    """A duration for people: two significant parts, such as `1d 4h` or `2m 5s`."""
+    """Format a duration for users: two significant parts, such as `1d 4h` or `2m 5s`."""
     if us < 0:
         return "-" + show_duration(-us)
     if us < MINUTE:
@@ -101,15 +100,15 @@ _ZERO: ContextVar[int] = ContextVar("zero", default=0)
 
 
 def count_from(zero: int) -> None:
-    """Say what `clock` shows: dates, time zero being so many microseconds after 1970; 0: time since the run began.
+    """Set what `clock` shows: dates, with time zero `zero` microseconds after 1970; 0: time since the run began.
 
-    It is for people alone, and holds in this context (a thread, a task). Nothing is decided by it.
+    It affects only output, in this context (a thread, a task). No decision depends on it.
     """
     _ZERO.set(zero)
 
 
 def clock(us: int) -> str:
-    """A moment on the run's clock for people: `3d 04:05:06` after time zero, or its date, `2026-01-31 04:05:06Z`."""
+    """Format a time on the run's clock: `3d 04:05:06` after time zero, or its date, `2026-01-31 04:05:06Z`."""
     if us >= FOREVER:
         return "for ever"
     zero = _ZERO.get()
@@ -120,7 +119,7 @@ def clock(us: int) -> str:
 
 
 def _date(days: int) -> str:
-    """The date so many days after 1970-01-01. Source: H. Hinnant, chrono-compatible low-level date algorithms."""
+    """Return the date `days` after 1970-01-01. Source: H. Hinnant, chrono-compatible low-level date algorithms."""
     era, day = divmod(days + 719_468, 146_097)  # eras of 400 years that begin on the first of March
     year = (day - day // 1_460 + day // 36_524 - day // 146_096) // 365
     day -= 365 * year + year // 4 - year // 100
@@ -130,7 +129,7 @@ def _date(days: int) -> str:
 
 
 def size_class(gpus: int) -> str:
-    """The size class of a job of `gpus` whole GPUs (a share counts as one)."""
+    """Return the size class of a job of `gpus` whole GPUs (a share counts as one)."""
     for name, largest in SIZE_CLASSES:
         if gpus <= largest:
             return name

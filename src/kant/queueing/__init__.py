@@ -1,1 +1,1 @@
-"""QSCH, the queue half: which job may go next."""
+"""QSCH, the queueing half of Kant: which job is tried next, and whether it may start."""

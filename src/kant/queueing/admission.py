@@ -1,4 +1,4 @@
-"""Admission: whether a queue may start a job at all, before anybody asks where it fits.
+"""Admission: whether a queue may start a job at all. This is decided before the placement is tried.
 
 Source: the two steps of Kant (arXiv 2510.01256), static then dynamic admission; the quota tree is that of Kueue.
 """
@@ -19,9 +19,9 @@ from kant.model.units import HOUR
 
 
 class Admission:
-    """The quota's side of one cycle at `now` (by default the state's time), and what else may gate a job.
+    """The admission checks of one cycle at `now` (by default the state's time): quotas, base jobs and reservations.
 
-    `starts` and `stops` follow the plan, so that it cannot spend a quota twice.
+    `starts` and `stops` charge what the plan decides, so that it cannot spend a quota twice.
     """
 
     def __init__(self, state: ClusterState, now: int = -1) -> None:
@@ -35,11 +35,11 @@ class Admission:
         )
         if state.quota_usage.tree is not None:
             self.quota_tree: QuotaTree = state.quota_usage.tree.copy()
-            """The usage of the quotas as the plan leaves it. Only where there is a tree."""
-        self._runs: dict[int, bool] = {}  # whether a job runs as the plan leaves it, if it starts or stops it
+            """The usage of the quotas as the plan leaves it. Set only if there is a quota tree."""
+        self._runs: dict[int, bool] = {}  # whether a job runs after the plan; only the jobs that it starts or stops
 
     def closed(self, row: int) -> Closed | OutOfBudget | BaseJobWaits | Booked | None:
-        """Why the job may not start, whatever is free; None where it may."""
+        """Return why the job may not start, regardless of free capacity; None if it may."""
         if self.state.books and (name := self.state.shape_of(row).ask.reservation):
             booking = self.state.bookings.get(name)
             if booking is not None and booking.start > self.now:
@@ -73,10 +73,10 @@ class Admission:
         return list(self.state.queues)[queue]
 
     def options(self, row: int, shape: Shape) -> list[Shape]:
-        """The shapes in which a job may be tried, in order: as it is, or on one GPU model after the other.
+        """Return the shapes to try for a job, in order: its own shape, or one shape for each GPU model.
 
-        Models are told apart where a quota or a price names one: a gang then stays on one model. They are tried as
-        the job lists them, or the cheapest first, as its queue says.
+        Models are distinguished if a quota or a price names one; a gang then stays on one model. They are tried in the
+        order in which the job lists them, or the cheapest first, as its queue is configured.
         """
         tree, queue_config = self.quota_usage.tree, self.quota_usage.queue_config
         if shape.model is not None or tree is None or not (queue_config.prices or any(model for model, _ in tree.keys)):
@@ -94,7 +94,7 @@ class Admission:
         return [shapes.on_model(shape, model) for model in models] or [shape]
 
     def shortage(self, row: int, shape: Shape) -> OverQuota | None:
-        """Why the quotas do not let the job start now as `shape`; None where they do."""
+        """Return which quota keeps the job from starting now as `shape`; None if none does."""
         node, user = self._place_in_tree(row)
         if node < 0:
             return None
@@ -102,8 +102,8 @@ class Admission:
         return None if short is None else self._over(short, ever=False)
 
     def unwanted(self, row: int) -> Closed | TooLong | BaseJobWaits | NoReservation | None:
-        """Why nobody will ever let the job start: its queue took no new jobs when it came, or none that run for so
-        long; its base job has left; its reservation is over."""
+        """Return why the job can never be admitted: its queue took no new jobs at its arrival, or none with such a long
+        limit; its base job has left; its reservation has ended. None if it can."""
         if self.state.books and (name := self.state.shape_of(row).ask.reservation):
             booking = self.state.bookings.get(name)
             if booking is None or booking.end <= self.now:
@@ -119,7 +119,7 @@ class Admission:
         return None
 
     def never(self, row: int, shape: Shape) -> OverQuota | None:
-        """Why the job can never start as `shape` under the quotas as they are; None where it could."""
+        """Return why the job can never start as `shape` under the present quotas; None if it could."""
         node, _ = self._place_in_tree(row)
         if node < 0:
             return None
@@ -127,7 +127,7 @@ class Admission:
         return None if short is None else self._over(short, ever=True)
 
     def _place_in_tree(self, row: int) -> tuple[int, int]:
-        """The node of the job's queue, -1 where nothing is limited, and its user."""
+        """Return the tree node of the job's queue (-1: not limited), and the job's user."""
         if self.quota_usage.tree is None:
             return -1, 0
         jobs = self.state.jobs
@@ -140,21 +140,21 @@ class Admission:
         )
 
     def starts(self, row: int, allocation: Allocation) -> None:
-        """The plan starts a job."""
+        """Charge a job that the plan starts."""
         self._runs[row] = True
         node, user = self._place_in_tree(row)
         if node >= 0:
             self.quota_tree.charge(node, user, self.quota_usage.amounts(self.state.shape_of(row), allocation))
 
     def resizes(self, row: int, pieces: Allocation, sign: int) -> None:
-        """The plan gives an elastic gang `pieces` in addition (1), or takes them back (-1)."""
+        """Charge `pieces` that the plan adds to an elastic gang (`sign` 1), or refund those that it takes back (-1)."""
         node, user = self._place_in_tree(row)
         if node >= 0:
             amounts = self.quota_usage.amounts(self.state.shape_of(row), pieces)
             (self.quota_tree.charge if sign > 0 else self.quota_tree.refund)(node, user, amounts)
 
     def stops(self, row: int) -> None:
-        """The plan stops a running job."""
+        """Refund a running job that the plan stops."""
         self._runs[row] = False
         if self.quota_usage.tree is None:
             return
@@ -164,10 +164,9 @@ class Admission:
 
 
 def awaits_node_until(state: ClusterState, row: int, now: int) -> int:
-    """Until when a job stops nobody, since its queue or the job itself waits for a node that an autoscaler adds, µs; 0:
-    no longer.
+    """Return until when a job preempts no other because it waits for a node from an autoscaler, µs; 0: it may now.
 
-    Only for a job that has its quota: to one without it a further node is of no use.
+    The wait is that of the job or of its queue. Call it only for a job in quota: a new node does not help others.
     """
     tree, jobs = state.quota_usage.tree, state.jobs
     wait = state.shapes.shapes[jobs.item(row, J_SHAPE)].ask.node_wait

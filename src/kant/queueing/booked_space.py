@@ -1,8 +1,9 @@
-"""Booked space: the GPUs that a job may not have because somebody else has booked them.
+"""Booked space: the GPUs that a job may not use because a reservation has booked them.
 
-A job that names a reservation may have what this has booked, while it lasts, and nothing else. Every other job may have
-a booked GPU only if it gives it back in time: it reaches its limit before, or it is preemptible, the profile preempts
-and the reservation has not begun. What still runs there when a reservation begins makes way (`limits.py`).
+A job that names a reservation may use only the GPUs that this has booked, and only while it lasts. Any other job may
+use a booked GPU only if it gives it back in time: it reaches its limit before the reservation begins, or it is
+preemptible, the profile preempts and the reservation has not begun. Jobs that still run there when a reservation begins
+are evicted (`limits.py`).
 
 Source: advance reservations of Maui (D. Jackson, Q. Snell and M. Clement, JSSPP 2001) and of Slurm; that preemptible
 jobs may run there until then is ours.
@@ -37,26 +38,26 @@ NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
 
 class BookedSpace:
-    """What is booked, as the jobs of one cycle see it. `preempts`: whether the profile stops jobs for others."""
+    """The booked GPUs, as the jobs of one cycle see them. `preempts`: whether the profile preempts jobs."""
 
     def __init__(self, state: ClusterState, now: int, preempts: bool) -> None:
         self.state = state
         self.now = now
         self.preempts = preempts
-        self._closed: dict[tuple[str, ...], dict[int, int]] = {}  # by the bookings that are in the way, or the own one
+        self._closed: dict[tuple[str, ...], dict[int, int]] = {}  # by the bookings that conflict, or the job's own
 
     def own(self, row: int) -> str:
-        """The reservation that a job names; "" for none."""
+        """Return the reservation that a job names; "" for none."""
         return self.state.shape_of(row).ask.reservation
 
     def has_begun(self, row: int) -> bool:
-        """Whether a job may run as far as its reservation goes: it names none, or one whose time it is."""
+        """Return whether a job names no reservation, or one that has begun and not ended."""
         name = self.own(row)
         booking = self.state.bookings.get(name)
         return not name or (booking is not None and booking.start <= self.now < booking.end)
 
     def in_the_way(self, row: int) -> list[tuple[str, Booking]]:
-        """The bookings that a job without a reservation would outlast the beginning of, did it start now."""
+        """Return the bookings that begin before a job without a reservation would end, if it started now."""
         limit = self.state.jobs.item(row, J_LIMIT)
         until = min(self.now + limit, FOREVER) if limit >= 0 else FOREVER
         makes_way = self.preempts and bool(self.state.jobs.item(row, J_PREEMPTIBLE))
@@ -67,12 +68,12 @@ class BookedSpace:
         ]
 
     def begins_within(self, span: int) -> dict[int, int]:
-        """The GPUs that are booked from a time after now and before `span` microseconds are over, as bits by node."""
+        """Return the GPUs whose booking begins within the next `span` microseconds, as bits by node."""
         until = min(self.now + span, FOREVER)
         return self._inside(tuple(name for name, one in self.state.bookings.items() if self.now < one.start < until))
 
     def closed_to(self, row: int) -> dict[int, int]:
-        """The GPUs that the job may not have, as bits by node. What is booked for itself must have begun."""
+        """Return the GPUs that the job may not use, as bits by node. Its own reservation must have begun."""
         name = self.own(row)
         key = ("", name) if name else tuple(each for each, _ in self.in_the_way(row))
         known = self._closed.get(key)
@@ -93,17 +94,17 @@ class BookedSpace:
         return closed
 
     def gives_room(self, row: int, allocation: Allocation) -> bool:
-        """Whether a job may have all the GPUs of an allocation, once they are free."""
+        """Return whether a job may use all the GPUs of an allocation, once they are free."""
         if not self.has_begun(row):
             return False
         closed = self.closed_to(row)
         return not any(bits & closed.get(node, 0) for node, bits in allocation[:, [NODE, MASK]].tolist())
 
     def pieces(self, row: int, table: Table) -> Allocation:
-        """What is free of a table and closed to the job, as pieces that are nobody's pods.
+        """Return the free capacity of a table that is closed to the job, as pieces that belong to no job (tag -1).
 
-        Each GPU takes its part of the CPU and memory of its node along, where these are limited; of a node of which a
-        reservation has no GPU its jobs get nothing.
+        A closed GPU also closes its share of the CPU and memory of its node, if these are limited. To a job with a
+        reservation, a node on which the reservation has no GPU is closed as a whole.
         """
         closed, whole = self.closed_to(row), bool(self.own(row))
         nodes = np.fromiter(closed, dtype=np.int64, count=len(closed))
@@ -112,13 +113,13 @@ class BookedSpace:
         free = rows[:, DEVICES : DEVICES + len(slots)]
         shut, mig = bits[:, None] >> slots & 1 == 1, rows[:, MIG] > 0
         idle = shut & (free == GPU) & ~mig[:, None]
-        if whole:  # of a node that is all others' nothing is left, of its own nodes what belongs to no GPU is
+        if whole:  # a node without a GPU of the reservation is closed whole; on the others CPU and memory stay open
             share = np.where((bits == (1 << rows[:, GPUS]) - 1)[:, None], rows[:, [CPU_FREE, MEMORY_FREE]], 0)
         else:
             amounts = rows[:, [CPU, MEMORY]]
             share = amounts // np.maximum(rows[:, [GPUS]], 1) * idle.sum(axis=1)[:, None]
             share = np.clip(share, 0, np.maximum(rows[:, [CPU_FREE, MEMORY_FREE]], 0))
-            share[amounts >= FOREVER] = 0  # what is not limited is enough for all
+            share[amounts >= FOREVER] = 0  # unlimited: enough for all jobs
         found = np.zeros((len(nodes), WIDTH), dtype=np.int64)
         found[:, NODE], found[:, PODS], found[:, TAG] = nodes, 1, -1
         found[:, MASK] = (idle << slots).sum(axis=1)
@@ -132,7 +133,7 @@ class BookedSpace:
         return np.concatenate([some, parts, self._slices(nodes[mig], closed, table)])
 
     def _slices(self, nodes: Table, closed: dict[int, int], table: Table) -> Allocation:
-        """What is free of the closed GPUs of nodes in MIG mode."""
+        """Return the free slices on the closed GPUs of nodes in MIG mode."""
         found = []
         for node in nodes.tolist():
             milli, every = int(table[node, MIG]), (1 << GPU // int(table[node, MIG])) - 1
@@ -143,6 +144,6 @@ class BookedSpace:
         return np.array(found, dtype=np.int64).reshape(-1, WIDTH)
 
     def reason(self, row: int) -> Booked | None:
-        """The first booking that keeps the job from what is free; None where none does."""
+        """Return the first booking that keeps the job from free GPUs; None if none does."""
         booking = min(self.in_the_way(row), key=lambda one: (one[1].start, one[0]), default=None)
         return None if booking is None else Booked(booking[0], booking[1].start)

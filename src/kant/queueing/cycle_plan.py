@@ -1,4 +1,4 @@
-"""A CyclePlan: what a discipline may look at and do in one cycle.
+"""A CyclePlan: the state that a discipline may read in one cycle, and the decisions that it may make.
 
 Long: it is all that a discipline has to know.
 """
@@ -53,11 +53,11 @@ if TYPE_CHECKING:
 NOTHING: Allocation = np.zeros((0, WIDTH), dtype=np.int64)
 
 GIVEN = Estimates()
-"""Run times as their owners say them, where the profile does not plan ahead."""
+"""Run times as the jobs' owners declare them; used if the profile does not plan ahead."""
 
 
 class Evictor(Protocol):
-    """Frees capacity for a job that does not fit. `queueing/preemption/policy.py` has one.
+    """Frees capacity for a job that does not fit. `queueing/preemption/policy.py` implements it.
 
     `exact` and `trials` bound its search for victims.
     """
@@ -72,7 +72,7 @@ class Evictor(Protocol):
 
 
 class CyclePlan:
-    """One cycle's state, order, queue and placer, and the plan under way. Only the plan is written."""
+    """One cycle's state, order, queue and placer, and the current plan. Only the plan is written."""
 
     def __init__(
         self,
@@ -91,30 +91,30 @@ class CyclePlan:
         self.exact, self.trials = (EXACT, TRIALS) if evictor is None else (evictor.exact, evictor.trials)
         self.forecast = forecast
         self.takes_back = pending.mixed
-        """Whether a job may preempt at once those of lower priority that have passed it."""
+        """Whether a job may preempt, without a minimum run time, jobs of lower priority that have passed it."""
         self.growth_held_until: Callable[[int, Shape], int] | None = None
-        """Until when a gang does not grow beside blocked jobs of higher priority, µs; -1: it may. None: all may."""
+        """Until when blocked jobs of higher priority keep a gang from growing, µs; -1: it may grow. None: all may."""
         self.by_share = order.shares
-        """Whether the shares of the queues go before the priorities of jobs."""
+        """Whether the order ranks queues by their shares before it ranks jobs by priority."""
         self.now = snapshot.now
         self.previous = snapshot.previous
         self.plan = Plan(snapshot.now, [])
         tree = snapshot.state.quota_usage.tree
         self.limited = tree is not None or bool(snapshot.state.burst_replicas) or snapshot.state.books
-        """Whether quotas, base jobs or bookings may keep a job from starting. Where not, nothing asks `admission`."""
+        """Whether quotas, base jobs or bookings may keep a job from starting. If not, `admission` is not called."""
         self.node_waits = tree is not None and len(tree.node_waits) > 0
-        """Whether some queue waits for an autoscaler's node before jobs of it stop others."""
-        self.entitlements: Entitlements | None = None  # of the running jobs, once somebody has asked
+        """Whether some queue waits for an autoscaler's node before its jobs preempt others."""
+        self.entitlements: Entitlements | None = None  # of the running jobs; made on first use
         self.stopped: dict[int, None] = {}  # jobs that the plan stops
-        self.shrunk: dict[int, None] = {}  # gangs that it takes pods from
-        self.bases = {-1}  # base jobs of replicas that it starts: not to be stopped in the same plan
-        self.lowest = FOREVER  # priority of the preemptible jobs that it starts or shrinks
-        self.reserved: set[int] = set()  # jobs for which it reserves a place, or another one
+        self.shrunk: dict[int, None] = {}  # gangs that the plan takes pods from
+        self.bases = {-1}  # base jobs of replicas that the plan starts: it may not stop them
+        self.lowest = FOREVER  # lowest priority of the preemptible jobs that it starts or shrinks
+        self.reserved: set[int] = set()  # jobs for which it makes or changes a reservation
         self.newly_reserved = 0  # how many of them had no reservation
-        self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is taken back
+        self.unreserved: set[int] = set()  # jobs whose reservation ends: they start, or it is released
         self.victims: list[int] = []  # jobs that it evicts for others
-        self.drained: list[int] = []  # jobs that it evicts from nodes that drain, or because their base job stops
-        self.failed = NOT_NOW  # what eviction could not do for the job that was tried last
+        self.drained: list[int] = []  # jobs that it evicts from draining nodes, or because their base job stops
+        self.failed = NOT_NOW  # why eviction did not help the job that was tried last
 
     @cached_property
     def admission(self) -> Admission:
@@ -123,7 +123,7 @@ class CyclePlan:
 
     @cached_property
     def booked(self) -> BookedSpace:
-        """What people have booked. Nobody asks where nobody has, and it is loaded then."""
+        """The booked GPUs. The module is imported on first use, since most clusters have no bookings."""
         from kant.queueing.booked_space import BookedSpace
 
         return BookedSpace(self.state, self.now, self.pending.preempts)
@@ -133,7 +133,7 @@ class CyclePlan:
         return Shares(self.state, self.now, self.admission)
 
     def share(self, queue: int) -> tuple[float, ...]:
-        """What a queue has had of its share, this plan included; beyond its soft budget it is behind all others."""
+        """Return the share that a queue has used, with this plan. A queue over its soft budget ranks last."""
         if not self.order.shares:
             return ()
         had = self.order.share(self.shares, queue)
@@ -142,19 +142,19 @@ class CyclePlan:
     # --- whether and where -----------------------------------------------------------------------------------
 
     def place(self, row: int, shape: Shape) -> Allocation | NoFit:
-        """Place a job's whole gang on the trial."""
+        """Place a job's whole gang on the trial, clear of all reservations."""
         if self.forecast is None:
             return self._place(row, shape)
         until = min(self.now + self.forecast.estimates.duration(self.state, row, shape.pods), FOREVER)
         return self.place_beside(row, shape, until)
 
     def place_beside(self, row: int, shape: Shape, until: int, held: Allocation | None = None) -> Allocation | NoFit:
-        """Place a gang that runs until `until` where it stays clear of every reservation.
+        """Place a gang that runs until `until`, clear of every reservation.
 
-        With `held`: only the further pods of an elastic gang that holds that already.
+        With `held`: place only the additional pods of an elastic gang that already holds that.
         """
         trial = self.placer.trial
-        plans = self.forecast is not None and not shape.ask.reservation  # what is booked was promised to nobody else
+        plans = self.forecast is not None and not shape.ask.reservation  # its own booking is promised to no other
         blocked = self.reserved_space(until) if plans else NOTHING
         if len(blocked):
             trial.restore(blocked)
@@ -165,7 +165,7 @@ class CyclePlan:
 
     @contextmanager
     def beside_bookings(self, row: int) -> Iterator[None]:
-        """What is free on the trial and booked for others than the job is taken as long as this lasts."""
+        """Take the free capacity that is booked for others on the trial while the context lasts."""
         trial = self.placer.trial
         closed = self.booked.pieces(row, trial.table) if self.state.books and self.booked.has_begun(row) else NOTHING
         if len(closed):
@@ -175,9 +175,9 @@ class CyclePlan:
             trial.evict(closed)
 
     def _place(self, row: int, shape: Shape, held: Allocation | None = None, beside: bool = True) -> Allocation | NoFit:
-        """Not on the job's bad nodes while others suffice. That it fits nowhere is so for all jobs of the shape.
+        """Place a gang, away from the job's bad nodes if others suffice. NoFit holds for all jobs of the shape.
 
-        Clear of what others have booked, unless `beside` is false.
+        The place is clear of what others have booked, unless `beside` is false.
         """
         if self.state.books and beside:
             if not self.booked.has_begun(row):
@@ -197,7 +197,7 @@ class CyclePlan:
         return placer.place(shape, row) if held is None else placer.extend(shape, held, row)
 
     def _clear_of_bookings(self, row: int, shape: Shape, placed: Allocation, mark: int) -> Allocation:
-        """An equal place on the trial that nobody has booked for the time that the job is expected to run."""
+        """Return an equal place on the trial that is not booked during the expected run time of the job."""
         if shape.has_affinity or self.booked.own(row):
             return placed
         booked = self.booked.begins_within(self._expected_run(row, shape))
@@ -209,13 +209,13 @@ class CyclePlan:
         return clear
 
     def _expected_run(self, row: int, shape: Shape) -> int:
-        """For how long the job is expected to run, µs: up to its limit; FOREVER where nobody knows."""
+        """Return the expected run time of the job, at most its limit, µs; FOREVER if unknown."""
         estimates = GIVEN if self.forecast is None else self.forecast.estimates
         limit = self.state.jobs.item(row, J_LIMIT)
         return min(estimates.duration(self.state, row, shape.pods), limit if limit >= 0 else FOREVER)
 
     def bad_nodes(self, row: int) -> tuple[int, ...]:
-        """Where the job has failed, and should not be while other nodes suffice."""
+        """Return the nodes on which the job has failed: it avoids them while other nodes suffice."""
         return self.state.health.bad.get(row, ()) if self.pending.requeue.avoid_bad_nodes else ()
 
     @cached_property
@@ -224,7 +224,7 @@ class CyclePlan:
         return [row for row, reservation in self.state.reserved.items() if reservation.start <= self.now]
 
     def reserved_space(self, until: int) -> Allocation:
-        """What is free on the trial and reserved before `until`, also for jobs that are due and were not served yet."""
+        """Return the free capacity on the trial that is reserved before `until`, also for due jobs not served yet."""
         assert self.forecast is not None
         calendar, trial = self.forecast.calendar, self.placer.trial
         waits = [row for row in self.due if row in calendar and row not in self.unreserved]
@@ -232,9 +232,9 @@ class CyclePlan:
         return np.concatenate([*places, calendar.blocked(self.now, until)])
 
     def nominate(self, row: int, shape: Shape) -> Allocation | Reason:
-        """A place for the whole gang, within its quota and on the first GPU model where it fits; or why there is none.
+        """Place the whole gang, within its quota, on the first GPU model where it fits; or return why it cannot start.
 
-        Where it does not fit as things are, the profile's preemption may make room for it.
+        If it does not fit on free capacity, the profile's preemption may free capacity for it.
         """
         self.failed = NOT_NOW if self.evictor is not None else NOBODY
         options, reasons = [shape], list[Reason]()
@@ -259,7 +259,7 @@ class CyclePlan:
                 if isinstance(found, np.ndarray):
                     return found
                 reasons.append(found)
-            # A model on which there is quota says more about why the job waits than one on which there is none.
+            # NoFit on a model with quota explains the wait better than missing quota on another model.
             reason = ([reason for reason in reasons if isinstance(reason, NoFit)] or reasons)[0]
             if self.state.books and isinstance(reason, NoFit):
                 reason = self.kept_by_booking(row, options) or reason
@@ -280,7 +280,7 @@ class CyclePlan:
         return reason
 
     def kept_by_booking(self, row: int, options: list[Shape]) -> Booked | None:
-        """The booking that keeps a job from what is free; None where it fits nowhere anyway."""
+        """Return the booking that keeps a job from free GPUs; None if it would not fit even without bookings."""
         reason = self.booked.reason(row) if not self.booked.own(row) else None
         if reason is None:
             return None
@@ -293,7 +293,7 @@ class CyclePlan:
     # --- decisions -------------------------------------------------------------------------------------------
 
     def start(self, row: int, allocation: Allocation, kept: int = 0) -> None:
-        """Start a waiting job; `kept` of its pods are where they were."""
+        """Start a waiting job; `kept` of its pods stay where they ran."""
         self.plan.decisions.append(Start(self.state.ids[row], allocation, kept))
         if self.limited:
             self.admission.starts(row, allocation)
@@ -316,13 +316,13 @@ class CyclePlan:
             self.pending.starts(row)
 
     def hold(self, row: int, reason: Reason) -> None:
-        """Say that a job was tried and waits on: once for each time that it waits, not in every cycle."""
+        """Record why a job that was tried waits on: once for each wait, not in every cycle."""
         if not self.pending.places.item(row, P_TOLD):
             self.pending.places[row, P_TOLD] = 1
             self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """Reserve a place for a waiting job, from `start` to `end` (µs). What the plan has reserved for it goes."""
+        """Reserve a place for a waiting job, from `start` to `end` (µs). It replaces an earlier one of this plan."""
         assert self.forecast is not None
         decision, decisions = Reserve(self.state.ids[row], start, end, allocation), self.plan.decisions
         if row in self.reserved:
@@ -331,7 +331,7 @@ class CyclePlan:
         else:
             decisions.append(decision)
         self.forecast.reserves(row, allocation, start, end)
-        self.forecast.opened += row in self.state.reserved  # what was reserved for it before
+        self.forecast.opened += row in self.state.reserved  # its former reservation comes free
         if row not in self.reserved:
             self.reserved.add(row)
             self.newly_reserved += row not in self.state.reserved
@@ -347,12 +347,12 @@ class CyclePlan:
         self.plan.decisions.append(Reject(self.state.ids[row], reason))
 
     def preempt(self, row: int, moved: bool = False, by: str = "", why: str = "") -> None:
-        """Stop a running job. What it holds is given back on the trial by the caller."""
+        """Stop a running job. The caller gives back on the trial what it holds."""
         self.plan.decisions.append(Preempt(self.state.ids[row], moved, by, why))
         self._stops(row)
 
     def move(self, row: int, allocation: Allocation, kept: int = 0) -> None:
-        """A job that this plan has stopped runs on elsewhere, at once."""
+        """Restart a job that this plan has stopped on `allocation`, as a move."""
         decisions, job = self.plan.decisions, self.state.ids[row]
         at = next(i for i, d in enumerate(decisions) if isinstance(d, Preempt) and d.job == job)
         decisions[at] = msgspec.structs.replace(decisions[at], moved=True)
@@ -367,7 +367,7 @@ class CyclePlan:
             self.forecast.stops(row)
 
     def shrinks(self, row: int, pieces: Allocation) -> None:
-        """The plan takes pods from a running gang; what it has left may be taken only once that is done."""
+        """Record that the plan takes pods from a running gang, which it may not stop or shrink further."""
         self.shrunk[row] = None
         self.lowest = min(self.lowest, int(self.state.jobs[row, J_PRIORITY]))
         self.pending.frees(pieces)
@@ -379,25 +379,25 @@ class CyclePlan:
 
     def expire(self, row: int) -> None:
         """Stop a running job that has reached its limit, and give back what it holds on the trial."""
-        self.wake_at(self.now + 1)  # to try it again, or to reject it
+        self.wake_at(self.now + 1)  # to retry the job, or to reject it
         self.plan.decisions.append(Expire(self.state.ids[row]))
         self._stops(row)
         self.placer.trial.evict(self.state.running[row])
 
     def share_out(self, row: int, held: Held, sign: int) -> None:
-        """Count for the order of the queues what the plan gives a job (1), or takes from it (-1)."""
+        """Count in the shares of the queues what the plan gives a job (`sign` 1), or takes from it (-1)."""
         if self.order.shares:
             self.shares.add(int(self.state.jobs[row, J_QUEUE]), held, sign)
 
     def demote(self) -> None:
-        """Say which running jobs the order moves to a lower level."""
+        """Record which running jobs the order moves to a lower level."""
         for row, level in self.order.demotions(self.state.jobs, self.running(), self.now):
             self.plan.decisions.append(Demote(self.state.ids[row], level))
 
     def relocate_victims(self) -> None:
-        """Victims that fit elsewhere, and within their quotas, run on there: they move in this very plan.
+        """Move victims that fit elsewhere, within their quotas, in the same plan.
 
-        Base jobs come before burst replicas, which run only beside them.
+        Base jobs come before burst replicas, which run only while their base job does.
         """
         victims, base = self.victims, self.state.jobs[:, J_BASE]
         if self.state.burst_replicas:
@@ -410,30 +410,30 @@ class CyclePlan:
                     self.move(row, result)
                     break
 
-    # --- who there is, in order ------------------------------------------------------------------------------
+    # --- jobs in order ------------------------------------------------------------------------------
 
     def running(self) -> Table:
-        """Rows of the running jobs, in the order in which they started."""
+        """Return the rows of the running jobs, in the order in which they started."""
         return np.fromiter(self.state.running, dtype=np.int64, count=len(self.state.running))
 
     def going_on(self) -> Table:
-        """Those of them that this plan has not stopped so far."""
+        """Return the rows of the running jobs that this plan has not stopped so far."""
         rows = self.running()
         return rows[[row not in self.stopped for row in rows.tolist()]] if self.stopped else rows
 
     def waiting_rows(self) -> Table:
-        """Rows of the waiting jobs, in the order in which they came to wait."""
+        """Return the rows of the waiting jobs, in the order in which their wait began."""
         return np.array(list(self.staying(self.state.pending)), dtype=np.int64)
 
     def staying(self, rows: dict[int, None]) -> dict[int, None]:
-        """`rows` without the jobs that this plan has rejected."""
+        """Return `rows` without the jobs that this plan rejects, or has started in place of lost nodes."""
         leaving = self.pending.leaving
         return {row: None for row in rows if row not in leaving} if leaving else rows
 
     def ranked(self) -> Iterator[int]:
-        """All waiting rows that may be tried now, best first, for disciplines that keep no buckets.
+        """Yield all waiting rows that may be tried now, best first, for disciplines without buckets.
 
-        When the plan starts a base job on the way, its burst replicas take their place among the rest.
+        When the plan starts a base job meanwhile, its burst replicas are ranked among the rest.
         """
         pending = self.pending
         pending.released.clear()
@@ -458,9 +458,9 @@ class CyclePlan:
                     break
 
     def ranking(self, rows: Table, order: Order | None = None) -> Table:
-        """Indices that put `rows` in the profile's order, or in another one; best first.
+        """Return the indices that sort `rows` by the profile's order, or by `order`; best first.
 
-        By the share of their queues, if the order shares; priority; the order's key; then as they are given.
+        The keys are the share of the queue, if the order shares; priority; the order's key; the given sequence.
         """
         jobs, order = self.state.jobs, order or self.order
         keys = order.keys(jobs, rows, self.now)
@@ -478,9 +478,9 @@ class CyclePlan:
         return np.lexsort(columns) if len(columns) > 1 else np.argsort(keys, kind="stable")
 
     def remember(self, ranked: Table, runs: set[int]) -> None:
-        """Keep the order of this cycle for the next one and say when it changes by itself, if the order has a memory.
+        """Keep the ranking for the next cycle, and ask for a cycle when it changes with time, if the order remembers.
 
-        `runs` are the rows that run after this plan; within a level they come before those that wait.
+        `runs` are the rows that run after this plan; within a level they come before the waiting ones.
         """
         if not self.order.remembers:
             return
@@ -496,12 +496,12 @@ class CyclePlan:
         self.wake_at(self.order.review_at(jobs, np.sort(ranked[~waits]), self.now))
 
     def look_again(self) -> None:
-        """Ask for a cycle when the next back-off ends; at once for replicas whose base job this plan started late."""
+        """Ask for a cycle when the next back-off ends; or at once for released replicas that were not tried."""
         self.wake_at(self.pending.back_offs.next_end())
         if self.pending.released:
             self.wake_at(self.now + 1)
 
     def wake_at(self, time: int) -> None:
-        """Ask for a cycle at `time`, if that is still to come, although nothing may have happened by then."""
+        """Ask for a cycle at `time`, if that is in the future, even if no event happens until then."""
         if time > self.now:
             self.plan.review_at = time if self.plan.review_at < 0 else min(self.plan.review_at, time)

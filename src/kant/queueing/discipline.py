@@ -1,4 +1,4 @@
-"""What a discipline is: who may be tried, and what happens when the first in line does not fit."""
+"""The base class of the disciplines: which jobs are tried, and what happens if the head of line does not fit."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class Discipline(Struct, frozen=True, tag_field="policy", forbid_unknown_fields=
 
     source: ClassVar[str] = ""
     tags: ClassVar[Tags] = tagged(EVERY_CLUSTER_POLICY, resources="multi-d topology heterogeneous", method="rule")
-    """Where it sits in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and say where they differ."""
+    """Its tags in `kant.model.taxonomy`. Subclasses add `objective` and `knowledge`, and override what differs."""
     buckets: ClassVar[bool] = True
-    """Whether it serves buckets; otherwise it looks at all live jobs in every cycle, and there are no buckets."""
+    """Whether it serves buckets. Without buckets it looks at all live jobs in every cycle."""
     forecasts: ClassVar[bool] = False
-    """Whether it asks when something will be free, so that the cycle keeps a forecast for it."""
+    """Whether it asks when capacity will be free; the cycle then keeps a forecast for it."""
     quotas: ClassVar[bool] = True
-    """Whether it honours quotas, back-offs and burst replicas. Those that reproduce an experiment do not."""
+    """Whether it honours quotas, back-offs and burst replicas. Disciplines that reproduce an experiment do not."""
 
     @property
     def takes_back(self) -> Evictor | None:
         """What preempts jobs for one of higher priority that they passed, in a profile without preemption.
 
-        None for a discipline that does not keep priority: it lets a job pass a blocked one of higher priority.
+        None for a discipline that lets a job pass a blocked one of higher priority.
         """
         return None
 
     def held_by(self, cycle: CyclePlan, row: int) -> Outranked | None:
-        """Which job of higher priority keeps a waiting job from being tried now; None where none does."""
+        """Return which job of higher priority keeps a waiting job from being tried now; None if none does."""
         return None
 
     def bucket(self, queue: int, shape: int) -> tuple[int, ...]:
-        """The key of a job's bucket. In a bucket only the first job is tried. A queue in the key comes first."""
+        """Return the key of a job's bucket. In a bucket only the first job is tried. A queue in the key comes first."""
         return (queue,)
 
     def run(self, cycle: CyclePlan) -> None:

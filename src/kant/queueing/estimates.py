@@ -1,4 +1,4 @@
-"""Estimates: for how long a job is planned to run."""
+"""Estimates: the run time that is planned for a job."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kant.model.units import FOREVER, MINUTE
 
 
 class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
-    """What planning takes for the run time of a job.
+    """How the planned run time of a job is chosen.
 
-    `source`: `given` (what its owner said, such as a limit), or `learned` from the jobs that have finished, and given
-    where nothing has been learned. `probability`: a learned run time is not exceeded with this probability, in percent
-    (50 or 90); so a job that is backfilled delays a reservation with at most the rest of it.
+    `source`: `given` (declared by its owner, such as a limit), or `learned` from jobs that have finished, and given if
+    nothing has been learned. `probability`: a learned run time is not exceeded with this probability, in percent (50 or
+    90); so a backfilled job delays a reservation with at most the complementary probability.
     """
 
     source: Literal["given", "learned"] = "given"
@@ -27,9 +27,9 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
         return self.source == "learned"
 
     def duration(self, state: ClusterState, row: int, pods: int = 0) -> int:
-        """How much longer the job runs once it starts, microseconds; FOREVER where nobody knows.
+        """Return the planned run time of the job from its start on, microseconds; FOREVER if unknown.
 
-        An elastic gang with so many `pods`; with 0 as it is: with those that it holds, or with its floor if it waits.
+        An elastic gang is planned with `pods` pods; 0: with those that it holds, or with its floor if it waits.
         """
         if state.elastic and row in state.elastic:
             return self._of_elastic(state, row, pods)
@@ -37,7 +37,7 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def promised(self) -> int:
-        """The column of the job table that has the run times that were learned; -1 where none are looked at."""
+        """The column of the job table with the learned run times; -1 if they are not used."""
         return -1 if not self.learns else J_P50 if self.probability == 50 else J_P90
 
     def _of_elastic(self, state: ClusterState, row: int, pods: int) -> int:
@@ -48,9 +48,9 @@ class Estimates(Struct, frozen=True, forbid_unknown_fields=True):
         return min(max(-(-left // pods), 1), FOREVER) if left >= 0 else FOREVER
 
     def end(self, state: ClusterState, row: int, now: int) -> int:
-        """When a running job is expected to end, later than `now`; FOREVER where nobody knows.
+        """Return when a running job is expected to end, later than `now`; FOREVER if unknown.
 
-        A job that outlives its estimate is taken to run twice as long, and twice as long again.
+        A job that outlives its estimate is expected to run twice as long, and this doubles each time it is exceeded.
         """
         span = self.duration(state, row)
         if span >= FOREVER:

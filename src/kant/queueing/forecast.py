@@ -1,4 +1,4 @@
-"""Forecast: what every node is committed to from now on, kept in step with the state from cycle to cycle."""
+"""Forecast: the commitments of every node from now on, kept in step with the state from cycle to cycle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kant.queueing.estimates import Estimates
 
 
 class NoRoom(Protocol):
-    """For how long a run there was no room (`placement/calendar/no_room.py`)."""
+    """Remembers for which run times a shape found no room (`placement/calendar/no_room.py`)."""
 
     now: int
 
@@ -61,11 +61,11 @@ class Calendar(Protocol):
 
 
 class Forecast:
-    """Running jobs up to their expected end, and reservations. The plan under way may write on it.
+    """Running jobs up to their expected end, and reservations. The current plan may write to it.
 
-    What the plan wrote is brought back to what the state says at the next `refresh`. `opened` counts how often
-    something came free sooner than was planned, in the state or by a plan: then what was asked in vain may be asked
-    again. `tightened`: something stays longer or came in between, so that promises may be broken.
+    The next `refresh` restores what the plan wrote to what the state says. `opened` counts how often capacity came free
+    sooner than planned, in the state or by a plan: then a search that failed may be repeated. `tightened`: a commitment
+    was added or lasts longer, so reservations may no longer hold.
     """
 
     def __init__(self, state: ClusterState, calendar: Calendar, estimates: Estimates) -> None:
@@ -75,20 +75,20 @@ class Forecast:
         self.opened = 1
         self.tightened = True
         self._ends: list[tuple[int, int]] = []  # heap of expected ends of running jobs
-        self._written: set[int] = set()  # rows that a plan has written on
+        self._written: set[int] = set()  # rows whose commitment a plan has changed
         self._reserved: set[int] = set()  # rows that held a reservation at the last `refresh`
         self._booked = 0  # the version of the bookings on the calendar
-        self._marks = (-1, -1)  # queues and nodes: what else can open something
+        self._marks = (-1, -1)  # versions of quotas and nodes: what else may let a job start
         self._nodes = (
             0,
             0,
             0,
-        )  # the versions of the fleet, of node sets and of what counts there, as the calendar knows them
+        )  # the versions of the fleet, the node sets and the counter tables that the calendar has seen
 
     def refresh(self, now: int, moved: list[int] | None) -> None:
-        """Follow the state; put off the end of jobs that outlive their estimate.
+        """Follow the state; postpone the expected end of jobs that outlive their estimate.
 
-        `moved` has the rows that came, left, started or stopped, each once; None where nobody knows.
+        `moved` has the rows that arrived, left, started or stopped, each once; None if unknown.
         """
         state = self.state
         if moved is None:
@@ -97,7 +97,7 @@ class Forecast:
             self._reconcile(row, now)
         self.calendar.ask_again(moved)
         self._written.clear()
-        # Reservations may also change by what another scheduler has decided, as in a journal that is followed.
+        # Reservations may also change by decisions of another scheduler, as when a journal is followed.
         for row in sorted(self._reserved.difference(state.reserved)):
             self._reconcile(row, now)
         held = self.calendar.held
@@ -111,7 +111,7 @@ class Forecast:
                 later = self.estimates.end(state, row, now)
                 self.calendar.move(row, self.calendar.start_of(row), later)
                 heappush(self._ends, (later, row))
-                self.opened += 1  # a promise that is put off leaves room to others before it
+                self.opened += 1  # a postponed end may let others reserve earlier
                 self.tightened = True
         marks = (state.quota_usage.quota_version if state.quota_usage.tree is not None else 0, state.node_version)
         if marks != self._marks:
@@ -131,7 +131,7 @@ class Forecast:
             self.tightened = True
 
     def _reconcile(self, row: int, now: int) -> None:
-        """Make the commitment of one job what the state says."""
+        """Set the commitment of one job to what the state says."""
         state, calendar = self.state, self.calendar
         wanted: tuple[Allocation, int, int] | None = None
         if row in state.running:
@@ -156,10 +156,10 @@ class Forecast:
             if row in state.running and wanted[2] < FOREVER:
                 heappush(self._ends, (wanted[2], row))
 
-    # --- what the plan writes --------------------------------------------------------------------------------
+    # --- written by the plan --------------------------------------------------------------------------------
 
     def starts(self, row: int, allocation: Allocation, now: int, end: int) -> None:
-        """The plan starts a job."""
+        """Commit the place of a job that the plan starts."""
         promise = self.state.reserved.get(row)
         if promise is not None and (promise.start > now or not np.array_equal(promise.allocation, allocation)):
             self.opened += 1
@@ -169,22 +169,22 @@ class Forecast:
             heappush(self._ends, (end, row))
 
     def reserves(self, row: int, allocation: Allocation, start: int, end: int) -> None:
-        """The plan promises a place."""
+        """Commit a place that the plan reserves."""
         self.withdraws(row)
         self.calendar.add(row, allocation, start, end)
 
     def moves(self, row: int) -> None:
-        """The plan has given a promise other devices."""
+        """Note that the plan has moved a reservation to other devices."""
         self._written.add(row)
         self.opened += 1
 
     def stops(self, row: int) -> None:
-        """The plan stops a job, or takes its promise back."""
+        """Remove the commitment of a job that the plan stops, or whose reservation it releases."""
         self.opened += 1
         self.withdraws(row)
 
     def withdraws(self, row: int) -> None:
-        """What a job holds is off the timeline, to be put back."""
+        """Take a job's commitment off the calendar; the next `refresh` restores it."""
         self._written.add(row)
         if row in self.calendar:
             self.calendar.remove(row)

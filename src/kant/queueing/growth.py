@@ -1,10 +1,10 @@
 """Growth: capacity that no waiting job can use goes to elastic gangs, up to their ceilings.
 
-The gangs that the plan starts come first; so far they have their floors. Then come those that run, in the order in
+The gangs that the plan starts come first; they start with their floors. Then come the running gangs, in the order in
 which they started. Each gets as many pods as fit, as its quota admits, and as stay clear of all reservations.
 
 Sources: the idea of a floor and a ceiling is Pollux' and Torch Elastic's (`--nnodes=MIN:MAX`); that growth comes after
-everybody who waits, so that it keeps nobody from starting, is that of Elastic in Volcano and of KAI-Scheduler.
+all waiting jobs, so that it keeps none from starting, is from Elastic in Volcano and KAI-Scheduler.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ Counts = tuple[int, ...]
 
 
 class Elastic(Struct, frozen=True, forbid_unknown_fields=True):
-    """How elastic gangs change their size while they run.
+    """When running elastic gangs grow.
 
-    `grow_s`: a gang that runs grows when it has had its size for so many seconds, where nobody who waits can use what
-    is free; or at once, where its owner has made more pods of it (`JobScaled`). -1: it does not grow.
+    `grow_s`: a running gang grows once it has had its size for this many seconds, if no waiting job can use the free
+    capacity; or at once, if its owner has scaled it up (`JobScaled`). -1: it does not grow.
     """
 
     grow_s: Annotated[int, Meta(ge=-1, le=10**9)] = 600
 
 
 class Growth:
-    """The growth of one state's gangs. It remembers which gangs found no capacity; to forget that costs time only."""
+    """Grows the gangs of one state. It remembers which gangs found no capacity; forgetting that only costs time."""
 
     def __init__(self, state: ClusterState, rule: Elastic) -> None:
         self.state = state
         self.rule = rule
-        self._failed: dict[int, tuple[int, int, int]] = {}  # running gang -> its size, shape, and what must not change
-        self.over_quota: set[int] = set()  # those of them that lack quota; the others lack capacity
+        self._failed: dict[int, tuple[int, int, int]] = {}  # running gang -> its size, shape and stamp
+        self.over_quota: set[int] = set()  # failed gangs that lack quota; the others lack capacity
 
     def run(self, cycle: CyclePlan) -> None:
-        """Hand out what is left at the end of a cycle."""
+        """Give the capacity that is left at the end of a cycle to elastic gangs."""
         if not self.state.elastic:
             return
         if len(self._failed) > 2 * len(self.state.elastic):
@@ -61,13 +61,13 @@ class Growth:
             for row in self._may_grow(cycle):
                 self._grow(cycle, row)
 
-    # --- who starts ------------------------------------------------------------------------------------------
+    # --- starting gangs ------------------------------------------------------------------------------------------
 
     def _widen(self, cycle: CyclePlan, start: Start) -> None:
-        """The whole gang is placed anew, with as many pods as can be; else it stays where its floor is."""
+        """Place the whole gang again with as many pods as fit; if no more fit, its floor stays where it is."""
         row, trial, shapes = self.state.rows[start.job], cycle.placer.trial, self.state.shapes
         if row in self.state.burst_replicas and gives_back_after(cycle, start):
-            return  # it would have to start after them, but not after its burst replicas
+            return  # it would have to start after those stops, but before its burst replicas
         option = self._option(cycle, row, start.allocation)
         assert option is not None, "it has just been placed there"
         floor = tuple(group.count for group in option.groups)
@@ -86,10 +86,10 @@ class Growth:
             else:
                 widen(cycle, start, found)
 
-    # --- who runs --------------------------------------------------------------------------------------------
+    # --- running gangs --------------------------------------------------------------------------------------------
 
     def _may_grow(self, cycle: CyclePlan) -> Iterator[int]:
-        """Gangs below their ceiling whose time has come; asks for a cycle when that of another one does."""
+        """Yield the gangs below their ceiling that may grow now; ask for a cycle when the next one may."""
         state = self.state
         for row in [row for row in state.running if row in state.elastic]:
             progress = state.elastic[row]
@@ -102,14 +102,14 @@ class Growth:
                 cycle.wake_at(ripe)
             elif (
                 cycle.forecast is not None
-                or cycle.stopped  # what the plan frees may serve it
+                or cycle.stopped  # it may use what the plan frees
                 or cycle.shrunk
                 or self._failed.get(row) != (progress.pods, progress.shape.index, self._stamp(row))
             ):
                 yield row
 
     def _stamp(self, row: int) -> int:
-        """What must not change for "no room" to hold: a count of what came free, and of what quotas say."""
+        """Return a stamp that changes when capacity is freed or quotas change: until then "no room" holds."""
         state = self.state
         shape = state.shape_of(row)
         room = int(state.log[0]) if shape.order_dependent else int(state.pools[list(shape.pools), P_FREED].sum())
@@ -137,18 +137,17 @@ class Growth:
             self._failed[row] = (sum(counts), self.state.elastic[row].shape.index, self._stamp(row))
             (self.over_quota.discard if most else self.over_quota.add)(row)
 
-    # --- how many --------------------------------------------------------------------------------------------
+    # --- how many pods --------------------------------------------------------------------------------------------
 
     def _option(self, cycle: CyclePlan, row: int, held: Allocation) -> Shape | None:
-        """The shape on whose pools a gang is: where quotas tell GPU models apart it stays on its own.
-
-        None for one that runs where it would not be put any more."""
+        """Return the option whose pools hold the gang, so that it stays on its GPU model if quotas distinguish models.
+        None if no option has its pool any more."""
         pool = int(self.state.table[held[0, NODE], POOL])
         options = cycle.admission.options(row, self.state.shape_of(row))
         return next((option for option in options if option.pool_bits >> pool & 1), None)
 
     def _more(self, option: Shape, counts: Counts, pods: int) -> Counts:
-        """How `pods` more are shared out: group by group, each up to its ceiling."""
+        """Distribute `pods` more pods: group by group, each up to its ceiling."""
         more = []
         for count, ceiling in zip(counts, option.ceiling, strict=True):
             more.append(min(ceiling - count, pods))
@@ -156,7 +155,7 @@ class Growth:
         return tuple(more)
 
     def _allowed(self, cycle: CyclePlan, row: int, option: Shape, counts: Counts) -> int:
-        """How many more pods its ceiling and its quota let it have."""
+        """Return how many more pods the ceiling and the quota of the gang allow."""
         most, quota_usage = sum(option.ceiling) - sum(counts), self.state.quota_usage
         queue, user = self.state.jobs[row, [J_QUEUE, J_USER]].tolist()
         if most == 0 or quota_usage.tree is None or quota_usage.node_of[queue] < 0:
@@ -174,9 +173,9 @@ class Growth:
     def _largest(
         self, cycle: CyclePlan, option: Shape, counts: Counts, most: int, place: Callable[[Counts], Allocation | NoFit]
     ) -> Allocation | None:
-        """The placement of as many more pods as fit, taken on the trial; None where not one does.
+        """Place as many more pods as fit, on the trial; None if not one fits.
 
-        By halving between what fits and what does not; a verdict on a gang of one group says at once how many do.
+        Bisects between a count that fits and one that does not; NoFit of a gang of one group says at once how many fit.
         """
         trial, low, high, pods = cycle.placer.trial, 0, most + 1, most
         while low + 1 < high:

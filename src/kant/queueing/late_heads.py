@@ -1,4 +1,4 @@
-"""Late heads that cannot be served: what is known of one of them is not asked again until it may have changed."""
+"""Late heads that cannot be served: the result for a head is cached until it may have changed."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from kant.queueing.room_given import room_given
 RUNNING = JobStatus.RUNNING.value
 
 OTHERWISE = 1 << 50
-"""Room that no jobs give: what is known does not hold any more."""
+"""More room than jobs can give: the cached result no longer holds."""
 
 
 class Unserved(NamedTuple):
-    """A late head lacks room for `missing` pods at least, even without the jobs that it may preempt.
+    """The result for a late head: at least `missing` pods lack room, even without the jobs that it may preempt.
 
     `unreclaimable`: even without all backfilled jobs. Otherwise some of these are protected by their minimum run time:
-    row `first` until `until` (µs), the others for longer. `allowed` are those that it had a right to, where quotas
-    decide that; None where they do not. Then `missing` is 0 once it may fit without those, and only that it would fit
-    without all backfilled jobs still holds. The rest says of which wait, nodes, changes and cycle (µs) this is known.
+    row `first` until `until` (µs), the others for longer. `allowed`: the jobs that it might preempt, if quotas decide
+    that; else None. With it, `missing` is 0 once the head may fit without those jobs; then only one fact still holds:
+    it would fit without all backfilled jobs. The other fields say for which wait, nodes, changes and cycle (µs) the
+    result was found.
     """
 
     missing: int
@@ -46,12 +47,12 @@ class Unserved(NamedTuple):
 
 
 class LateHeads:
-    """The late heads of a state that could not be served. Forgetting one costs time only.
+    """The late heads of a state that could not be served. Forgetting one only costs time.
 
-    A job that starts takes room. One that stops gives room to a bounded number of pods: to as many as its own nodes
-    hold. So an answer holds until the jobs that have stopped since may have made up for what was missing, until the
-    next job reaches its minimum run time, or until a node changes. Where quotas decide whom a head may preempt, it has
-    no right to more jobs until one of its own queue stops: who starts in quota does not borrow later.
+    A job that starts takes room. A job that stops gives room to a bounded number of pods: as many as its nodes hold. So
+    a result holds until the jobs that have stopped since may give the missing room, until the next job reaches its
+    minimum run time, or until a node changes. If quotas decide which jobs a head may preempt, it may preempt no further
+    ones until a job of its own queue stops: a job that starts in quota does not borrow later.
     """
 
     def __init__(self, state: ClusterState, outgrown: bool = False) -> None:
@@ -69,7 +70,7 @@ class LateHeads:
         allowed: frozenset[int] | None = None,
         asked: int = -1,
     ) -> None:
-        """Remember that a head of one group lacks room for `missing` pods."""
+        """Cache that a head of one group lacks room for `missing` pods."""
         state = self.state
         if len(self._known) > 2 * len(state.pending):
             self._known = {row: known for row, known in self._known.items() if row in state.pending}
@@ -80,11 +81,11 @@ class LateHeads:
         )  # fmt: skip
 
     def forget(self, row: int) -> None:
-        """Drop what is known of a job."""
+        """Drop the cached result for a job."""
         self._known.pop(row, None)
 
     def known(self, row: int, shape: Shape, now: int) -> Unserved | None:
-        """What is known of a head and still holds at `now`; None where it has to be asked again."""
+        """Return the result for a head that still holds at `now`; None if the search must be repeated."""
         known, state = self._known.pop(row, None), self.state
         if known is None or 0 <= known.until <= now:
             return None
@@ -103,12 +104,12 @@ class LateHeads:
         return known
 
     def is_unreclaimable(self, row: int, shape: Shape, now: int) -> bool:
-        """Whether the head is known not to fit even without all backfilled jobs."""
+        """Return whether the head is known not to fit even without all backfilled jobs."""
         known = self.known(row, shape, now)
         return known is not None and known.unreclaimable
 
     def _room_given(self, row: int, shape: Shape, known: Unserved, moved: list[int]) -> int:
-        """For how many pods of the head the jobs that have changed may have made room, at most."""
+        """Return an upper bound on the pods of the head for which the jobs that have changed gave room."""
         jobs, gone = self.state.jobs, []
         priority, queue, allowed = jobs.item(row, J_PRIORITY), jobs.item(row, J_QUEUE), known.allowed
         if not known.unreclaimable and known.first in moved:
@@ -121,8 +122,8 @@ class LateHeads:
             if known.unreclaimable:
                 if self.outgrown:
                     if job[J_STATUS] == JobStatus.RUNNING:
-                        return OTHERWISE  # when it falls behind is not known yet
-                    gone.append(other)  # perhaps it was counted as free: then this asks too early
+                        return OTHERWISE  # not known yet when it falls behind the head
+                    gone.append(other)  # perhaps already counted as free: then the search repeats too early
                     continue
                 if behind:
                     continue  # what it held was counted as free
@@ -130,9 +131,9 @@ class LateHeads:
                 if not behind:
                     return OTHERWISE  # room that could be preempted is less
                 if allowed is None or other in allowed or known.asked != job[J_STARTED] == job[J_FIRST_START]:
-                    continue  # it took room that was free; others may have left another place, or had taken it before
+                    continue  # it took free room, or a place that others gave up or had taken before
             elif allowed is not None and job[J_QUEUE] == queue:
-                return known.missing  # it may have a right to more
+                return known.missing  # the head may now preempt more
             elif allowed is not None and other in allowed:
                 continue  # what it held was counted as free
             gone.append(other)

@@ -1,5 +1,5 @@
-"""What has to stop before anything starts: jobs at their limit, in stopped queues, on nodes that are to be empty, where
-others have booked, and burst replicas without their base job."""
+"""Jobs that must stop before others start: at their limit, in stopped queues, on nodes that drain, on GPUs that others
+have booked, and burst replicas without their base job."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kant.queueing.cycle_plan import CyclePlan
 
 
 class Limits:
-    """The running jobs that have a limit, by when they reach it; it follows what moves in the state."""
+    """The running jobs with a time limit, by when they reach it. Follows the changes of the state."""
 
     def __init__(self, state: ClusterState) -> None:
         self.state = state
         self.ends: list[tuple[int, int]] = []
 
     def follow(self, moved: list[int] | None) -> None:
-        """Take in what has changed: the rows that came, started, stopped or left; None where nobody knows."""
+        """Follow the rows that arrived, started, stopped or left; None if unknown."""
         state = self.state
         if moved is None:
             self.ends.clear()
@@ -32,7 +32,7 @@ class Limits:
         return int(self.state.jobs[row, J_STARTED] + self.state.jobs[row, J_LIMIT])
 
     def stop(self, cycle: CyclePlan) -> None:
-        """Stop what may not run on, and ask for a cycle when the next job reaches its limit."""
+        """Stop the jobs that may not run on, and ask for a cycle when the next job reaches its limit."""
         ends = self.ends
         while ends and (ends[0][0] <= cycle.now or not self._is_current(*ends[0])):
             end, row = heappop(ends)
@@ -40,7 +40,7 @@ class Limits:
                 cycle.expire(row)
         if ends:
             cycle.wake_at(ends[0][0])
-        for row in cycle.stopped:  # until the driver says that it has stopped
+        for row in cycle.stopped:  # until the driver confirms the stop
             heappush(ends, (self._end(row), row))
         state = self.state
         if state.quota_usage.tree is not None:
@@ -53,11 +53,11 @@ class Limits:
             self._stop_replicas(cycle)
 
     def _is_current(self, end: int, row: int) -> bool:
-        """Whether this is the end of the run that the job is in."""
+        """Return whether `end` belongs to the job's current run."""
         return row in self.state.running and end == self._end(row)
 
     def _stop_queues(self, cycle: CyclePlan) -> None:
-        """What runs in a stopped queue makes way, and waits."""
+        """Evict the running jobs of stopped queues; they wait."""
         state = self.state
         tree, node_of = state.quota_usage.tree, state.quota_usage.node_of
         if tree is not None and not all(tree.runs):
@@ -68,7 +68,7 @@ class Limits:
                     cycle.evict(row, why="queue")
 
     def _empty_nodes(self, cycle: CyclePlan) -> None:
-        """What still runs on a node whose time to be empty has come makes way."""
+        """Evict the jobs that still run on a node whose drain is due."""
         state = self.state
         for node, until in state.health.drains.items():
             if until > cycle.now:
@@ -77,10 +77,10 @@ class Limits:
                 for row in [row for row in state.jobs_on(node) if row not in cycle.stopped]:
                     cycle.evict(row, why="drain")
                     cycle.drained.append(row)
-                    cycle.wake_at(cycle.now + 1)  # to try it again, where it cannot move
+                    cycle.wake_at(cycle.now + 1)  # to retry it if it cannot move
 
     def _keep_bookings(self, cycle: CyclePlan) -> None:
-        """What runs on GPUs that are booked from now on makes way; jobs whose reservation is over have had their time.
+        """Evict the jobs on GPUs whose reservation has begun; expire the jobs whose own reservation has ended.
 
         Asks for a cycle when the next reservation begins or ends.
         """
@@ -102,10 +102,10 @@ class Limits:
             if any(devices & mask and name != own for node, mask in held for devices, name in begun.get(node, ())):
                 cycle.evict(row, why="reservation")
                 cycle.victims.append(row)
-                cycle.wake_at(now + 1)  # to try it again, where it cannot move
+                cycle.wake_at(now + 1)  # to retry it if it cannot move
 
     def _stop_replicas(self, cycle: CyclePlan) -> None:
-        """Burst replicas run only while their base job does. Where it starts again at once, so do they."""
+        """Evict burst replicas whose base job does not run. If it restarts at once, so do they."""
         state = self.state
         for base, replicas in state.burst_replicas.items():
             if base not in state.running or base in cycle.stopped:
@@ -113,4 +113,4 @@ class Limits:
                     if row in state.running and row not in cycle.stopped:
                         cycle.evict(row, why="core")
                         cycle.drained.append(row)
-                        cycle.wake_at(cycle.now + 1)  # to try it again, where it cannot move
+                        cycle.wake_at(cycle.now + 1)  # to retry it if it cannot move

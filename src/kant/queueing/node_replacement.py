@@ -1,11 +1,11 @@
-"""Node replacement: a gang that has lost a node gets another in its place, before any other job may take what it held.
+"""Node replacement: a gang that has lost a node gets a new one before any other job may take the devices that it held.
 
-The driver evicts the gang whole, so it is never bound in part. It starts again from its checkpoint, in one decision, on
-the devices that it has left and on those that replace the lost ones. Where that is not possible it holds nothing, and
-waits at its place in the queue like any other job.
+The driver evicts the whole gang, so it is never partially bound. It restarts from its checkpoint, in one decision, on
+its remaining devices and on those that replace the lost ones. If that is not possible it holds nothing, and waits at
+its place in the queue like any other job.
 
-Source: replacement of a failed node as in Kueue's topology-aware scheduling (KEP-2724). That it is one start and no
-partial state, and for how long the claim holds, is ours.
+Source: replacement of a failed node as in Kueue's topology-aware scheduling (KEP-2724). The single start without a
+partial state, and the time limit of the claim, are ours.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kant.queueing.ports import ReplacedGang
 
 
 def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
-    """Start the gangs that have just lost a node, in the order in which they did, and those that this plan drains away.
+    """Restart the gangs that have just lost a node, in the order of the losses, and those that this plan drains.
 
     A drained gang that cannot stay near, or any without `in_place`, moves like a victim of preemption if it fits
-    elsewhere. Burst replicas come last: those that lost their base job run on beside it where it has another place.
+    elsewhere. Burst replicas come last: if their base job got another place, they run on.
     """
     state, base = cycle.state, cycle.state.jobs[:, J_BASE]
     window = cycle.pending.requeue.in_place_s if in_place else -1
@@ -32,7 +32,7 @@ def replace_lost_nodes(cycle: CyclePlan, in_place: bool = True) -> None:
 
 
 def _move_drained(cycle: CyclePlan, rows: list[int], window: int) -> None:
-    """Start jobs that the plan evicts near where they were; the others become victims, which move at its end."""
+    """Restart jobs that the plan evicts near where they ran; the others become victims, which move at its end."""
     for row in rows:
         made = _replaced(cycle, row, cycle.state.running[row]) if window >= 0 else None
         if made is not None:
@@ -42,11 +42,11 @@ def _move_drained(cycle: CyclePlan, rows: list[int], window: int) -> None:
 
 
 def _replace_broken(cycle: CyclePlan, rows: list[int], window: int) -> None:
-    """Start gangs that have lost a node within the last `window` seconds."""
+    """Restart gangs that have lost a node within the last `window` seconds."""
     state, waiting = cycle.state, cycle.pending
     for row in rows:
         late = cycle.now - int(state.jobs[row, J_SINCE]) > window * SECOND
-        if late or row in waiting.leaving or row in state.reserved:  # a promise is as good
+        if late or row in waiting.leaving or row in state.reserved:  # a reservation serves it as well
             continue
         made = _replaced(cycle, row, state.health.broken[row])
         if made is not None:
@@ -55,9 +55,9 @@ def _replace_broken(cycle: CyclePlan, rows: list[int], window: int) -> None:
 
 
 def complete_bound(cycle: CyclePlan) -> None:
-    """Start the partially bound gangs: all that they hold stays, and what is missing comes near it.
+    """Start the partially bound gangs: the pods that they hold stay, and the missing ones are placed near.
 
-    What one of them holds no other gets, whether it is completed or not.
+    No other gang gets what one of them holds, whether it is completed or not.
     """
     trial, broken = cycle.placer.trial, cycle.state.health.broken
     taken: set[int] = set()
@@ -79,9 +79,9 @@ def complete_bound(cycle: CyclePlan) -> None:
 
 
 def _replaced(cycle: CyclePlan, row: int, held: Allocation, bound: bool = False) -> ReplacedGang | None:
-    """A place for a gang of which a part of `held` is left: that part, and near it what is missing, within its quota.
+    """Place a gang that still has a part of `held`: that part, and the missing pods near it, within its quota.
 
-    What is `bound` stays also where nothing new may come. The place stays clear of all reservations.
+    With `bound` the part stays even on nodes that take no new pods. The place is clear of all reservations.
     """
     trial, admission, forecast = cycle.placer.trial, cycle.admission, cycle.forecast
     if admission.closed(row) is not None:

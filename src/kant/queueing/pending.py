@@ -1,13 +1,13 @@
-"""The pending queue: buckets of jobs that wait. A bucket sleeps while its first job is known not to start.
+"""The pending queue: buckets of waiting jobs. A bucket sleeps while its first job is known to be unschedulable.
 
-Jobs that the discipline keeps in order share a bucket, and only the first of a bucket is tried. Strict FIFO has one
-bucket for each queue. Best-effort FIFO has one for each queue and shape: what does not fit for one job does not fit for
-another with equal requests.
+Jobs that may not pass one another share a bucket, and only the first of a bucket is tried. Strict FIFO has one bucket
+for each queue. Best-effort FIFO has one for each queue and shape: if one job does not fit, another with equal requests
+does not fit either.
 
-Jobs that no rule tells apart have one scheduling key, whatever their bucket. When a job cannot start, its key is
-unschedulable, and every bucket whose first job has the key sleeps. What may change the answer wakes them. Waking too
-much is always allowed: it costs time and starts nobody else. So a cycle looks only at buckets that are awake, and a
-cluster in which nothing can start costs nothing.
+Jobs that no rule distinguishes have the same scheduling key, whatever their bucket. When a job cannot start, its key is
+unschedulable, and every bucket whose first job has the key sleeps. A change that may make the job schedulable wakes
+them. Waking too many is always allowed: it costs time, but changes no decision. So a cycle looks only at awake buckets,
+and a cluster in which no job can start costs nothing.
 
 Sources: unschedulable pods and queueing hints of kube-scheduler, unfeasible scheduling keys of Armada, autoclusters of
 HTCondor.
@@ -49,31 +49,31 @@ from kant.queueing.requeue import BackOffs, Requeue
 from kant.queueing.watch import ANY_START, ANYTHING, JOBS, LIVE, NODES, QUOTA, RIGHTS, Watch
 
 LOWERED = 1 << 40
-"""By how much the priority of jobs is less beyond a soft budget: more than any two priorities differ."""
+"""How much jobs beyond a soft budget are lowered in priority: more than the difference of any two priorities."""
 
 BucketKey = tuple[int, ...]
-"""The queue; then the shape, where jobs of other shapes may pass; then the user, where users are limited."""
+"""The queue; then the shape, if jobs of other shapes may pass; then the user, if users have limits."""
 
 SchedulingKey = int | tuple[int, ...]
-"""What decides whether a job can start: its shape; its shape, priority and base job; or its bucket."""
+"""What determines whether a job can start: its shape; its shape, priority and base job; or its bucket."""
 
 MOST_UNUSED = 1024
-"""Buckets and keys whose jobs have gone, at most, before they are numbered anew."""
+"""The most buckets and keys without jobs before they are renumbered."""
 
 Head = tuple[int, int, int, int]
-"""The first job of a bucket: its row, its shape by index, the number of the bucket, and 1 where it is known that quotas
-keep it, and no running job does."""
+"""The first job of a bucket: its row, the index of its shape, the number of the bucket, and 1 if it is known to wait
+for quota and not for capacity."""
 
 Share = Callable[[int], tuple[float, ...]]
-"""What a queue has had of its share, so far in this cycle."""
+"""The share that a queue has used, so far in this cycle."""
 
 
 class PendingQueue:
-    """The waiting jobs of a `ClusterState`, following what changes there.
+    """The waiting jobs of a `ClusterState`, kept in step with its changes.
 
-    `bucket_of` says from queue and shape in which bucket a job waits (None: jobs are not sorted). `preempts` says
-    whether waiting jobs may evict running ones, `draws` whether the placement depends on the job by chance, and `fair`
-    whether queues reclaim up to their fair shares. `may_fit` is False for a shape that certainly finds no place now.
+    `bucket_of` maps queue and shape to the bucket of a job (None: no buckets). `preempts` says whether waiting jobs may
+    evict running ones, `draws` whether the placement draws random numbers by job, and `fair` whether queues reclaim up
+    to their fair shares. `may_fit` is False for a shape that certainly finds no place now.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class PendingQueue:
         self.fair = fair
         self.may_fit = may_fit
         self.keeps_priority = False
-        """Whether the profile keeps jobs from passing those of higher priority: only then priorities are looked at."""
+        """Whether jobs may not pass blocked ones of higher priority. If they may, priorities are not recorded."""
         self.mixed = False
-        """Whether jobs of several priorities have been seen, and priority is kept."""
+        """Whether priority is kept and jobs of several priorities have been seen."""
         self.rounds = 0
-        """How often the buckets have been gone through from the first one on."""
+        """How many rounds over the buckets have begun."""
         self._priorities: set[int] = set()  # seen so far, until there are two
         self.late_heads = LateHeads(state, order.outgrown)
         self.now = state.now
@@ -111,30 +111,30 @@ class PendingQueue:
         self.keys: list[BucketKey] = [()]
         """The keys of the buckets, by their numbers."""
         self.numbered = 0
-        """How often buckets and keys have been numbered anew."""
+        """How often buckets and keys have been renumbered."""
         self._numbers: dict[BucketKey, int] = {}
         self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
         self._lanes: dict[object, int] = {}
         self.arrived: list[int] = []
-        """Rows that no cycle has seen yet."""
+        """Rows that no cycle has checked for rejection yet."""
         self.leaving: set[int] = set()
-        """Rows that the plan under way rejects, or has started in place of lost nodes."""
+        """Rows that the current plan rejects, or has restarted after the loss of a node."""
         self.may_try = False
-        """Whether the first job of a bucket may be tried, or may be once it is asked whether it fits."""
+        """Whether the first job of some bucket may be tried now, or after a check whether it may fit."""
         self.doubts = False  # whether a key may be STIRRED or UNPROVEN
         self.retry_until = -1
-        """The last time at which a verdict may change by itself, µs."""
+        """The last time at which time alone may change a verdict, µs."""
         self.wakes_on = 0
-        """What wakes any of the sleeping buckets, or has woken one of them since there was none."""
-        self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # bucket and key, by all that decides these of a job
+        """What wakes any sleeping bucket, or has woken one since no bucket slept, as bits."""
+        self._where: dict[tuple[int, ...], tuple[int, int]] = {}  # bucket and key, by the columns that decide them
         self._heads: dict[tuple[bool, int], list[Head]] = {}
-        self._kept = False  # whether quotas have kept anybody: then the heads say whom
+        self._kept = False  # whether some job waits for quota: the heads say which
         self.back_offs = BackOffs(state, requeue)
-        self._base_runs: dict[int, bool] = {}  # whether a base job runs once the plan is carried out
+        self._base_runs: dict[int, bool] = {}  # whether a base job runs after the plan
         self.released: list[int] = []
-        """Burst replicas that wait, whose base job the plan under way has started, and that were not tried since."""
-        self._opened = False  # the plan has freed capacity since the round under way began
-        self._by_share: list[tuple[tuple[float, ...], int, int, int, int]] = []  # turns of a round by shares
+        """Waiting burst replicas whose base job the current plan has started, and that were not tried since."""
+        self._opened = False  # the plan has freed capacity since this round began
+        self._by_share: list[tuple[tuple[float, ...], int, int, int, int]] = []  # heap of a round by shares
         self._aside = 0  # the bucket of the last job of the walk, if that stepped aside
         self.watch = Watch(state)
         self._queue_config = state.quota_usage.queue_config
@@ -143,14 +143,14 @@ class PendingQueue:
         self._asked_anew = state.asked_anew
         self._over: OverBudget | None = None
         self.lowers = False
-        """Whether somebody is beyond a soft budget, so that jobs go after all others."""
+        """Whether a queue or a user is over a soft budget; its jobs then rank behind all others."""
 
     # --- following the state ---------------------------------------------------------------------------------
 
     def refresh(self, now: int, moved: list[int] | None) -> None:
-        """Take in what has changed since the last cycle, and wake what it may let start.
+        """Follow the changes since the last cycle, and wake the buckets that may start because of them.
 
-        `moved` has the rows that came, left, started or stopped, each once; None where nobody knows.
+        `moved` has the rows that arrived, left, started or stopped, each once; None if unknown.
         """
         if self.state.books and self._turns(now):
             moved = None
@@ -182,9 +182,9 @@ class PendingQueue:
                 self.doubts = self.doubts or done & w.DOUBTS > 0
 
     def _turns(self, now: int) -> bool:
-        """Whether reservations came, went, began or ended since the last look: then anything may be otherwise.
+        """Return whether reservations were added, removed, began or ended since the last cycle: all buckets then wake.
 
-        From the first of them on a bucket that knows shapes also knows limits, for these decide what is in whose way.
+        From the first reservation on, bucket keys with a shape have the limit, which decides which bookings conflict.
         """
         state, since = self.state, self.now
         edges = (edge for booking in state.bookings.values() for edge in (booking.start, booking.end))
@@ -195,7 +195,7 @@ class PendingQueue:
         return True
 
     def _follow(self, moved: list[int] | None) -> int:
-        """Take in the jobs that came, left, started or stopped. Returns which of these changes there were."""
+        """Follow the jobs that arrived, left, started or stopped. Returns which of these changes occurred, as bits."""
         state = self.state
         mixes = False
         if self.keeps_priority and not self.mixed:
@@ -203,7 +203,7 @@ class PendingQueue:
             self._priorities.update(state.jobs[rows, J_PRIORITY].tolist())
             mixes = len(self._priorities) > 1
         pending, queue_config, changed = state.pending, state.quota_usage.queue_config, 0
-        if moved is None or queue_config is not self._queue_config:  # who can never start may be another job now
+        if moved is None or queue_config is not self._queue_config:  # which jobs can never start may have changed
             self._queue_config, moved = queue_config, None
             came = list(pending)
             self.wake_all()
@@ -223,7 +223,7 @@ class PendingQueue:
             self.arrived = sorted({*came, *[row for row in self.arrived if row in pending]})
         if state.burst_replicas:
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
-        if mixes:  # from now on jobs may preempt those that passed them, so each bucket has a key of its own
+        if mixes:  # from now on jobs may preempt those that passed them, so each bucket gets its own key
             self.mixed = self.preempts = True
             self.wake_all()
         otherwise = moved is None or mixes or self._by_user != state.quota_usage.limits_users
@@ -243,7 +243,7 @@ class PendingQueue:
         return changed
 
     def _follow_replicas(self, moved: list[int] | None) -> list[int]:
-        """Burst replicas whose base job has started, now that these rows have changed."""
+        """Return the burst replicas whose base job has started among these changed rows."""
         state, found = self.state, list[int]()
         if moved is None:
             return found
@@ -262,7 +262,7 @@ class PendingQueue:
     # --- back-off and burst replicas -------------------------------------------------------------------------
 
     def may_be_tried(self, row: int) -> bool:
-        """Whether neither a back-off nor a base job that does not run keeps the row out of its bucket."""
+        """Return whether neither a back-off nor a stopped base job keeps the row out of its bucket."""
         if self.state.jobs[row, J_RETURNS] and self.back_offs.waits(row, self.now):
             return False
         return not self.state.burst_replicas or self._base_job_runs(row)
@@ -271,44 +271,44 @@ class PendingQueue:
         return [row for row in self.state.burst_replicas.get(base, ()) if row in self.state.pending]
 
     def take_released(self) -> list[int]:
-        """The released burst replicas that may be tried now. They are released no more."""
+        """Return the released burst replicas that may be tried now, and clear the list."""
         rows = [row for row in self.released if row not in self.leaving and self.may_be_tried(row)]
         self.released.clear()
         return rows
 
     def _base_job_runs(self, row: int) -> bool:
-        """Whether the base job of a burst replica runs once the plan is carried out; True for other jobs."""
+        """Return whether the base job of a burst replica runs after the plan; True for other jobs."""
         base = int(self.state.jobs[row, J_BASE]) if self.state.burst_replicas else -1
         return base < 0 or self._base_runs.get(base, base in self.state.running)
 
     # --- buckets ---------------------------------------------------------------------------------------------
 
     def knows(self) -> bool:
-        """Whether anything is known of any scheduling key."""
+        """Return whether any scheduling key has a verdict."""
         return self.verdicts.item(0, w.V_ROW) > 0
 
     def of_one_priority(self, priorities: Table) -> int:
-        """How many of the first of those who come are of the priority of all before them. It is known from now on."""
+        """Return how many of the first of these arrivals have the same priority as all earlier jobs, and record it."""
         if not self._priorities and len(priorities):
             self._priorities.add(int(priorities[0]))
         others = np.flatnonzero(priorities != min(self._priorities, default=0))
         return int(others[0]) if len(others) else len(priorities)
 
     def reserve(self, jobs: int, more: int) -> None:
-        """Make room for so many jobs in all, and for so many more that wait."""
+        """Grow the tables for `jobs` jobs in total, and `more` more waiting ones."""
         if jobs > len(self.places):
             self.places = longer(self.places, jobs)
         if self.entries.item(0, w.E_ROW) + more >= len(self.entries):
             self.entries = longer(self.entries, self.entries.item(0, w.E_ROW) + more + 1)
 
     def _empty(self) -> None:
-        """Nobody waits in a bucket. What is known of keys stays known."""
+        """Empty all buckets. The verdicts of keys stay."""
         self.places[self.entries[1 : self.entries.item(0, w.E_ROW) + 1, w.E_ROW], w.P_ENTRY] = 0
         self.entries[0] = self.ready[0] = self.buckets[1:, w.B_TOP] = 0
         self._heads.clear()
 
     def _renumber(self) -> None:
-        """Nobody waits in a bucket, and there are neither buckets nor keys of which anything is known."""
+        """Remove all buckets, keys and verdicts; numbering starts again."""
         self._empty()
         self.buckets[0] = 0
         self.verdicts[:] = 0
@@ -318,7 +318,7 @@ class PendingQueue:
             numbers.clear()
 
     def _push(self, rows: list[int]) -> None:
-        """Put rows in their buckets; a bucket with a new first job wakes."""
+        """Put rows in their buckets; a bucket with a new first job may be tried."""
         if self.bucket_of is None or not rows:
             return
         jobs, priority = self.state.jobs, 0
@@ -351,21 +351,21 @@ class PendingQueue:
     # --- soft budgets ----------------------------------------------------------------------------------------
 
     def is_lowered(self, queue: int, user: int = EVERYBODY) -> bool:
-        """Whether a queue, or a user of it, is beyond a soft budget."""
+        """Return whether a queue, or a user of it, is over a soft budget."""
         usage = self.state.quota_usage
         if self._over is None or usage.tree is None or usage.node_of[queue] < 0:
             return False
         return first_of(self._over.soft, usage.tree, usage.node_of[queue], user) is not None
 
     def priority(self, row: int, by_priority: bool = True) -> int:
-        """The priority by which a waiting job has its turn: below that of all others beyond a soft budget."""
+        """Return the priority by which a waiting job is ranked; lowered below all others if over a soft budget."""
         queue, user, priority = self.state.jobs[row, [J_QUEUE, J_USER, J_PRIORITY]].tolist()
         return (priority if by_priority else 0) - (LOWERED if self.is_lowered(queue, user) else 0)
 
     def numbers(
         self, queue: int, shape: int, user: int, priority: int, base: int, preemptible: int, limit: int
     ) -> tuple[int, int]:
-        """The numbers of the bucket and of the scheduling key of such a job."""
+        """Return the numbers of the bucket and of the scheduling key of a job with these columns."""
         key = self._bucket_key(queue, shape, user, preemptible, limit)
         bucket = self._numbers.get(key)
         if bucket is None:
@@ -395,10 +395,11 @@ class PendingQueue:
         return bucket
 
     def _bucket_key(self, queue: int, shape: int, user: int, preemptible: int, limit: int) -> BucketKey:
-        """The bucket of a job. Where users are limited, what holds for one of them does not hold for another.
+        """Return the key of a job's bucket.
 
-        What else decides who may pass is in the key where it does: beside bookings limits, and whether a job may be
-        evicted. Where priority is kept, a job that cannot be taken back is held for longer than its equals.
+        The key has the user if users have limits. With bookings it has the limit and whether the job is preemptible,
+        since both decide whether a job may pass. If priority is kept, a job that is not preemptible is held for longer,
+        so its key differs.
         """
         assert self.bucket_of is not None
         key = self.bucket_of(queue, shape)
@@ -413,10 +414,10 @@ class PendingQueue:
         return key
 
     def _scheduling_key(self, bucket: BucketKey, shape: int, priority: int, base: int) -> SchedulingKey:
-        """What decides whether a job can start.
+        """Return the scheduling key of a job: what determines whether it can start.
 
-        Where there are quotas, or priorities to keep, only its bucket is known, and gangs of several groups that a
-        placement draws fare differently. Where jobs may be evicted, the priority counts, and the base job, which its
+        With bookings, quotas or priorities to keep, this is its bucket; also for gangs of several groups if the
+        placement draws random numbers. If jobs may be evicted, the priority counts, and the base job, which its
         replicas do not evict.
         """
         if (
@@ -429,15 +430,15 @@ class PendingQueue:
         return (shape, priority, base) if self.preempts else shape
 
     def _drop(self, rows: list[int]) -> None:
-        """Take rows out of their buckets; a bucket with another first job wakes."""
+        """Take rows out of their buckets; a bucket with a new first job may be tried."""
         for row in rows:
             if row < len(self.places) and w.drop(self.entries, self.places, self.buckets, row):
                 self._heads.clear()
                 self.may_try = True
 
     def heads(self, by_lane: bool = False, large: int = 0, above: int = -FOREVER) -> list[Head]:
-        """The first job of every bucket, best first, of priorities `above` one; or the best one alone of those that
-        compete for the same pools, and the best one of those from `large` milli-GPUs on."""
+        """Return the first job of every bucket with a priority `above` this one, best first. `by_lane`: only the best
+        job of those that compete for the same pools, and the best of those with at least `large` milli-GPUs."""
         found = self._heads.get((by_lane, above))
         if found is None:
             count = w.best_first(
@@ -447,14 +448,14 @@ class PendingQueue:
         return found
 
     def _first_entries(self) -> Table:
-        """The entries of the first jobs of all buckets, best first."""
+        """Return the entries of the first jobs of all buckets, best first."""
         count = w.best_first(self.entries, self.buckets, self.verdicts, self.sorting, self.sorted, False, 0, FOREVER)
         return self.sorted[:count, 0]
 
     def first_jobs(self) -> list[Head]:
-        """The first job of every bucket, best first; of buckets that only bookings tell apart, the best of all.
+        """Return the first job of every bucket, best first; of buckets that differ only by bookings, the best one.
 
-        So whom these jobs hold does not depend on whether somebody has booked anything.
+        So the jobs that these hold do not depend on whether there are bookings.
         """
         if not self._booking_version:
             return self.heads()
@@ -465,7 +466,7 @@ class PendingQueue:
         return list(best.values())
 
     def head_before(self, row: int) -> int | None:
-        """The row of the job that keeps this one from being tried: the first of its bucket; None where it is first."""
+        """Return the row of the first job of a job's bucket, which keeps it from being tried; None if it is first."""
         if self.bucket_of is None:
             return None
         job = self.state.jobs[row, [J_QUEUE, J_SHAPE, J_USER, J_PREEMPTIBLE, J_LIMIT]].tolist()
@@ -475,7 +476,7 @@ class PendingQueue:
         return first if top and first != row else None
 
     def advanced(self, now: int, may_try: int, doubts: int, wakes_on: int, log: int) -> None:
-        """Compiled code has followed the state up to `now`, and walked the buckets (`sim/advance.py`)."""
+        """Record that compiled code has followed the state up to `now` and walked the buckets (`sim/advance.py`)."""
         self.now, self.may_try, self.doubts = now, may_try > 0, doubts > 0
         self.wakes_on, self.watch.log = wakes_on, log
         self._heads.clear()
@@ -483,10 +484,10 @@ class PendingQueue:
     # --- sleep and wake --------------------------------------------------------------------------------------
 
     def sleep(self, bucket: int, shape: Shape, failed: NotNow = NOT_NOW, by_quota: bool = False) -> None:
-        """The first job of a bucket cannot start; its key is unschedulable until something may change that.
+        """Mark the key of a bucket's first job, which cannot start, as unschedulable until a change may help it.
 
-        `failed` says what eviction could not do for it, and how long that is known. With `by_quota` its quota or its
-        queue keeps it, and no running job does.
+        `failed` says why eviction does not help, and until when that holds. `by_quota`: the job waits for its quota or
+        its queue, and not for capacity.
         """
         until, definitive, nobody = failed
         tree = self.state.quota_usage.tree is not None
@@ -520,14 +521,14 @@ class PendingQueue:
             self.doubts = self.may_try = True
 
     def wake_all(self) -> None:
-        """Forget what is known to be unschedulable: every bucket may be tried."""
+        """Wake all unschedulable keys: every bucket may be tried."""
         self._wake(ANYTHING)
 
     def _wake(self, changed: int, pools: int = 0, stirs: bool = False) -> None:
-        """Wake what one of these changes, or capacity that comes free in these pools, may let start.
+        """Wake the keys that may start after these changes, or because capacity is freed in these pools.
 
-        In a round buckets have their turn if it is still to come. With `stirs` keys that only capacity may help are
-        stirred: they wake if they may fit.
+        During a round, woken buckets are tried if their turn is still to come. `stirs`: keys that only capacity may
+        help are stirred, and wake if they may fit.
         """
         done = w.wake_some(self.entries, self.buckets, self.verdicts, self.ready, changed, pools, stirs, self.now)
         if done:
@@ -537,8 +538,7 @@ class PendingQueue:
             self.doubts = self.doubts or done & w.DOUBTS > 0
 
     def wakes_at(self, heads: list[Head] | None = None) -> int:
-        """When the first of these first jobs, or of all, may start by itself what it could not when it was tried, µs;
-        -1 for never."""
+        """Return when time alone may first let one of these first jobs, or of all, start, µs; -1 for never."""
         buckets = None if heads is None else [head[2] for head in heads]
         entries = self._first_entries() if buckets is None else self.buckets[buckets, w.B_TOP]
         return int(w.wakes_first(self.entries, self.verdicts, entries, self.now))
@@ -546,10 +546,10 @@ class PendingQueue:
     # --- one cycle -------------------------------------------------------------------------------------------
 
     def walk(self, share: Share | None = None) -> Iterator[tuple[int, Shape, int]]:
-        """Each first job that may start now: its row, its shape and its bucket; best first, by `share` of its queue.
+        """Yield each first job that may start now (row, shape and bucket), best first, by `share` of its queue.
 
-        The caller calls `took`, `sleep` or `step_aside` before it asks for the next one. Where the plan frees capacity
-        on the way, the buckets that this wakes are gone through as well, in order.
+        The caller calls `took`, `sleep` or `step_aside` before it asks for the next one. If the plan frees capacity
+        meanwhile, another round over the woken buckets follows, in order.
         """
         if not (self.may_try or self.released):
             return
@@ -580,7 +580,7 @@ class PendingQueue:
                     if share is not None:
                         entry = self._next_by_share(share)
                     elif self.ready.item(0) == 1 and not self.buckets.item(bucket, w.B_TOP):
-                        entry = self.ready[0] = 0  # it was the last one
+                        entry = self.ready[0] = 0  # that was the last bucket
                     else:
                         entry = w.go_on(self.entries, self.buckets, self.verdicts, self.ready, self._aside)
             finally:
@@ -590,9 +590,9 @@ class PendingQueue:
                 return
 
     def _first_by_share(self, share: Share) -> int:
-        """A round begins, by the shares of queues: the entry of the first job whose turn it is; 0 where there is none.
+        """Begin a round by the shares of queues. Returns the entry of the first job to try; 0 for none.
 
-        Buckets that a start may wake keep their turn.
+        Buckets that a start may wake take part in the round.
         """
         count = w.turns(self.entries, self.buckets, self.verdicts, ANY_START, self.sorted)
         shares: dict[int, tuple[float, ...]] = {}
@@ -619,30 +619,30 @@ class PendingQueue:
                 or (verdicts.item(known, w.V_STATE) and verdicts.item(known, w.V_ROW) in (-1, row))
             ):
                 heappop(ready)
-            elif (has := share(buckets.item(bucket, w.B_QUEUE))) > had:  # others may come before it now
+            elif (has := share(buckets.item(bucket, w.B_QUEUE))) > had:  # others may now go before it
                 heapreplace(ready, (has, *ready[0][1:]))
             else:
                 return entry
         return 0
 
     def step_aside(self, bucket: int) -> None:
-        """The first job of a bucket is not tried in this round. Its bucket stays awake: the next cycle asks again."""
+        """Skip the first job of a bucket in this round. Its bucket stays awake: the next cycle tries it again."""
         self._aside, self.may_try = bucket, True
 
     def took(self, bucket: int) -> None:
-        """The first job of a bucket starts or leaves. A driver that refuses the start brings it back by an event."""
+        """Remove the first job of a bucket, which starts or leaves. If its start is refused, an event re-queues it."""
         self._heads.clear()
         w.take_first(self.entries, self.places, self.buckets, bucket)
 
     def leave(self, row: int) -> None:
-        """The plan rejects a job, or starts it in place of lost nodes: it is not tried any more."""
+        """Remove a job that the plan rejects, or restarts after the loss of a node: it is not tried again."""
         self.leaving.add(row)
         if self.back_offs.ends:
             self.back_offs.forget(row)
         self._drop([row])
 
     def starts(self, row: int) -> None:
-        """The plan starts a job. Its burst replicas may be tried in the same cycle."""
+        """Follow the start of a job by the plan. Its burst replicas may be tried in the same cycle."""
         state = self.state
         self._wake(ANY_START)
         if state.burst_replicas:
@@ -654,7 +654,7 @@ class PendingQueue:
                 self._opened = True
 
     def stops(self, row: int) -> None:
-        """The plan stops a running job. Others may fit where it was; its burst replicas may not be tried any more."""
+        """Follow the stop of a running job by the plan. Others may fit in its place; its replicas are not tried."""
         self.frees(self.state.running[row])
         if row in self.state.burst_replicas:
             self._base_runs[row] = False
@@ -663,7 +663,7 @@ class PendingQueue:
             self.wake_all()
 
     def frees(self, pieces: Allocation) -> None:
-        """The plan frees these pieces: others may fit there."""
+        """Wake the keys that may fit on pieces that the plan frees."""
         self._opened = True
         pools = 0
         for pool in set(self.state.table[pieces[:, NODE], POOL].tolist()):

@@ -1,4 +1,4 @@
-"""What the queueing half asks of its neighbours, as protocols: the placement, and the plan under way."""
+"""Protocols for what the queueing half uses from its neighbours: the placement, and the current plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kant.queueing.forecast import Calendar
 
 
 class ReplacedGang(Protocol):
-    """A gang made whole again, and how many of its pods stay in place. `placement/node_replacement.py` has one."""
+    """A completed gang, and how many of its pods stay in place. Implemented in `placement/node_replacement.py`."""
 
     @property
     def allocation(self) -> Allocation: ...
@@ -29,7 +29,7 @@ class ReplacedGang(Protocol):
 
 
 class Draft(Protocol):
-    """A copy of the nodes on which somebody tries what capacity comes free where. `placement/draft.py` has one."""
+    """A copy of the nodes on which the search for victims frees capacity. Implemented in `placement/draft.py`."""
 
     table: Table
 
@@ -45,7 +45,7 @@ class Draft(Protocol):
 
 
 class Placer(Protocol):
-    """Where something fits. Placements stay taken on `trial` until it is rolled back."""
+    """Finds places for gangs. Placements stay taken on `trial` until it is rolled back."""
 
     trial: Trial
 
@@ -76,10 +76,10 @@ class Placer(Protocol):
 class NotNow(NamedTuple):
     """Evicting running jobs does not let a job start in this cycle.
 
-    `retry_at` is when a running job reaches its minimum run time and the job may fit in its place; -1 where no such
-    time is known. With `definitive` it is proven that nothing else helps before capacity or a quota changes; without
-    it the search may have missed victims, and the job is worth another try in the next cycle. With `nobody` no running
-    job is of lower priority or beyond its quota (`ClusterState.eviction_bounds`), so the job may evict nobody.
+    `retry_at` is when a running job reaches its minimum run time and the job may fit in its place, µs; -1: unknown.
+    `definitive`: it is proven that nothing else helps before capacity or a quota changes. Otherwise the search may have
+    missed victims, and the job is tried again in the next cycle. `nobody`: no running job is of lower priority or
+    beyond its quota (`ClusterState.eviction_bounds`), so there are no candidates.
     """
 
     retry_at: int = -1
@@ -87,20 +87,20 @@ class NotNow(NamedTuple):
     nobody: bool = False
 
     def __and__(self, other: NotNow) -> NotNow:
-        """What holds where both are said of one job."""
+        """Combine two results for one job: what holds for both."""
         known = [time for time in (self.retry_at, other.retry_at) if time >= 0]
         return NotNow(min(known, default=-1), self.definitive and other.definitive, self.nobody and other.nobody)
 
 
 NOT_NOW = NotNow()
-"""Evicting does not help, and that is proven."""
+"""Eviction does not help, and that is proven."""
 
 NOBODY = NotNow(nobody=True)
-"""There is nobody to evict, or no preemption."""
+"""There is no job to evict, or no preemption."""
 
 
 class PlanSoFar(Protocol):
-    """What the plan under way changes for those that run. `CyclePlan` is one."""
+    """What the current plan changes for running jobs. Implemented by `CyclePlan`."""
 
     state: ClusterState
     now: int

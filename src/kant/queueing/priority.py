@@ -1,7 +1,7 @@
 """Priority is kept: a job does not pass a blocked job of strictly higher priority where that may delay it.
 
-A blocked job *holds* a job of lower priority that competes for its nodes: any such job until it has waited for a while,
-and after that those that cannot be preempted for it at once. Design note 51 has the reasons.
+A blocked job *holds* the jobs of lower priority that compete for its nodes: at first all of them, and after a while
+only those that cannot be preempted for it at once. Design note 51 has the reasons.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
 
 
 class Blocked(NamedTuple):
-    """A waiting job that goes first, and since when it waits (µs)."""
+    """A waiting job of higher priority, and since when it waits (µs)."""
 
     row: int
     shape: Shape
@@ -51,7 +51,7 @@ class Blocked(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A blocked job that holds another one until a time (µs). `by_quota`: it lacks quota, and not only a place."""
+    """A blocked job that holds another one until a time (µs). `by_quota`: it lacks quota, and not only capacity."""
 
     row: int
     shape: Shape
@@ -62,8 +62,8 @@ class Holder(NamedTuple):
 class PriorityHolds:
     """Which blocked jobs hold which waiting jobs in one cycle.
 
-    For `hold` µs from when it came to wait a blocked job holds all jobs of lower priority, and for `hold_fixed` µs
-    those that could not be preempted for it at once.
+    For the first `hold` µs of its wait a blocked job holds all jobs of lower priority, and for `hold_fixed` µs those
+    that could not be preempted for it at once.
     """
 
     def __init__(self, cycle: CyclePlan, hold: int, hold_fixed: int) -> None:
@@ -72,9 +72,9 @@ class PriorityHolds:
         self._above: dict[tuple[int, int], list[Blocked]] = {}
 
     def holders(self, row: int, shape: Shape, hold: int = -1) -> list[Holder]:
-        """The blocked jobs that hold a job now, the first in order first.
+        """Return the blocked jobs that hold a job now, in queue order.
 
-        `hold` is for how long each does so, µs (-1: as long as one holds this job).
+        `hold` is the length of a hold, µs (-1: that for this job).
         """
         state, found = self.state, list[Holder]()
         priority = state.jobs.item(row, J_PRIORITY)
@@ -93,7 +93,7 @@ class PriorityHolds:
         return found
 
     def split(self, heads: Iterable[Head]) -> tuple[list[Head], int]:
-        """The first jobs of buckets that none holds now; and when the first hold of the others ends, µs (-1: none)."""
+        """Return the heads that no job holds now; and when the first hold of the others ends, µs (-1: none)."""
         free, until, shapes = list[Head](), -1, self.state.shapes.shapes
         for head in heads:
             known = self._above.get((self.cycle.pending.rounds, self.state.jobs.item(head[0], J_PRIORITY)))
@@ -105,11 +105,11 @@ class PriorityHolds:
         return free, until
 
     def growth_until(self, row: int, shape: Shape) -> int:
-        """Until when a running gang does not grow, µs; -1 where it may. Its further pods cannot be taken back alone."""
+        """Return until when a running gang may not grow, µs; -1: it may. Gained pods cannot be preempted alone."""
         return min([holder.until for holder in self.holders(row, shape, self.hold_fixed)], default=-1)
 
     def place_beside(self, row: int, shape: Shape, holders: Collection[Holder]) -> Allocation | None:
-        """Place a job, within its quota, on nodes that none of its holders can ever use; None where there is no place.
+        """Place a job, within its quota, on nodes that none of its holders can ever use; None if there is no place.
 
         The placement is taken on the trial.
         """
@@ -138,10 +138,10 @@ class PriorityHolds:
         return None
 
     def _competes(self, one: Blocked, row: int, shape: Shape) -> bool | None:
-        """Whether a job takes what a blocked job lacks: False where that is a place, True where it is quota.
+        """Return whether a job takes what a blocked job lacks: False for capacity, True for quota, None if it does not.
 
-        None where it does not. A blocked job that lacks quota competes with the other jobs of its queue; one whose
-        queue starts no jobs competes with nobody.
+        A blocked job that lacks quota competes with the other jobs of its queue; one whose queue starts no jobs
+        competes with none.
         """
         cycle, near = self.cycle, bool(one.shape.pool_bits & shape.pool_bits & self._pools_with_nodes)
         if near and (one.shape.ask.node_sets or shape.ask.node_sets):
@@ -163,17 +163,17 @@ class PriorityHolds:
 
     @cached_property
     def _pools_with_nodes(self) -> int:
-        """The pools, as bits, that have a node: others compete for nothing. All of them where no node ever left."""
+        """The pools that have a node, as bits: jobs do not compete for the others. All pools if no node ever left."""
         if not self.state.fleet_version:
             return -1
         there = self.state.empty[:, STATUS] == NodeStatus.IN_SERVICE
         return sum(1 << pool for pool in np.unique(self.state.empty[there, POOL]).tolist())
 
     def _find_above(self, priority: int) -> list[Blocked]:
-        """The first jobs of the buckets that are of higher priority, best first.
+        """Return the first jobs of the buckets that have a higher priority, best first.
 
-        By the time a job of lower priority is considered these have been tried, so they are blocked. They are the same
-        for all jobs of a priority, but where queues take turns: there jobs of several priorities are tried in between.
+        They have been tried before any job of lower priority, so they are blocked. They are the same for all jobs of a
+        priority, unless queues share: then jobs of several priorities are tried in between.
         """
         pending, state = self.cycle.pending, self.state
         heads = pending.first_jobs() if state.books else pending.heads(above=priority)
@@ -186,7 +186,7 @@ class PriorityHolds:
         return found
 
     def _has_more_right(self, row: int, shape: Shape, one: Blocked) -> bool:
-        """Whether a job is entitled to what it asks for, and a blocked job of another queue would borrow.
+        """Return whether a job is in quota, and a blocked job of another queue would borrow.
 
         If the blocked job ran, the other one could reclaim its place.
         """
@@ -200,14 +200,14 @@ class PriorityHolds:
 
 
 def _borrows(entitlements: Entitlements, queue: int, shape: Shape) -> bool:
-    """Whether a queue would be beyond what it is entitled to with one more job of a shape."""
+    """Return whether a queue would borrow with one more job of a shape."""
     usage = entitlements.state.quota_usage
     node, amounts = usage.node_of[queue], usage.amounts(shape)
     return node < 0 or not any(amounts) or entitlements.reach(node, amounts) == BORROWING
 
 
 def may_be_taken_back(state: ClusterState, row: int) -> bool:
-    """Whether a job may be preempted as soon as it has started: no minimum run time is guaranteed by its queue."""
+    """Return whether a job may be preempted as soon as it has started: its queue guarantees no minimum run time."""
     if not state.jobs.item(row, J_PREEMPTIBLE):
         return False
     usage = state.quota_usage
@@ -215,9 +215,9 @@ def may_be_taken_back(state: ClusterState, row: int) -> bool:
 
 
 def takes_pods(empty: Table, demand: Table) -> Mask:
-    """A mask over the nodes: False where a node takes no pod of a demand even with nothing on it.
+    """Return a mask over the nodes: False if a node cannot hold a pod of a demand even when empty.
 
-    `empty` has a row for each node, as it is with nothing on it.
+    `empty` has a row for each node in its empty state.
     """
     takes: Mask = (int(demand[D_POOLS]) >> empty[:, POOL]) & 1 == 1
     takes &= empty[:, STATUS] == NodeStatus.IN_SERVICE

@@ -1,4 +1,4 @@
-"""Rejection: a job that can never start goes back to its owner at once, and blocks no other."""
+"""Rejection: a job that can never start is rejected at once, and blocks no other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kant.queueing.requeue import retries_used
 
 
 def reject_impossible(cycle: CyclePlan) -> None:
-    """Reject the jobs that have come and can never start."""
+    """Reject the newly arrived jobs that can never start."""
     pending = cycle.pending
     for row in pending.arrived:
         never = never_starts(cycle, row)
@@ -20,7 +20,7 @@ def reject_impossible(cycle: CyclePlan) -> None:
 
 
 def never_starts(cycle: CyclePlan, row: int) -> Reason | None:
-    """Why a job can never start here; None where it could."""
+    """Return why a job can never start on this cluster; None if it could."""
     state, first = cycle.state, None
     job = state.jobs[row]
     if not (cycle.limited or job[J_FAILURES] or job[J_UNWANTED]):

@@ -1,4 +1,4 @@
-"""How much of its estimated run time a job still has before it."""
+"""The remaining estimated run time of jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.model.units import FOREVER
 
 @compiled
 def remaining(jobs: Table, rows: Table, now: int) -> Table:
-    """Microseconds left of the estimate of each job at `now`; FOREVER where there is no estimate."""
+    """Return the remaining estimate of each job at `now`, microseconds; FOREVER without an estimate."""
     left = np.empty(rows.shape[0], dtype=np.int64)
     for i in range(rows.shape[0]):
         row = rows[i]

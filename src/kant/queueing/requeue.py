@@ -1,4 +1,4 @@
-"""Requeue: when a job that came back may be tried again."""
+"""Requeue: when a job that returned to the queue may be tried again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DOUBLINGS = 30
 
 
 class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
-    """A job that failed, timed out, was refused or lost its nodes goes back to its place in the queue, but waits first.
+    """A job that failed, timed out, was refused or lost its nodes returns to its place in the queue, after a back-off.
 
-    `base_s` the first time in a row, twice as long each further time, `max_s` at most. A job that the scheduler has
-    stopped waits for nothing, and its count begins anew. A job that failed more often than its retries leaves.
+    The back-off is `base_s` the first time, doubles with each consecutive return, and is at most `max_s`. A job that
+    the scheduler has stopped has none, and its count restarts. A job that failed more often than its retries leaves.
 
-    A gang that has lost a node has the first claim on the rest of its devices for `in_place_s` (-1: none): if another
-    node can take the place of the lost one, it waits for nothing. With `avoid_bad_nodes` a job is not placed on nodes
-    on which it has failed as long as others suffice.
+    A gang that has lost a node has the first claim on its remaining devices for `in_place_s` (-1: none): if another
+    node can replace the lost one, it restarts without a back-off. With `avoid_bad_nodes` a job is not placed on nodes
+    on which it has failed while others suffice.
     """
 
     base_s: Annotated[int, Meta(ge=0, le=10**9)] = 0
@@ -32,7 +32,7 @@ class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
     avoid_bad_nodes: bool = True
 
     def back_off(self, state: ClusterState, row: int) -> BackOff | None:
-        """Until when a waiting job is not tried; None where it may be tried at any time."""
+        """Return until when a waiting job is not tried; None if it has no back-off."""
         returns = int(state.jobs[row, J_RETURNS])
         if returns == 0 or self.base_s == 0:
             return None
@@ -41,22 +41,22 @@ class Requeue(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def retries_used(state: ClusterState, row: int, failures: int) -> RetriesUsed | None:
-    """Why a job that has failed `failures` times may not be tried again; None where it may."""
+    """Return why a job that has failed `failures` times may not be tried again; None if it may."""
     return RetriesUsed(failures) if failures > state.live[row].retries else None
 
 
 class BackOffs:
-    """The waiting jobs that are not tried yet, by the end of their back-off."""
+    """The waiting jobs in back-off, by its end."""
 
     def __init__(self, state: ClusterState, requeue: Requeue) -> None:
         self.state = state
         self.requeue = requeue
         self.ends: list[tuple[int, int]] = []
-        """A heap of (end of the back-off, row). Entries of jobs that no longer wait are dropped as they come up."""
-        self._end: dict[int, int] = {}  # of each row, the end that counts
+        """A heap of (end of the back-off, row). Entries of jobs that no longer wait are dropped when popped."""
+        self._end: dict[int, int] = {}  # the current end by row
 
     def waits(self, row: int, now: int) -> bool:
-        """Whether a job backs off at `now`; it is remembered until then."""
+        """Return whether a job is in back-off at `now`; if so, its end is recorded."""
         back_off = self.requeue.back_off(self.state, row)
         if back_off is None or back_off.until <= now:
             return False
@@ -66,7 +66,7 @@ class BackOffs:
         return True
 
     def over(self, now: int) -> list[int]:
-        """The rows whose back-off has ended by `now`, each once."""
+        """Return the rows whose back-off has ended by `now`, each once."""
         rows = []
         while self.ends and self.ends[0][0] <= now:
             until, row = heappop(self.ends)
@@ -76,17 +76,17 @@ class BackOffs:
         return rows
 
     def forget(self, row: int) -> None:
-        """The plan has decided on a job that backs off: nobody waits for that any more."""
+        """Drop the back-off of a job on which the plan has decided."""
         self._end.pop(row, None)
 
     def next_end(self) -> int:
-        """When the next back-off ends, µs; -1 where no job backs off."""
+        """Return when the next back-off ends, µs; -1 if no job is in back-off."""
         while self.ends and not self._counts(*self.ends[0]):
             heappop(self.ends)
         return self.ends[0][0] if self.ends else -1
 
     def _counts(self, until: int, row: int) -> bool:
-        """Whether the back-off of a row ends at `until`."""
+        """Return whether the back-off of a row ends at `until`."""
         if row not in self.state.pending:
             self._end.pop(row, None)
         return self._end.get(row) == until

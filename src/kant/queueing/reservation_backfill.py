@@ -1,9 +1,9 @@
-"""Backfilling with reservations: a waiting job has a place in time, and no job that starts may delay it.
+"""Backfilling with reservations: a waiting job has a reserved start, and no job that starts may delay it.
 
-Sources: D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995 (EASY: only the head has a reservation);
-A. W. Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001 (conservative: every job has one). Here reservations are real
-devices on real nodes, so a job with part of a node leaves the rest of it to others. On nodes of one GPU each the starts
-are those of the sources (`kant.testing.textbook`).
+Sources: D. A. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995 (EASY: only the head has a reservation); A. W.
+Mu'alem and D. G. Feitelson, IEEE TPDS 12(6), 2001 (conservative: every job has one). Here reservations are real devices
+on real nodes, so a job that uses part of a node leaves the rest to others. On nodes of one GPU each the start times are
+those of the sources (`kant.testing.textbook`).
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ NOBODY: Table = np.zeros(0, dtype=np.int64)
 
 
 class ReservationBackfill:
-    """One cycle of backfilling with reservations: who starts, who gets a reservation, and who waits without one.
+    """One cycle of backfilling with reservations: which jobs start, get a reservation, or wait without one.
 
-    A discipline makes one in each cycle and calls `run`. The jobs are looked at in the profile's order. The first
-    `depth` of them that do not fit hold a reservation (0: all of them). Then the others are tried in `backfill_order`
-    (None: the profile's order): such a candidate starts where it delays no reservation.
+    A discipline creates one in each cycle and calls `run`. Jobs are served in the profile's order. The first `depth` of
+    them that do not fit hold a reservation (0: all of them). Then the others, the candidates, are tried in
+    `backfill_order` (None: the profile's order): a candidate starts where it delays no reservation.
 
-    With `sticky` a job keeps its reservation while it waits, and may only move to an earlier start; jobs before it in
-    the order go around it, and only one of higher priority sets it aside. Without, the order decides in every cycle:
-    the reservations are given again from the first job on.
+    With `sticky` a job keeps its reservation while it waits, and may only move to an earlier start; jobs ahead of it in
+    the order plan around it, and only a job of higher priority suspends it. Otherwise the order decides in every cycle:
+    all reservations are made again from the first job on.
 
     A reservation is a start and an end, with devices that serve it. These are the devices freed last before the start.
-    So that a job may start, or may have an earlier reservation, the reservations that begin later take other devices
-    at the same start (`reservation_moves.py`). This is tried while there are at most `moves` reservations.
+    To let a job start, or get an earlier reservation, reservations that begin later may take other devices at the same
+    start (`reservation_moves.py`). This is tried while there are at most `moves` reservations.
 
-    Where no job's end is known nothing can be reserved: a head that has waited for `timeout` preempts others.
+    If no job's end is known, nothing can be reserved: a head that has waited for `timeout` preempts backfilled jobs.
 
     Times are microseconds (`timeout`, `cycle.now`, the J_ columns of the job table that hold a time: J_SUBMIT, J_SINCE,
     J_STARTED, J_ESTIMATE, J_LIMIT, J_REMAINING, J_ATTAINED, J_DUE; -1: unknown), GPUs are thousandths (J_MILLI), and
-    `forecast.estimates.duration` says for how many microseconds a job is planned to run (FOREVER: nobody knows).
+    `forecast.estimates.duration` is the planned run time of a job in microseconds (FOREVER: unknown).
 
-    Raises AssertionError for a discipline that does not say `forecasts = True`, as its cycles have no forecast.
+    Raises AssertionError for a discipline without `forecasts = True`, because its cycles have no forecast.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class ReservationBackfill:
         self.sticky = sticky
         self.moves = ReservationMoves(cycle, moves)
         self.backfill_order = backfill_order
-        self.suspended: dict[int, Reservation] = {}  # reservations that are off while another job is looked at
+        self.suspended: dict[int, Reservation] = {}  # reservations that are off the calendar for now
         self.no_room = self.calendar.no_room
         self.no_room.now += 1
-        self.asked: set[tuple[int, tuple[str, ...]]] = set()  # `Shape.reach` of heads that can have no reservation
+        self.asked: set[tuple[int, tuple[str, ...]]] = set()  # `Shape.reach` of heads that cannot have a reservation
         held = list(self.state.reserved) if sticky else []
         priorities = self.state.jobs[held, J_PRIORITY].tolist()
-        self.behind = dict(zip(held, priorities, strict=True))  # reservations that stay, and not yet looked at
+        self.behind = dict(zip(held, priorities, strict=True))  # priorities of sticky reservations not yet served
         self.lowest = min(priorities, default=FOREVER)
         admission = cycle.admission
         self.plain = cycle.evictor is None and admission.quota_usage.tree is None and not admission.burst_replicas
@@ -92,25 +92,25 @@ class ReservationBackfill:
         ranked, passed, turns = list[int](), list[int](), self._turns()
         rows = next(turns, NOBODY)
         if not self.sticky:
-            for row in state.reserved.keys() - rows[:1].tolist():  # before the first there is nobody
+            for row in state.reserved.keys() - rows[:1].tolist():  # no job is before the first one
                 self._suspend(row)
         while len(rows):
             ranked += rows.tolist()
             passed += self._serve_in_turn(rows)
             rows = next(turns, NOBODY)
         self._resume()
-        while passed and not self._is_full():  # one that held a reservation has started
+        while passed and not self._is_full():  # a job with a reservation has started
             self._serve(passed.pop(0))
         for row in sorted(self.suspended):
             if row not in cycle.pending.leaving:
                 cycle.release(row)
         self.suspended.clear()
         self._serve_candidates(self._candidates(ranked, passed))
-        while released := cycle.pending.take_released():  # burst replicas whose base jobs were candidates
+        while released := cycle.pending.take_released():  # replicas whose base jobs were candidates
             for row in self._candidates(released, released):
                 self._serve(row)
         self.moves.tell()
-        later = [start for start, _ in self._reserved_starts() if start > cycle.now]  # who starts now needs no cycle
+        later = [start for start, _ in self._reserved_starts() if start > cycle.now]  # starts at `now` need no cycle
         cycle.wake_at(min(later, default=-1))
         held = self.calendar.held
         for row in [row for row in state.reserved if row not in held]:
@@ -118,7 +118,7 @@ class ReservationBackfill:
                 cycle.release(row)
 
     def _turns(self) -> Iterator[Table]:
-        """The jobs in order: all at once where nothing that is decided on the way changes it."""
+        """Yield the jobs in order: all at once if no decision can change the order meanwhile."""
         turns = self.cycle.ranked()
         if self.plain:
             yield np.fromiter(turns, dtype=np.int64)
@@ -127,7 +127,7 @@ class ReservationBackfill:
                 yield np.array([row], dtype=np.int64)
 
     def _serve_in_turn(self, rows: Table) -> list[int]:
-        """Serve the jobs that hold a reservation or may have one. Returns the others, which are candidates."""
+        """Serve the jobs that hold a reservation or may get one. Returns the others, the candidates."""
         state, passed, at = self.state, list[int](), 0
         while True:
             at = self._reconsider(rows, at)
@@ -146,7 +146,7 @@ class ReservationBackfill:
             at += 1
 
     def _candidates(self, ranked: list[int], passed: list[int]) -> list[int]:
-        """The jobs that get no reservation, in the order in which they may backfill."""
+        """Return the jobs that get no reservation, in backfill order."""
         if self.backfill_order is None or len(passed) < 2:
             return passed
         rows, some = np.sort(np.array(ranked, dtype=np.int64)), set(passed)
@@ -157,14 +157,14 @@ class ReservationBackfill:
         return self._reservations() >= self.most
 
     def _reservations(self) -> int:
-        """How many jobs hold a reservation as the plan stands, without the suspended ones."""
+        """Return how many jobs hold a reservation after the plan so far, without the suspended ones."""
         cycle = self.cycle
         return len(self.state.reserved) + cycle.newly_reserved - len(cycle.unreserved) - len(self.suspended)
 
     # --- reservations that are suspended -----------------------------------------------------------------------
 
     def _broken(self) -> list[int]:
-        """Reservations that can no longer be kept: a job outlived its estimate, or a node left."""
+        """Return the reservations that can no longer be kept: a job outlived its estimate, or a node left."""
         reserved, tightened, now = self.state.reserved, self.forecast.tightened, self.cycle.now
         self.forecast.tightened = False
         late = [row for row, reservation in reserved.items() if reservation.start < now]
@@ -173,7 +173,7 @@ class ReservationBackfill:
         return sorted({*late, *(row for row in reserved if row not in late and not self.calendar.holds(row))})
 
     def _suspend_lower(self, priority: int) -> None:
-        """Suspend the reservations of lower priority that come later in the order; resume the others."""
+        """Suspend the reservations of lower priority that are later in the order; resume the others."""
         self._resume(priority)
         if self.lowest < priority:
             for row in [row for row, own in self.behind.items() if own < priority and row in self.calendar]:
@@ -181,7 +181,7 @@ class ReservationBackfill:
                 self.no_room.now += 1
 
     def _resume(self, least: int = -FOREVER) -> None:
-        """Resume suspended reservations of at least this priority; without its own back, a job is served later."""
+        """Resume suspended reservations of at least this priority; a job whose place is taken is served later."""
         for row, old in list(self.suspended.items()):
             if self.behind.get(row, -FOREVER - 1) < least:
                 continue
@@ -190,10 +190,10 @@ class ReservationBackfill:
                 self.forecast.reserves(row, old.allocation, old.start, old.end)
             else:
                 del self.behind[row]
-                self.forecast.opened += 1  # what is left of it may serve others
+                self.forecast.opened += 1  # others may use what is left of it
 
     def _suspend(self, row: int) -> None:
-        """Take a reservation off the timeline; its holder may get it back when its turn comes."""
+        """Take a reservation off the calendar; its holder may get it back when it is served."""
         if row in self.state.reserved and row in self.calendar:
             self.suspended[row] = self.state.reserved[row]
             self.forecast.withdraws(row)
@@ -201,10 +201,10 @@ class ReservationBackfill:
     # --- one job -----------------------------------------------------------------------------------------------
 
     def _reconsider(self, rows: Table, at: int) -> int:
-        """Keep reservations or better them, without lifting them first; returns the place of the first job from `at` on
-        that must be served like others.
+        """Keep or improve reservations without suspending them; return the place of the first job from `at` on that
+        `_serve` must serve.
 
-        What it decides is what `_serve` decides. Most reservations are kept, which costs one question for all of them.
+        It decides what `_serve` would decide. Most reservations are kept, which costs one query for all of them.
         """
         cycle, state = self.cycle, self.state
         while at < len(rows):
@@ -245,7 +245,7 @@ class ReservationBackfill:
         return at
 
     def _may_keep(self, row: int) -> bool:
-        """Whether only time keeps a job that holds a reservation."""
+        """Return whether a job with a reservation waits for nothing but its start."""
         admission = self.cycle.admission
         if self.plain:
             return True
@@ -285,7 +285,7 @@ class ReservationBackfill:
             for option in options:
                 freed = self._make_room(row, option, until)
                 if not isinstance(freed, NotNow):
-                    self.forecast.tightened = True  # reservations of lower priority may be broken
+                    self.forecast.tightened = True  # reservations of lower priority may no longer hold
                     self._start(row, freed)
                     return
         if best is None and reason is None and (may_hold or not shape.reservable):
@@ -296,7 +296,7 @@ class ReservationBackfill:
         self._wait(row, shape, reason, best, duration)
 
     def _serve_late(self, row: int, shape: Shape) -> Allocation | None:
-        """Without estimates: the first head of its pools has its way once it has waited for long enough."""
+        """Without estimates: the first head of its pools preempts backfilled jobs once it has waited for `timeout`."""
         if shape.reach in self.asked:
             return None
         self.asked.add(shape.reach)
@@ -311,7 +311,7 @@ class ReservationBackfill:
                 made = preempt_backfilled(self.cycle, row, shape)
         if isinstance(made, NotNow):
             return None
-        self.forecast.tightened = True  # it asked nobody who holds a reservation
+        self.forecast.tightened = True  # it ignores reservations
         return made
 
     def _start(self, row: int, allocation: Allocation) -> None:
@@ -321,7 +321,7 @@ class ReservationBackfill:
     def _wait(
         self, row: int, shape: Shape, reason: Reason | None, best: tuple[int, Allocation] | None, duration: int
     ) -> None:
-        """Keep the old reservation, give a new one, or none; and say why the job waits."""
+        """Keep the old reservation, make a new one, or release it; and record why the job waits."""
         cycle, may_hold = self.cycle, not self._is_full()
         old = self.suspended.pop(row, None)
         better = best is not None and old is not None and best[0] < old.start
@@ -334,7 +334,7 @@ class ReservationBackfill:
         self._tried(row, shape, reason)
 
     def _tried(self, row: int, shape: Shape, reason: Reason | None) -> None:
-        """Say why the job waits, if that has not been said."""
+        """Record why the job waits, unless it is recorded already."""
         if not self.cycle.pending.places.item(row, P_TOLD):
             self.cycle.hold(row, reason or self._what_is_missing(row, shape))
 
@@ -349,9 +349,9 @@ class ReservationBackfill:
     def _earliest(
         self, row: int, shape: Shape, duration: int, until: int, best: tuple[int, Allocation] | None
     ) -> tuple[int, Allocation] | None:
-        """The earliest start, of which the caller knows none but `best`, and a place.
+        """Return the earliest start, and a place; `best` is the earliest that the caller has found for other options.
 
-        If the start is now, the place is where the profile's placement puts the job.
+        If the start is now, the profile's placement chooses the place.
         """
         now = self.cycle.now
         found = self.calendar.earliest(shape, duration, now)
@@ -364,12 +364,12 @@ class ReservationBackfill:
         return None if placed is None else (found[0], placed)
 
     def _placed(self, row: int, shape: Shape, proven: Allocation, until: int) -> Allocation | None:
-        """Where the profile's placement puts a gang for which there is a place now.
+        """Return the place that the profile's placement chooses for a gang that fits now.
 
-        None where it is planned to end before what is booked there begins, and may run longer.
+        None if its place is booked for others and it may run into that time, although it is planned to end before.
         """
         result = self.cycle.place_beside(row, shape, until)
-        if isinstance(result, NoFit):  # several groups: the two searches may differ, and this one is proven too
+        if isinstance(result, NoFit):  # several groups: the two searches may differ, and `proven` fits too
             if self.state.books and not self.cycle.booked.gives_room(row, proven):
                 return None
             self.cycle.placer.trial.restore(proven, shape.affinity.group if shape.affinity is not None else "")
@@ -377,11 +377,11 @@ class ReservationBackfill:
         return result
 
     def _now(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
-        """A place clear of all reservations for a job that gets none itself."""
+        """Place a job that gets no reservation itself, clear of all reservations; None if there is no place."""
         if self._known_to_fail(shape, duration):
             return None
         placed: Allocation | None = None
-        if self.cycle.placer.may_fit(shape):  # reservations aside
+        if self.cycle.placer.may_fit(shape):  # without reservations
             result = self.cycle.place_beside(row, shape, until)
             placed = self._beside_moved(row, shape, duration, until) if isinstance(result, NoFit) else result
         if placed is None:
@@ -390,24 +390,24 @@ class ReservationBackfill:
         return placed
 
     def _beside_moved(self, row: int, shape: Shape, duration: int, until: int) -> Allocation | None:
-        """A place now that reservations leave by taking other devices at the same start."""
+        """Place a job now by moving reservations to other devices at the same start; None if that does not help."""
         if not shape.reservable:
             return None
         proven = self.moves.place(row, shape, duration, self.cycle.now)
         return None if proven is None else self._placed(row, shape, proven, until)
 
     def _known_to_fail(self, shape: Shape, duration: int) -> bool:
-        """Whether there was no room for so long a run, and nothing came free since. Booked GPUs ask for limits too."""
+        """Return whether such a run found no room, and none was freed since. False with bookings: limits count too."""
         if self.state.books:
             return False
         return self.no_room.knows(shape.index, duration, -1 if self.suspended else self._stamp())
 
     def _stamp(self) -> int:
-        """Counts what may let a job start that holds no reservation."""
+        """Return a counter of the changes that may let a job without a reservation start."""
         return self.state.capacity_version + self.state.node_version + self.forecast.opened
 
     def _serve_candidates(self, candidates: list[int]) -> None:
-        """Serve those of the candidates that get no reservation for whom that may change something."""
+        """Serve the candidates whose state may change; skip those known to wait on."""
         state, at, rows = self.state, 0, np.array(candidates, dtype=np.int64)
         places = self.cycle.pending.places
         while at < len(rows):
@@ -427,7 +427,7 @@ class ReservationBackfill:
             at += 1
 
     def _make_room(self, row: int, shape: Shape, until: int) -> Allocation | NotNow:
-        """What preemption can do without touching what is reserved."""
+        """Preempt for a job without touching reserved capacity."""
         cycle = self.cycle
         assert cycle.evictor is not None
         blocked = cycle.reserved_space(until) if not shape.ask.reservation else NOTHING
@@ -440,7 +440,7 @@ class ReservationBackfill:
         return made
 
     def _what_is_missing(self, row: int, shape: Shape) -> Reason:
-        """Whether the job would fit if nothing were reserved."""
+        """Return why the job waits: no room even without reservations, or the booking or reservation in the way."""
         trial = self.cycle.placer.trial
         mark = trial.checkpoint()
         result = self.cycle.placer.place(shape, row)

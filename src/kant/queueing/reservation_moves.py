@@ -1,6 +1,6 @@
-"""Other devices for reservations, at the same starts, so that there is a place for one job more.
+"""Moves of reservations to other devices, at the same starts, to make a place for one more job.
 
-Which of them may move, and what the plan says of those that have. How they move is in `placement/calendar/moves.py`.
+This module decides which may move, and writes the moves into the plan. How they move: `placement/calendar/moves.py`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from kant.queueing.cycle_plan import CyclePlan
 from kant.queueing.waiting import P_TOLD
 
 FAILURES = 4
-"""Attempts at an earlier reservation that may fail in one cycle before no more are made."""
+"""The most failed attempts at an earlier reservation in one cycle."""
 
 
 class ReservationMoves:
-    """The reservations of one cycle, and which of them have moved. With more of them than `most` none moves."""
+    """The reservations of one cycle, and which of them have moved. If there are more than `most`, none moves."""
 
     def __init__(self, cycle: CyclePlan, most: int) -> None:
         assert cycle.forecast is not None
@@ -26,12 +26,12 @@ class ReservationMoves:
         self.forecast = cycle.forecast
         self.calendar = cycle.forecast.calendar
         self.most = most
-        self.attempts: Table = np.full(1, FAILURES, dtype=np.int64)  # that may yet fail
+        self.attempts: Table = np.full(1, FAILURES, dtype=np.int64)  # that may still fail
         self.moved: dict[int, None] = {}
 
     def reserved(self) -> Table | None:
-        """The jobs with a reservation on the calendar, as the plan leaves them, and the index of what each may be
-        placed as: its shape, on the model that it has; -1 where it has several. None where there are more than `most`.
+        """Return the jobs with a reservation after the plan so far, and the index of the shape in which each may move:
+        its option on the GPU model that it has; -1 if it has several. None if there are more than `most`.
         """
         cycle, state, held = self.cycle, self.cycle.state, self.calendar.held
         if len(state.reserved) + cycle.newly_reserved - len(cycle.unreserved) > self.most:
@@ -50,7 +50,7 @@ class ReservationMoves:
         return next((option.index for option in options if pools & ~option.pool_bits == 0), -1)
 
     def sooner(self, row: int, shape: Shape, duration: int, before: int) -> tuple[int, Allocation] | None:
-        """The first start that the count of free GPUs allows, if it is earlier than `before` and others can move."""
+        """Return the first start that the count of free GPUs allows, if it is before `before` and others can move."""
         reserved = self.reserved() if shape.gpu_milli and shape.reservable else None
         if reserved is None or len(reserved) == 0 or self.attempts.item(0) <= 0:
             return None
@@ -64,9 +64,9 @@ class ReservationMoves:
         return start, pieces
 
     def place(self, row: int, shape: Shape, duration: int, start: int) -> Allocation | None:
-        """A place for a job at `start`. Reservations that begin no earlier may move, and still start when they did.
+        """Place a job at `start`. Reservations that begin no earlier may move to other devices at the same start.
 
-        None where there is none, and then nothing has moved. Otherwise the job's own reservation is off the calendar.
+        None if there is no place; then nothing has moved. Otherwise the job's own reservation is off the calendar.
         """
         reserved = self.reserved()
         if reserved is None:
@@ -78,11 +78,11 @@ class ReservationMoves:
         return found[0]
 
     def first_sooner(self, rows: Table, at: int, given: int) -> tuple[int, bool, tuple[int, Allocation] | None]:
-        """The first of `rows` from `at` on of which there is something to say, where each has a reservation.
+        """Return the first of `rows` from `at` on that needs a decision; each of them has a reservation.
 
-        Returns where it stands; whether it keeps its reservation, and is to be told that it waits; and from when it
-        could have an earlier one, and which. Nothing of both: it must be served like others. `given` is for how long
-        the jobs run, µs; -1: as their columns say.
+        Returns its place in `rows`; whether it keeps its reservation, and its wait must be recorded; and the start and
+        place of an earlier reservation, if it can have one. If neither, `_serve` must serve it. `given` is the run time
+        of the jobs, µs; -1: as in their columns.
         """
         cycle, state = self.cycle, self.cycle.state
         told, promised = cycle.pending.places, self.forecast.estimates.promised
@@ -95,8 +95,9 @@ class ReservationMoves:
         return at, kept, found
 
     def first_candidate(self, rows: Table, at: int, stamp: int, lowest: int) -> tuple[int, Allocation | None]:
-        """The first of `rows` from `at` on that may start now without a reservation, or of which that is not known:
-        where it stands, and its place if others have made way. `stamp` counts what may let one start.
+        """Return the first of `rows` from `at` on that can, or possibly can, start now without a reservation.
+
+        Returns its place in `rows`, and its allocation if others have moved for it. `stamp` counts what may allow it.
         """
         cycle = self.cycle
         at, place, moved = self.calendar.first_candidate(

@@ -1,4 +1,4 @@
-"""What a plan writes when an elastic gang changes its size: the decision, the quotas, the shares, the forecast."""
+"""What a plan records when an elastic gang is resized: the decision, the quotas, the shares, the forecast."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kant.queueing.cycle_plan import CyclePlan
 
 
 def gives_back_after(cycle: CyclePlan, start: Start) -> bool:
-    """Whether something comes free in the plan only after this start."""
+    """Return whether the plan frees capacity after this start."""
     return any(isinstance(d, Preempt | Shrink | Expire) for d in cycle.plan.decisions[_place(cycle, start) + 1 :])
 
 
@@ -24,9 +24,9 @@ def _place(cycle: CyclePlan, start: Start) -> int:
 
 
 def widen(cycle: CyclePlan, start: Start, allocation: Allocation) -> None:
-    """A start of the plan gets `allocation`, which is more than it had and is taken on the trial.
+    """Give a start of the plan the larger `allocation`, which is taken on the trial.
 
-    Where that may come free only later in the plan, the start comes last.
+    If the plan frees capacity after the start, the start is moved to the end of the plan.
     """
     row, before, decisions = cycle.state.rows[start.job], start.allocation, cycle.plan.decisions
     wider, at = replace(start, allocation=allocation), _place(cycle, start)
@@ -44,7 +44,7 @@ def widen(cycle: CyclePlan, start: Start, allocation: Allocation) -> None:
 
 
 def grow(cycle: CyclePlan, row: int, pieces: Allocation) -> None:
-    """A running gang gets `pieces`, which are taken on the trial."""
+    """Give a running gang the additional `pieces`, which are taken on the trial."""
     cycle.plan.decisions.append(Grow(cycle.state.ids[row], pieces))
     cycle.admission.resizes(row, pieces, 1)
     cycle.share_out(row, charged_by(cycle.state.shape_of(row), pieces), 1)
@@ -52,7 +52,7 @@ def grow(cycle: CyclePlan, row: int, pieces: Allocation) -> None:
 
 
 def shrink(cycle: CyclePlan, row: int, pieces: Allocation, by: str, why: str) -> None:
-    """A running gang gives `pieces` back for the job `by`; on the trial that is done."""
+    """Take `pieces` from a running gang for the job `by`; the trial already has them back."""
     cycle.plan.decisions.append(Shrink(cycle.state.ids[row], pieces, by, why))
     cycle.shrinks(row, pieces)
     cycle.admission.resizes(row, pieces, -1)
@@ -64,14 +64,14 @@ def _forecast(cycle: CyclePlan, row: int, allocation: Allocation) -> None:
     if cycle.forecast is not None:
         forecast, calendar = cycle.forecast, cycle.forecast.calendar
         end = end_with(cycle, row, int(allocation[:, pl.PODS].sum()))
-        if row in calendar:  # with fewer pods it leaves some to others now, with more all of them sooner
+        if row in calendar:  # with fewer pods it frees some now, with more it frees all sooner
             fewer = bool(allocation[:, pl.PODS].sum() < calendar.allocation_of(row)[:, pl.PODS].sum())
             forecast.opened += fewer or end < calendar.expected_end(row)
         forecast.starts(row, allocation, cycle.now, end)
 
 
 def end_with(cycle: CyclePlan, row: int, pods: int) -> int:
-    """When a gang is expected to end if it goes on with so many pods from now on; FOREVER where that is not known."""
+    """Return when a gang is expected to end with `pods` pods from now on, µs; FOREVER if unknown."""
     state, forecast = cycle.state, cycle.forecast
     assert forecast is not None
     if row not in state.running or row in cycle.stopped:

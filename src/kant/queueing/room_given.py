@@ -1,4 +1,4 @@
-"""How much room jobs give when they stop: a bound from their columns alone, without looking at any node."""
+"""An upper bound on the room that jobs free when they stop, from their columns alone, without looking at any node."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kant.cluster.state import ClusterState
 from kant.model.units import GPU
 
 UNBOUNDED = 1 << 40
-"""More pods than any gang has."""
+"""More pods than any gang has: the bound is unknown."""
 
 
 def room_given(state: ClusterState, shape: Shape, rows: Sequence[int]) -> int:
-    """For how many more pods of a shape there is room, at most, once the jobs `rows` have stopped.
+    """Return an upper bound on the additional pods of a shape that fit once the jobs `rows` have stopped.
 
-    It is `UNBOUNDED` where that cannot be told: for shares of a GPU, segments and affinity, and of elastic jobs.
+    It is `UNBOUNDED` for shares of a GPU, several groups, segments and affinity, and if one of `rows` is elastic.
     """
     demand = shape.groups[0].demand
     if (
@@ -33,9 +33,9 @@ def room_given(state: ClusterState, shape: Shape, rows: Sequence[int]) -> int:
     facts, pods = state.shapes.facts[jobs[:, J_SHAPE]], jobs[:, J_PODS]
     if facts[:, S_ELASTIC].any():
         return UNBOUNDED
-    room = pods * max(devices_of(state.table) // demand.gpus, 1)  # each pod may have kept a whole node from being used
+    room = pods * max(devices_of(state.table) // demand.gpus, 1)  # each pod may have blocked a whole node
     if not (demand.cpu or demand.memory or demand.island):
-        # Only GPUs count: k of a node serve ceil(k / gpus) pods. A share may be all that kept its GPUs from being free.
+        # Only GPUs count: k freed ones on a node serve at most ceil(k / gpus) pods. A share may free a whole GPU.
         devices = jobs[:, J_MILLI] // GPU + facts[:, S_SHARED] * pods
         room = np.minimum(room, (devices + pods * (demand.gpus - 1)) // demand.gpus)
     return int(room.sum())

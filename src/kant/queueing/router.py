@@ -1,7 +1,8 @@
-"""A router of policies: which policy acts now, by what the state of the cluster is like.
+"""A router of policies: it selects the active policy by features of the cluster state.
 
-The idea of a scheduler above several agents, one of which acts, learned from demonstrations, is that of SEIHAI (arXiv
-2111.08857). Rules over features of the state choose; the first that holds wins, and where none does the `floor` acts.
+The idea of a scheduler above several agents, one of which acts, learned from demonstrations, is from SEIHAI (arXiv
+2111.08857). Rules over features of the state select the policy; the first that holds wins. Without one, the `floor`
+acts.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kant.model.taxonomy import EVERY_CLUSTER_POLICY, Tags, tagged
 from kant.model.units import DAY, MINUTE, SECOND
 
 LARGE = 8
-"""A gang is large where it asks for this part of the cluster's GPUs, or more: an eighth."""
+"""A gang is large if it asks for at least one part in `LARGE` of the cluster's GPUs: an eighth."""
 
 FEATURES = {
     "waiting": "jobs wait",
@@ -31,14 +32,14 @@ FEATURES = {
     "shorter": "% of jobs ran for less than a hundredth of what was predicted",
     "longer": "% of jobs ran for more than ten times what was predicted",
 }
-"""What the rules may ask about, as sentences say it. All are whole numbers."""
+"""The features that rules may use, with their text in messages. All are whole numbers."""
 
 LATELY, ENOUGH = 3 * DAY, 30
-"""Predictions are judged by the jobs that ended so lately, and by so many of them at least."""
+"""Predictions are judged by the jobs that ended in this span (µs), if there are at least this many."""
 
 
 class Rule(Struct, frozen=True, forbid_unknown_fields=True):
-    """`policy` acts where each feature of `where` lies between its two bounds. `says` is why, in a few words."""
+    """`policy` acts if each feature of `where` lies between its two bounds. `says` is the reason in a few words."""
 
     policy: str
     says: str
@@ -46,11 +47,10 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Router(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which of several policies acts: `floor`, unless a rule says otherwise.
+    """Which of several policies acts: `floor`, unless a rule selects another.
 
-    To leave the floor, `hold_s` seconds have to have passed since the last switch; the way back is always open. The
-    bounds of the rule by which a policy acts are wider by `band` percent points for as long as it does. With a `pin`
-    that policy acts, whatever the rules say.
+    A switch away from the floor needs `hold_s` seconds since the last switch; a switch back is always allowed. The
+    bounds of a rule are wider by `band` percentage points while its policy acts. With a `pin` that policy always acts.
     """
 
     floor: str
@@ -76,13 +76,13 @@ class Router(Struct, frozen=True, forbid_unknown_fields=True):
                     raise ValueError(f"`where` of {rule.policy} must be of {', '.join(FEATURES)}, each with two bounds")
 
     def acts(self, state: ClusterState) -> str:
-        """The policy that acts now; the floor where another router has chosen last."""
+        """Return the policy that acts now; the floor if the last switch names a policy of another router."""
         known = {rule.policy for rule in self.rules}
         chosen = state.routed.policy if state.routed is not None and state.routed.policy in known else self.floor
         return self.pin or chosen
 
     def look(self, state: ClusterState, now: int) -> Route | None:
-        """The switch that is due; None for none. Asked while somebody waits."""
+        """Return the switch that is due; None for none. Called while jobs wait."""
         if self.pin:
             return None
         acts = self.acts(state)
@@ -102,7 +102,7 @@ class Router(Struct, frozen=True, forbid_unknown_fields=True):
         return self.floor, f"no longer so: {self._facts(found, rules[0])}" if rules else "no rule holds"
 
     def _predictions(self, state: ClusterState, now: int) -> dict[str, int]:
-        """How predictions have held; nothing where no rule asks, for all jobs are looked at."""
+        """Return the accuracy of predictions; empty if no rule uses it, because it scans all jobs."""
         return predictions(state, now) if any({"shorter", "longer"} & rule.where.keys() for rule in self.rules) else {}
 
     def _facts(self, found: dict[str, int], rule: Rule) -> str:
@@ -110,7 +110,7 @@ class Router(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def features(state: ClusterState, now: int) -> dict[str, int]:
-    """What the state is like; somebody waits."""
+    """Return the features of the state; at least one job must wait."""
     jobs, pending, running = state.jobs, list(state.pending), list(state.running)
     asked, held = jobs[pending, J_MILLI], jobs[running, J_MILLI]
     capacity = max(int(state.pools[:, P_CAPACITY].sum()), 1)
@@ -130,7 +130,7 @@ def features(state: ClusterState, now: int) -> dict[str, int]:
 
 
 def predictions(state: ClusterState, now: int) -> dict[str, int]:
-    """How the medians that were predicted for jobs that have ended lately have held; 100 where these are too few."""
+    """Return the percentages of recently ended jobs far shorter and far longer than their P50; 100 if too few ended."""
     jobs = state.jobs[: len(state.ids)]
     ended = jobs[(jobs[:, J_END] > now - LATELY) & (jobs[:, J_P50] > 0)]
     if len(ended) < ENOUGH:

@@ -1,4 +1,4 @@
-"""Shares: what each queue holds in the course of one cycle, and on which path of the tree it stands."""
+"""Shares: what each queue holds during one cycle, and its path in the quota tree."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PARTS: tuple[str, ...] = RESOURCES
 
 
 class Shares:
-    """A copy of what queues hold, which the plan under way writes on. Made once a cycle, for orders that share.
+    """A copy of what queues hold, updated by the current plan. Made once a cycle, for orders that share.
 
-    A queue is counted with all that stand above it, so that siblings can be compared on every level. The own jobs of a
-    queue with others below stand beside these, with weight 1; so do queues that no tree knows, beside the roots.
+    What a queue holds also counts for its ancestors, so siblings can be compared on every level. The own jobs of a
+    queue with children count as one more child, with weight 1; a queue outside the tree counts as one more root.
     """
 
     def __init__(self, state: ClusterState, now: int, admission: Admission) -> None:
@@ -35,7 +35,7 @@ class Shares:
             self.add(queue, (held[0], held[1], held[2]), 1)
 
     def path(self, queue: int) -> tuple[int, ...]:
-        """The nodes of the tree from the root to `queue`; a number below zero stands for its own jobs alone."""
+        """Return the tree nodes from the root to `queue`; a negative number is the node for its own jobs alone."""
         path = self._paths.get(queue)
         if path is None:
             tree, node = self.quota_usage.tree, self.quota_usage.node_of[queue]
@@ -46,23 +46,23 @@ class Shares:
         return path
 
     def weight(self, node: int) -> int:
-        """The weight of a path's node among its siblings."""
+        """Return the weight of a path's node among its siblings."""
         return self.quota_usage.tree.weight(node) if self.quota_usage.tree is not None and node >= 0 else 1
 
     def add(self, queue: int, held: Held, sign: int) -> None:
-        """A job of `queue` starts (1) or stops (-1) in this plan."""
+        """Count a job of `queue` that starts (`sign` 1) or stops (-1) in this plan."""
         for node in self.path(queue):
             own = self.held.setdefault(node, [0, 0, 0])
             for i in range(3):
                 own[i] += sign * held[i]
 
     def dominant(self, node: int) -> float:
-        """The largest share of one resource of the cluster that a path's node holds."""
+        """Return the largest share of one resource of the cluster that a path's node holds."""
         held = self.held.get(node, [0, 0, 0])
         return max(h / capacity for h, capacity in zip(held, self.capacity, strict=True) if capacity > 0)
 
     def beyond_nominal(self, node: int) -> float:
-        """As `dominant`, of what the node holds beyond its nominal quota; of own jobs and unknown queues all."""
+        """Return `dominant` of what the node holds beyond its nominal quota; of all, for nodes without a quota."""
         tree = self.quota_usage.tree
         if tree is None or node < 0:
             return self.dominant(node)
@@ -72,14 +72,14 @@ class Shares:
         return max((tree.borrowed(node, key) / of_all for key, of_all in enumerate(self._of_keys)), default=0.0)
 
     def _capacity_of(self, model: str, resource: str) -> int:
-        """Of one resource, on the nodes of one GPU model or of all."""
+        """Return the capacity of one resource, on the nodes of one GPU model or of all."""
         if resource != "gpu":
             return self.capacity[PARTS.index(resource)]
         pools = self.state.shapes.pools_admitting((model,) if model else ())
         return sum(int(row[P_CAPACITY]) for pool, row in enumerate(self.state.pools) if pools >> pool & 1)
 
     def used(self, node: int, half_life: int) -> int:
-        """Milli-GPU-seconds that a path's node has used, by age counted half after every half life."""
+        """Return the milli-GPU-seconds that a path's node has used, halved for every half life of age."""
         used = self._used.get(half_life)
         if used is None:
             used = self._used[half_life] = {}
@@ -93,7 +93,7 @@ class Shares:
 
 
 def _capacity(state: ClusterState) -> Held:
-    """GPUs in service, and the CPU and memory of nodes that limit them; at least 1 milli-GPU."""
+    """Return the milli-GPUs in service (at least 1), and the CPU and memory of GPU nodes that limit them."""
     nodes = state.table[state.table[:, STATUS] != NodeStatus.FAILED]
     limited = nodes[(nodes[:, CPU] < FOREVER) & (nodes[:, MEMORY] < FOREVER) & (nodes[:, GPUS] > 0)]
     return max(int(state.pools[:, P_CAPACITY].sum()), 1), int(limited[:, CPU].sum()), int(limited[:, MEMORY].sum())

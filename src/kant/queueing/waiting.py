@@ -1,10 +1,10 @@
-"""The waiting jobs in columns: buckets, what is known of scheduling keys, and who is awake.
+"""The waiting jobs in columns: entries, buckets, and the verdicts of scheduling keys.
 
-A scheduling key is one row of one table of states. It is awake, asleep, unproven or stirred; the row says until when,
-what wakes it, and of which job this is known. A bucket is a row with the entry of its first job. Entries are rows of a
-third table, in a skew heap for each bucket (D. D. Sleator and R. E. Tarjan, Self-adjusting heaps, SIAM J. Comput.
-15(1), 1986), so any of them can be taken out. What a job's row is in, and whether its owner knows that it waits, is a
-fourth. `PendingQueue` calls these functions, and so do the instants that pass in compiled code (`sim/advance.py`).
+A scheduling key is a row of the verdicts. It is awake, asleep, unproven or stirred; the row says until when, what wakes
+it, and for which job this holds. A bucket is a row of a second table, with the entry of its first job. Entries are rows
+of a third table, in a skew heap for each bucket (D. D. Sleator and R. E. Tarjan, Self-adjusting heaps, SIAM J. Comput.
+15(1), 1986), so any entry can be removed. A fourth table has the entry of each job, and whether its wait was recorded.
+`PendingQueue` calls these functions, and so does the compiled simulation (`sim/advance.py`).
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from kant.queueing.watch import ANYTHING, NODES, freed
 # Entries of the jobs that wait in a bucket. The smallest (E_PRIORITY, E_KEY, E_ROW) goes first.
 E_ROW, E_PRIORITY, E_KEY, E_SHAPE, E_KNOWN, E_BUCKET, E_LEFT, E_RIGHT, E_ABOVE = range(9)
 ENTRY_WIDTH = 9
-"""Row 0 is none: it has how many rows are used in E_ROW, and the first row that is free again in E_LEFT."""
+"""Row 0 is no entry: its E_ROW is the number of rows used, its E_LEFT the first row of the free list."""
 
-# Buckets. Of them only the first job is tried.
+# Buckets. Only the first job of a bucket is tried.
 B_TOP, B_QUEUE, B_LANE, B_MILLI, B_READY = range(5)
-"""The entry of the first job; its queue; the pools that it competes for, by a number; its milli-GPUs; and the entry by
-which the bucket has its turn."""
+"""The entry of the first job; its queue; its lane (a number for the pools that it competes for); its milli-GPUs; and
+the entry of the bucket in the heap of the round."""
 BUCKET_WIDTH = 5
-"""Row 0 is none, and has the number of the last bucket in B_LANE."""
+"""Row 0 is no bucket; its B_LANE is the number of the last bucket."""
 
-# What is known of a scheduling key, and what may change it.
+# The verdict of a scheduling key, and what may change it.
 V_STATE = 0
-V_ROW = 1  # the only job of which this is known; -1: all of the key
+V_ROW = 1  # the only job for which this holds; -1: all of the key
 V_SHAPE = 2
-V_POOLS = 3  # bits: capacity that comes free in one of these pools wakes it
-V_WAKES_ON = 4  # what else does, as bits of `watch`
-V_UNTIL = 5  # when the answer may change by itself, µs; none where that is past
-V_NOBODY = 6  # 1: it may evict nobody
-V_BY_QUOTA = 7  # 1: quotas keep it, not what runs
-V_ALONE = 8  # 1: what is known holds for the job that was tried, and for no other of the key
+V_POOLS = 3  # bits: freed capacity in one of these pools wakes it
+V_WAKES_ON = 4  # what else wakes it, as bits of `watch`
+V_UNTIL = 5  # when time alone may change it, µs; never if that is past
+V_NOBODY = 6  # 1: it has no eviction candidates
+V_BY_QUOTA = 7  # 1: it waits for quota, not for capacity
+V_ALONE = 8  # 1: a verdict holds only for the job that was tried
 V_WOKE = 9
 VERDICT_WIDTH = 10
-"""Row 0 has the number of the last key in V_STATE, and how many are not forgotten in V_ROW."""
+"""Row 0: V_STATE is the number of the last key, V_ROW the number of keys with a verdict that counts."""
 
-# States of a key. While it is not awake the buckets sleep whose first job has it.
+# States of a key. While it is not awake, the buckets whose first job has it sleep.
 AWAKE = 0
-"""It may be tried."""
+"""Its jobs may be tried."""
 ASLEEP = 1
-"""It cannot start."""
+"""Its jobs cannot start."""
 UNPROVEN = 2
-"""It was not found to start, and is tried again in the next cycle."""
+"""It did not start, but that is not proven; it is tried again in the next cycle."""
 STIRRED = 3
-"""Nothing but the capacity that has come free may let it start: it wakes if it may fit now."""
+"""Only freed capacity may let it start: it wakes if it may fit now."""
 
 # Of each job, by its row.
-P_ENTRY, P_TOLD = range(2)  # its entry (0: none); 1: it has been said that it waits, since it came to wait
+P_ENTRY, P_TOLD = range(2)  # its entry (0: none); 1: its present wait was recorded
 PLACE_WIDTH = 2
 
-# What waking has done, as bits.
+# Results of waking, as bits.
 MAY_TRY, DOUBTS = 1, 2
 
 
@@ -65,7 +65,7 @@ def make_table(width: int, rows: int = 64) -> Table:
 
 
 def as_integers(keys: np.ndarray) -> Table:
-    """Keys of an order as integers that are in the same order."""
+    """Convert the keys of an order to integers that sort alike."""
     if keys.dtype.kind != "f":
         return keys.astype(np.int64, copy=False)
     bits: Table = (keys.astype(np.float64) + 0.0).view(np.int64)  # -0.0 is 0.0
@@ -77,7 +77,7 @@ def as_integers(keys: np.ndarray) -> Table:
 
 @inlined
 def before(entries: Table, one: int, other: int) -> bool:
-    """Whether an entry goes before another one."""
+    """Return whether an entry goes before another one."""
     for column in (E_PRIORITY, E_KEY):
         if entries[one, column] != entries[other, column]:
             return bool(entries[one, column] < entries[other, column])
@@ -86,7 +86,7 @@ def before(entries: Table, one: int, other: int) -> bool:
 
 @inlined
 def meld(entries: Table, one: int, other: int) -> int:
-    """The heap of two heaps: its first entry. What is above that is for the caller to say."""
+    """Merge two heaps and return the first entry. The caller sets its E_ABOVE."""
     top, last = 0, 0
     while one > 0 and other > 0:
         if before(entries, other, one):
@@ -111,7 +111,7 @@ def push(
     entries: Table, places: Table, buckets: Table, row: int, priority: int, key: int, shape: int, known: int,
     bucket: int,
 ) -> bool:  # fmt: skip
-    """A job waits in a bucket; whether it is the first there. There is room for one more entry."""
+    """Add a job to a bucket; return whether it is now the first. The table must have room for one more entry."""
     new = entries[0, E_LEFT]
     if new > 0:
         entries[0, E_LEFT] = entries[new, E_LEFT]
@@ -131,7 +131,7 @@ def push(
 
 @inlined
 def remove(entries: Table, places: Table, buckets: Table, old: int) -> bool:
-    """An entry leaves its bucket; whether it was the first there."""
+    """Remove an entry from its bucket; return whether it was the first."""
     entry = entries[old]
     above, rest = entry[E_ABOVE], meld(entries, entry[E_LEFT], entry[E_RIGHT])
     if above == 0:
@@ -152,7 +152,7 @@ def push_one(
     entries: Table, places: Table, buckets: Table, verdicts: Table, row: int, priority: int, key: int, shape: int,
     known: int, bucket: int, wakes: bool,
 ) -> bool:  # fmt: skip
-    """A job waits in a bucket; whether it is the first there. Then it `wakes` its key, or is as awake as that."""
+    """Add a job to a bucket; return whether it is now the first. If so, and with `wakes`, its key wakes."""
     first = push(entries, places, buckets, row, priority, key, shape, known, bucket)
     if first and wakes:
         verdicts[known, V_STATE] = AWAKE
@@ -161,14 +161,14 @@ def push_one(
 
 @compiled
 def drop(entries: Table, places: Table, buckets: Table, row: int) -> bool:
-    """A job leaves its bucket, if it is in one; whether it was the first there."""
+    """Remove a job from its bucket, if it is in one; return whether it was the first."""
     old = places[row, P_ENTRY]
     return bool(old > 0 and remove(entries, places, buckets, old))
 
 
 @compiled
 def take_first(entries: Table, places: Table, buckets: Table, bucket: int) -> None:
-    """The first job of a bucket leaves it."""
+    """Remove the first job of a bucket."""
     remove(entries, places, buckets, buckets[bucket, B_TOP])
 
 
@@ -177,7 +177,7 @@ def take_first(entries: Table, places: Table, buckets: Table, bucket: int) -> No
 
 @inlined
 def sleeps(entries: Table, verdicts: Table, entry: int) -> bool:
-    """Whether it is known that a job cannot start."""
+    """Return whether a job is known not to start."""
     known = verdicts[entries[entry, E_KNOWN]]
     return bool(known[V_STATE] != AWAKE and (known[V_ROW] == -1 or known[V_ROW] == entries[entry, E_ROW]))
 
@@ -187,7 +187,7 @@ def learn(
     entries: Table, verdicts: Table, entry: int, state: int, pools: int, wakes_on: int, until: int, nobody: bool,
     by_quota: bool, now: int,
 ) -> None:  # fmt: skip
-    """A job was tried and cannot start: that is known of its key until something may change it."""
+    """Record the verdict of a job that was tried and cannot start; it holds for its key until a change may help."""
     known = verdicts[entries[entry, E_KNOWN]]
     verdicts[0, V_ROW] += known[V_STATE] == AWAKE and known[V_UNTIL] <= now
     known[V_STATE], known[V_POOLS], known[V_WAKES_ON], known[V_UNTIL] = state, pools, wakes_on, until
@@ -200,9 +200,9 @@ def learn(
 def wake(
     entries: Table, buckets: Table, verdicts: Table, ready: Table, changed: int, pools: int, stirs: bool, now: int
 ) -> int:
-    """Wake the keys that one of these changes, or capacity that comes free in these pools, may let start.
+    """Wake the keys that may start after these changes, or because capacity is freed in these pools.
 
-    Buckets whose turn is still to come are ready then. With `stirs` keys that only capacity may help are stirred.
+    Woken buckets whose turn is still to come join the round. `stirs`: keys that only capacity may help are stirred.
     Returns MAY_TRY and DOUBTS.
     """
     found, woke, left = 0, False, 0
@@ -243,7 +243,7 @@ def wake(
 def follow_pools(
     entries: Table, buckets: Table, verdicts: Table, ready: Table, pools: Table, seen: Table, changed: int, now: int
 ) -> int:
-    """Wake what one of these changes, or the capacity that has come free since it was `seen`, may let start."""
+    """Wake the keys that may start after these changes, or because capacity was freed since `seen`."""
     return int(wake(entries, buckets, verdicts, ready, changed, freed(pools, seen), True, now))
 
 
@@ -256,7 +256,7 @@ def wake_some(
 
 @compiled
 def rouse(verdicts: Table, stirred: Table, now: int) -> int:
-    """Unproven keys wake. How many are stirred; `stirred` has them."""
+    """Wake the unproven keys. Writes the stirred keys into `stirred` and returns their number."""
     count = 0
     for k in range(1, verdicts[0, V_STATE] + 1):
         if verdicts[k, V_STATE] == STIRRED:
@@ -272,10 +272,10 @@ def rouse(verdicts: Table, stirred: Table, now: int) -> int:
 def settle(
     entries: Table, places: Table, buckets: Table, verdicts: Table, k: int, fits: bool, shares: bool, now: int
 ) -> None:
-    """A stirred key wakes.
+    """Wake a stirred key, unless it does not fit.
 
-    It sleeps on where it does not fit, and the best of the first jobs with it has been told that it waits. Where queues
-    have `shares` that job need not be the first to be tried.
+    It wakes even then if the wait of its best first job was not recorded yet. With `shares` it wakes too, since that
+    job need not be the first to be tried.
     """
     best = 0
     for b in range(1, buckets[0, B_LANE] + 1):
@@ -291,7 +291,7 @@ def settle(
 
 @compiled
 def wakes_first(entries: Table, verdicts: Table, heads: Table, now: int) -> int:
-    """When the first of these first jobs may start by itself what it could not when it was tried, µs; -1 for never."""
+    """Return when time alone may first let one of these heads start, µs; -1 for never."""
     first = -1
     for i in range(heads.shape[0]):
         known = verdicts[entries[heads[i], E_KNOWN]]
@@ -301,12 +301,12 @@ def wakes_first(entries: Table, verdicts: Table, heads: Table, now: int) -> int:
     return int(first)
 
 
-# --- the buckets of a round: a heap of their entries. Row 0 has their number ----------------------------------------
+# --- the buckets of a round: a heap of their entries. Row 0 is their number ----------------------------------------
 
 
 @inlined
 def sift(entries: Table, ready: Table, entry: int) -> None:
-    """Put an entry at its place from the top of the heap on."""
+    """Sift an entry down from the top of the heap."""
     count, i, child = ready[0], 1, 2
     while child <= count:
         if child < count and before(entries, ready[child + 1], ready[child]):
@@ -330,14 +330,14 @@ def push_entry(entries: Table, heap: Table, entry: int) -> None:
 
 @inlined
 def add_ready(entries: Table, buckets: Table, ready: Table, entry: int) -> None:
-    """A bucket has its turn."""
+    """Add a bucket to the round."""
     buckets[entries[entry, E_BUCKET], B_READY] = entry
     push_entry(entries, ready, entry)
 
 
 @inlined
 def pop_ready(entries: Table, buckets: Table, ready: Table) -> None:
-    """The first bucket has had its turn."""
+    """Remove the first bucket from the round."""
     buckets[entries[ready[1], E_BUCKET], B_READY] = 0
     ready[0] -= 1
     if ready[0] > 0:
@@ -346,7 +346,7 @@ def pop_ready(entries: Table, buckets: Table, ready: Table) -> None:
 
 @inlined
 def fill_ready(entries: Table, buckets: Table, verdicts: Table, ready: Table) -> None:
-    """A round begins: all buckets have their turn that are awake."""
+    """Begin a round with all awake buckets."""
     ready[0] = 0
     for b in range(1, buckets[0, B_LANE] + 1):
         buckets[b, B_READY] = 0
@@ -356,7 +356,7 @@ def fill_ready(entries: Table, buckets: Table, verdicts: Table, ready: Table) ->
 
 @inlined
 def next_ready(entries: Table, buckets: Table, verdicts: Table, ready: Table, aside: int) -> int:
-    """The entry of the first job whose turn it is, but for that of bucket `aside`; 0 where there is none."""
+    """Return the entry of the next job to try, skipping bucket `aside`; 0 for none."""
     while ready[0] > 0:
         entry = ready[1]
         bucket = entries[entry, E_BUCKET]
@@ -376,10 +376,10 @@ def begin_round(
     entries: Table, places: Table, buckets: Table, verdicts: Table, ready: Table, stirred: Table,
     fits: NDArray[np.bool_], count: int, shares: bool, now: int,
 ) -> int:  # fmt: skip
-    """A round begins: the entry of the first job whose turn it is; 0 where there is none.
+    """Begin a round; return the entry of the first job to try; 0 for none.
 
-    Before it `count` keys are settled that are `stirred`, and of which it is known whether they may fit. Where queues
-    have shares their `turns` are asked for instead.
+    First `count` `stirred` keys are settled, with `fits`: whether each may fit. With `shares`, returns 0: the caller
+    uses `turns` instead.
     """
     for i in range(count):
         settle(entries, places, buckets, verdicts, stirred[i], fits[i], shares, now)
@@ -391,8 +391,8 @@ def begin_round(
 
 @compiled
 def turns(entries: Table, buckets: Table, verdicts: Table, late: int, found: Table) -> int:
-    """Put the first jobs of the buckets that are awake in `found`, and of those that one of the changes `late` wakes;
-    how many. They are there by queue, E_PRIORITY, E_KEY, row and entry."""
+    """Write into `found` the first jobs of the buckets that are awake, or that one of the changes `late` wakes: queue,
+    E_PRIORITY, E_KEY, row and entry. Returns their number."""
     count = 0
     for b in range(1, buckets[0, B_LANE] + 1):
         top = buckets[b, B_TOP]
@@ -412,10 +412,10 @@ def go_on(entries: Table, buckets: Table, verdicts: Table, ready: Table, aside: 
 def best_first(
     entries: Table, buckets: Table, verdicts: Table, heap: Table, heads: Table, lanes: bool, large: int, above: int
 ) -> int:
-    """Put the first jobs of the buckets in `heads`, best first; how many. They are there by entry, row, shape and
-    bucket, and whether quotas are known to keep them. All have an E_PRIORITY below `above`.
+    """Write the first jobs of buckets with an E_PRIORITY below `above` into `heads`, best first; return their number.
 
-    With `lanes` they are the best one of each lane alone, and of those of it from `large` milli-GPUs on.
+    Each row has the entry, row, shape and bucket, and whether the job is known to wait for quota. With `lanes`: only
+    the best job of each lane below `large` milli-GPUs, and the best from `large` on.
     """
     heap[0] = 0
     best = np.zeros(2 * (buckets[0, B_LANE] + 1) if lanes else 0, dtype=np.int64)

@@ -1,6 +1,6 @@
-"""The window program: in how many of the next rounds each job runs, for welfare over time and an early end of all.
+"""The window program: in how many of the next rounds each job runs, for welfare over time and a short makespan.
 
-Rounds of a window are alike, so what counts is how often a job runs in it and not when: one integer a job, where the
+The rounds of a window are alike, so it matters how often a job runs in it, but not when: one integer per job. The
 published program (Shockwave, arXiv 2210.00093) has a Boolean for each job and round.
 """
 
@@ -12,22 +12,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 BENDS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Where the logarithm of progress is exact; between them it is a line. At zero it is that of a millionth."""
+"""Where the logarithm of progress is exact; it is linear in between. At zero it is that of one millionth."""
 LOGS = (math.log(1e-6), *(math.log(bend) for bend in BENDS[1:]))
 LONGEST_TRIED = (0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
-"""Where between the least and the most that is possible the time that stays for the longest job is tried."""
+"""The tried bounds on the remaining time of the longest job, as fractions between the least and the most possible."""
 HALVINGS = 20
 HEAVIEST = 1e4
 """The most that lateness may multiply a weight by."""
 ALMOST = 100.0
-"""The power of lateness for jobs that need less than one more round."""
+"""The exponent of lateness for jobs that need less than one more round."""
 
 GOES_ON = 4.0
-"""A job that runs goes on before those that weigh the same and have no more than so many rounds more left than it."""
+"""A running job is preferred to jobs of the same weight with at most this many more rounds left."""
 
 
 def late_weight(late: float, power: float, almost: bool) -> float:
-    """What the weight of a job is multiplied by that is expected to take `late` times its fair time.
+    """Return the factor of the weight of a job that is expected to take `late` times its fair time.
 
     `almost`: it needs less than one more round.
     """
@@ -38,7 +38,7 @@ def late_weight(late: float, power: float, almost: bool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A job in the window: its GPUs and weight, what of its epochs is over (0 to 1), and what is left of it in rounds.
+    """A job in the window: its GPUs, its weight, its progress (0 to 1), and the rounds that it has left.
 
     Its progress is expected to be even.
     """
@@ -49,19 +49,19 @@ class Entry:
     left: float
 
     def utility(self, rounds: int) -> float:
-        """The logarithm of its progress after so many rounds, by lines between BENDS."""
+        """Return the logarithm of its progress after this many rounds, linear between BENDS."""
         at = self.progress + (1 - self.progress) * min(1.0, rounds / self.left)
         i = min(int(at * 5), 4)
         return LOGS[i] + (at - BENDS[i]) / 0.2 * (LOGS[i + 1] - LOGS[i])
 
     def most(self, rounds: int) -> int:
-        """The rounds after which it has ended, at most those of the window."""
+        """Return the rounds after which it has ended, at most those of the window."""
         return max(1, min(rounds, math.ceil(self.left - 1e-9)))
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """`rounds` rounds on `gpus` GPUs, and `price`, what a round by which the longest job is longer costs in welfare."""
+    """`rounds` rounds on `gpus` GPUs. `price` is the welfare that one more remaining round of the longest job costs."""
 
     entries: tuple[Entry, ...]
     gpus: int
@@ -69,25 +69,25 @@ class Window:
     price: float
 
     def value(self, counts: Sequence[int]) -> float:
-        """The objective: the mean weighted utility over jobs and rounds, less the price of the longest rest."""
+        """Return the objective: mean weighted utility over jobs and rounds, less the price of the longest remainder."""
         welfare = sum(entry.weight * entry.utility(count) for entry, count in zip(self.entries, counts, strict=True))
         return welfare / (len(self.entries) * self.rounds) - self.price * self.longest(counts)
 
     def longest(self, counts: Sequence[int]) -> float:
-        """The rounds that stay for the job that has most of them left."""
+        """Return the rounds left after the window for the job that has most of them left."""
         return max(max(0.0, entry.left - count) for entry, count in zip(self.entries, counts, strict=True))
 
     def fits(self, counts: Sequence[int]) -> bool:
-        """Whether the counts are possible: GPUs over all rounds, and no job more often than it needs."""
+        """Return whether the counts are feasible: GPUs over all rounds, and no job more often than it needs."""
         used = sum(entry.gpus * count for entry, count in zip(self.entries, counts, strict=True))
         within = all(0 <= count <= entry.most(self.rounds) for entry, count in zip(self.entries, counts, strict=True))
         return within and used <= self.gpus * self.rounds
 
 
 def fill(window: Window) -> list[int]:
-    """Counts without a solver: what the longest job needs, then again and again the round that gains most for its GPUs.
+    """Compute the counts greedily: what the longest job needs, then repeatedly the round with the best gain per GPU.
 
-    How long the longest job may still be is tried at a few lengths; the best of the plans is taken.
+    A few bounds on the remaining time of the longest job are tried; the best plan is taken.
     """
     low = max(max(0.0, entry.left - window.rounds) for entry in window.entries)
     high = max(entry.left for entry in window.entries)
@@ -102,7 +102,7 @@ def fill(window: Window) -> list[int]:
 
 
 def _filled(window: Window, longest: float) -> list[int] | None:
-    """Counts that leave no job longer than `longest`, filled up by marginal gain; None where there is no room."""
+    """Return counts that leave no job more than `longest` rounds, filled up by marginal gain; None if infeasible."""
     entries = window.entries
     most = [entry.most(window.rounds) for entry in entries]
     counts = [
@@ -130,11 +130,11 @@ def _filled(window: Window, longest: float) -> list[int] | None:
 
 
 def lay_out(window: Window, counts: Sequence[int], rounds: int, running: Collection[int] = ()) -> list[list[int]]:
-    """Who runs in each of the first `rounds` rounds, as indices of entries.
+    """Return the jobs that run in each of the first `rounds` rounds, as indices of entries.
 
-    First come those that must run in every round that is left, the widest of them first; then the rest by weight. What
-    stays idle is given to those with most left, whether they were to run or not. Those in `running` count as if they
-    had GOES_ON more rounds left, since a job that is stopped has to be loaded again.
+    Jobs that must run in every remaining round come first, the widest of them first; then the others by weight. Idle
+    GPUs go to the jobs with most rounds left, whatever their counts. Jobs in `running` count as if they had GOES_ON
+    more rounds left, since a stopped job must be loaded again.
     """
     entries, owed = window.entries, list(counts)
     by_rest = sorted(range(len(entries)), key=lambda i: (-entries[i].left, i))

@@ -1,1 +1,1 @@
-"""One cycle: the page that everybody reads first is `cycle`."""
+"""The scheduler: one cycle from snapshot to plan. Read `cycle` first."""

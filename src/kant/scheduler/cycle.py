@@ -1,4 +1,4 @@
-"""One cycle: snapshot in, plan out. Nothing here asks the clock, and nothing changes but the plan."""
+"""One cycle: snapshot in, plan out. Nothing here reads the clock, and only the plan changes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from kant.scheduler.profile import Profile
 
 
 class Scheduler:
-    """A profile at work on one state.
+    """Runs the cycles of a profile on one state.
 
-    Between cycles it keeps the snapshot, the sorted queue and the placement indexes, and brings them up to date
-    from what changed. They hold nothing of their own: a new Scheduler on the same state decides the same.
+    Between cycles it keeps the snapshot, the sorted queue and the placement indexes, and updates them from what
+    changed. These are caches only: a new Scheduler on the same state decides the same.
     """
 
     def __init__(self, state: ClusterState, profile: Profile, seed: int = 0) -> None:
@@ -34,7 +34,7 @@ class Scheduler:
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Keep everything by the rows of nodes as they lie now, and for the policy that acts now."""
+        """Rebuild everything for the present layout of node rows, and for the policy that acts now."""
         state, profile, seed = self.state, acting(self.given, self.state), self.seed
         self.profile, self._evictors = profile, profile.evictors
         self._layout, self._routed = state.layout, state.routed
@@ -47,10 +47,10 @@ class Scheduler:
         self.growth = Growth(state, profile.elastic)
         ahead = profile.discipline.forecasts
         self.forecast = Forecast(state, self.placer.calendar, profile.estimates) if ahead else None
-        self.seen = -1  # up to where the log of job changes has been read
+        self.seen = -1  # how far the log of job changes has been read
 
     def cycle(self, now: int) -> Plan:
-        """What to do at `now`, given everything that has been applied to the state."""
+        """Return the plan at `now`, given everything that has been applied to the state."""
         if self._may_be_idle and not self.state.pending and is_idle(self.state):
             return Plan(now, [])
         cycle = self.begin(now)
@@ -61,11 +61,11 @@ class Scheduler:
         return cycle.plan
 
     def begin(self, now: int) -> CyclePlan:
-        """An empty plan at `now`, before a snapshot and a queue that are up to date."""
+        """Return an empty plan at `now`, with the snapshot and the queue up to date."""
         state, log = self.state, self.state.job_changes
         if state.layout != self._layout or state.routed is not self._routed:
             self._begin_anew()
-        self.seen, moved = log.end, log.since(self.seen) if self.seen >= 0 else None  # None: nobody knows
+        self.seen, moved = log.end, log.since(self.seen) if self.seen >= 0 else None  # None: unknown
         self.snapshot.refresh(now)
         self.pending.refresh(now, moved)
         if state.limits_runs:
@@ -78,32 +78,32 @@ class Scheduler:
 
 
 def run_cycle(cycle: CyclePlan, profile: Profile, limits: Limits, growth: Growth) -> None:
-    """Stop, order, admit, place, make room or hold: the decisions of one instant, in the order to carry them out."""
+    """Stop, order, admit, place, preempt or hold: make the decisions of one instant, in the order of execution."""
     state, pending = cycle.state, cycle.pending
 
-    # 1. What may not run on stops: jobs at their limit, in stopped queues, replicas that have lost their base job.
+    # 1. Stop what may not run on: jobs at their limit, jobs in stopped queues, replicas that have lost their base job.
     if limits.ends or cycle.limited or state.health.drains:
         limits.stop(cycle)
 
-    # 2. What can never start goes back to its owner at once, and blocks nobody.
+    # 2. Reject at once the jobs that can never start, so that they block no other.
     if pending.arrived:
         reject_impossible(cycle)
 
-    # 3. Gangs that have just lost a node get another in its place, before anybody may take the rest of what they held.
+    # 3. Gangs that have just lost a node get a new one, before any other job may take their remaining devices.
     if cycle.drained or state.health.broken:
         replace_lost_nodes(cycle, profile.discipline.quotas)
 
-    # 4. The discipline takes the others in the profile's order. For each it asks for a place: within the quota, for
-    #    the whole gang at once, with room made for it if the profile's preemption can. It decides what it means that
-    #    there is none: hold the job, pass it, or reserve a place in time.
+    # 4. The discipline tries the other jobs in the profile's order. Each needs a place for its whole gang within its
+    #    quota; the profile's preemption may free it. If there is none, the discipline decides: hold the job, let others
+    #    pass it, or reserve a place in time.
     if state.pending or not profile.discipline.buckets:
         profile.discipline.run(cycle)
 
-    # 5. Victims that fit elsewhere move.
+    # 5. Move victims that fit elsewhere.
     if cycle.victims and (profile.preemption is None or profile.preemption.move_victims):
         cycle.relocate_victims()
 
-    # 6. What no waiting job can use goes to elastic gangs, up to their ceilings.
+    # 6. Give the capacity that no waiting job can use to elastic gangs, up to their ceilings.
     if state.elastic:
         growth.run(cycle)
     if pending.back_offs.ends or pending.released:

@@ -1,12 +1,14 @@
-"""Preemption by node for what the core does not count: a driver says what node would do, the core who may be stopped.
+"""Preemption by node for constraints that only the driver knows: it checks the nodes, the core says which jobs may
+stop.
 
-The core sees a place where a rule of a pod, or a device that nobody told it of, is in the way; so it looks for no
-victims. Here they are looked for node by node. The job may stop the same jobs as ever (`queueing/preemption/rules.py`),
-for no more than the profile allows, and beside all reservations. On each node as few of them leave as it takes; of the
-nodes that is chosen whose victims are the cheapest. Nobody leaves unless the job has been seen to fit there then.
+The core finds a free place, but a rule of the pod or a device that the core does not track forbids it; so the core
+searches no victims. Here they are searched node by node. The job may stop the same jobs as always
+(`queueing/preemption/rules.py`), within the profile's bounds, and clear of all reservations. On each node as few of
+them leave as necessary; the node with the cheapest victims is taken. No job is stopped unless the waiting job has been
+proven to fit there.
 
-Source: kube-scheduler's DefaultPreemption, which removes all victims from a node, gives back those that need not go,
-the most important first, and then picks a node.
+Source: kube-scheduler's DefaultPreemption, which removes all candidates from a node, restores those that need not
+leave, the most important first, and then picks a node.
 """
 
 from __future__ import annotations
@@ -32,19 +34,19 @@ from kant.queueing.preemption.rules import PreemptionRules
 from kant.scheduler.cycle import Scheduler
 
 NODES = 100
-"""After so many nodes with victims the cheapest is taken, as kube-scheduler does (minCandidateNodesAbsolute)."""
+"""After this many nodes with victims the cheapest is taken, as kube-scheduler does (minCandidateNodesAbsolute)."""
 
 InTheWay = Callable[[str], Collection[str]]
-"""The jobs that may be in the way at a node."""
+"""Returns the jobs that may be in the way on a node."""
 
 WillDo = Callable[[str, Collection[str]], bool]
-"""Whether a node will do for the job, by all that the core does not count, once these jobs are gone."""
+"""Returns whether a node meets the constraints that the core does not track, once these jobs are gone."""
 
 
 def preempt_by_node(scheduler: Scheduler, now: int, row: int, in_the_way: InTheWay, will_do: WillDo) -> Plan | None:
-    """The plan that stops jobs at one node and starts a waiting job of one pod there; None where there is none.
+    """Return a plan that stops jobs on one node and starts a waiting job of one pod there; None if there is none.
 
-    Elastic gangs are stopped as wholes, and never made smaller.
+    Elastic gangs are stopped whole, and never shrunk.
     """
     policy = scheduler.profile.preemption
     shape = scheduler.state.shape_of(row)
@@ -65,7 +67,7 @@ def preempt_by_node(scheduler: Scheduler, now: int, row: int, in_the_way: InTheW
 def _makes_room(
     cycle: CyclePlan, policy: Preemption, row: int, shape: Shape, in_the_way: InTheWay, will_do: WillDo
 ) -> bool:
-    """Write the plan for a job as one of the shapes as which it may start. False: there is none."""
+    """Write the plan for a job in one of its shapes; return whether there is one."""
     rules = PreemptionRules(policy.entitlements(cycle), row, shape, policy.reclaim != "off", policy.priority)
     for level in rules.levels():
         allowed = allowed_victims(rules, level)
@@ -92,7 +94,7 @@ def _makes_room(
 
 
 class _Search:
-    """Looks for the node whose victims are the cheapest."""
+    """Searches the node whose victims are the cheapest."""
 
     def __init__(
         self, cycle: CyclePlan, row: int, shape: Shape, found: Sequence[Candidate], cap: int, admits: Admits | None
@@ -103,7 +105,7 @@ class _Search:
         self._place_of = {self.ids[who.row]: place for place, who in enumerate(self.ordered)}
 
     def best(self, in_the_way: InTheWay, will_do: WillDo) -> tuple[list[Candidate], int] | None:
-        """The victims and the node; None where no node would do whoever left."""
+        """Return the victims and the node; None if no set of victims makes a node usable."""
         found: list[tuple[tuple[object, ...], list[Candidate], int]] = []
         names = self.cycle.state.nodes
         for node in self._nodes() if self.ordered else ():
@@ -127,7 +129,7 @@ class _Search:
     def _fewest(
         self, near: list[Candidate], node: int, will_do: Callable[[Collection[str]], bool]
     ) -> list[Candidate] | None:
-        """The fewest of these that have to leave; None where not even all are enough, or they hold too much."""
+        """Return the fewest of these that must leave; None if not even all suffice, or they hold too much."""
 
         def chosen(which: int) -> list[Candidate]:
             return [near[at] for at in members(which)]
@@ -156,12 +158,12 @@ class _Search:
         return fits
 
     def place(self, node: int) -> Allocation | NoFit:
-        """The job's pod on this node, taken on the trial."""
+        """Place the job's pod on this node, on the trial."""
         with self.cycle.placer.trial.within([node]):
             return self.cycle.placer.place(self.shape, self.row)
 
 
 def _key(victims: Sequence[Candidate]) -> tuple[object, ...]:
-    """The smaller, the better to stop: the worst rank, the work that is lost, what they hold, and their number."""
+    """Return the sort key of victims, the smallest is the best: worst rank, lost work, milli-GPUs, number and rows."""
     cost, milli = sum(who.cost for who in victims), sum(who.milli for who in victims)
     return victims[-1].rank, cost, milli, len(victims), tuple(sorted(who.row for who in victims))

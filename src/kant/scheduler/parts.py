@@ -1,4 +1,4 @@
-"""What a scheduler asks of its profile: the pending queue that it needs, and when a cycle could decide nothing."""
+"""What a scheduler derives from its profile: the pending queue, the active policy, and whether a cycle is idle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.scheduler.profile import Profile, draws
 
 
 def pending_queue(state: ClusterState, profile: Profile, placer: Placer) -> PendingQueue:
-    """The pending queue of a state, as the profile's order, discipline and preemption need it."""
+    """Return a pending queue of the state, as the profile's order, discipline and preemption need it."""
     by, bucket_of = profile.preemption, profile.discipline.bucket if profile.discipline.buckets else None
     fair, by_chance = by is not None and by.reclaim == "fair-share", draws(profile.placement)
     pending = PendingQueue(
@@ -22,21 +22,21 @@ def pending_queue(state: ClusterState, profile: Profile, placer: Placer) -> Pend
 
 
 def acting(profile: Profile, state: ClusterState) -> Profile:
-    """The profile by which is decided now: of a router that of the policy which acts."""
+    """Return the profile that decides now; with a router, that of the policy which acts."""
     return profile if profile.router is None else profile.routes.get(profile.router.acts(state), profile)
 
 
 def look(cycle: CyclePlan, router: Router) -> None:
-    """Say at the end of a cycle that another policy acts, where that is due: from the next cycle on, which is soon."""
+    """Switch to another policy if that is due. It acts from the next cycle on, which is at once."""
     if cycle.state.pending and (switch := router.look(cycle.state, cycle.now)) is not None:
         cycle.plan.decisions.append(switch)
         cycle.wake_at(cycle.now + 1)
 
 
 def is_idle(state: ClusterState) -> bool:
-    """Whether a cycle could decide nothing where nobody waits: nobody who runs may have to stop, move or grow.
+    """Return whether a cycle without waiting jobs decides nothing: no running job may have to stop, move or grow.
 
-    That is so under a profile that does not look at running jobs (`Profile.looks_at_running`).
+    It holds for a profile that does not look at running jobs (`Profile.looks_at_running`).
     """
     if state.limits_runs or state.elastic or state.burst_replicas:
         return False

@@ -1,4 +1,4 @@
-"""A Profile: the chosen policies and their parameters. It is one TOML file, and the file is the definition."""
+"""A Profile: the chosen policies and their parameters. It is defined by one TOML file."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ SETTINGS: dict[str, type] = {
     "preemption": Preemption, "requeue": Requeue, "estimates": Estimates, "elastic": Elastic,
     "fallback": Fallback, "defragment": Defragment, "preferences": PreferenceWeights,
 }  # fmt: skip
-"""Optional tables of a profile that are the configuration of one thing, not a choice among policies."""
+"""Optional tables of a profile that configure one feature, without a choice of policies."""
 
 PARTS = ("name", "about", *KINDS, "workloads", *SETTINGS, "router", "simulation")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Who goes first (`order`), what a blocked job means (`discipline`), and where jobs go (`placement`).
+    """Which job goes first (`order`), what a blocked job means for others (`discipline`), where jobs go (`placement`).
 
     The first of `strategies` that matches a job places it instead of `placement`.
-    Without `preemption` only the discipline itself may stop jobs. `requeue` says when a job that came back is tried,
-    `estimates` what disciplines that plan ahead take for its run time, `elastic` when running gangs change their size.
-    `preferences` says how much it counts what pods like of their nodes.
-    `fallback` and `defragment` say when a solver is asked for what would be better (`scheduler/solvers.py`).
-    `simulation` is for the simulator alone: how jobs run, and what an experiment does that a cluster does not.
+    Without `preemption` only the discipline itself may stop jobs. `requeue` says when a job that returned is tried
+    again, `estimates` which run time disciplines that plan ahead use, `elastic` when running gangs grow.
+    `preferences` weighs the node preferences of pods.
+    `fallback` and `defragment` say when a solver is asked for improvements (`scheduler/solvers.py`). `simulation` is
+    for the simulator only: how jobs run, and how an experiment differs from a cluster.
     `text` is the TOML that the profile was read from.
     """
 
@@ -69,7 +69,7 @@ class Profile:
 
     @property
     def keeps_priority(self) -> bool:
-        """Whether a job is kept from passing a blocked one of higher priority that it may delay."""
+        """Whether a job may not pass a blocked one of higher priority that it may delay."""
         return self.order.by_priority and self.discipline.takes_back is not None
 
     @property
@@ -79,38 +79,38 @@ class Profile:
 
     @property
     def without_quotas(self) -> str:
-        """The first discipline that honours none; empty where all do."""
+        """The first discipline that does not honour quotas; empty if all do."""
         every = (each.discipline for each in (self, *self.routes.values()))
         return next((each.__struct_config__.tag for each in every if not each.quotas), "")  # type: ignore[return-value]
 
     @property
     def looks_at_running(self) -> bool:
-        """Whether a cycle may decide something about running jobs though nobody waits."""
+        """Whether a cycle may decide about running jobs even if no job waits."""
         order, discipline = self.order, self.discipline
         return bool(self.routes) or discipline.forecasts or not discipline.buckets or order.moving or order.remembers
 
     @property
     def evictors(self) -> tuple[Evictor | None, Evictor | None]:
-        """What frees capacity for jobs that do not fit: where all are of one priority, and where priority is kept."""
+        """What frees capacity for jobs that do not fit: if all jobs have one priority, and if priority is kept."""
         return self.preemption, self.preemption or self.discipline.takes_back
 
     @property
     def matches(self) -> tuple[Match, ...]:
-        """Which jobs each strategy is for."""
+        """The jobs that each strategy matches."""
         return tuple(strategy.match for strategy in self.strategies)
 
     def new_state(self, cluster: ClusterSpec) -> ClusterState:
-        """The state of a cluster to which nothing has happened yet, with all that the policies look at."""
+        """Return the initial state of a cluster, with all that the policies need."""
         return ClusterState(cluster, learn=self.estimates.learns, workloads=self.matches, usage_hours=self.order.shares)
 
     @property
     def placements(self) -> tuple[NodePolicy, ...]:
-        """Where the jobs of each strategy go."""
+        """The placement of each strategy."""
         return tuple(strategy.placement for strategy in self.strategies)
 
 
 def parse_profile(text: str, where: str) -> Profile:
-    """The profile in a TOML text. Raises InputError naming `where` and the field."""
+    """Parse a profile from a TOML text. Raises InputError naming `where` and the field."""
     try:
         data = msgspec.toml.decode(text)
     except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
@@ -145,9 +145,9 @@ def parse_profile(text: str, where: str) -> Profile:
 
 
 def _routed(profile: Profile, table: Any, where: str) -> Profile:
-    """The profile with the policies among which it routes: each has another order and discipline than it has itself.
+    """Return the profile with the policies of its router: each replaces its order, its discipline or both.
 
-    The profile itself is the floor. Raises InputError for policies that cannot take turns on one state.
+    The profile itself is the floor. Raises InputError for policies that cannot alternate on one state.
     """
     table = dict(table) if isinstance(table, dict) else {}
     tables = table.pop("policies", {})
@@ -171,7 +171,7 @@ def _routed(profile: Profile, table: Any, where: str) -> Profile:
 
 @cache
 def builtin_texts() -> dict[str, str]:
-    """The TOML of every built-in profile, by name."""
+    """Return the TOML of every built-in profile, by name."""
     folder = resources.files("kant.scheduler") / "profiles"
     return {
         entry.name.removesuffix(".toml"): entry.read_text(encoding="utf-8")
@@ -181,12 +181,12 @@ def builtin_texts() -> dict[str, str]:
 
 
 def builtin_abouts() -> dict[str, str]:
-    """What every built-in profile says of itself, by name. No policy is loaded."""
+    """Return the description of every built-in profile, by name. No policy is loaded."""
     return {name: str(msgspec.toml.decode(text)["about"]) for name, text in builtin_texts().items()}
 
 
 def builtin_profile(name: str) -> Profile:
-    """A built-in profile. Raises InputError, with the names there are, for an unknown one."""
+    """Return a built-in profile. Raises InputError, with the known names, for an unknown one."""
     texts = builtin_texts()
     if name not in texts:
         raise InputError("profile", f"a TOML file or one of {', '.join(texts)}", name)
@@ -194,6 +194,6 @@ def builtin_profile(name: str) -> Profile:
 
 
 def draws(policy: object) -> bool:
-    """Whether a placement, or a policy that it is made of, draws a score afresh for each pod."""
+    """Return whether a placement, or a policy in it, draws a new random score for each pod."""
     fields: tuple[str, ...] = getattr(policy, "__struct_fields__", ())
     return bool(getattr(policy, "fresh", False)) or any(draws(getattr(policy, name)) for name in fields)

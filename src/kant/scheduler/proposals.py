@@ -1,10 +1,10 @@
-"""What a solver has proposed is carried out whole, or not at all.
+"""Carries out a solver's proposal completely, or not at all.
 
-The solver worked on an earlier moment, and knows less than the core: jobs have ended or started since, and it names
-only nodes and counts of pods. So the core looks anew. Whoever is to move must still run, may be stopped, and has run
-for its minimum. All of them stop on the trial first; then each gets a place by the profile's own placement on the nodes
-that were named, and so do the jobs that are to start, in their turn and within their quotas. If every job has its pods
-where the proposal says, that is the plan; else there is none. Nobody is stopped who does not run on at once.
+The solver worked on an earlier state, and knows less than the core: jobs have ended or started since, and it names only
+nodes and pod counts. So the core checks again. A job that is to move must still run, be preemptible, and be past its
+minimum run time. All of these stop on the trial first; then the profile's own placement places each on the named nodes,
+and then the jobs that are to start, in queue order and within their quotas. If every job has its pods where the
+proposal says, that is the plan; otherwise there is none. No job is stopped that does not run on at once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kant.scheduler.profile import Profile
 
 
 def carry_out_proposal(scheduler: Scheduler, now: int) -> Plan:
-    """The plan at `now` of the last proposal: all of it, or nothing."""
+    """Return the plan at `now` for the last proposal: all of it, or an empty one."""
     cycle = scheduler.begin(now)
     cycle.plan.proposed = True
     proposal = scheduler.state.proposal
@@ -42,7 +42,7 @@ def carry_out_proposal(scheduler: Scheduler, now: int) -> Plan:
 
 
 def may_move(cycle: CyclePlan, profile: Profile, row: int) -> bool:
-    """Whether a running job may be stopped by itself, now: it is preemptible, and has run for its minimum."""
+    """Return whether a running job may be stopped alone now: it is preemptible and past its minimum run time."""
     state = cycle.state
     if row not in state.running or not state.jobs[row, J_PREEMPTIBLE]:
         return False
@@ -56,7 +56,7 @@ def may_move(cycle: CyclePlan, profile: Profile, row: int) -> bool:
 
 
 def may_start(cycle: CyclePlan, row: int, others: Counter[int] | dict[int, None]) -> bool:
-    """Whether a waiting job may be tried now, and nobody is before it but `others`."""
+    """Return whether a waiting job may be tried now, and no job is ahead of it in its bucket except `others`."""
     if row not in cycle.state.pending or never_starts(cycle, row):
         return False
     back_off = cycle.pending.requeue.back_off(cycle.state, row)
@@ -67,7 +67,7 @@ def may_start(cycle: CyclePlan, row: int, others: Counter[int] | dict[int, None]
 
 
 def _places(cycle: CyclePlan, profile: Profile, proposal: PlanProposed) -> dict[int, Allocation] | None:
-    """Where each job goes, the movers first; None where the proposal no longer holds. All is taken on the trial."""
+    """Place each job on the trial, the moving ones first; None if the proposal no longer holds."""
     state, trial = cycle.state, cycle.placer.trial
     named = (*proposal.moves, *proposal.starts)
     rows = [state.rows.get(one.job, -1) for one in named]
@@ -92,7 +92,7 @@ def _places(cycle: CyclePlan, profile: Profile, proposal: PlanProposed) -> dict[
 
 
 def _place(cycle: CyclePlan, row: int, one: ProposedPlace) -> Allocation | None:
-    """The job's pods on the nodes that are named, as many on each, within its quota; None where that cannot be."""
+    """Place the job's pods on the named nodes with the named counts, within its quota; None if that is impossible."""
     state = cycle.state
     nodes = {state.node_index[name]: pods for name, pods in one.pods.items() if name in state.node_index}
     if len(nodes) < len(one.pods):

@@ -1,4 +1,4 @@
-"""The policies there are: Kant's own, one file each, and those of installed packages, found by entry point.
+"""The registry of policies: Kant's own, one file each, and those of installed packages, found by entry point.
 
 A package offers a policy under the entry point group `kant.policies`. The name is the kind and the tag, the value is
 the class: `"order.largest-first" = "kant_largest_first:LargestFirst"`. A package is imported only if a profile names
@@ -39,12 +39,12 @@ OWN = "kant"
 """The package of Kant's own policies."""
 
 TAG = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-"""What a policy's name in a profile looks like: words of small letters and digits, joined by hyphens."""
+"""The syntax of a policy's name in a profile: words of lower-case letters and digits, joined by hyphens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One policy as people see it, and the package that it comes from."""
+    """The public description of a policy, and the package that it comes from."""
 
     kind: str
     name: str
@@ -57,7 +57,7 @@ class Policy:
 
 @cache
 def policies(kind: str) -> dict[str, Policy]:
-    """The policies of one kind (a key of KINDS), by name. Raises InputError for a package whose policy is unusable."""
+    """Return the policies of a kind (a key of KINDS), by name. Raises InputError if a package's policy is unusable."""
     for point in entry_points(group=GROUP):
         if point.name.partition(".")[0] not in KINDS or not TAG.fullmatch(point.name.partition(".")[2]):
             expected = f"an entry point of {GROUP} named KIND.TAG, with {', '.join(KINDS)} as KIND"
@@ -66,19 +66,19 @@ def policies(kind: str) -> dict[str, Policy]:
 
 
 def _tags(kind: str) -> list[str]:
-    """The names of all policies of one kind, sorted. No other package is imported."""
+    """Return the names of all policies of one kind, sorted. No other package is imported."""
     own = {_tag(policy) for module in _modules(kind) for policy in _policies_in(module, kind)}
     return sorted(own | {tag for offered_kind, tag in _offers() if offered_kind == kind})
 
 
 def is_offered(kind: str, tag: str) -> bool:
-    """Whether there is a policy of that name. No other package is imported."""
+    """Return whether a policy of that name exists. No other package is imported."""
     return _own(kind, tag) is not None or (kind, tag) in _offers()
 
 
 @cache
 def _policy(kind: str, tag: str) -> Policy:
-    """The policy that one package offers. Raises InputError if several packages do, or its class is unusable."""
+    """Return the policy that one package offers. Raises InputError if several packages do, or its class is unusable."""
     own, points = _own(kind, tag), _offers().get((kind, tag), ())
     packages = [OWN] * (own is not None) + [_package(point) for point in points]
     if len(packages) > 1:
@@ -91,7 +91,7 @@ def _policy(kind: str, tag: str) -> Policy:
 
 
 def _own(kind: str, tag: str) -> type | None:
-    """Kant's own policy of that name. Its module is named after it, or else all modules are looked through."""
+    """Return Kant's own policy of that name: from the module of that name, or else from any module of its kind."""
     for package in KINDS[kind][1]:
         name = f"{package}.{tag.replace('-', '_')}"
         if TAG.fullmatch(tag) and importlib.util.find_spec(name) is not None:
@@ -103,7 +103,7 @@ def _own(kind: str, tag: str) -> type | None:
 
 
 def _modules(kind: str) -> list[ModuleType]:
-    """The modules of Kant's own policies."""
+    """Return the modules of Kant's own policies."""
     return [
         importlib.import_module(f"{package}.{module.name}")
         for package in KINDS[kind][1]
@@ -112,7 +112,7 @@ def _modules(kind: str) -> list[ModuleType]:
 
 
 def _policies_in(module: ModuleType, kind: str) -> list[type]:
-    """The policies that a module defines."""
+    """Return the policies that a module defines."""
     base = KINDS[kind][0]
     return [
         value
@@ -121,12 +121,12 @@ def _policies_in(module: ModuleType, kind: str) -> list[type]:
     ]
 
 
-# --- those of other packages -----------------------------------------------------------------------------------------
+# --- of other packages -----------------------------------------------------------------------------------------------
 
 
 @cache
 def _offers() -> dict[tuple[str, str], tuple[EntryPoint, ...]]:
-    """What installed packages offer, by kind and tag, in the order of their names. Nothing is imported."""
+    """Return the policies of installed packages, by kind and tag, in the order of their names. Nothing is imported."""
     found: dict[tuple[str, str], tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda point: (point.name, _package(point), point.value)):
         kind, _, tag = point.name.partition(".")
@@ -144,7 +144,7 @@ def _load(kind: str, tag: str, point: EntryPoint) -> Policy:
     where = f"{kind} {tag} of package {package}"
     try:
         policy = point.load()
-    except Exception as error:  # whatever the module of somebody else raises
+    except Exception as error:  # a foreign module may raise anything
         raise InputError(
             where, f"a class that can be imported ({type(error).__name__}: {error})", point.value
         ) from None
@@ -171,11 +171,11 @@ def _describe(kind: str, policy: type, package: str) -> Policy:
 
 
 def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
-    """The policy that a table of a profile describes.
+    """Return the policy that a table of a profile describes.
 
-    `policy` names it, `package` may say which package it comes from, the other keys are its fields. A field that is a
-    policy itself, as the order of backfilling is, is such a table again. Raises InputError
-    for an unknown policy, an unknown field or a value of the wrong type.
+    `policy` names it, `package` may name its package, the other keys are its fields. A field that is itself a policy,
+    such as the order of backfilling, is a nested table. Raises InputError for an unknown policy, an unknown field or a
+    value of the wrong type.
     """
     settings = dict(settings)
     name, package = settings.get("policy"), settings.pop("package", None)
@@ -194,10 +194,9 @@ def make_policy(kind: str, settings: dict[str, Any], where: str) -> Any:
 
 
 def convert_policy(settings: dict[str, Any], policy: type, where: str) -> Any:
-    """The policy of this type that `settings` describe, with a table for each field that is a policy itself.
+    """Return the policy of this type that `settings` describe, with a nested table for each field that is a policy.
 
-    Raises ValueError, of which msgspec's errors are kinds, for fields that it does not have, or other values than they
-    take; InputError for such a field.
+    Raises ValueError (the base of msgspec's errors) for unknown fields or wrong values; InputError for a nested policy.
     """
     nested: dict[str, Any] = {}
     for field in fields(policy) if any(isinstance(value, dict) for value in settings.values()) else ():
@@ -209,12 +208,12 @@ def convert_policy(settings: dict[str, Any], policy: type, where: str) -> Any:
 
 
 def _kind_of(field: FieldInfo) -> str | None:
-    """The kind of a field that is itself a policy, or may be one; None for any other field."""
+    """Return the kind of a field that is, or may be, a policy; None for any other field."""
     return next((kind for kind, (base, _) in KINDS.items() if base in (field.type, *get_args(field.type))), None)
 
 
 def _unknown(kind: str, name: object, package: str | None, where: str) -> InputError:
-    """The error for a policy that nothing here offers. It says which package may be missing."""
+    """Return the error for an unknown policy. It says which package may be missing."""
     if isinstance(name, str) and package is not None:
         return InputError(f"{where}.policy", f"the package {package}, which offers it, to be installed", name)
     known = ", ".join(_tags(kind))
@@ -223,7 +222,7 @@ def _unknown(kind: str, name: object, package: str | None, where: str) -> InputE
 
 
 def make_settings(kind: type, settings: Any, where: str) -> Any:
-    """A table of a profile as the configuration that `kind` is. Raises InputError for what it cannot be."""
+    """Convert a table of a profile to the configuration type `kind`. Raises InputError if it is invalid."""
     try:
         return msgspec.convert(settings, kind)
     except msgspec.ValidationError as error:

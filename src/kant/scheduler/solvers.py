@@ -1,6 +1,6 @@
-"""When a solver is asked for what would be better: the tables `[fallback]` and `[defragment]` of a profile.
+"""When a solver is asked for improvements: the tables `[fallback]` and `[defragment]` of a profile.
 
-The solver works beside the scheduler, on a moment that is past when it answers. What it proposes is an event
+The solver runs in parallel to the scheduler, on a state that is out of date when it answers. Its proposal is an event
 (`PlanProposed`), and the core decides about it (`scheduler/proposals.py`).
 """
 
@@ -17,11 +17,11 @@ EVERYBODY = Match()
 
 
 class Fallback(Struct, frozen=True, forbid_unknown_fields=True):
-    """The packer of `kant pack` is asked for jobs that have waited for `wait_s`, at most each `every_s`.
+    """The packer of `kant pack` is asked for jobs that have waited for `wait_s`, at most once every `every_s`.
 
-    It looks at the first `most_jobs` of them in the order of the profile, and has `limit_s` deterministic seconds. Of
-    the running jobs those may move that are preemptible and match `jobs`, at most `moves` of them; nobody is stopped
-    for good. In a simulation the answer is there after `delay_s`.
+    It takes the first `most_jobs` of them in the profile's order, and has `limit_s` deterministic seconds. Running jobs
+    may move if they are preemptible and match `jobs`, at most `moves` of them; no job is stopped for good. In a
+    simulation it answers after `delay_s`.
 
     Source: Priority Matters (arXiv 2511.08373).
     """
@@ -36,14 +36,14 @@ class Fallback(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Defragment(Struct, frozen=True, forbid_unknown_fields=True):
-    """Each `every_s` at most `moves` running jobs move together, so that nodes in use in part become idle.
+    """Every `every_s` seconds at most `moves` running jobs move together, so that partially used nodes become idle.
 
-    A move costs the GPU time since the job last saved its work, and that of `restart_s`. An idle node is worth its GPU
-    time of the next `horizon_h` hours, as long as the jobs that leave it have run so far, and as often as waiting jobs
-    wanted more idle nodes than there were, learned over as many hours; it is never taken to be less often than `floor`.
-    A node is emptied where this is more than `gain` times the price. With `leaves`, leaves in use in part are emptied
-    alike, as often as waiting gangs required more idle nodes of one leaf than any had. Of the running jobs those may
-    move that are preemptible and match `jobs`. In a simulation the answer is there after `delay_s`.
+    A move costs the GPU time since the job's last checkpoint, and that of `restart_s`. An idle node is worth its GPU
+    time, for the time that the jobs on it have run so far, at most `horizon_h` hours, times how often waiting jobs
+    wanted more idle nodes than there were. This frequency is learned over as many hours, and is at least `floor`. A
+    node is emptied if its worth is more than `gain` times the cost. With `leaves`, partially used leaves are emptied
+    likewise, by how often waiting gangs required more idle nodes of one leaf than any had. Running jobs may move if
+    they are preemptible and match `jobs`. In a simulation the answer comes after `delay_s`.
 
     Source: VM rescheduling with a budget of migrations (VMR2L, arXiv 2505.17359), priced.
     """

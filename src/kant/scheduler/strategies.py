@@ -17,7 +17,7 @@ from kant.scheduler.registry import make_policy, policies
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """Where the jobs of `match` go, instead of where the profile's `[placement]` says."""
+    """The placement of the jobs of `match`, instead of the profile's `[placement]`."""
 
     name: str
     match: Match
@@ -25,7 +25,7 @@ class Strategy:
 
 
 def parse_strategies(tables: Any, placement: NodePolicy, where: str) -> tuple[Strategy, ...]:
-    """The strategies in the `[[workloads]]` of a profile. Raises InputError naming the table, counted from 1."""
+    """Parse the `[[workloads]]` of a profile. Raises InputError naming the table, counted from 1."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise InputError(f"{where}: workloads", "tables: [[workloads]]", tables)
     strategies = tuple(_strategy(dict(table), f"{where}: workloads {i}") for i, table in enumerate(tables, 1))
@@ -48,7 +48,7 @@ def _strategy(table: dict[str, Any], where: str) -> Strategy:
 
 
 def check_zone(placements: tuple[NodePolicy, ...], where: str) -> None:
-    """There is one inference zone at most, and the others must be able to keep out of it. Raises InputError."""
+    """Check that there is at most one inference zone, and that the other placements can avoid it. Raises InputError."""
     zones = {placement for placement in placements if isinstance(placement, ESpread)}
     if not zones:
         return

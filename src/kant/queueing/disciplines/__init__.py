@@ -1,1 +1,1 @@
-"""One file a discipline: a small frozen class whose fields are its configuration. `kant policies` lists them."""
+"""The disciplines, one per file: frozen classes whose fields are their configuration. `kant policies` lists them."""

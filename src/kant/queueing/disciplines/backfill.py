@@ -1,4 +1,4 @@
-"""Backfill: Kant's own kind, which needs no estimate of any run time."""
+"""Kant's own backfill, which needs no run-time estimates."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from kant.queueing.preemption.policy import Preemption
 from kant.queueing.priority import PriorityHolds
 
 ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
-"""Preempts for a job only those that passed it, by the rules of `CyclePlan.takes_back`."""
+"""Preempts only jobs that passed the waiting one, by the rules of `CyclePlan.takes_back`."""
 
 
 Lane = tuple[int, tuple[str, ...], bool]
-"""Where the pods of a head may be (`Shape.reach`), and whether it is large."""
+"""Where the pods of a head may run (`Shape.reach`), and whether it is large."""
 
 
 class Backfill(Discipline, frozen=True, tag="backfill"):
-    """Jobs behind a blocked head start; when the head has waited for `timeout_s`, jobs that overtook it are stopped to
-    seat it. The head is the first in order of those that compete for the same pools and that their quota lets start;
-    where it has no right to enough of them, the first of another queue has its turn.
+    """Jobs behind a blocked head start; once the head has waited for `timeout_s`, backfilled jobs are preempted for it.
+    The head is the first in order of the jobs that compete for the same pools and are within quota. If it may not
+    preempt enough of them, the first job of another queue is tried.
 
-    With `large_gpus`, jobs of at least so many GPUs have a head of their own, and smaller heads wait for
-    `small_timeout_s`: what fits in small gaps seldom needs the place of others.
+    With `large_gpus`, jobs of at least that many GPUs have a head of their own, and smaller heads wait for
+    `small_timeout_s`: a job that fits in small gaps seldom needs preemption.
 
-    With `keeps_priority` a blocked job is not passed by jobs of strictly lower priority that may delay it. For `hold_s`
-    seconds from when it came to wait none of them takes a place that it could use. Then jobs pass that can be preempted
-    for it at once, whatever their minimum run time and however many GPUs they hold; the others pass after
-    `hold_fixed_s`.
+    With `keeps_priority` a blocked job is not passed by jobs of strictly lower priority that may delay it. For the
+    first `hold_s` seconds of its wait none of them takes a place that it could use. After that, jobs may pass that can
+    be preempted for it at once, whatever their minimum run time and however many GPUs they hold. The others may pass
+    after `hold_fixed_s`.
     """
 
     timeout_s: Annotated[int, Meta(ge=0, le=10**9)] = 3600
@@ -76,10 +76,10 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         else:
             super().run(cycle)
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
-        served = set[Lane]()  # of heads that had their turn
+        served = set[Lane]()  # of heads that were served
         late = False  # whether a late head cannot be served
-        freed = False  # whether room was made for one: then quotas may let others start
-        without = set[tuple[int, Lane]]()  # queues whose head has no right to enough, and for which nodes
+        freed = False  # whether capacity was freed for one: quotas may then admit others
+        without = set[tuple[int, Lane]]()  # queues whose head may not preempt enough, and for which nodes
         if not state.pending:
             return
         heads = cycle.pending.heads(not (cycle.limited or cycle.by_share), large)
@@ -121,17 +121,17 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
                 continue
             late = True
             if state.quota_usage.tree is not None and not late_heads.is_unreclaimable(row, shape, cycle.now):
-                # Enough overtook it, but it has no right to them; the head of another queue may have.
+                # Enough jobs were backfilled, but it may not preempt them; the head of another queue may.
                 served.discard(lane)
                 without.add((queue, lane))
         if late and cycle.order.outgrown and any(isinstance(decision, Start) for decision in cycle.plan.decisions):
-            cycle.wake_at(cycle.now + 1)  # when those that it starts fall behind is asked once they run
+            cycle.wake_at(cycle.now + 1)  # `falls_behind` of the jobs that the plan starts is known once they run
 
     def _holds(self, cycle: CyclePlan) -> PriorityHolds:
         return PriorityHolds(cycle, self.hold_s * SECOND, self.hold_fixed_s * SECOND)
 
     def _try_by_priority(self, cycle: CyclePlan) -> PriorityHolds:
-        """Try the first jobs of the buckets, best first, but for those that a blocked job of higher priority holds."""
+        """Try the first jobs of the buckets, best first, except those that a blocked job of higher priority holds."""
         pending, holds = cycle.pending, self._holds(cycle)
         cycle.growth_held_until = holds.growth_until
         for row, shape, bucket in pending.walk(cycle.share if cycle.order.shares else None):
@@ -160,7 +160,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
 
 
 def _waits_for_quota(cycle: CyclePlan, row: int, shape: Shape) -> bool:
-    """Whether its queue or its quota keeps a job, and no running job does."""
+    """Return whether a job waits for its queue or its quota, and not for capacity."""
     admission = cycle.admission
     if admission.closed(row) is not None:
         return True

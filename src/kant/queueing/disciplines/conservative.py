@@ -14,17 +14,16 @@ from kant.queueing.reservation_backfill import ReservationBackfill
 
 
 class Conservative(Discipline, frozen=True, tag="conservative"):
-    """Every waiting job has a reservation in time, on real devices, and a job starts only where it delays none.
-    With `depth`, only so many jobs hold one at a time. Plans with the profile's `[estimates]`.
+    """Every waiting job has a reservation in time, on real devices, and a job starts only where it delays none. With
+    `depth`, at most that many jobs hold one at a time. Plans with the profile's `[estimates]`.
 
-    Of the published variants this is the one that keeps reservations and compresses the schedule (A. W. Mu'alem and
-    D. G. Feitelson, IEEE TPDS 12(6), 2001): in every cycle each reservation, in the order of the queue, moves to the
-    earliest start that it finds beside all others, which is never later than its own. Without `sticky` all of them are
-    given again in every cycle, in the order of the queue, so that a job which comes before others may put them off. So
-    that a job starts earlier, up to `moves` reservations take other devices at the same start.
+    Of the published variants this is the one that keeps reservations and compresses the schedule (A. W. Mu'alem and D.
+    G. Feitelson, IEEE TPDS 12(6), 2001): in every cycle each reservation, in queue order, moves to the earliest start
+    that the others leave free, which is never later than its present start. Without `sticky` all reservations are made
+    again in every cycle, in queue order, so that a job ahead of others may delay them. To let a job start earlier,
+    reservations may take other devices at the same start, while there are at most `moves` of them.
 
-    A head that can have no reservation, because no job's end is known, is served after `timeout_s` as
-    `backfill` does it.
+    A head that cannot have a reservation, because no job's end is known, is served after `timeout_s` as by `backfill`.
     """
 
     depth: Annotated[int, Meta(ge=0, le=10**6)] = 0

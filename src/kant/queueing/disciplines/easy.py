@@ -18,14 +18,13 @@ class Easy(Discipline, frozen=True, tag="easy"):
     """The first `heads` jobs that do not fit have reservations in time, on real devices; any other that fits starts
     if it ends before these are needed or needs none of them. Plans with the profile's `[estimates]`.
 
-    The heads are the first by the profile's order, the others are tried in `backfill_order` (by default the same
+    The heads are the first jobs in the profile's order; the others are tried in `backfill_order` (by default the same
     order): with `sjf` this is EASY-SJBF (D. Tsafrir, Y. Etsion, D. G. Feitelson, IEEE TPDS 18(6), 2007). The order
-    decides in every cycle who the heads are; with `sticky` a head keeps its reservation though another job comes before
-    it, unless that has a higher priority. So that another job may start, up to `moves` reservations take other devices
-    at the same start.
+    selects the heads in every cycle. With `sticky` a head keeps its reservation even if another job is now ahead of it,
+    unless that job has a higher priority. To let another job start, reservations may take other devices at the same
+    start, while there are at most `moves` of them.
 
-    A head that can have no reservation, because no job's end is known, is served after `timeout_s` as
-    `backfill` does it.
+    A head that cannot have a reservation, because no job's end is known, is served after `timeout_s` as by `backfill`.
     """
 
     heads: Annotated[int, Meta(ge=1, le=10**6)] = 1

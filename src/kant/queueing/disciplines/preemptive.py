@@ -1,4 +1,4 @@
-"""Preemptive: the first in the order run, if stopping later ones is proven to free enough for them."""
+"""Preemptive: a job evicts running jobs behind it in the order, if that is proven to free enough capacity."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from kant.queueing.preemption.proof import Proof, keep_in_place
 class Preemptive(Discipline, frozen=True, tag="preemptive"):
     """A waiting job that does not fit takes the place of running jobs behind it in the order, the last first.
 
-    Nothing is stopped unless the trial shows that the job then fits; victims that turn out not to be needed keep
-    their place, and victims that fit elsewhere move there. A job that has run for less than `min_run_s` since it
-    last started is left alone.
+    No job is stopped unless the trial shows that the waiting job then fits. Victims that turn out not to be needed keep
+    their place, and victims that fit elsewhere move there. A job that has run for less than `min_run_s` since it last
+    started is left alone.
     """
 
     min_run_s: Annotated[int, Meta(ge=0, le=10**9)] = 60
@@ -40,7 +40,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         if not state.pending:
             return
         cycle.demote()
-        rows = np.concatenate([cycle.going_on(), np.sort(cycle.waiting_rows())])  # on ties, who runs goes on
+        rows = np.concatenate([cycle.going_on(), np.sort(cycle.waiting_rows())])  # on ties, running jobs come first
         ranked = rows[cycle.ranking(rows)]
         preemptible = self._preemptible(cycle, ranked)
         todo = np.flatnonzero(state.jobs[ranked, J_STATUS] == JobStatus.PENDING).tolist()  # places in `ranked`
@@ -48,8 +48,8 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         stopped: set[int] = set()
         starts: dict[int, Allocation] = {}
         failed: set[int] = set()
-        for place in todo:  # grows by the jobs that are stopped on the way: they lie further back
-            if shapes[place] in failed and not state.books:  # else the limit counts as well
+        for place in todo:  # grows by the jobs that are stopped meanwhile: they are further back
+            if shapes[place] in failed and not state.books:  # with bookings the limit counts as well
                 continue
             row, shape = int(ranked[place]), state.shapes.shapes[shapes[place]]
             result = cycle.place(row, shape)
@@ -85,7 +85,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
             cycle.wake_at(self._next_preemptible(cycle, ranked))
 
     def _preemptible(self, cycle: CyclePlan, ranked: Table) -> list[int]:
-        """Places in `ranked` of the running jobs that have reached their minimum run time, the last first."""
+        """Return the places in `ranked` of the preemptible jobs past their minimum run time, the last first."""
         jobs = cycle.state.jobs
         runs = (jobs[ranked, J_STATUS] == JobStatus.RUNNING) & (jobs[ranked, J_PREEMPTIBLE] == 1)
         reached = jobs[ranked, J_STARTED] <= cycle.now - self.min_run_s * SECOND
@@ -93,7 +93,7 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         return places
 
     def _next_preemptible(self, cycle: CyclePlan, ranked: Table) -> int:
-        """When the next running job reaches its minimum run time; -1 where none does."""
+        """Return when the next running job reaches its minimum run time, µs; -1 if none does."""
         jobs = cycle.state.jobs
         runs = (jobs[ranked, J_STATUS] == JobStatus.RUNNING) & (jobs[ranked, J_PREEMPTIBLE] == 1)
         times = jobs[ranked, J_STARTED][runs] + self.min_run_s * SECOND
@@ -101,9 +101,9 @@ class Preemptive(Discipline, frozen=True, tag="preemptive"):
         return int(times.min()) if len(times) else -1
 
     def _free_capacity(self, cycle: CyclePlan, row: int, behind: list[int]) -> tuple[list[int], Allocation] | None:
-        """Stop as few of `behind`, in that order, as let `row` fit; then let those go on that are not in the way.
+        """Evict on the trial as few of `behind`, in that order, as let `row` fit; then restore those not in the way.
 
-        Returns the rows of those that have to stop, and the placement that proves it; None where all do not suffice.
+        Returns the rows that must stop, and the placement that proves it; None if evicting all does not suffice.
         """
         placer, shape = cycle.placer, cycle.state.shape_of(row)
         proof = Proof(placer, shape, row, [Candidate(who, cycle.state.running[who], 0, 0, ()) for who in behind])

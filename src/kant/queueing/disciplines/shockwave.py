@@ -1,4 +1,4 @@
-"""Shockwave: in rounds, so that all progress, what is left of the longest job and nobody's lateness suffer least."""
+"""Shockwave: plans rounds for the progress of all jobs, the remaining time of the longest job and timely ends."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ from kant.queueing.window import Entry, Window, fill, late_weight, lay_out
 
 
 class Shockwave(Discipline, frozen=True, tag="shockwave"):
-    """Every `round_s` seconds a window of rounds is planned anew, and who is not in its first round stops for who is.
-
-    A plan makes the product of all progress large and the rest of the longest job short. A job that takes longer than
-    with an equal share of the cluster weighs more, by the ratio to the power `lateness`. With `by_queue` the queues
-    have the same weight, or that of `weights`, and their jobs share it; otherwise jobs have equal weights. Nobody is
-    stopped for a job that then has no place. Between rounds whoever fits starts, in the profile's order. Jobs without
-    an estimate are taken to run as long again as they have run.
+    """Every `round_s` seconds a window of rounds is planned; jobs outside its first round stop for the jobs in it. A
+    plan maximises the product of all progress and shortens the remaining time of the longest job. A job that takes
+    longer than with an equal share of the cluster weighs more, by the ratio to the power `lateness`. With `by_queue`
+    each queue has the same weight, or its own from `weights`, and its jobs share it; otherwise jobs have equal weights.
+    No job is stopped for one that then has no place. Between rounds every job that fits starts, in the profile's order.
+    Jobs without an estimate are expected to run for as long again as they have run.
     """
 
     round_s: Annotated[int, Meta(ge=1, le=10**6)] = 120
@@ -65,7 +64,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
         cycle.wake_at((cycle.now // length + 1) * length)
 
     def _begin_round(self, cycle: CyclePlan) -> set[int]:
-        """Stop and start jobs so that the first round of a new plan runs; the waiting jobs that start."""
+        """Stop and start jobs so that the first round of a new plan runs. Returns the waiting jobs that start."""
         state, trial = cycle.state, cycle.placer.trial
         going_on = np.sort(cycle.going_on())
         may_stop = state.jobs[going_on, J_PREEMPTIBLE] == 1
@@ -85,7 +84,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
             result = cycle.place(row, state.shape_of(row))
             if not isinstance(result, NoFit):
                 starts[row] = result
-        for row in out:  # who is in nobody's way goes on
+        for row in out:  # jobs that are not in the way go on
             held = state.running[row]
             if trial.is_free(held) and trial.keeps_apart(state.shape_of(row), held):
                 trial.restore(held)
@@ -96,7 +95,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
         return set(starts)
 
     def _fill_up(self, cycle: CyclePlan, starting: set[int]) -> None:
-        """Start who fits, first in order first; say of the others why they wait."""
+        """Start the waiting jobs that fit, in order; record why the others wait."""
         state = cycle.state
         waiting = np.sort(cycle.waiting_rows())
         failed: dict[int, NoFit] = {}
@@ -113,7 +112,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
                 cycle.start(row, result)
 
     def _window(self, cycle: CyclePlan, rows: Table, kept: int) -> Window | None:
-        """The next rounds for these jobs, in thousandths of GPUs; `kept` are those of jobs that may not be stopped."""
+        """Return the window of the next rounds for these jobs. `kept`: milli-GPUs of jobs that may not be stopped."""
         state, length = cycle.state, self.round_s * SECOND
         milli = int(state.pools[:, P_CAPACITY].sum()) - kept
         if milli <= 0 or len(rows) == 0:
@@ -136,7 +135,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
         return Window(tuple(entries), milli, self.window, self.longest * self.round_s)
 
     def _weights(self, cycle: CyclePlan, queues: Table) -> list[float]:
-        """The weight of each job; the mean is 1."""
+        """Return the weight of each job; the mean is 1."""
         if not self.by_queue:
             return [1.0] * len(queues)
         found, counts = np.unique(queues, return_counts=True)

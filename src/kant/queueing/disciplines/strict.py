@@ -9,7 +9,7 @@ from kant.queueing.discipline import Discipline
 
 
 class Strict(Discipline, frozen=True, tag="strict"):
-    """Nobody passes a job of the same queue that is before it in the order."""
+    """No job passes another of the same queue that is ahead of it in the order."""
 
     source: ClassVar[str] = "StrictFIFO of Kueue; Strict FIFO of Kant, arXiv 2510.01256"
     tags: ClassVar[Tags] = tagged(Discipline.tags, objective="none", knowledge="none")

@@ -1,8 +1,8 @@
-"""Sequences of jobs with due dates on one machine, made for a small total tardiness (1 || ΣT).
+"""Rules that sequence jobs with due dates on one machine for a small total tardiness (1 || ΣT).
 
 Every rule takes processing times `p`, due dates `d` (integers of one unit, equally long) and the time `start` at which
-the machine is free, and returns the indices of the jobs in the order in which to run them. Where the rule itself does
-not decide, the earlier due date goes first, then the shorter job, then the smaller index.
+the machine is free, and returns the indices of the jobs in the order in which to run them. Ties go to the earlier due
+date, then the shorter job, then the smaller index.
 """
 
 from kant.queueing.due_dates.challengers import augmented_mddc, eddc, mddc

@@ -1,4 +1,4 @@
-"""EDDC, MDDC and augmented MDDC: rules that a language model found, started from EDD and MDD.
+"""EDDC, MDDC and augmented MDDC: rules that a language model derived from EDD and MDD.
 
 I. O. Cetinkaya, I. E. Buyuktahtakin, P. Shojaee and C. K. Reddy, Discovering Heuristics with Large Language Models
 (LLMs) for Mixed-Integer Programs: Single-Machine Scheduling, arXiv 2510.24013, 2025. The paper's machine is free at 0.
@@ -15,10 +15,10 @@ from kant.queueing.due_dates.rules import sorted_by
 
 @compiled
 def eddc(p: Table, d: Table, start: int) -> Table:
-    """EDD Challenger: from the shortest first, a job passes longer ones that are due later and done in time.
+    """EDD Challenger: starting from the shortest first, a job passes longer jobs that are due later and in time.
 
-    Each job in turn walks forward for as long as the one before it is due later; the two change places where that one
-    would end before its due date as they stand. The walk goes on either way. O(n^2).
+    Each job in turn moves forward while the job before it is due later. The two are swapped if that job ends before its
+    due date in the present sequence; the walk continues in either case. O(n^2).
     """
     sequence = sorted_by(p, d)
     ends = np.cumsum(p[sequence]) + start
@@ -35,7 +35,7 @@ def eddc(p: Table, d: Table, start: int) -> Table:
 
 @compiled
 def choose_mddc(p: Table, d: Table, waiting: Table, time: int) -> int:
-    """Place in `waiting` of the job that MDDC takes at `time`."""
+    """Return the place in `waiting` of the job that MDDC takes at `time`."""
     longest, total = 0, 0
     for job in waiting:
         longest = max(longest, p[job])
@@ -56,7 +56,7 @@ def choose_mddc(p: Table, d: Table, waiting: Table, time: int) -> int:
 
 @compiled
 def append_all(p: Table, d: Table, start: int, augmented: bool) -> Table:
-    """MDDC's sequence; `augmented`: after each append the best move of one earlier job to the end is made."""
+    """Return MDDC's sequence. `augmented`: after each append, make the best move of one earlier job to the end."""
     n = p.shape[0]
     waiting = np.arange(n)
     sequence = np.empty(n, dtype=np.int64)
@@ -74,12 +74,12 @@ def append_all(p: Table, d: Table, start: int, augmented: bool) -> Table:
 
 @compiled
 def move_one_to_end(p: Table, d: Table, sequence: Table, end: int) -> None:
-    """Move that job to the end of `sequence` (which ends at `end`) which lowers ΣT most; none if none does."""
+    """Move the job that lowers ΣT most to the end of `sequence`, which ends at `end`; no job if none lowers it."""
     best, least = -1, 0
     time = end
     for i in range(sequence.shape[0] - 1, -1, -1):
         job = sequence[i]
-        # All behind it end earlier by its length, itself it ends last; only these change.
+        # The jobs behind it end earlier by its length, and it ends last; no others change.
         change = max(end - d[job], 0) - max(time - d[job], 0)
         moved = time
         for k in range(i + 1, sequence.shape[0]):

@@ -1,8 +1,8 @@
 """MDD-VND: the best rule's sequence, improved by variable neighbourhood descent.
 
-N. Mladenovic and P. Hansen, Variable neighborhood search, Computers & Operations Research 24, 1997. A neighbourhood
-is searched whole and its best move is made; then the first one comes again. When none has a better sequence, the
-descent ends. Nothing is drawn.
+N. Mladenovic and P. Hansen, Variable neighborhood search, Computers & Operations Research 24, 1997. Each neighbourhood
+is searched completely and its best move is made; then the search starts again with the first one. The descent ends when
+no neighbourhood has a better sequence. It uses no random numbers.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from kant.queueing.due_dates.challengers import augmented_mddc, mddc
 from kant.queueing.due_dates.rules import mdd_sequence, total_tardiness
 
 STEPS = 1000
-"""Moves after which a descent ends in any case."""
+"""The most moves of one descent."""
 
 BLOCK = 10
-"""Jobs in the shorter of two blocks that change places, at most: longer ones cost time and hardly ever gain."""
+"""The most jobs in the shorter of two blocks that are swapped: longer blocks cost time and hardly ever gain."""
 
 
 @inlined
 def tardiness_of(p: Table, d: Table, sequence: Table, low: int, high: int, time: int, limit: int) -> tuple[int, int]:
-    """End and ΣT of the places low … high - 1 begun at `time`; given up where `limit` is reached."""
+    """Return the end and ΣT of the places low … high - 1, started at `time`; stop early once ΣT reaches `limit`."""
     total = 0
     for k in range(low, high):
         job = sequence[k]
@@ -36,7 +36,7 @@ def tardiness_of(p: Table, d: Table, sequence: Table, low: int, high: int, time:
 
 @compiled
 def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int, int]:
-    """(gain, i, j) of the best exchange of the jobs at places i < j; gain 0 where none is better."""
+    """Return (gain, i, j) of the best swap of the jobs at places i < j; gain 0 if none is better."""
     n = sequence.shape[0]
     best = (0, 0, 0)
     before = start
@@ -45,7 +45,7 @@ def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int
         for j in range(i, n):
             first, last = sequence[i], sequence[j]
             time += p[last]
-            stays += max(time - d[last], 0)  # of the places i … j as they stand
+            stays += max(time - d[last], 0)  # of the places i … j without the swap
             if j == i:
                 continue
             limit = stays - best[0]
@@ -63,7 +63,7 @@ def best_swap(p: Table, d: Table, sequence: Table, start: int) -> tuple[int, int
 def best_block_move(
     p: Table, d: Table, sequence: Table, start: int, shortest: int, longest: int
 ) -> tuple[int, int, int, int]:
-    """(gain, i, j, k) of the best exchange of the neighbouring blocks i … j - 1 and j … k - 1; gain 0 for none.
+    """Return (gain, i, j, k) of the best swap of the adjacent blocks i … j - 1 and j … k - 1; gain 0 for none.
 
     The shorter block has `shortest` to `longest` jobs; with one job the move is an insertion.
     """
@@ -92,7 +92,7 @@ def best_block_move(
 
 @compiled
 def descend(p: Table, d: Table, sequence: Table, start: int, steps: int) -> Table:
-    """`sequence` after at most `steps` moves; after fewer, no swap, insertion or block move makes it better."""
+    """Improve `sequence` with at most `steps` moves; with fewer, no swap, insertion or block move would help."""
     sequence = sequence.copy()
     for _ in range(steps):
         gain, i, j = best_swap(p, d, sequence, start)
@@ -110,7 +110,7 @@ def descend(p: Table, d: Table, sequence: Table, start: int, steps: int) -> Tabl
 
 @compiled
 def best_of_the_rules(p: Table, d: Table, start: int) -> Table:
-    """The sequence of MDD, MDDC or augmented MDDC with the smallest ΣT; the first of them on a tie."""
+    """Return the sequence of MDD, MDDC or augmented MDDC with the smallest ΣT; the first of them on a tie."""
     best = mdd_sequence(p, d, start)
     for rival in (mddc(p, d, start), augmented_mddc(p, d, start)):
         if total_tardiness(p, d, rival, start) < total_tardiness(p, d, best, start):
@@ -120,5 +120,5 @@ def best_of_the_rules(p: Table, d: Table, start: int) -> Table:
 
 @compiled
 def mdd_vnd(p: Table, d: Table, start: int) -> Table:
-    """The best rule's sequence after the descent: O(n^3) for each of at most `STEPS` moves."""
+    """Return the best rule's sequence after the descent: O(n^3) for each of at most `STEPS` moves."""
     return descend(p, d, best_of_the_rules(p, d, start), start, STEPS)

@@ -1,4 +1,4 @@
-"""Places of jobs of the job table in a sequence made by due dates: the keys of the orders that look at all who wait."""
+"""Places of jobs in a sequence by due dates: the keys of the orders that rank all waiting jobs together."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from kant.model.units import FOREVER
 from kant.queueing.remaining import remaining
 
 LONGEST = 1 << 45
-"""Microseconds, thirteen months: longer estimates count as this, so that the sums of a sequence stay integers."""
+"""Microseconds, thirteen months: longer estimates count as this, so that sums over a sequence do not overflow."""
 
 FARTHEST = 1 << 50
 """Microseconds, 35 years: due dates farther away, before or after now, count as this."""
 
 
 def positions(jobs: Table, rows: Table, now: int, sequence: Callable[[Table, Table], Table]) -> Table:
-    """The place of each of `rows` when those with a due date and an estimate stand as `sequence(p, d)` puts them.
+    """Return the place of each of `rows`: those with a due date and an estimate in the sequence `sequence(p, d)`.
 
-    `p` is what is left of the estimate and `d` the time from `now` to the due date, in microseconds, so the machine
-    is free at 0 and a due date that has passed is negative. The other jobs come after, by arrival.
+    `p` is the remaining estimate and `d` the time from `now` to the due date, in microseconds, so the machine is free
+    at 0 and a due date that has passed is negative. The other jobs follow by arrival.
     """
     arrival = np.argsort(rows)  # rows are given out by arrival
     due, left = jobs[rows, J_DUE][arrival], remaining(jobs, rows, now)[arrival]

@@ -1,4 +1,4 @@
-"""The classical rules, earliest due date and modified due date, and what a sequence is measured by."""
+"""The classical rules, earliest due date and modified due date, and the total tardiness of a sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.compiled import compiled
 
 @compiled
 def total_tardiness(p: Table, d: Table, sequence: Table, start: int) -> int:
-    """ΣT of the jobs of `sequence`, run without a gap from `start`; in the unit of `p` and `d`."""
+    """Return ΣT of the jobs of `sequence`, run without a gap from `start`; in the unit of `p` and `d`."""
     time, total = start, 0
     for job in sequence:
         time += p[job]
@@ -22,7 +22,7 @@ def total_tardiness(p: Table, d: Table, sequence: Table, start: int) -> int:
 
 @compiled
 def sorted_by(first: Table, second: Table) -> Table:
-    """Indices by `first`, then `second`, then themselves."""
+    """Return the indices sorted by `first`, then `second`, then index."""
     inner = np.argsort(second, kind="mergesort")
     return inner[np.argsort(first[inner], kind="mergesort")]
 
@@ -38,8 +38,8 @@ def mdd_sequence(p: Table, d: Table, start: int) -> Table:
     """The smallest modified due date max(d, t + p) first, at the time t at which the machine is free again.
 
     K. R. Baker and J. W. M. Bertrand, A dynamic priority rule for scheduling against due-dates, 1982. A job is early
-    while t + p <= d, and then late for good; the early ones stand by due date, the late ones in a heap by length. So
-    n jobs cost O(n log n).
+    while t + p <= d, and late from then on. Early jobs are sorted by due date, late ones are in a heap by length. So n
+    jobs cost O(n log n).
     """
     n = p.shape[0]
     by_due, by_length = sorted_by(d, p), sorted_by(p, d)
@@ -47,7 +47,7 @@ def mdd_sequence(p: Table, d: Table, start: int) -> Table:
     length_rank = np.empty(n, dtype=np.int64)
     for rank in range(n):
         length_rank[by_length[rank]] = rank
-    late = [int(x) for x in by_length[:0]]  # ranks by length; empty, but Numba must know of what
+    late = [int(x) for x in by_length[:0]]  # ranks by length; empty, but Numba needs its element type
     gone = np.zeros(n, dtype=np.bool_)  # late, or sequenced while early
     sequence = np.empty(n, dtype=np.int64)
     time, slack, due = start, 0, 0

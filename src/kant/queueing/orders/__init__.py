@@ -1,1 +1,1 @@
-"""One file an order: a small frozen class whose fields are its configuration. `kant policies` lists them."""
+"""The orders, one per file: frozen classes whose fields are their configuration. `kant policies` lists them."""

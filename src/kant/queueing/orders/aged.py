@@ -1,4 +1,4 @@
-"""Aged: priority that waiting outweighs."""
+"""Aged: priority with linear ageing."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kant.queueing.order import Order
 
 
 class Aged(Order, frozen=True, tag="aged"):
-    """Each step of priority is worth `step_s` of waiting: a job of priority p goes before one of priority q exactly
-    if it came no more than (p - q) * step_s later. Nothing changes while a job waits, so nothing is sorted again.
+    """Each step of priority is worth `step_s` of waiting: a job of priority p goes before one of priority q exactly if
+    it arrived no more than (p - q) * step_s later. Keys do not change while jobs wait, so the queue is never re-sorted.
 
-    The bound: with priorities from p_min to p_max, no job that comes more than (p_max - p_min) * step_s after another
-    is ever before it. So while a job's queue is within its quota, it waits behind others of its size class for at most
-    that span, and then for those that came until then to be served.
+    The bound: with priorities from p_min to p_max, no job that arrives more than (p_max - p_min) * step_s after another
+    goes before it. So while a job's queue is within its quota, only jobs of its size class that arrive within that span
+    can pass it; then it waits until these have been served.
     """
 
     step_s: Annotated[int, Meta(ge=1, le=10**6)] = 3600

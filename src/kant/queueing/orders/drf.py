@@ -13,8 +13,8 @@ from kant.queueing.shares import Shares
 
 
 class Drf(Order, frozen=True, tag="drf"):
-    """Queues take turns: next is the one whose largest share of GPUs, CPU or memory, divided by its weight, is the
-    smallest; in a tree from the root down. In a queue priority decides, then submission.
+    """The queue whose largest share of GPUs, CPU or memory, divided by its weight, is the smallest goes next; in a tree
+    from the root down. Within a queue priority decides, then submission.
 
     With `beyond_nominal` only what a queue holds beyond its nominal quota counts.
     """

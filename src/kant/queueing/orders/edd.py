@@ -14,7 +14,7 @@ from kant.queueing.order import Order
 
 
 class Edd(Order, frozen=True, tag="edd"):
-    """By due date; jobs without one come last. Needs no estimate of any run time."""
+    """By due date; jobs without one come last. Needs no run-time estimates."""
 
     source: ClassVar[str] = "J. R. Jackson, Scheduling a production line to minimize maximum tardiness, 1955"
     tags: ClassVar[Tags] = tagged(Order.tags, objective="tardiness", knowledge="none")

@@ -1,4 +1,4 @@
-"""Fair share: the queue that has used the least lately goes next."""
+"""Fair share: the queue that has used the least recently goes next."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kant.queueing.shares import Shares
 
 
 class FairShare(Order, frozen=True, tag="fair-share"):
-    """Queues take turns: next is the one that has used the least GPU time for its weight, in a tree from the root down.
-    What was used `half_life_h` ago counts half. On ties the one that holds the least; in a queue priority decides,
-    then submission.
+    """The queue that has used the least GPU time for its weight goes next; in a tree from the root down. Use
+    `half_life_h` ago counts half. Ties go to the queue that holds least; within a queue priority decides, then
+    submission.
     """
 
     half_life_h: Annotated[float, Meta(gt=0, le=10**5)] = 168.0

@@ -1,4 +1,4 @@
-"""Discretised two-dimensional LAS: the less a job has had, the sooner it goes; levels keep jobs from thrashing."""
+"""Discretised two-dimensional LAS: least attained service first, in levels that keep jobs from thrashing."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Las(Order, frozen=True, tag="las"):
         return attained
 
     def _need(self, jobs: Table, rows: Table, level: Table) -> Table:
-        """Run time at which each job has used up `level`; FOREVER in the last one."""
+        """Return the run time at which each job has used up `level`, µs; FOREVER in the last level."""
         limits = np.array([*self.thresholds_gpu_s, 0], dtype=np.int64) * (SECOND * 1000)
         milli = np.maximum(jobs[rows, J_MILLI], 1)
         last = level >= len(self.thresholds_gpu_s)

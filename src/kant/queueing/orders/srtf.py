@@ -13,7 +13,7 @@ from kant.queueing.remaining import remaining
 
 
 class Srtf(Order, frozen=True, tag="srtf"):
-    """By what is left of the estimated run time; jobs without an estimate come last."""
+    """By remaining estimated run time; jobs without an estimate come last."""
 
     source: ClassVar[str] = "L. Schrage, A proof of the optimality of the SRPT discipline, Operations Research 16, 1968"
     tags: ClassVar[Tags] = tagged(Order.tags, objective="jct", knowledge="estimated")

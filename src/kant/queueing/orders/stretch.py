@@ -1,4 +1,4 @@
-"""Stretch: by the time at which a job's stretch reaches a bound."""
+"""Stretch: by the time at which a job's stretch (its response time over its run time) reaches a bound."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from kant.queueing.order import Order
 class Stretch(Order, frozen=True, tag="stretch"):
     """By submission plus `factor` times the expected run time: then the job's stretch reaches `factor`.
 
-    Expected is the learned run time (`[estimates]`) that is not exceeded with `probability` (percent; 0: nothing is
-    predicted). A job that outlives it is expected to run twice as long, counted in hours that double: 1, 2, 4, … So a
-    short job passes long ones, and a job that runs on falls behind; a late head of `backfill` may stop it then. With
-    `large_gpus`, jobs of at least so many GPUs have `large_factor` instead: the smaller, the less they give way. To
-    them `large_least_h` hours are added besides, and at most `large_most_h` (0: `most_h`) in all.
+    The expected run time is the learned one (`[estimates]`) that is not exceeded with `probability` (percent; 0: no
+    prediction). It is at least twice the largest of 1, 2, 4, … hours that the job has already run. So short jobs pass
+    long ones, and a job that runs on falls behind; a late head of `backfill` may then preempt it. With `large_gpus`,
+    jobs of at least that many GPUs use `large_factor` instead: the smaller it is, the fewer jobs pass them. For them
+    `large_least_h` hours are added on top, and at most `large_most_h` (0: `most_h`).
 
-    The bound: at most `most_h` hours are added, so no job that is submitted more than `most_h` after another of its
-    priority is ever before it.
+    The bound: at most `most_h` hours are added, so no job submitted more than `most_h` after another of its priority
+    goes before it.
     """
 
     factor: Annotated[int, Meta(ge=1, le=1000)] = 10
@@ -53,10 +53,10 @@ class Stretch(Order, frozen=True, tag="stretch"):
 
     def falls_behind(self, jobs: Table, rows: Table, key: int, now: int) -> Table:
         base, most = self._bounds(jobs, rows)
-        least = key - jobs[rows, J_SUBMIT] - base + 1  # what has to be added besides
+        least = key - jobs[rows, J_SUBMIT] - base + 1  # what must be added on top
         hours = -(
             -least // (2 * np.maximum(self._factors(jobs, rows), 1) * HOUR)
-        )  # so many of them suffice, whatever was predicted
+        )  # this many hours suffice, whatever was predicted
         steps = np.where(hours > 1, 1 << _bits(hours - 1), 1) * HOUR
         attained = _attained(jobs, rows, now)
         times = np.where(
@@ -68,14 +68,14 @@ class Stretch(Order, frozen=True, tag="stretch"):
         return np.where(behind, now, np.where(times <= now, FOREVER, times))
 
     def _bounds(self, jobs: Table, rows: Table) -> tuple[Table, Table]:
-        """The least and the most that is added to each job's submission."""
+        """Return the least and the most that is added to each job's submission, µs."""
         large = (jobs[rows, J_MILLI] >= self.large_gpus * GPU) & (self.large_gpus > 0)
         least: Table = np.where(large, self.large_least_h, 0) * HOUR
         most: Table = np.where(large & (self.large_most_h > 0), self.large_most_h, self.most_h) * HOUR
         return least, most
 
     def _factors(self, jobs: Table, rows: Table) -> Table:
-        """What each job's expected run time is multiplied by."""
+        """Return the factor of each job's expected run time."""
         if not self.large_gpus:
             return np.full(len(rows), self.factor, dtype=np.int64)
         large = jobs[rows, J_MILLI] >= self.large_gpus * GPU
@@ -89,20 +89,20 @@ class Stretch(Order, frozen=True, tag="stretch"):
 
 
 def _attained(jobs: Table, rows: Table, now: int) -> Table:
-    """For how long each job has run so far, microseconds."""
+    """Return how long each job has run so far, microseconds."""
     running = jobs[rows, J_STATUS] == JobStatus.RUNNING
     attained: Table = jobs[rows, J_ATTAINED] + np.where(running, now - jobs[rows, J_SINCE], 0)
     return attained
 
 
 def _in_doubling_hours(attained: Table) -> Table:
-    """The largest of 0, 1, 2, 4, … hours that each has reached."""
+    """Return the largest of 0, 1, 2, 4, … hours that each has reached, in microseconds."""
     hours = attained // HOUR
     steps: Table = np.where(hours > 0, (1 << _bits(hours)) >> 1, 0) * HOUR
     return steps
 
 
 def _bits(numbers: Table) -> Table:
-    """The bit length of each number (of those above 0)."""
+    """Return the bit length of each number; 0 for numbers below 1."""
     bits: Table = np.frexp(np.maximum(numbers, 0).astype(np.float64))[1].astype(np.int64)  # exact below 2**53
     return bits

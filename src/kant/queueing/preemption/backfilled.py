@@ -1,4 +1,4 @@
-"""A head of the queue that has waited too long preempts backfilled jobs. This backfill needs no run-time estimate."""
+"""A head of the queue that has waited too long preempts backfilled jobs. This backfill needs no run-time estimates."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ UNLIMITED = 1 << 60
 
 
 def backfilled_after(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask, int]:
-    """The preemptible jobs that started while the job waited and are behind it by priority and submission; -1.
+    """Return the preemptible jobs that started while the job waited and are behind it by priority and submission; -1.
 
-    This order does not change, so none of them can preempt the job in turn (design note 9). Under
-    an order that is `outgrown`: those behind it by priority and that order, and when the next of the others comes to be
-    (-1: none does). What they have run may have doubled before the job is behind one of them in turn.
+    This order does not change, so none of them can preempt the job in turn (design note 9). If the order is `outgrown`:
+    the jobs behind it by priority and that order, and when the next job falls behind it, µs (-1: none does). The run
+    time of a victim may have doubled before the job is behind it in turn.
     """
     if order.outgrown:
         return _outgrown(entitlements, row, order)
@@ -57,11 +57,11 @@ def _outgrown(entitlements: Entitlements, row: int, order: Order) -> tuple[Mask,
 def allowed_victims(
     entitlements: Entitlements, row: int, shape: Shape, behind: Mask
 ) -> Iterator[tuple[Mask, Admits | None]]:
-    """Sets of the jobs `behind` the head that it may preempt, each with the quota condition of the set.
+    """Yield sets of the jobs `behind` the head that it may preempt, each with the quota condition of the set.
 
     A head in quota may preempt all of them. A head that would borrow may preempt those that borrow, and those of its
-    own queue if it is in quota once they have left. A head that holds nothing that quotas count may preempt those that
-    borrow. Where the profile reclaims nothing, only the order among jobs counts.
+    own queue if it is in quota once they have left. A head that asks for nothing that quotas count may preempt those
+    that borrow. If the profile reclaims nothing, only the order among jobs counts.
     """
     state = entitlements.state
     queue = int(state.jobs[row, J_QUEUE])
@@ -94,7 +94,7 @@ def missing_without_all(
     behind: Mask,
     wide: Mask | None,
 ) -> int:
-    """How many pods of the head do not fit if all jobs `behind` it stop, and the plan starts nothing."""
+    """Return how many pods of the head do not fit if all jobs `behind` it stop, and the plan starts none."""
     trial = cycle.placer.trial
     mark = trial.checkpoint()
     for decision in cycle.plan.decisions:
@@ -108,14 +108,14 @@ def missing_without_all(
 
 
 def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
-    """Evict as few backfilled jobs as it takes, if the late head then fits.
+    """Evict as few backfilled jobs as necessary, if the late head then fits.
 
-    It is definitive that they do not suffice where the head would not fit if all of them stopped.
+    A failure is definitive if the head would not fit even if all of them stopped.
     """
     if not shape.ask.preempts:
         return NotNow()
     late_heads, state = cycle.pending.late_heads, cycle.state
-    known = None if cycle.stopped else late_heads.known(row, shape, cycle.now)  # what this plan frees may be enough
+    known = None if cycle.stopped else late_heads.known(row, shape, cycle.now)  # this plan may free enough
     if known is not None and known.allowed is None:
         cycle.wake_at(known.until)
         return NotNow(definitive=known.unreclaimable)
@@ -128,7 +128,7 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
     else:
         late_heads.forget(row)
     above = entitlements.surplus() if cycle.state.elastic else None
-    by_one = not shape.order_dependent  # of a gang of several groups less room may fit more
+    by_one = not shape.order_dependent  # a gang of several groups may fit better with less room
     behind, until = backfilled_after(entitlements, row, cycle.order)
     wide = backfilled_after(above, row, cycle.order)[0] if above else None
     if until >= 0:
@@ -173,9 +173,9 @@ def preempt_backfilled(cycle: CyclePlan, row: int, shape: Shape) -> Allocation |
 def _remember(
     cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, missing: int, behind: Mask, allowed: set[int]
 ) -> None:
-    """Remember what the head lacks until the next backfilled job reaches its minimum run time, if one is protected.
+    """Cache what the head lacks until the next backfilled job reaches its minimum run time, if one is protected.
 
-    Where quotas decide whom it may preempt that is remembered too, and holds where none is protected as well.
+    If quotas decide which jobs it may preempt, these are cached too, even if no job is protected.
     """
     near = behind & (entitlements.pools & shape.pool_bits != 0)
     protected = np.flatnonzero(near & (entitlements.protected_until > cycle.now))
@@ -189,9 +189,7 @@ def _remember(
 
 
 def _still_missing(cycle: CyclePlan, entitlements: Entitlements, row: int, shape: Shape, next_behind: int) -> bool:
-    """Whether the GPUs on the nodes prove that a head that would borrow does not fit without the jobs that it may
-    preempt. Then that is remembered.
-    """
+    """Return whether GPU counts prove that evicting all victims does not help a head that would borrow. Caches it."""
     state, demand = entitlements.state, shape.groups[0].demand
     if entitlements.tree is None or not entitlements.reclaims or len(shape.parts) > 1:
         return False
@@ -211,10 +209,10 @@ def _still_missing(cycle: CyclePlan, entitlements: Entitlements, row: int, shape
 
 
 def _next_protected(entitlements: Entitlements, row: int, shape: Shape) -> tuple[int, int]:
-    """The places of the jobs behind the head, and of those that it has a right to, that are the next to reach their
-    minimum run time; -1 where none is protected.
+    """Return the next jobs to reach their minimum run time: of those behind the head, and of those that it may preempt.
 
-    The same as `_past_min_runtime` says of all sets of `allowed_victims`, looking at the protected jobs alone.
+    As places in the entitlements; -1 if none is protected. The result is that of `_past_min_runtime` for all sets of
+    `allowed_victims`, but only protected jobs are looked at.
     """
     if not entitlements.protected:
         return -1, -1
@@ -235,7 +233,7 @@ def _next_protected(entitlements: Entitlements, row: int, shape: Shape) -> tuple
 
 
 def _past_min_runtime(cycle: CyclePlan, entitlements: Entitlements, right: Mask, shape: Shape) -> Mask:
-    """The jobs of `right` in the shape's pools past their minimum run time. Asks for a cycle when the next is."""
+    """Return the jobs of `right` in the shape's pools past their minimum run time; ask for a cycle when the next is."""
     allowed = entitlements.whole(right) & (entitlements.pools & shape.pool_bits != 0)
     protected = allowed & (entitlements.protected_until > cycle.now)
     cycle.wake_at(int(entitlements.protected_until[protected].min()) if protected.any() else -1)

@@ -1,8 +1,8 @@
-"""Victims by node: which candidates have to leave a node so that it takes pods, and which nodes are the cheapest.
+"""Victims by node: which candidates must leave a node so that pods fit there, and which nodes are the cheapest.
 
-A guess is made on a draft of the nodes, with a kernel of the placement (`placement/clearing.py`). It is fast, so that
-thousands of candidates can be weighed; the search proves it on the trial afterwards. Choosing victims for each node and
-then the node is how kube-scheduler preempts for one pod.
+A guess is made on a draft of the nodes, with a kernel of the placement (`placement/clearing.py`). It is fast enough for
+thousands of candidates; the search then proves it on the trial. kube-scheduler preempts for one pod in the same way: it
+chooses victims for each node, and then the node.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from kant.queueing.ports import Placer
 from kant.queueing.preemption.candidate import members
 
 NO_RATE = 1 << 200
-"""Above all weights."""
+"""More than any weight."""
 
 
 @dataclass(slots=True)
 class Option:
-    """A node takes `pods` more pods when `victims` leave. `version` is that of the node for which this holds."""
+    """A node has room for `pods` more pods once `victims` leave. It holds for this `version` of the node."""
 
     pods: int
     victims: list[int]
@@ -38,9 +38,9 @@ class Option:
 
 
 class Weighed(NamedTuple):
-    """The candidates by node under some weights: as the kernel takes them, and as lists.
+    """The candidates by node under some weights: in the kernel's format, and as lists.
 
-    `options` has what the untouched nodes offer, by what it depends on: it is worked out once for many guesses.
+    `options` caches the options of the untouched nodes, by (demand, pods, among, cap), for many guesses.
     """
 
     holders: Holders
@@ -50,10 +50,10 @@ class Weighed(NamedTuple):
 
 
 class CandidateNodes:
-    """The nodes that a job may use, and which candidates hold what on them."""
+    """The nodes that a job may use, and what the candidates hold on them."""
 
     def __init__(self, placer: Placer, shape: Shape, nodes: Table, allocations: Sequence[Allocation]) -> None:
-        self.draft = placer.draft()  # while all candidates are where they are
+        self.draft = placer.draft()  # with all candidates in place
         # The largest pods first. Equal groups stay in order.
         self.parts = [shape.parts[group] for group in sorted(
             range(len(shape.parts)),
@@ -79,7 +79,7 @@ class CandidateNodes:
         self._weighed: dict[tuple[int, ...], Weighed] = {}
 
     def weighed(self, weights: list[int]) -> Weighed:
-        """The candidates by node, the heaviest of each node first."""
+        """Return the candidates by node, the heaviest of each node first."""
         found = self._weighed.get(tuple(weights))
         if found is None:
             heavy = sorted(range(len(weights)), key=lambda i: (-weights[i], -i))
@@ -95,11 +95,11 @@ class CandidateNodes:
     def guess(
         self, weights: list[int], milli: list[int], among: int, start: int, cap: int, kept: int = -1
     ) -> int | None:
-        """`start` and those of the first `among` candidates that should leave so that all groups of the job fit; None
-        for none. `kept` is one of them who may not leave, -1 for none.
+        """Return `start` and those of the first `among` candidates that should leave so that the job fits, or None.
 
-        The node with the least weight per pod comes first. After each the others are weighed again, since a job that
-        leaves one node leaves all of its nodes. At most `cap` milli-GPUs leave.
+        `kept` is a candidate that may not leave, -1 for none. The node with the least weight per pod comes first. After
+        each node the others are weighed again, since a job that leaves one node leaves all of its nodes. At most `cap`
+        milli-GPUs leave.
         """
         guess = _Guess(self, weights, milli, among, cap)
         if start:
@@ -122,7 +122,7 @@ class CandidateNodes:
 
 
 class _Guess:
-    """One guess under way. Nodes are places in `nodes.nodes`."""
+    """The state of one guess. Nodes are places in `nodes.nodes`."""
 
     def __init__(self, nodes: CandidateNodes, weights: list[int], milli: list[int], among: int, cap: int) -> None:
         self.nodes, self.weights, self.milli, self.cap = nodes, weights, milli, cap
@@ -133,14 +133,14 @@ class _Guess:
         self.costs = Weights.of(weights, milli, [i < among for i in range(len(weights))])
 
     def keep(self, kept: int, found: dict[int, Option], demand: int, left: int) -> None:
-        """Let one candidate stay. What its nodes offer is worked out again in `found`."""
+        """Keep one candidate in place, and compute the options of its nodes again in `found`."""
         self.costs.may_leave[kept] = False
         for place in self.nodes.nodes_of[kept]:
             found.pop(place, None)
         found.update(self.options(self.nodes.nodes_of[kept], demand, left))
 
     def evict(self, victims: Iterable[int]) -> set[int]:
-        """Let them leave all their nodes, and return these."""
+        """Evict the victims from all their nodes on the draft, and return these nodes."""
         touched = set[int]()
         for i in victims:
             self.chosen |= 1 << i
@@ -153,14 +153,14 @@ class _Guess:
         return touched
 
     def host(self, left: int, demand: int, found: dict[int, Option]) -> bool:
-        """Free capacity for `left` pods of a demand, node by node. `found` has what each offers, and changes."""
+        """Free capacity for `left` pods of a demand, node by node. Updates `found`, the options of the nodes."""
         heap = [(option.rate, place) for place, option in found.items()]
         heapify(heap)
         while left and heap:
             rate, place = heappop(heap)
             option = found.get(place)
             if option is None or rate != option.rate:
-                continue  # another entry stands for this node
+                continue  # a newer entry replaces this one
             changed = {place}
             within_cap = sum([self.milli[i] for i in option.victims]) <= self.cap
             if option.version == self.versions[place] and option.pods <= left and within_cap:
@@ -177,9 +177,9 @@ class _Guess:
         return left == 0
 
     def options(self, places: Sequence[int], demand: int, left: int) -> dict[int, Option]:
-        """For each node the least weight per pod at which it takes 1, 2, 4, … up to `left` pods, where it can.
+        """Return for each node the option of least weight per pod among those for 1, 2, 4, … up to `left` pods.
 
-        Of the last pod only the best node is taken, so one that is no better than those before it has no option.
+        For the last pod only the best node matters, so a node no better than those before it has no option.
         """
         found: dict[int, Option] = {}
         at = np.array(places, dtype=np.int64)

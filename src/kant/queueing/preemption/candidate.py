@@ -10,15 +10,15 @@ from kant.model.placement import Allocation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """A running job that may be stopped, or several that only stop together: a whole unit."""
+    """A running job that may be stopped, with the jobs that stop with it; or the surplus of an elastic gang."""
 
     row: int
     allocation: Allocation  # what it holds
     milli: int  # milli-GPUs
     cost: int  # milli-GPU-seconds of work that stopping it now would lose, never negative
-    rank: tuple[int, ...]  # the smaller, the sooner it has to be the victim
+    rank: tuple[int, ...]  # smaller ranks are evicted first
     surplus: bool = False  # only what an elastic gang has above its floor; it runs on
-    passed: bool = False  # it started while the newcomer of higher priority waited: no cap counts it
+    passed: bool = False  # it started while the newcomer of higher priority waited: exempt from the cap
 
     @property
     def capped(self) -> int:
@@ -27,11 +27,11 @@ class Candidate:
 
 
 Admits = Callable[[Collection[Candidate]], bool]
-"""Whether the quota lets the newcomer in when these have left. More victims never make it false."""
+"""Whether the quota admits the newcomer once these have left. More victims never make it false."""
 
 
 def members(chosen: int) -> list[int]:
-    """The places of the bits that are set, the lowest first."""
+    """Return the places of the bits that are set, the lowest first."""
     places = []
     while chosen:
         low = chosen & -chosen

@@ -31,7 +31,7 @@ from kant.queueing.preemption.room_bound import PreemptibleRoom
 Mask = NDArray[np.bool_]
 
 Gone = tuple[int, Amounts]
-"""A user, and how much of what the user holds in one queue leaves."""
+"""A user, and the amounts of that user in one queue that leave."""
 
 Reclaim = Literal["off", "nominal", "fair-share"]
 
@@ -44,12 +44,11 @@ class Entitlements:
 
     `runs`: the plan has not stopped the job. `preemptible`: it runs, and may be stopped. `borrowing`: it borrows. A job
     that holds nothing that quotas count, or whose queue is not in the tree, is entitled to nothing and borrows
-    (`unlimited`). `guaranteed`: its queue guarantees it a minimum run
-    time. The table is made once a cycle, and `follow` takes in the jobs that the plan has stopped since. Jobs that the
-    plan starts come last, so they change no entitlement.
+    (`unlimited`). `guaranteed`: its queue guarantees it a minimum run time. The table is made once a cycle, and
+    `follow` applies the stops of the plan. Jobs that the plan starts come last, so they change no entitlement.
 
-    Two bounds answer most questions at once. `lowest` is the lowest priority of the preemptible jobs, and
-    `any_borrowing` says whether one of them borrows of a quota.
+    Two bounds answer most questions without a scan. `lowest` is the lowest priority of the preemptible jobs, and
+    `any_borrowing` says whether one of them borrows from a quota.
     """
 
     def __init__(self, cycle: PlanSoFar, reclaim: Reclaim, min_run: int) -> None:
@@ -73,7 +72,7 @@ class Entitlements:
             least = [quota_usage.tree.own_min_runs.get(home, 0) for home in quota_usage.node_of]
             self.protected_until = self.started + np.maximum(np.array(least, dtype=np.int64), min_run)[self.queue]
             self.guaranteed = (np.array(least, dtype=np.int64) > 0)[self.queue]
-        self.by_node: HeldByNode | None = None  # of the preemptible jobs, once a gang of one pod has asked
+        self.by_node: HeldByNode | None = None  # of the preemptible jobs; made for the first gang of one pod
         self._followed = -1
         if self.tree is not None:
             self.entitled, self.own_part = entitled_amounts(self.cycle, self.tree, reclaim == "fair-share")
@@ -84,7 +83,7 @@ class Entitlements:
                 self._count_floors()
             self.borrows: Mask = self.held > 0  # by key: borrows of it
             self.unlimited = self.held.max(axis=1) == 0
-            # The jobs of one queue lie together, in the order in which they started.
+            # Sorted by queue, and within a queue in the order in which the jobs started.
             self._together = np.argsort(self.home, kind="stable")
             self._first = np.searchsorted(self.home[self._together], self.home[self._together])
             parts = np.array(self.own_part, dtype=np.int64).reshape(-1, width)
@@ -94,7 +93,7 @@ class Entitlements:
         self.follow()
 
     def follow(self) -> None:
-        """Take in the jobs that the plan has stopped since the last time."""
+        """Apply the stops and shrinks of the plan since the last call."""
         stopped, shrunk = self.cycle.stopped, self.cycle.shrunk
         if self._followed == len(stopped) + len(shrunk):
             return
@@ -104,16 +103,16 @@ class Entitlements:
             self.preemptible, self.runs = self.preemptible & ~gone, ~gone
             if self.tree is not None:
                 self._weigh()
-        if shrunk:  # what is left of them stays for this plan
+        if shrunk:  # their remaining pods stay in this plan
             self.preemptible = self.preemptible & ~np.isin(self.rows, np.fromiter(shrunk, np.int64, len(shrunk)))
         self.lowest = int(self.priority[self.preemptible].min()) if self.preemptible.any() else FOREVER
         self.any_borrowing = self.tree is not None and bool((self.borrows.any(axis=1) & self.preemptible).any())
 
     @cached_property
     def protected(self) -> list[int]:
-        """The places of the preemptible jobs that have not reached their minimum run time; who does so next is first.
+        """The places of the preemptible jobs that have not reached their minimum run time; the next to reach it first.
 
-        As the plan was when somebody asked first.
+        As of the first use in the cycle.
         """
         places = np.flatnonzero(self.preemptible & (self.protected_until > self.cycle.now))
         found: list[int] = places[np.argsort(self.protected_until[places], kind="stable")].tolist()
@@ -121,22 +120,22 @@ class Entitlements:
 
     @cached_property
     def room(self) -> PreemptibleRoom:
-        """What the preemptible jobs past their minimum run time hold. As the plan was when somebody asked first."""
+        """What the preemptible jobs past their minimum run time hold, as of the first use in the cycle."""
         places = self.preemptible & (self.protected_until <= self.cycle.now)
         return PreemptibleRoom(self.state, self.rows[places], self.borrowing[places].astype(np.int64))
 
     def _count_floors(self) -> None:
-        """Count elastic gangs as their floors; `above` has what they hold beside."""
+        """Count elastic gangs with their floors; `above` has what they hold in addition."""
         for place, row in enumerate(self.rows.tolist()):
             if is_above_floor(self.state, row):
                 self.above[row] = surplus_amounts(self.state, row)
                 self.held[place] -= self.above[row]
 
     def surplus(self) -> Entitlements | None:
-        """The elastic gangs, with what they hold above their floors. It may be taken without stopping them.
+        """Return the elastic gangs with what they hold above their floors, which may be taken without stopping them.
 
-        The surplus of a queue is counted after all of its floors, in the order in which the gangs started. None where
-        no gang has more than its floor.
+        The surplus of a queue is counted after all of its floors, in the order in which the gangs started. None if no
+        gang has more than its floor.
         """
         state, rows = self.state, self.rows.tolist()
         places = [place for place, row in enumerate(rows) if self.preemptible[place] and is_above_floor(state, row)]
@@ -168,7 +167,7 @@ class Entitlements:
         return own
 
     def _weigh(self) -> None:
-        """Find out which of the jobs that run on borrow. Those that the plan has stopped stay as they were."""
+        """Compute which running jobs borrow. The columns of jobs that the plan has stopped do not change."""
         held = np.where(self.runs[:, None], self.held, 0)[self._together]
         before: Table = np.zeros((len(held) + 1, held.shape[1]), dtype=np.int64)
         held.cumsum(axis=0, out=before[1:])
@@ -179,10 +178,10 @@ class Entitlements:
         self.borrowing = self.borrows.any(axis=1) | self.unlimited
 
     def reach(self, node: int, amounts: Amounts, gone: Collection[Gone] = ()) -> int:
-        """The place in a queue's path up to which all below stay in quota if it takes `amounts`, or BORROWING.
+        """Return the highest place in a queue's path up to which all stay in quota if it takes `amounts`, or BORROWING.
 
-        Jobs of that queue in `gone` have left by then. A queue that holds too much is not in quota because one of its
-        jobs takes the place of another.
+        Jobs of that queue in `gone` have left before. A queue over its quota does not get in quota by replacing one of
+        its jobs with another.
         """
         assert self.tree is not None
         tree, first = self.cycle.admission.quota_tree, node * len(amounts)
@@ -198,14 +197,14 @@ class Entitlements:
         return reach
 
     def gone(self, mask: Mask) -> list[Gone]:
-        """What these jobs, all of one queue, give back when they leave, by user."""
+        """Return what these jobs, all of one queue, give back when they leave, by user."""
         users = self.user[mask]
         return [(user, self.held[mask][users == user].sum(axis=0).tolist()) for user in np.unique(users).tolist()]
 
     def whole(self, allowed: Mask) -> Mask:
-        """`allowed` without base jobs that have a running burst replica not in it: a base job stops with its replicas.
+        """Return `allowed` without base jobs that have a running replica outside it: they stop with their replicas.
 
-        A burst replica that the plan itself starts may not be stopped by it, so its base job stays as well.
+        A plan may not stop a burst replica that it starts, so its base job stays as well.
         """
         if not self.state.burst_replicas:
             return allowed
@@ -213,7 +212,7 @@ class Entitlements:
         return allowed & ~np.isin(self.rows, list(kept))
 
     def is_borrowing(self, node: int, amounts: Amounts) -> bool:
-        """Whether a node of the tree, with all below it, borrows something of which `amounts` asks for more."""
+        """Return whether a subtree of the quota tree borrows a resource of which `amounts` asks for more."""
         tree, first = self.cycle.admission.quota_tree, node * len(amounts)
         return any(
             amount > 0 and tree.usage(node, key) > self.entitled[first + key] for key, amount in enumerate(amounts)
@@ -221,19 +220,19 @@ class Entitlements:
 
 
 def is_above_floor(state: ClusterState, row: int) -> bool:
-    """Whether a running job is an elastic gang with more than its floor."""
+    """Return whether a running job is an elastic gang with more than its floor."""
     progress = state.elastic.get(row) if state.elastic else None
     return progress is not None and progress.pods > progress.shape.pods
 
 
 def surplus_amounts(state: ClusterState, row: int) -> Amounts:
-    """What an elastic gang has above its floor, of what quotas are about."""
+    """Return the quota amounts that an elastic gang has above its floor."""
     shape = state.shape_of(row)
     return state.quota_usage.amounts(shape, above_floor(shape, state.running[row]))
 
 
 def entitled_amounts(cycle: PlanSoFar, tree: QuotaTree, fair: bool) -> tuple[list[int], list[int]]:
-    """What each node is entitled to, by slot of the tree; and which part of it is for the node's own jobs."""
+    """Return the entitlement of each node by tree slot, and the part of it for the node's own jobs."""
     width, nodes = len(tree.keys), range(len(tree.queues))
     if not fair:
         return tree.nominal_quotas, tree.nominal_parts
@@ -245,7 +244,7 @@ def entitled_amounts(cycle: PlanSoFar, tree: QuotaTree, fair: bool) -> tuple[lis
 
 
 def _wants(cycle: PlanSoFar, tree: QuotaTree) -> Table:
-    """What the live jobs of each node of the tree ask for, by key."""
+    """Return what the live jobs of each tree node ask for, by key."""
     state = cycle.state
     rows = np.fromiter(state.live, np.int64, len(state.live))
     shapes = len(state.shapes.shapes)

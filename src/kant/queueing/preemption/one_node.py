@@ -1,7 +1,7 @@
-"""Victims for a gang of one pod: the best set lies on one node, so no other candidate is ever made.
+"""Victims for a gang of one pod: the best set lies on one node, so no other sets are searched.
 
-What the running jobs hold is kept by node, as arrays, for one cycle. One compiled call looks at each node and at those
-on it who may leave (`placement/one_node.py`). The search proves the answer on the trial, as it does any other.
+What the running jobs hold is kept by node, as arrays, for one cycle. One compiled call looks at each node and at the
+candidates on it (`placement/one_node.py`). The search proves its answer on the trial, like any other.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from kant.model.placement import NODE, WIDTH, Allocation
 from kant.queueing.ports import Placer
 
 COST_BITS = LIMB - 60
-"""Of a cost so many bits are in the lower part of a weight, above the milli-GPUs and the number."""
+"""How many bits of a cost are in the lower part of a weight, above the milli-GPUs and the count."""
 
 
 class HeldByNode:
-    """What some jobs hold on each node, and what it costs that they leave. `rows` are those of the jobs.
+    """What some jobs hold on each node, and the cost of evicting them. `rows` are the rows of the jobs.
 
     `cost` and `milli` are as in `Candidate`. Sets are weighed by cost, then milli-GPUs, then number, then rows.
     """
@@ -55,12 +55,11 @@ class HeldByNode:
         cap_milli: int,
         passed: NDArray[np.bool_] | None = None,
     ) -> Table | None:
-        """Which of the jobs have to stop so that the one pod of `shape` fits: the first set by (worst rank, cost,
-        milli-GPUs, number, rows) of all within the cap, as places in `rows`.
+        """Return the victims for the one pod of `shape`: the first set within the cap by (worst rank, cost, milli-GPUs,
+        number, rows), as places in `rows`.
 
-        Empty where no set suffices, or where nobody has to stop; None where there are too many sets to know the best.
-        `rank` has a number for each job, the smaller the sooner it has to be the victim. The cap does not count those
-        that have `passed` the newcomer.
+        Empty if no set suffices, or if no job must stop; None if there are too many sets to find the best. `rank` has a
+        number for each job; smaller ranks are evicted first. The cap does not count `passed` jobs (`Candidate`).
         """
         capped = self.milli if passed is None else np.where(passed, 0, self.milli)
         may_leave = may_leave & (capped <= cap_milli)

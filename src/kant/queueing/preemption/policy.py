@@ -1,4 +1,4 @@
-"""Preemption: running jobs are evicted for a waiting job where the rules allow it (`preemption/rules.py`).
+"""Preemption: running jobs are evicted for a waiting job if the rules allow it (`preemption/rules.py`).
 
 Sources: Kueue (reclaimWithinCohort, with a hierarchical advantage), KAI-Scheduler (reclaim to fair share),
 Kant (arXiv 2510.01256).
@@ -33,19 +33,19 @@ from kant.queueing.room_given import UNBOUNDED, room_given
 
 
 class Allowed(NamedTuple):
-    """The jobs that a job may stop, or shrink, at one level."""
+    """The jobs that a waiting job may stop or shrink at one level."""
 
     rows: list[int]
     mask: Mask  # the same, of the rows of the entitlements
     found: list[int]  # those of them that have reached their minimum run time
-    reclaimed: set[int]  # from which a queue reclaims what it is entitled to
+    reclaimed: set[int]  # jobs from which the queue reclaims its entitlement
     age: int  # when the next of them reaches its minimum run time; -1 where all have
-    may_leave: Mask  # `found`, and
-    reclaims: Mask  # `reclaimed`, of the rows of the entitlements
+    may_leave: Mask  # `found`, as a mask of the rows of the entitlements
+    reclaims: Mask  # `reclaimed`, as a mask of the rows of the entitlements
     passed: frozenset[int]  # those of `found` that passed the job
 
     def later(self) -> Allowed:
-        """The same once all of them have reached their minimum run time."""
+        """Return these jobs as if all had reached their minimum run time."""
         return self._replace(found=self.rows, age=-1, may_leave=self.mask)
 
 
@@ -54,7 +54,7 @@ NO_VICTIMS = Allowed([], NO_ONE, [], set(), -1, NO_ONE, NO_ONE, frozenset())
 
 
 class Seat(NamedTuple):
-    """What one level offers a job: whom it evicts, its place, from whom it reclaims, and what the trial has done."""
+    """The result of one level: the victims, the placement, the jobs reclaimed from, and the moves on the trial."""
 
     victims: list[Candidate]
     allocation: Allocation
@@ -66,7 +66,7 @@ Preference = tuple[int, tuple[int, ...], int, int, list[int]]
 
 
 def preference(victims: Sequence[Candidate]) -> Preference:
-    """What makes the victims of one level better than those of another: the smaller, the better.
+    """Return the sort key by which the victims of the levels are compared: the smallest wins.
 
     The fewest jobs that stop come first, then the worst rank, the cost, the milli-GPUs and the rows.
     """
@@ -82,12 +82,12 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     With `priority` a job may evict jobs of lower priority. With `reclaim` a job whose queue stays in its `nominal`
     quota, or in its `fair-share` of the whole, may evict jobs of queues that borrow. A job that is not preemptible is
     never evicted, nor is one that has run for less than `min_run_s` (or its queue's own minimum) since it last started.
-    The victims hold at most `most` times the GPUs of the newcomer. Neither counts for jobs of lower priority that
-    passed the newcomer, where the discipline takes these back. With `move_victims` those that fit elsewhere move
-    there in the same plan, also where the discipline stopped them.
+    The victims hold at most `most` times the GPUs of the newcomer. Neither bound counts for jobs of lower priority that
+    passed the newcomer, if the discipline takes these back. With `move_victims`, victims that fit elsewhere move there
+    in the same plan, also those of the discipline.
 
     The search for victims is bounded. Among up to `exact` candidates every set that could be better is tried. Among
-    more it takes the best set that it finds in about `trials` trial placements.
+    more, the best set found in about `trials` trial placements is taken.
     """
 
     priority: bool = True
@@ -99,9 +99,9 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
     trials: Annotated[int, Meta(ge=1, le=10**6)] = TRIALS
 
     def free_capacity(self, cycle: CyclePlan, row: int, shape: Shape) -> Allocation | NotNow:
-        """Evict as few jobs as it takes, at the least cost, if the job then fits as `shape`.
+        """Evict as few jobs as necessary, at the least cost, if the job then fits as `shape`.
 
-        Each level of its rights has a best set of victims; that with the fewest jobs is taken (`preference`).
+        Each level has a best set of victims; the set with the fewest jobs is taken (`preference`).
 
         On success the plan evicts the victims, and the returned placement is taken on the trial. Otherwise nothing
         changes, and the answer says when another try may help.
@@ -149,7 +149,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             mark = cycle.placer.trial.checkpoint()
             chosen, exact = choose_victims(cycle, rules, row, shape, own, wide, cap, admits)
             if chosen is None:
-                # Costs grow with time, so a later search may find a set. Not so where it was exact or all are too few.
+                # Costs grow with time, so a later search may find a set, unless this one was exact or all are too few.
                 definitive &= exact or (surely and not fits_without(entitlements, own.found, row, shape, wide.found))
                 continue
             victims, allocation = chosen
@@ -174,7 +174,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         wide: Allowed,
         admits: Admits | None,
     ) -> tuple[bool, bool]:
-        """Whether no set of these jobs makes room within `most`, however long they have run; and whether that is sure.
+        """Return whether no set of these jobs frees enough within `most`, at any run time; and whether that is proven.
 
         The search is exact among few jobs. Among many it may miss a set.
         """
@@ -195,14 +195,14 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return found is None, exact or found is not None
 
     def entitlements(self, cycle: CyclePlan) -> Entitlements:
-        """The running jobs as the plan leaves them. The table is made once a cycle."""
+        """Return the entitlements of the running jobs as the plan leaves them. The table is made once a cycle."""
         if cycle.entitlements is None:
             cycle.entitlements = Entitlements(cycle, self.reclaim, self.min_run_s * SECOND)
         cycle.entitlements.follow()
         return cycle.entitlements
 
     def _is_nobody_to_evict(self, cycle: CyclePlan, row: int, shape: Shape) -> bool:
-        """Whether counts that the state keeps prove that the job may evict nobody. Looks at no running job."""
+        """Return whether counts in the state prove that there are no candidates. Looks at no running job."""
         state, tree = cycle.state, cycle.state.quota_usage.tree
         if (self.priority or cycle.takes_back) and int(state.jobs[row, J_PRIORITY]) > state.lowest_preemptible():
             return False
@@ -211,7 +211,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         node, amounts = state.quota_usage.node_of[int(state.jobs[row, J_QUEUE])], state.quota_usage.amounts(shape)
         if node < 0 or not any(amounts):
             return True
-        if self.reclaim == "fair-share":  # what is fair depends on all live jobs
+        if self.reclaim == "fair-share":  # fair shares depend on all live jobs
             return False
         first = node * len(amounts)
         parts, own = tree.nominal_parts, cycle.admission.quota_tree.own_amounts
@@ -222,9 +222,9 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         return not (tree.any_beyond_nominal() or (-1 in usage.node_of and usage.holds_outside()))
 
     def _has_no_candidates(self, entitlements: Entitlements, row: int, shape: Shape) -> bool:
-        """Whether two bounds prove that the job may stop no other.
+        """Return whether two bounds prove that the job may stop no other.
 
-        That is so where no running job is of lower priority, and either none borrows or the job itself would.
+        That is the case if no running job is of lower priority, and either none borrows or the job itself would.
         """
         state, takes_back = entitlements.state, entitlements.cycle.takes_back
         if (self.priority or takes_back) and int(state.jobs[row, J_PRIORITY]) > entitlements.lowest:
@@ -236,7 +236,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def allowed_victims(rules: PreemptionRules, level: int) -> Allowed:
-    """The jobs that a job may stop at one level, as the plan leaves them."""
+    """Return the jobs that a waiting job may stop at one level, as the plan leaves them."""
     entitlements = rules.entitlements
     allowed, reclaims = rules.victims(level)
     of_all = rules.protected_until()
@@ -265,9 +265,9 @@ def choose_victims(
     cap_milli: int,
     admits: Admits | None,
 ) -> tuple[tuple[list[Candidate], Allocation] | None, bool]:
-    """The best victims found among the jobs `own` and the surplus of the gangs `wide`, and the placement without them.
+    """Return the best victims found among the jobs `own` and the surplus of the gangs `wide`, with the placement.
 
-    With it: whether the search was exact, so that there is no set where it has found none. On success the placement is
+    Also returns whether the search was exact, so that None proves that there is no set. On success the placement is
     taken on the trial; otherwise nothing changes.
     """
     if shape.pods == 1 and not rules.short and len(own.found) > cycle.exact and not wide.found:
@@ -284,8 +284,9 @@ def choose_victims(
 def on_one_node(
     cycle: CyclePlan, rules: PreemptionRules, shape: Shape, own: Allowed, cap_milli: int, admits: Admits | None
 ) -> list[int] | None:
-    """The rows of the best victims for a gang of one pod, none where nobody's leaving helps. None where the search
-    among all candidates has to tell, as more counts than what is free on one node.
+    """Return the rows of the best victims for a gang of one pod; an empty list if no eviction helps.
+
+    None if only the search among all candidates can tell, because more matters than the free capacity of one node.
     """
     if shape.has_affinity or cycle.state.books or cycle.state.burst_replicas or (admits and not admits(())):
         return None
@@ -298,7 +299,7 @@ def on_one_node(
 
 
 def _held_by_node(cycle: CyclePlan, entitlements: Entitlements) -> HeldByNode:
-    """What the preemptible jobs hold. The others are on no node of it."""
+    """Return what the preemptible jobs hold by node. Other jobs hold nothing in it."""
     rows, running = entitlements.rows, cycle.state.running
     held = [
         running[row] if stops else NOTHING
@@ -314,15 +315,15 @@ def _sooner(time: int, other: int) -> int:
 def fits_without(
     entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
 ) -> bool:
-    """Whether the job fits if the jobs `stopped` stop and the gangs `shrunk` have only their floors."""
+    """Return whether the job fits if the jobs `stopped` stop and the gangs `shrunk` have only their floors."""
     return missing_without(entitlements, stopped, row, shape, shrunk) == 0
 
 
 def missing_without(
     entitlements: Entitlements, stopped: Sequence[int], row: int, shape: Shape, shrunk: Sequence[int] = ()
 ) -> int:
-    """How many pods of a group do not fit, at least, if the jobs `stopped` stop and the gangs `shrunk` have only their
-    floors; 0 where the gang fits.
+    """Return a lower bound on the pods of a group that do not fit if `stopped` stop and `shrunk` have only their
+    floors; 0 if the gang fits.
     """
     placer, state = entitlements.cycle.placer, entitlements.state
     if not shrunk and (room := room_given(state, shape, stopped)) < UNBOUNDED:
@@ -343,10 +344,10 @@ def missing_without(
 
 
 def candidate(cycle: CyclePlan, row: int, reclaimed: bool = False, passed: bool = False) -> Candidate:
-    """A running job as a possible victim. Its cost is the GPU time that its last checkpoint does not save.
+    """Return a running job as a possible victim. Its cost is the GPU time since its last checkpoint.
 
-    Replicas go first, since a base job stops with its replicas (so their cost is its own too; they give back more
-    than is counted on); then what is `reclaimed`; then low priority.
+    Replicas are evicted first, since a base job stops with its replicas (their cost is part of its own, but not what
+    they give back); then `reclaimed` jobs; then low priority.
     """
     state = cycle.state
     cost = lost_work(cycle, row)
@@ -365,11 +366,11 @@ def _running_replicas(cycle: CyclePlan, base: int) -> list[int]:
 def evict_victims(
     cycle: CyclePlan, victims: list[Candidate], newcomer: int, why: str, reclaimed: Collection[int] = ()
 ) -> None:
-    """Write that victims, given back on the trial already, stop or shrink; those `reclaimed` for `reclaim`."""
+    """Write the stops and shrinks of victims, already given back on the trial (`reclaimed`: with reason `reclaim`)."""
     by, stopped = cycle.state.ids[newcomer], {who.row for who in victims if not who.surplus}
-    cycle.wake_at(cycle.now + 1)  # who else fits where the victims leave more than the newcomer takes
+    cycle.wake_at(cycle.now + 1)  # others may fit where the victims free more than the newcomer takes
     for who in [who for who in victims if who.surplus]:
-        if int(cycle.state.jobs[who.row, J_BASE]) in stopped:  # its base job stops, so it does too
+        if int(cycle.state.jobs[who.row, J_BASE]) in stopped:  # it stops with its base job
             cycle.preempt(who.row, by=by, why="core")
             cycle.placer.trial.evict(without(cycle.state.running[who.row], who.allocation))
         else:

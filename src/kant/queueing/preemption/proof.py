@@ -1,8 +1,8 @@
-"""The proof on the trial that a set of candidates frees enough.
+"""The proof on the trial that evicting a set of candidates frees enough.
 
-Feasibility is asked of the placer and of nobody else. For a gang of one group it is monotone: more room never makes it
-fit less. The groups of one gang are placed one after the other, so for several groups it is not quite monotone. Hence
-every set that is returned has been seen on the trial.
+Only the placer decides feasibility. For a gang of one group it is monotone: more room never makes it fit less. The
+groups of one gang are placed one after the other, so for several groups it is not quite monotone. Hence every returned
+set has been tried on the trial.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Proof:
         return (1 << len(self.ordered)) - 1
 
     def chosen(self, which: int) -> list[Candidate]:
-        """The candidates of a set, in order."""
+        """Return the candidates of a set, in order."""
         return [self.ordered[i] for i in members(which)]
 
     def suffices(self, which: int) -> bool:
-        """Whether the gang fits, and the quota admits it, once the candidates of a set have left."""
+        """Return whether the gang fits, and the quota admits it, once the candidates of a set have left."""
         answer = self.answers.get(which)
         if answer is None:
             answer = self.answers[which] = self.admitted(which) and self._fits(which)
         return answer
 
     def admitted(self, which: int) -> bool:
-        """Whether the quota admits the job once the candidates of a set have left."""
+        """Return whether the quota admits the job once the candidates of a set have left."""
         return self.admits is None or self.admits(self.chosen(which))
 
     def shortest_prefix(self) -> int | None:
-        """The fewest of the first candidates that suffice, found by doubling and bisection; None where all do not."""
+        """Return the shortest prefix of the candidates that suffices, by doubling and bisection; None if none does."""
         count = 1
         while count < len(self.ordered) and not self.suffices((1 << count) - 1):
             count *= 2
@@ -62,7 +62,7 @@ class Proof:
         return (1 << bisect_left(range(count), True, count // 2 + 1, key=lambda n: self.suffices((1 << n) - 1))) - 1
 
     def drop_unneeded(self, which: int, order: Iterable[int]) -> int:
-        """The set without the candidates that are not needed, asked in this order."""
+        """Return the set without unneeded candidates, tested in this order."""
         return drop_unneeded(which, [i for i in order if which >> i & 1], self.suffices)
 
     def _fits(self, which: int) -> bool:
@@ -76,12 +76,12 @@ class Proof:
         return self.placer.missing(self.shape, self.job_row) == 0
 
     def rollback(self) -> None:
-        """Leave all candidates where they are."""
+        """Restore all candidates on the trial."""
         self.placer.trial.rollback(self._mark)
         self._out = 0
 
     def carry_out(self, which: int) -> tuple[list[Candidate], Allocation]:
-        """Evict a set that suffices, and place the gang. The trial holds that and no more."""
+        """Evict a set that suffices, and place the gang. The trial then has exactly these changes."""
         self.rollback()
         victims = self.chosen(which)
         for victim in victims:
@@ -92,10 +92,10 @@ class Proof:
 
 
 def drop_unneeded(which: int, order: Sequence[int], suffices: Callable[[int], bool]) -> int:
-    """`which` without those members that it does not need, asked in this order.
+    """Return `which` without unneeded members, tested in this order.
 
-    As many are asked at once as have been dropped before. Where sufficing is monotone the result is that of asking one
-    by one, in about k log(n / k) questions for k members of n: the idea of U. Junker, QuickXplain, AAAI 2004.
+    Members are tested in batches that double after each success. If `suffices` is monotone, the result is that of
+    testing one by one, in about k log(n / k) tests for k members of n: the idea of U. Junker, QuickXplain, AAAI 2004.
     """
     place, batch = 0, 1
     while place < len(order):
@@ -112,9 +112,10 @@ def drop_unneeded(which: int, order: Sequence[int], suffices: Callable[[int], bo
 def keep_in_place(
     placer: Placer, shape: Shape, placed: Allocation, victims: Sequence[Candidate], admits: Admits | None = None
 ) -> list[Candidate]:
-    """The victims without those whose place is still free beside the placed gang. They take it again, the last first.
+    """Return the victims without those whose place is still free next to the placed gang. These are restored, last
+    first.
 
-    The victims are evicted on the trial, and the gang is placed. This costs no further placement.
+    Call it with the victims evicted and the gang placed on the trial. It makes no further placement.
     """
     trial, needed = placer.trial, list(victims)
     for victim in reversed(victims):

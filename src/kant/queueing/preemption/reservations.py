@@ -12,9 +12,9 @@ from kant.queueing.resizing import end_with
 
 
 def keeps_reservations(cycle: CyclePlan, row: int, victims: list[Candidate], allocation: Allocation) -> bool:
-    """Whether all reservations of jobs of no lower priority still hold if `row` starts in place of `victims`.
+    """Return whether all reservations of jobs of no lower priority still hold if `row` starts in place of `victims`.
 
-    An elastic gang that shrinks runs on with its floor, and for longer.
+    An elastic gang that shrinks runs on with its remaining pods, and for longer.
     """
     forecast, jobs = cycle.forecast, cycle.state.jobs
     if forecast is None:

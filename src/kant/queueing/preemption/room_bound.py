@@ -1,7 +1,7 @@
 """A bound on the room that backfilled jobs give a late head, from the GPUs on each node alone, in one compiled call.
 
-Most late heads of queues that would borrow have a right to few of the jobs behind them. That these do not suffice is
-mostly plain from the GPUs of the nodes, and then no placement is tried.
+Most late heads of queues that would borrow may preempt few of the jobs behind them. The GPU counts of the nodes usually
+prove that these do not suffice, and then no placement is tried.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kant.model.placement import MASK, MILLI, NODE
 
 
 class PreemptibleRoom:
-    """What jobs that may be preempted hold on the nodes, as they are when it is made.
+    """What preemptible jobs hold on the nodes, as of its creation.
 
     `rows` are preemptible jobs past their minimum run time; `borrowing` is 1 for those that borrow.
     """
@@ -34,8 +34,8 @@ class PreemptibleRoom:
         ).reshape(-1, 3)
 
     def pods(self, table: Table, head: int, milli: int) -> tuple[int, frozenset[int]]:
-        """For how many pods of `milli` milli-GPUs each there is room on the nodes of `table`, at most, once those have
-        left that are behind the head and borrow or are of its queue; and which these are.
+        """Return an upper bound on the pods of `milli` milli-GPUs that fit on `table` once the jobs behind the head
+        that borrow or are of its queue have left; and these jobs.
         """
         leave = np.zeros(len(self.rows), dtype=np.bool_)
         pods = int(pods_beside(table, self.state.jobs, head, self.rows, self.borrowing, self.pieces, milli, leave))
@@ -44,7 +44,7 @@ class PreemptibleRoom:
 
 @inlined
 def is_behind(jobs: Table, head: int, other: int) -> bool:
-    """Whether a job that runs started while a head waited, and is behind it by priority and submission."""
+    """Return whether a running job started while a head waited, and is behind it by priority and submission."""
     own, job = jobs[head], jobs[other]
     later = job[c.J_SUBMIT] > own[c.J_SUBMIT] or (job[c.J_SUBMIT] == own[c.J_SUBMIT] and other > head)
     behind = job[c.J_PRIORITY] < own[c.J_PRIORITY] or (job[c.J_PRIORITY] == own[c.J_PRIORITY] and later)
@@ -56,7 +56,7 @@ def pods_beside(
     table: Table, jobs: Table, head: int, rows: Table, borrowing: Table, pieces: Table, milli: int,
     leave: NDArray[np.bool_],
 ) -> int:  # fmt: skip
-    """The bound of `PreemptibleRoom.pods`. Writes into `leave` which of the jobs have left."""
+    """Return the bound of `PreemptibleRoom.pods`. Marks in `leave` which jobs are counted as gone."""
     for i in range(rows.shape[0]):
         own = borrowing[i] == 1 or jobs[rows[i], c.J_QUEUE] == jobs[head, c.J_QUEUE]
         leave[i] = own and is_behind(jobs, head, rows[i])

@@ -15,7 +15,7 @@ from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask
 
 
 def given_back(state: ClusterState, who: Candidate) -> tuple[int, int, Amounts]:
-    """The queue and the user of a victim, and what it gives back of their quotas."""
+    """Return the queue and the user of a victim, and the quota amounts that it gives back."""
     queue, user, _, amounts = state.quota_usage.charged[who.row]
     if who.surplus:
         amounts = state.quota_usage.amounts(state.shape_of(who.row), who.allocation)
@@ -23,7 +23,7 @@ def given_back(state: ClusterState, who: Candidate) -> tuple[int, int, Amounts]:
 
 
 class PreemptionRules:
-    """Which running jobs one waiting job may stop, in one shape. It counts as what it will be once it runs.
+    """Which running jobs one waiting job may stop, in one shape. Its own level is the one that it has once it runs.
 
     *In quota* the job may stop jobs of its own queue of lower priority. It may also stop jobs of other queues that
     borrow what it asks for (reclaim), or that borrow and are of lower priority. *Borrowing* it may only stop jobs that
@@ -65,8 +65,8 @@ class PreemptionRules:
             self._reclaimable = preemptible & ~own & (entitlements.borrows & self.wanted).any(axis=1)
 
     def _have_passed(self, row: int, priority: int) -> Mask | None:
-        """The preemptible jobs of lower priority that started while the job waited, and run under no guarantee of
-        their queue; None where the discipline takes back none.
+        """Return the preemptible jobs of lower priority that started while the job waited, without those whose queue
+        guarantees them a minimum run time; None if the discipline takes back none.
         """
         entitlements, cycle = self.entitlements, self.entitlements.cycle
         if not cycle.takes_back:
@@ -79,12 +79,12 @@ class PreemptionRules:
         return passed & ~entitlements.guaranteed
 
     def protected_until(self) -> Table:
-        """When each of the running jobs may be preempted for this one, µs. Those that passed it may be at once."""
+        """Return when each running job may be preempted for this one, µs; 0 for jobs that passed it."""
         until = self.entitlements.protected_until
         return until if self.passed is None else np.where(self.passed, 0, until)
 
     def levels(self) -> list[int]:
-        """The levels at which the job may ask, one after the other."""
+        """Return the levels at which the job may preempt, in the order in which they are tried."""
         if self.tree is None or not self.wanted.any():
             return [BORROWING]
         reach = self.entitlements.reach(self.node, self.amounts)
@@ -95,9 +95,9 @@ class PreemptionRules:
         return list(dict.fromkeys([*([reach] if reach != BORROWING else []), further, BORROWING]))
 
     def victims(self, level: int) -> tuple[Mask, Mask]:
-        """The jobs that it may stop at a level, protected or not; and those from which it reclaims.
+        """Return the jobs that it may stop at a level, protected or not; and those from which it reclaims.
 
-        A base job needs all its running replicas among them.
+        A base job is included only with all its running replicas.
         """
         own = self._own_lower & self.entitlements.borrowing if level == BORROWING else self._own_lower
         others = self._of_queues(self._other_lower, BORROWING) | self._entitled_to_nothing
@@ -105,11 +105,11 @@ class PreemptionRules:
         return self.entitlements.whole(own | others | reclaims) & self._near, reclaims
 
     def _reclaims(self, level: int) -> Mask:
-        """The jobs from which it reclaims what its queue is entitled to."""
+        """Return the jobs from which it reclaims the entitlement of its queue."""
         return np.zeros_like(self._reclaimable) if level == BORROWING else self._of_queues(self._reclaimable, level)
 
     def _of_queues(self, mask: Mask, level: int) -> Mask:
-        """The jobs of `mask` against whose queues the level holds."""
+        """Return the jobs of `mask` against whose queues the level holds."""
         if self.tree is None or not mask.any():
             return mask
         queues = self.entitlements.queue
@@ -119,7 +119,7 @@ class PreemptionRules:
         return mask & allowed[queues]
 
     def _holds_against(self, queue: int, level: int) -> bool:
-        """Whether all on the other side borrow, and all on the newcomer's side are in quota as the level needs."""
+        """Return whether all queues on the other side borrow, and the newcomer's side is in quota up to the level."""
         assert self.tree is not None
         home, own = self.entitlements.state.quota_usage.node_of[queue], self.tree.paths[self.node]
         if home < 0 or not self.wanted.any():
@@ -131,7 +131,7 @@ class PreemptionRules:
         return all(self.entitlements.is_borrowing(node, self.amounts) for node in path[:meets])
 
     def admits(self, victims: Collection[Candidate], level: int) -> bool:
-        """Whether the quota admits the job once these have left, and the level then holds."""
+        """Return whether the quota admits the job once the victims have left, and the level then holds."""
         cycle, quota_usage = self.entitlements.cycle, self.entitlements.state.quota_usage
         tree = cycle.admission.quota_tree
         given = [given_back(self.entitlements.state, who) for who in victims]

@@ -1,4 +1,4 @@
-"""Search for victims: the running jobs that have to stop so that a gang fits, none of them needlessly.
+"""Search for victims: a minimal set of running jobs that must stop so that a gang fits.
 
 A set of candidates is the bits of one integer. Candidates are put in order once (rank, cost, milli-GPUs, row), so the
 jobs up to a rank class are the low bits. Guesses by node are pruned and proven; among few candidates the best set is
@@ -23,13 +23,13 @@ from kant.queueing.preemption.candidate import Admits, Candidate, members
 from kant.queueing.preemption.proof import Proof, drop_unneeded
 
 TRIALS = 64
-"""After so many trial placements the search takes the best set it has, instead of looking for a better one."""
+"""After this many trial placements the search takes the best set so far instead of looking for a better one."""
 
 GUESS = 32
-"""A guess by node among so many candidates counts like one trial placement."""
+"""A guess by node counts as one trial placement for every 32 candidates."""
 
 EXACT = 10
-"""Up to so many candidates every set that could be better is tried: at most 2**EXACT trial placements."""
+"""Up to this many candidates every set that could be better is tried: at most 2**EXACT trial placements."""
 
 
 def choose(
@@ -43,16 +43,16 @@ def choose(
     exact: int = EXACT,
     trials: int = TRIALS,
 ) -> tuple[list[Candidate], Allocation] | None:
-    """The candidates that have to stop so that the whole gang fits, and the placement that proves it; None for none.
+    """Return the candidates that must stop so that the whole gang fits, and the placement that proves it, or None.
 
-    Of the sets found it is the first by (worst rank, cost, milli-GPUs, number, rows) that holds no more than
-    `cap_milli`, not counting who passed the job. Without any one of its members the gang would not fit, or `admits`
-    would say no. With at most `exact` candidates it is the first of all sets within the cap. It is so too, but for the
-    rows, for a gang of one pod without `admits` where no node has more than `FEW` candidates (`placement/clearing.py`).
-    Otherwise refining ends after `trials` placements.
+    Of the sets found, the first by (worst rank, cost, milli-GPUs, number, rows) is taken that holds at most
+    `cap_milli`, not counting jobs that passed the newcomer. Every member is needed: without it the gang would not fit,
+    or `admits` would be false. With at most `exact` candidates it is the first of all sets within the cap. The same
+    holds, except for the rows, for a gang of one pod without `admits` if no node has more than `FEW` candidates
+    (`placement/clearing.py`). Otherwise refining ends after `trials` placements.
 
-    On the trial the victims are then evicted and the gang is placed; after None it is as it was. Victims come in the
-    order in which they are to be stopped.
+    On success the victims are evicted and the gang is placed on the trial; after None it is unchanged. Victims are in
+    the order in which they are to be stopped.
     """
     if admits is not None and admits(()):
         admits = None  # more victims never make it false
@@ -67,10 +67,10 @@ def choose(
     ordered = sorted(candidates, key=lambda who: (who.rank, who.cost, who.milli, who.row))
     if (
         admits is None and not shape.has_affinity and not shape.wide
-    ):  # a job that holds nothing on these nodes frees nothing there
+    ):  # jobs that hold nothing on these nodes free nothing
         ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
     few = len(ordered) <= exact
-    if few and len(shape.parts) == 1:  # a job that holds more than the cap is in no set, and one group needs no other
+    if few and len(shape.parts) == 1:  # a job over the cap is in no set, and one group needs no other
         ordered = [who for who in ordered if who.passed or who.milli <= cap_milli]
     proof = Proof(placer, shape, job_row, ordered, admits)
     best = Search(proof, admitted, lacking, cap_milli, trials).best(few)
@@ -103,7 +103,7 @@ class Search:
         ]
 
     def best(self, few: bool) -> int | None:
-        """The best set found, of `few` candidates the best of all; None where none is found within the cap."""
+        """Return the best set found (of all sets, with `few` candidates); None if none is found within the cap."""
         if self.proof.suffices(0):
             return 0
         if not self.proof.suffices(self.proof.everyone):
@@ -123,13 +123,13 @@ class Search:
         return None if best is None else self._minimal(best)
 
     def key(self, which: int) -> Key:
-        """What makes one set better than another: the smaller, the better."""
+        """Return the sort key of a set: the smallest is the best."""
         who = self.proof.chosen(which)
         cost, milli = sum([one.cost for one in who]), sum([one.milli for one in who])
         return who[-1].rank if who else (), cost, milli, len(who), tuple(sorted([one.row for one in who]))
 
     def _greedily(self) -> int | None:
-        """The best set in the lowest rank class in which one is found."""
+        """Return the best set in the lowest rank class in which one is found."""
         ranks = [who.rank for who in self.ordered]
         ends = [i + 1 for i, rank in enumerate(ranks) if i + 1 == len(ranks) or rank != ranks[i + 1]]
         top = len(ends) - 1
@@ -148,7 +148,7 @@ class Search:
         return best
 
     def _up_to(self, end: int) -> int | None:
-        """The best set among the first `end` candidates: the cheapest, or where the cap forbids it the smallest."""
+        """Return the best set among the first `end` candidates: the cheapest, or the smallest if over the cap."""
         for weights in (self.by_cost, self.by_milli):
             found = []
             for which in self._constructions(end, weights):
@@ -161,26 +161,26 @@ class Search:
         return None
 
     def _improved(self, best: int, end: int, weights: list[int]) -> int:
-        """`best`, or what is better when one of its members, the heaviest first, may not stop."""
+        """Return `best`, or a better set found by keeping one of its members in place, the heaviest first."""
         heavy = sorted(range(end), key=lambda i: (-weights[i], -i))
         for kept in [i for i in heavy if best >> i & 1]:
             if self.proof.trials >= self.limit:
                 break
-            self.proof.trials += end // GUESS  # what a guess takes
+            self.proof.trials += end // GUESS  # the cost of a guess
             guess = self.nodes.guess(weights, self.capped, end, 0, self.cap, kept)
             if guess is not None and self.proof.suffices(guess):
                 best = min(best, self.proof.drop_unneeded(guess, heavy), key=self.key)
         return best
 
     def _constructions(self, end: int, weights: list[int]) -> Iterator[int]:
-        """Sets that have been pruned, by several greedy ways. They suffice, but for some gangs of several groups."""
+        """Yield pruned sets of several greedy methods. They suffice, except for some gangs of several groups."""
         everyone = (1 << end) - 1
         light = sorted(range(end), key=lambda i: (weights[i], i))
         heavy = light[::-1]
         starts = [0]
         if self.proof.admits is not None:
             starts.append(drop_unneeded(everyone, heavy, self.proof.admitted))
-        # A gang that leaves several nodes frees capacity on all: also with its weight divided among them.
+        # A gang frees capacity on all of its nodes, so guess also with its weight divided among them.
         shared = [weight // max(len(own), 1) for weight, own in zip(weights, self.nodes.nodes_of, strict=True)]
         for rated in (weights, shared) if shared != weights else (weights,):
             for start in starts:
@@ -191,7 +191,7 @@ class Search:
         yield self.proof.drop_unneeded(everyone, sorted(heavy, key=lambda i: -(weights[i] // max(self.milli[i], 1))))
 
     def _extend(self, which: int, light: list[int]) -> int:
-        """`which` and as few of the lightest others as suffice with them."""
+        """Return `which` with as few of the lightest others as are needed to suffice."""
         others = [i for i in light if not which >> i & 1]
 
         def with_first(count: int) -> int:
@@ -200,7 +200,7 @@ class Search:
         return with_first(bisect_left(range(len(others)), True, key=lambda n: self.proof.suffices(with_first(n))))
 
     def _minimal(self, which: int) -> int:
-        """`which` without members that it does not need, until leaving out any one has been seen to be too much."""
+        """Return `which` without unneeded members, pruned until no single member can be left out."""
         while True:
             smaller = self.proof.drop_unneeded(which, sorted(members(which), reverse=True))
             if smaller == which:
@@ -208,7 +208,7 @@ class Search:
             which = smaller
 
     def _exactly(self, best: int | None = None) -> int | None:
-        """The first set of all by `key` that suffices; a set that is not better than `best` is not tried."""
+        """Return the first of all sets by `key` that suffices; sets that are not better than `best` are not tried."""
         limit, needed, sets = None if best is None else self.key(best), 0, np.arange(1, 1 << len(self.ordered))
         if self.monotone:
             for i in range(len(self.ordered)):

@@ -1,7 +1,8 @@
 """Shrinking: an elastic gang gives back pods above its floor, where that suffices, instead of being stopped.
 
-A job that may stop a gang may shrink it. In one case more it may shrink what it may not stop: what a gang has above
-its floor counts after all floors of its queue (`Entitlements.surplus`) and can be reclaimed while they are in quota.
+A job that may stop a gang may also shrink it. It may shrink a gang that it may not stop in one more case: the surplus
+above a floor counts after all floors of its queue (`Entitlements.surplus`) and can be reclaimed while these are in
+quota.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from kant.queueing.preemption.search import choose
 
 
 def lost_work(cycle: CyclePlan, row: int) -> int:
-    """Milli-GPU-seconds of work that stopping a running job, or shrinking it, now throws away; or its price."""
+    """Return the milli-GPU-seconds of work lost if a running job is stopped or shrunk now; or its price, if set."""
     if (price := cycle.state.prices.get(row, -1)) >= 0:
         return price
     milli, started, checkpoint = cycle.state.jobs[row, [J_MILLI, J_STARTED, J_CHECKPOINT]].tolist()
     if cycle.state.elastic and row in cycle.state.elastic:
-        started = cycle.state.elastic[row].resized  # it saved then, or lost what it had not saved
+        started = cycle.state.elastic[row].resized  # a resize saves the work or loses it
     ran = cycle.now - started
     return int(milli * ((ran % checkpoint if checkpoint > 0 else ran) // SECOND))
 
 
 def lost_works(cycle: CyclePlan, rows: Table) -> Table:
-    """What `lost_work` says of each of these running jobs."""
+    """Return `lost_work` of each of these running jobs."""
     state, jobs = cycle.state, cycle.state.jobs.take(rows, axis=0)
     ran, checkpoint = cycle.now - jobs[:, J_STARTED], jobs[:, J_CHECKPOINT]
     lost: Table = np.where(checkpoint > 0, ran % np.maximum(checkpoint, 1), ran) // SECOND * jobs[:, J_MILLI]
@@ -48,10 +49,10 @@ def lost_works(cycle: CyclePlan, rows: Table) -> Table:
 def surplus_candidate(
     cycle: CyclePlan, row: int, shape: Shape, reclaimed: bool = False, passed: bool = False
 ) -> Candidate:
-    """What an elastic gang has above its floor as a possible victim for a newcomer of `shape`.
+    """Return the surplus of an elastic gang above its floor as a possible victim for a newcomer of `shape`.
 
-    The gang restarts, so the cost is all of its work that is not saved. As it gives back no more than is needed, no
-    more than the newcomer asks for counts as held.
+    The gang restarts, so the cost is all of its unsaved work. It gives back only what is needed, so it counts as
+    holding at most what the newcomer asks for.
     """
     state = cycle.state
     pieces = above_floor(state.shape_of(row), state.running[row])
@@ -70,12 +71,12 @@ def choose_shrinking_first(
     cap_milli: int,
     admits: Admits | None,
 ) -> tuple[list[Candidate], Allocation] | None:
-    """The best victims among jobs that may be stopped (`whole`) and gangs that may be shrunk (`surplus`).
+    """Return the best victims among jobs that may be stopped (`whole`) and gangs that may be shrunk (`surplus`).
 
-    At first no gang that may be shrunk is stopped. Where that is not enough they may be, and those of them that still
-    find their floor free and admitted run on with it. No gang gives back a pod that is in nobody's way.
+    First no gang that may be shrunk is stopped. If that does not suffice they may be stopped, and those whose floor is
+    still free and admitted run on with it. No gang gives back a pod that is not in the way.
     """
-    if cycle.state.books:  # what is booked for others is no room for it
+    if cycle.state.books:  # space booked for others gives it no room
         whole = [who for who in whole if cycle.booked.gives_room(row, who.allocation)]
         surplus = [who for who in surplus if cycle.booked.gives_room(row, who.allocation)]
     placer, wide = cycle.placer, {who.row: who for who in surplus}
@@ -109,9 +110,9 @@ def _with_fewer_pods(
     chosen: tuple[list[Candidate], Allocation],
     with_these: Callable[[Sequence[Candidate]], tuple[list[Candidate], Allocation] | None],
 ) -> tuple[list[Candidate], Allocation]:
-    """What was chosen, with as few pods of each gang as will do, the last that it got first.
+    """Return the chosen victims with as few pods of each gang as suffice; the pods that it got last go first.
 
-    `with_these` chooses anew among these victims alone.
+    `with_these` repeats the search among these victims alone.
     """
     for row in [who.row for who in chosen[0] if who.surplus]:
         who = next((who for who in chosen[0] if who.row == row), None)
@@ -137,7 +138,7 @@ def _with_fewer_pods(
 def _with_floors(
     cycle: CyclePlan, victims: list[Candidate], wide: dict[int, Candidate], admits: Admits | None
 ) -> list[Candidate]:
-    """The victims; gangs that still find their floor free take it, and are shrunk instead of stopped."""
+    """Return the victims; gangs whose floor is still free take it, and are shrunk instead of stopped."""
     for place, who in enumerate(victims):
         if who.surplus or who.row not in wide:
             continue
@@ -150,9 +151,9 @@ def _with_floors(
 
 
 def _with_more(cycle: CyclePlan, victims: list[Candidate], who: Candidate, admits: Admits | None) -> list[Candidate]:
-    """The victims; this gang keeps those of its pods whose places are still free, as far as the quota admits.
+    """Return the victims; this gang keeps its pods whose places are still free, as far as the quota admits.
 
-    The first ranks stay first. A gang that keeps all its pods is no victim.
+    Pods of the first ranks are kept first. A gang that keeps all its pods is no victim.
     """
     trial, place = cycle.placer.trial, victims.index(who)
     pods = pod_by_pod(who.allocation)[::-1]
