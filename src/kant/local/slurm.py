@@ -1,10 +1,8 @@
 """Slurm's environment variables of a batch script, for jobs of scripts with `#SBATCH` lines: those that are true here.
 
 Source of the names and of their meaning: sbatch(1), OUTPUT ENVIRONMENT VARIABLES
-(https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES).
-
-As in Slurm, variables of options that were not given are not set. Each task of `srun` has its own ranks
-(`kant.cli.srun`).
+(https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES). As in Slurm, variables of options that
+were not given are not set. Each task of `srun` has its own ranks (`kant.cli.srun`).
 """
 
 from __future__ import annotations

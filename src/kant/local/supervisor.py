@@ -438,8 +438,7 @@ def write_exit(folder: str, ended: dict[str, object]) -> None:
 
 
 def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ignore[type-arg]
-    """Wait for the job of a slot and return its spec (slots.py); None if the slot is stopped first, or gets none in
-    time."""
+    """Wait for the job of a slot and return its spec (slots.py); None if it is stopped first, or gets none in time."""
     end, waits, told = now() + seconds, select.poll(), b""
     waits.register(wake, select.POLLIN)
     while True:

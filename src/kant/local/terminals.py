@@ -117,8 +117,7 @@ class Ends:
             self.input = -1
 
     def release(self) -> None:
-        """Close the descriptors that the process now has, except the inner end of a pty, without which reading
-        fails."""
+        """Close the descriptors that the process has now, but not the inner end of a pty: reading would fail."""
         if not self.pty:
             for each in set(self.within):
                 os.close(each)
