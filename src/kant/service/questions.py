@@ -59,7 +59,7 @@ TAIL = "job {} is in the tail of its training: it is not stopped for another job
 AHEAD = (JobPhase.WAITING, JobPhase.BLOCKED, JobPhase.HELD)
 MOST_NODES = 64
 MOST_OPERATIONS, OPERATIONS_BYTES = 300, 1 << 20
-"""Nodes that an answer lists one by one."""
+"""The most entries of an answer about operations, and the most bytes read of their audit."""
 
 
 class LocalQuestions(Questions):

@@ -1,4 +1,4 @@
-"""A latency fitted to measured steps, checked on others, and kept in a file with what it was measured on."""
+"""Fits a latency model to measured steps, checks it on others, and stores it with the measurement's conditions."""
 
 from __future__ import annotations
 
