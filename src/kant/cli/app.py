@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None, app: App | None = None) -> None:
 
 
 def run(arguments: list[str], app: App | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command; return the exit code."""
     try:
         _check_text(arguments)
         known = None if app is not None else _known_answer(arguments)

@@ -200,5 +200,5 @@ def say_why(
     json: bool = False,
     there: Kube | None = None,
 ) -> int:
-    """Say why a job waits."""
+    """Print why a job waits."""
     return questions_of(home, there, journal, at, learn).why(job).print(json)

@@ -70,7 +70,7 @@ class LeaderReply:
         self.otherwise = otherwise
 
     def print(self, json: bool) -> int:
-        """Print it; returns the exit code. Raises InputError."""
+        """Print it; return the exit code. Raises InputError."""
         import asyncio
         import sys
 

@@ -20,7 +20,7 @@ class Printable(Protocol):
     """An answer from any source."""
 
     def print(self, json: bool) -> int:
-        """Print it; returns the exit code."""
+        """Print it; return the exit code."""
         ...
 
 
@@ -31,7 +31,7 @@ class Reply(NamedTuple):
     show: Callable[[], object]
 
     def print(self, json: bool) -> int:
-        """Print it; returns the exit code."""
+        """Print it; return the exit code."""
         print_json(self.json) if json else self.show()
         return 0
 

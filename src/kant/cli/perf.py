@@ -1,4 +1,4 @@
-"""`kant perf`: how long a training step takes, and where; and costs fitted to what somebody has measured."""
+"""`kant perf`: how long a training step takes, and where; and costs fitted to measurements."""
 
 from __future__ import annotations
 

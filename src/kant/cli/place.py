@@ -71,7 +71,7 @@ class TrialReply(NamedTuple):
     never: bool
 
     def print(self, json: bool) -> int:
-        """Print it; returns the exit code: 1 for a job that can never start."""
+        """Print it; return the exit code: 1 for a job that can never start."""
         Reply(self.json, self.show).print(json)
         return int(self.never)
 

@@ -48,7 +48,7 @@ class Shown(Protocol):
     """A display of the progress of runs."""
 
     def begin(self, label: str) -> None:
-        """A run starts; its kernels may have to be compiled first."""
+        """Note that a run starts; first its kernels may be compiled."""
 
     def update(self, label: str, done: int, now: int) -> None:
         """Note that `done` jobs are done at the simulated time `now`."""

@@ -1,4 +1,4 @@
-"""Running simulations from the command line: the progress bar, Ctrl-C, and the folder with the results."""
+"""Runs simulations from the command line: progress bar, Ctrl-C, and the folder with the results."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def run_all(
     services: Sequence[Declared] = (),
     reservations: Sequence[GpusBooked] = (),
 ) -> list[RunResult]:
-    """Simulate under each profile, `at_once` at a time, by default one on each core; with `out`, write the journals."""
+    """Simulate each profile, `at_once` at a time, by default one per core; with `out`, write the journals."""
     from kant.sim.options import read_options
 
     for profile in profiles:  # check all before anything is run or written
@@ -182,7 +182,7 @@ def run_folder(out: Path, label: str, runs: int) -> Path:
 
 
 def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str], title: str) -> Path:
-    """Write summary, jobs and series of each run, and one report for all; returns the report's path."""
+    """Write summary, jobs and series of each run, and one report for all; return the report's path."""
     import polars as pl
 
     from kant.model.status import JobStatus

@@ -1,4 +1,4 @@
-"""Tables of `kant serve` for the terminal."""
+"""Prints tables of `kant serve`."""
 
 from __future__ import annotations
 
