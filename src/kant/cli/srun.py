@@ -2,7 +2,7 @@
 
 A job runs on one machine here, whatever nodes it asked for: its tasks are parallel processes, and the node of
 a task says which GPUs it sees. The variables are those of srun(1) (https://slurm.schedmd.com/srun.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES)
-and what launchers read in its place: `RANK` and others of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed
+and what launchers read in its place: `RANK` and company of torchrun, `OMPI_COMM_WORLD_RANK` of Open MPI (which DeepSpeed
 and accelerate read, too), `PMI_RANK` of MPICH, `MV2_COMM_WORLD_RANK` of MVAPICH.
 
 It loads the standard library alone.

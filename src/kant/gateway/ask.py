@@ -44,8 +44,7 @@ class RefusedError(Exception):
 
 
 def error_body(status: int, message: str, kind: str, path: str = "") -> bytes:
-    """Return `{"error": {"message": …, "type": …, "code": …}}`, as OpenAI and vLLM do; for its path Anthropic's
-    form."""
+    """Return `{"error": {"message": …, "type": …, "code": …}}` as OpenAI and vLLM; Anthropic's form for its path."""
     if path == MESSAGES:
         return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message}})
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": status}})

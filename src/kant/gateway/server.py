@@ -183,8 +183,7 @@ class RouterServer:
     # --- operators --------------------------------------------------------------------------------------------------
 
     async def _operate(self, request: web.BaseRequest) -> web.Response:
-        """Serve `GET /backends`, `/metrics`; `POST /backends/NUMBER/drain`, `/resume`. Browsers (`Origin`) are
-        refused."""
+        """Serve `GET /backends`, `/metrics`; `POST /backends/NUMBER/drain`, `/resume`. Refuse browsers (`Origin`)."""
         parts = request.path.strip("/").split("/")
         if "Origin" in request.headers:
             return _answer(403, "expected no browser")

@@ -277,8 +277,7 @@ class LocalDriver:
         return ends
 
     def _follow_contracts(self) -> float:
-        """Start due tails, and stop runs that keep GPUs they must give back. Return the seconds until the next
-        check."""
+        """Start due tails; stop runs that keep GPUs they must give back. Return the seconds until the next check."""
         wait = IDLE
         for record, seconds in self.elastic.due():
             if seconds:

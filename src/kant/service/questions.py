@@ -101,7 +101,7 @@ class LocalQuestions(Questions):
         return found
 
     def one_of(self, job: str) -> str:
-        """Return the job, or of an array the job to ask about: the first waiting, else the first not ended, else the
+        """Return the job; of an array the one to ask about: the first waiting, else the first not ended, else the
         first."""
         names, alive = self.named(job), self.driver.jobs.records
         waits = (name for name in names if name in alive and alive[name].phase is JobPhase.WAITING)
