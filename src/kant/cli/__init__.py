@@ -1,4 +1,4 @@
-"""The command line: one file a verb. Verbs import what is heavy only when they run, so that `--help` is quick."""
+"""The command line: one file per verb. Verbs import heavy modules only when they run, so that `--help` is fast."""
 
 from kant.cli.app import main
 

@@ -1,4 +1,4 @@
-"""Texts of options of `kant submit` as the amounts that they say."""
+"""Parses option texts of `kant submit` into amounts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mebibytes(text: str) -> int:
 
 
 def parse_array(text: str) -> list[int]:
-    """The indices in a text such as 0-9, 1,3,5-7 or 0-10:2. Raises InputError."""
+    """Parse indices such as 0-9, 1,3,5-7 or 0-10:2. Raises InputError."""
     found: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?", part.strip())
@@ -40,7 +40,7 @@ def parse_array(text: str) -> list[int]:
 
 
 def most_at_once(text: str) -> int:
-    """How many of an array may wait or run at once: 8 in 0-99%8, 0 (all) without. Raises InputError."""
+    """Return how many of an array may wait or run at once: 8 in 0-99%8, 0 (all) without %. Raises InputError."""
     _, mark, most = text.partition("%")
     if mark and not re.fullmatch("[1-9][0-9]{0,4}", most):
         raise InputError("--array", "indices, and after % how many of them at once, such as 0-99%8", text)
@@ -48,11 +48,11 @@ def most_at_once(text: str) -> int:
 
 
 def moment(text: str, now: datetime, option: str = "--begin") -> float:
-    """A time after `now`, in seconds since the Unix epoch: in 2h, at the next 22:00, or at 2030-01-31T08:00.
+    """Parse a time after `now` into seconds since the Unix epoch: 2h, the next 22:00, or 2030-01-31T08:00.
 
     Raises InputError.
     """
-    from datetime import datetime, timedelta  # at its first use: most submissions name no time
+    from datetime import datetime, timedelta  # loaded on demand: most submissions have no time
 
     clock = re.fullmatch("([0-9]{1,2}):([0-9]{2})", text)
     try:

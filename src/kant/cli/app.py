@@ -1,4 +1,4 @@
-"""`kant`: the verbs, and what happens when something a person gave us is wrong."""
+"""`kant`: runs the verbs, and reports invalid input in one sentence."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 
 HELP = Path(__file__).with_name("help.txt")
-"""What `kant --help` prints: every command in its group. It stands in a file, so that little needs to be loaded."""
+"""What `kant --help` prints: every command in its group. It is a file, so that little needs to be loaded."""
 
 
 class UsageError(Exception):
-    """A command line that no verb takes."""
+    """No verb accepts the command line."""
 
 
 def main(arguments: list[str] | None = None, app: App | None = None) -> None:
@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None, app: App | None = None) -> None:
 
 
 def run(arguments: list[str], app: App | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command; return the exit code."""
     try:
         _check_text(arguments)
         known = None if app is not None else _known_answer(arguments)
@@ -54,7 +54,7 @@ def run(arguments: list[str], app: App | None = None) -> int:
         if sentence is None:
             raise
         return _say(sentence)
-    except (BrokenPipeError, SystemExit):  # whoever read our output has gone; rich leaves a broken pipe by SystemExit
+    except (BrokenPipeError, SystemExit):  # the reader has closed the pipe; rich then exits by SystemExit
         return 0
     except KeyboardInterrupt:
         _say("interrupted")
@@ -67,7 +67,7 @@ def run(arguments: list[str], app: App | None = None) -> int:
 
 
 def _call(arguments: list[str], app: App | None) -> object:
-    """Do what the arguments say; the whole language of the command line is loaded where they need it."""
+    """Execute the arguments; the command line library is loaded only if they need it."""
     if app is None and arguments[:1] == ["submit"] and not {"--help", "-h"} & set(arguments):
         from kant.cli.scripts import expanded
 
@@ -85,7 +85,7 @@ def _call(arguments: list[str], app: App | None) -> object:
 
 
 def _known_answer(arguments: list[str]) -> str | None:
-    """The answer that needs no command line library, or None where cyclopts must make one."""
+    """Return an answer that needs no command line library, or None if cyclopts must create it."""
     if arguments == ["--version"]:
         return f"{__version__}\n"
     if arguments not in ([], ["--help"], ["-h"], ["help"]):
@@ -96,7 +96,7 @@ def _known_answer(arguments: list[str]) -> str | None:
 
 
 def _say(sentence: str) -> int:
-    """One line on standard error, whatever the sentence quotes."""
+    """Print one line on standard error, with unprintable characters escaped."""
     line = "".join(ch if ch.isprintable() else ascii(ch)[1:-1] for ch in sentence)
     with suppress(OSError):
         print(f"kant: {line}", file=sys.stderr)
@@ -108,14 +108,14 @@ def _unusable(error: OSError) -> str:
 
 
 def _check_text(arguments: list[str]) -> None:
-    """Names go into journals and JSON, which are UTF-8; the operating system also has names that are not."""
+    """Raise InputError for arguments that are not UTF-8, as journals and JSON are; file names may be otherwise."""
     for argument in arguments:
         if not argument.isascii() and any("\ud800" <= ch <= "\udfff" for ch in argument):
             raise InputError("command line", "arguments and file names in UTF-8", argument)
 
 
 def _open_streams() -> None:
-    """A closed standard stream leads nowhere; what its encoding cannot say is replaced."""
+    """Replace a closed standard stream by /dev/null, and make output replace characters that it cannot encode."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     if isinstance(sys.stdout, TextIOWrapper):
@@ -123,7 +123,7 @@ def _open_streams() -> None:
 
 
 def _flushed(code: int) -> int:
-    """Bring out what is still buffered, so that the interpreter has nothing left to fail on."""
+    """Flush standard output, so that the interpreter has nothing left to fail on."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""What `kant run`, `alloc`, `attach` and `shell` do, however their options were read. Nothing of the core is loaded."""
+"""Implements `kant run`, `alloc`, `attach` and `shell`, independent of option parsing. Does not load the core."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from kant.service.client import RefusedError, ServiceClient, home_of
 
 INTERRUPTED = 130
 SHOWN = 1 << 14
-"""Bytes of what a job has written before that somebody who comes later sees."""
-LOOK = 1  # seconds for which one question waits whether a job is over
+"""Bytes of earlier output that a newly attached client sees."""
+LOOK = 1  # seconds for which one request waits for a job's end
 
 
 def begin(
     command: tuple[str, ...] | None, options: dict[str, Any], home: Path | None, escape: str, stays: bool = True
 ) -> int:
-    """Queue a command, or a shell, and speak with it until it is over; without `stays` until it runs."""
+    """Queue a command or a shell, and attach to it until it ends; without `stays`, until it runs."""
     key = _key(escape)
     shell = (os.environ.get("SHELL") or "/bin/sh",)
     if command == ():
@@ -55,7 +55,7 @@ def begin(
 
 
 def attach_to(job: str, home: Path | None, escape: str) -> int:
-    """Speak with a job until it is over."""
+    """Attach to a job until it ends."""
     return _follow(ServiceClient(home_of(home)), job, _key(escape), -SHOWN, own=False)
 
 
@@ -79,7 +79,7 @@ def shell_in(job: str, command: tuple[str, ...], home: Path | None, escape: str,
 
 
 def tell(sentence: str) -> None:
-    """One line for the person, beside what the process writes."""
+    """Print one line for the user on standard error."""
     print(f"kant: {sentence}", file=sys.stderr, flush=True)
 
 
@@ -92,7 +92,7 @@ def _key(escape: str) -> bytes:
 
 
 def _follow(client: ServiceClient, job: str, key: bytes, offset: int, own: bool) -> int:
-    """Speak with each run of a job in turn, until it is over; its exit code. What is one's `own` ends by Ctrl-C."""
+    """Attach to each run of a job until it ends; return its exit code. Ctrl-C cancels a job of one's `own`."""
     pty = _has_terminal(client, job) and is_terminal()
     interrupts: list[float] = []
 
@@ -135,7 +135,7 @@ def _has_terminal(client: ServiceClient, job: str) -> bool:
 
 
 def _ended(client: ServiceClient, job: str, attempt: int) -> dict[str, Any] | None:
-    """How a job has ended of which this run has; None where it runs again, or is to."""
+    """Return how a job ended after this run; None if it runs or will run again."""
     while True:
         found: dict[str, Any] = client.get(client.job(job, "outcome"), wait=LOOK)
         if found["over"]:
@@ -146,7 +146,7 @@ def _ended(client: ServiceClient, job: str, attempt: int) -> dict[str, Any] | No
 
 
 def _until_it_runs(client: ServiceClient, job: str) -> None:
-    """Wait until a job has begun, and say why it waits."""
+    """Wait until a job has started, and print why it waits."""
     last_reason = ""
     while True:
         row = client.get(client.job(job))["job"]

@@ -1,4 +1,4 @@
-"""`kant plan calendar` of a journal: what is booked at a time, and which bookings collide."""
+"""`kant plan calendar` of a journal: the bookings at a time, and which of them collide."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from kant.optimize.calendar.booked import Booked, Collision
 
 SHOWN = 40
-"""Rows that a table has at most; --json has all."""
+"""The most rows of a table; --json has all."""
 
 
 def booked_calendar(path: Path, at: str | None, json: bool) -> int:
-    """Print the bookings of a journal at a time (None: its end); 1 where some collide."""
+    """Print the bookings of a journal at a time (None: its end); return 1 if any collide."""
     from kant.optimize.calendar.booked import booked_in, collisions
     from kant.sim.state_at import state_at
 

@@ -1,4 +1,4 @@
-"""`kant check`: whether a file is what it should be, and whether a policy keeps the rules."""
+"""`kant check`: checks files, and whether a policy keeps the rules."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def check_policies(
 
 
 def guess(file: Path) -> Kind:
-    """What the file seems to be, by its name and its first line."""
+    """Guess what the file is, by its name and its first line."""
     import gzip
     import zlib
 
@@ -85,7 +85,7 @@ def _workload(file: Path) -> str:
     if not len(trace.jobs):
         raise InputError(str(file), "a trace with at least one job", "none")
     notes = "".join(f"; {note}" for note in trace.jobs.notes)
-    if trace.apart:  # each of them has a clock of its own, so that no run takes them all
+    if trace.apart:  # each has its own clock, so one run cannot take them all
         return f"{len(trace.names)} workloads of {len(trace.jobs):,} jobs: {', '.join(sorted(trace.names))}{notes}"
     return f"a workload of {len(trace.jobs):,} jobs{notes}"
 

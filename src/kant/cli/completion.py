@@ -1,4 +1,4 @@
-"""`kant completion`: what a shell needs to complete the verbs and options of Kant."""
+"""`kant completion`: scripts that complete Kant's verbs and options in a shell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ elif (( $+functions[compdef] )); then
   compdef _cyclopts_kant kant
 fi
 """
-"""For zsh, in which a file of `fpath` is the body of the function and an `eval` registers nothing by itself."""
+"""For zsh: a file of `fpath` is the body of the function, and `eval` alone registers nothing."""
 
 
 def completion(shell: Annotated[Shell, Parameter(help="The shell that you use.")], /) -> int:
@@ -28,7 +28,7 @@ def completion(shell: Annotated[Shell, Parameter(help="The shell that you use.")
 
 
 def script(shell: Shell) -> str:
-    """What completes `kant` in a shell."""
+    """Return the completion script of a shell."""
     from kant.cli.verbs import app_of, installed
 
     made = app_of(*installed()).generate_completion(prog_name="kant", shell=shell)
@@ -36,7 +36,7 @@ def script(shell: Shell) -> str:
 
 
 def files() -> dict[str, str]:
-    """The scripts by the paths below `share` at which the shells look for them."""
+    """Return the scripts by their paths below `share`, where the shells look for them."""
     return {
         "bash-completion/completions/kant": script("bash"),
         "zsh/site-functions/_cyclopts_kant": script("zsh"),

@@ -1,4 +1,4 @@
-"""`kant defrag`: a few migrations after which what is free comes in usable blocks, and how near the best that is."""
+"""`kant defrag`: a few migrations that leave free capacity in usable blocks, and a bound on the best result."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def generate(
 
 
 def _show(answer: DefragAnswer) -> None:
-    """The answer for the terminal."""
+    """Print the answer in the terminal."""
     from kant.cli.show import console, percent
     from kant.cli.show_answers import table
 

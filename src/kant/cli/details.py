@@ -1,4 +1,4 @@
-"""`kant show`: all that is known of one job."""
+"""`kant show`: all details of one job."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _asked(found: dict[str, Any]) -> str:
 
 
 def _used(use: dict[str, Any]) -> list[str]:
-    """What a job does with its GPUs."""
+    """Return lines about the GPU use of a job."""
     now, mean = (f"{100 * use[key]:.0f} %" for key in ("busy", "busy_mean"))
     memory, most, total = (f"{use[key] / 1024:.1f}" for key in ("memory_mib", "peak_mib", "total_mib"))
     lines = [f"busy       {now}, {mean} since it began", f"memory     {memory} of {total} GiB, {most} at most"]
@@ -92,7 +92,7 @@ def _moment(micros: int) -> str:
 
 
 def _run(attempt: dict[str, Any]) -> str:
-    """One line about a run."""
+    """Return one line about a run."""
     from kant.model.units import show_duration
 
     if attempt["ran_us"] < 0:

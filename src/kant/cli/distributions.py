@@ -1,4 +1,4 @@
-"""The distributions that are installed beside this one, and what is said where one of them is missing."""
+"""The optional distributions, and the message if one is missing."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 BESIDE = {"kant-kube": ("kube",), "kant-lab": ("plan", "perf", "pack", "defrag", "share", "serve")}
-"""The verbs of each; a verb is in the file of its name."""
+"""The verbs of each distribution; a verb is in the file of its name."""
 
 
 def missing() -> dict[str, list[str]]:
-    """The verbs that are not installed, by the distribution that has them."""
+    """Return the verbs that are not installed, by their distribution."""
     found = {name: [verb for verb in verbs if not (HERE / f"{verb}.py").exists()] for name, verbs in BESIDE.items()}
     return {name: verbs for name, verbs in found.items() if verbs}
 
 
 def said(module: str) -> str | None:
-    """The sentence for a module of Kant that is not there; None where all distributions are installed."""
+    """Return the message for a missing module of Kant; None if all distributions are installed."""
     name = package_of(module)
     return f"this installation: expected the package {name} (pip install {name})" if name in missing() else None
 
 
 def package_of(module: str) -> str:
-    """The distribution that has a module which another one may find absent."""
+    """Return the distribution of a module that may be missing."""
     return "kant-kube" if "kube" in module else "kant-lab"
 
 
 def first_page(text: str) -> str:
-    """What `kant --help` prints of the verbs that are there. In `text` each line has the verbs of one distribution."""
+    """Return the `kant --help` page of the installed verbs. Each line of `text` has verbs of one distribution."""
     absent = missing()
     gone = {verb for verbs in absent.values() for verb in verbs}
     groups = []
@@ -41,5 +41,5 @@ def first_page(text: str) -> str:
 
 
 def _verbs(line: str) -> set[str]:
-    """The verbs that a line of the first page is about."""
+    """Return the verbs of a line of the first page."""
     return {word.strip(",") for word in line[2:25].split()} if line.startswith("  ") else set()

@@ -1,4 +1,4 @@
-"""`kant elastic`: what an elastic training needs to know before it is submitted."""
+"""`kant elastic`: preparation of elastic training jobs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def law(
 
 
 def _rows(path: Path) -> list[tuple[int, float, float, float]]:
-    """The measured runs of a file. Raises InputError that names the line."""
+    """Read the measured runs of a file. Raises InputError that names the line."""
     import csv
     import math
 

@@ -1,7 +1,7 @@
-"""What `kant submit`, `jobs` and `why` do, however their options were read.
+"""Implements `kant submit`, `jobs` and `why`, independent of option parsing.
 
-They are called all day and by scripts: what they need of the standard library is what they load, and nothing of the
-core (tests/cli/test_thin.py has the list).
+They are called often and by scripts, so they load only the parts of the standard library that they need, and nothing of
+the core (tests/cli/test_thin.py has the list).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def submit_job(
 
 
 def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
-    """What the options of `kant submit` ask for, by the names of their parameters. Raises InputError."""
+    """Return the request of `kant submit` options, by parameter name. Raises InputError."""
     if command and command[0].startswith("-"):
         raise InputError("COMMAND", "options of `kant submit`, and a program after --", command[0])
     found: Wanted = {"command": command}
@@ -87,7 +87,7 @@ def wanted(command: tuple[str, ...], **options: Any) -> Wanted:
 
 
 def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str | None) -> list[dict[str, Any]]:
-    """Who is told of what happens to the job: `Notice` of `model/submission.py`."""
+    """Return the notices of the job: `Notice` of `model/submission.py`."""
     if events is not None and not (webhooks or commands):
         raise InputError("--events", "--webhook or --on-event beside it", events)
     on = {"on": tuple(part for part in events.split(",") if part)} if events is not None else {}
@@ -96,14 +96,14 @@ def _notices(webhooks: tuple[str, ...], commands: tuple[str, ...], events: str |
 
 
 def _terminal(wanted: bool, _: str) -> dict[str, int | bool]:
-    """A terminal for a job, as wide and high as this one."""
+    """Return a terminal for a job, in the size of this one."""
     from kant.cli.terminal import window
 
     return {"pty": True, **window()}
 
 
 def _words_of(training: str, option: str) -> str:
-    """What a job trains, in words: of a file, or as they are given. Raises InputError."""
+    """Return the description of a training, from a file or as given. Raises InputError."""
     from pathlib import Path
 
     from kant.workload.training_text import parse_training, read_training, training_text
@@ -116,7 +116,7 @@ def _words_of(training: str, option: str) -> str:
 
 
 def _contract(file: str | None, option: str) -> dict[str, Any] | None:
-    """The contract of an elastic job, which a TOML file has. Raises InputError that names the field."""
+    """Read the contract of an elastic job from a TOML file. Raises InputError that names the field."""
     if file is None:
         return None
     from pathlib import Path
@@ -137,7 +137,7 @@ def _time_of(begin: str, option: str) -> float:
 
 
 def _starts(jobs: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """Jobs that have to start first, with the seconds that have to pass since then: 12+30m is 12+1800."""
+    """Parse jobs that must start first, each with a delay in seconds: 12+30m becomes 12+1800."""
     found = []
     for job in jobs:
         name, plus, delay = job.partition("+")
@@ -157,7 +157,7 @@ READERS: dict[str, Callable[[Any, str], Any]] = {
     "starts": _starts,
     "signal": lambda text, _: text.upper().removeprefix("SIG"),
 }
-"""How the texts of options become values, where they are no such values themselves: by `Option.reads`."""
+"""Converters of option texts to values, by `Option.reads`; other texts are used as they are."""
 
 
 ORDERS = ("latest", "queue")
@@ -179,7 +179,7 @@ def list_jobs(
     json: bool = False,
     there: Kube | None = None,
 ) -> int:
-    """List jobs: the latest first, or as they are tried."""
+    """List jobs, the latest first or in scheduling order."""
     from kant.cli.job_table import columns_of
 
     if order not in ORDERS:
@@ -200,5 +200,5 @@ def say_why(
     json: bool = False,
     there: Kube | None = None,
 ) -> int:
-    """Say why a job waits."""
+    """Print why a job waits."""
     return questions_of(home, there, journal, at, learn).why(job).print(json)

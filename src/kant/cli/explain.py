@@ -1,4 +1,4 @@
-"""`kant explain`: why a job of a journal is where it is: what it could choose from, why so, and what that means."""
+"""`kant explain`: why a job of a journal has its place: the candidates, the choice, and its consequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 DISAGREES = 1
 
 SHOWN = 8
-"""Nodes, and leaves, of a place that the terminal lists; `--json` has all."""
+"""The most nodes and leaves of a place that the terminal lists; `--json` has all."""
 
 
 def explain(
@@ -60,7 +60,7 @@ def explain(
 
 
 def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
-    """Whether the proposal is carried out with this place again."""
+    """Whether executing the proposal gives this place again."""
     from kant.model.decision import Start
     from kant.model.placement import COUNTED
     from kant.scheduler.proposals import carry_out_proposal
@@ -71,7 +71,7 @@ def _proposes(scheduler: Scheduler, decided: Decided) -> bool:
 
 
 def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]]:
-    """The place, node by node: how many pods, and which devices, with the thousandths of each that they take."""
+    """Return the place by node: the number of pods, and the devices with the thousandths taken of each."""
     held: dict[int, dict[str, Any]] = {}
     for node, pods, mask, milli, *_ in found.place.tolist():
         names = {"node": cluster.nodes[node].name, "leaf": cluster.nodes[node].leaf}
@@ -84,7 +84,7 @@ def pieces(found: StartExplanation, cluster: ClusterSpec) -> list[dict[str, Any]
 
 
 def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> dict[str, Any]:
-    """The whole answer as one object."""
+    """Return the whole answer as one object."""
 
     return {
         "job": found.job,
@@ -104,7 +104,7 @@ def as_json(found: StartExplanation, decided: Decided, place: list[dict[str, Any
 
 
 def show(found: StartExplanation, decided: Decided, place: list[dict[str, Any]]) -> None:
-    """The answer for the terminal: the place, how it came about, what it means."""
+    """Print the answer in the terminal: the place, how it was chosen, and its consequences."""
     from kant.cli.show import console
 
     devices = sum(len(each["devices"]) for each in place)
@@ -202,7 +202,7 @@ def _show_nodes(found: NodeSearch) -> None:
 
 
 def _table(left: list[str], right: list[str], rows: list[tuple[list[str], list[str]]], because: str) -> None:
-    """Candidates, the best first, those that were taken marked; and why they were."""
+    """Print the candidates, best first, with the chosen ones marked, and the reason."""
     from rich.padding import Padding
     from rich.table import Table
 
@@ -223,7 +223,7 @@ def _mark(pods: int) -> str:
 
 
 def _place(place: list[dict[str, Any]]) -> list[str]:
-    """The first nodes of a place with their devices."""
+    """Return lines about the first nodes of a place, with their devices."""
     leaves: dict[str, list[int]] = {}
     for each in place:
         leaves.setdefault(each["leaf"], []).append(each["pods"])
@@ -241,7 +241,7 @@ def _place(place: list[dict[str, Any]]) -> list[str]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """`0-3, 6` for 0, 1, 2, 3, 6."""
+    """Format numbers as ranges: `0-3, 6` for 0, 1, 2, 3, 6."""
     found: list[list[int]] = []
     for number in numbers:
         if found and found[-1][-1] == number - 1:
@@ -252,7 +252,7 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def _meaning(effect: PlacementEffect) -> list[str]:
-    """What a place means for its job, and for those to come."""
+    """Return lines about the effect of a place on its job and on later jobs."""
     where = "over the whole cluster" if effect.level == "cluster" else f"in one {effect.level}"
     lines = [
         f"{where}: {_of_fewest(effect.nodes, effect.fewest_nodes, 'node')}, "

@@ -1,4 +1,4 @@
-"""What a verb says where the extra that it needs is not installed."""
+"""The error message of a verb whose extra is not installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.model.errors import missing_extra
 
 @contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Importing what comes with `extra` of the package. Raises InputError that names it where something is missing."""
+    """Import dependencies of `extra` in this block. Raises InputError that names the extra if one is missing."""
     try:
         yield
     except ModuleNotFoundError as error:

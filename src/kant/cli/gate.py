@@ -1,4 +1,4 @@
-"""`kant gate`: whether a change of policy may pass."""
+"""`kant gate`: decides whether a change of policy may pass."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _experiment(
     cluster: str | None,
     queues: Path | None,
 ) -> Experiment:
-    """Both policies on the slices of one trace. The cluster is sized to the whole trace, if none is given."""
+    """Return both policies on the slices of one trace. Without a cluster, one is sized to the whole trace."""
     from kant.experiments.design import Experiment, Jobs
     from kant.workload.read import read_parts, read_workload
 
@@ -104,7 +104,7 @@ def _experiment(
 
 
 def part(text: str, where: str, low: float, high: float) -> float:
-    """A part of one whole: `2%` or `0.02`."""
+    """Parse a fraction: `2%` or `0.02`."""
     found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)", text.strip())
     value = float(found[1]) / (100 if found[2] else 1) if found else -1.0
     if not low <= value <= high:
@@ -120,7 +120,7 @@ def heading(judged: Verdict, strict: bool) -> str:
 
 
 def _lines(judged: Verdict, strict: bool) -> list[str]:
-    """The verdict for the terminal."""
+    """Return the verdict's lines for the terminal."""
     lines = [heading(judged, strict), *judged.objections]
     for found in judged.judgements:
         lines.append(str(found))
@@ -134,7 +134,7 @@ def _lines(judged: Verdict, strict: bool) -> list[str]:
 def _markdown(
     judged: Verdict, names: list[str], traces: list[Path], allowed: float, confidence: float, strict: bool
 ) -> str:
-    """The verdict as a section of Markdown."""
+    """Return the verdict as a section of Markdown."""
     from kant.experiments.figures import show
     from kant.experiments.gate import ends_text
     from kant.experiments.page import cell
@@ -160,7 +160,7 @@ def _markdown(
 
 
 def _append(path: Path, text: str) -> None:
-    """At the end, for a CI's summary is a file that others write into too."""
+    """Append text to a file, since other steps of a CI also write to its summary."""
     try:
         with path.open("a", encoding="utf-8") as out:
             out.write(text)

@@ -1,4 +1,4 @@
-"""`kant history`: what the jobs used that are over."""
+"""`kant history`: the usage of ended jobs."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ JOB_HEADS = {
     "name": "name", "user": "user", "queue": "queue", "phase": "state", "exit": "exit", "memory": "memory, MiB",
     "runs": "runs", "waited_s": "waited, h", "ran_s": "ran, h", "gpu_s": "GPU-hours", "reason": "because",
 }  # fmt: skip
-"""In place of these, where each job has a row of its own."""
+"""The columns in place of these if each job has its own row."""
 OF_JOBS = ("name", "user", "queue", "phase", "code", "signal", "rss_kib", "submitted", "started", "ended", "reason")
-"""What a file has of each job besides."""
+"""Further columns of each job in a file."""
 HOUR = 3600
 
 
@@ -88,7 +88,7 @@ def _show(by: list[str], rows: list[dict[str, Any]]) -> None:
 
 
 def moment(text: str, now: datetime, option: str) -> int:
-    """A time in microseconds since the Unix epoch: so long ago, or a day. Raises InputError."""
+    """Parse a time into microseconds since the Unix epoch: a duration ago, or a day. Raises InputError."""
     try:
         found = datetime.fromisoformat(text).timestamp()
     except ValueError:

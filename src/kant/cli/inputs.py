@@ -1,4 +1,4 @@
-"""What several verbs take: a workload, a cluster, a profile, a span of time."""
+"""Inputs shared by several verbs: a workload, a cluster, a profile, a span of time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ LedgerFlag = Annotated[bool, Parameter(help="Split every wait by its causes (doc
 
 
 def whole(kind: type, tokens: Sequence[Token]) -> int:
-    """A whole number as it is written: nothing is rounded."""
+    """Parse a whole number; nothing is rounded."""
     token = tokens[0]
     if not re.fullmatch("-?[0-9]{1,100}", token.value):
         raise InputError(token.keyword or "number", "a whole number", token.value)
@@ -70,7 +70,7 @@ Seed = Annotated[int, Parameter(help="Of everything that is drawn.", converter=w
 
 
 def effort(limit: str) -> float:
-    """The deterministic seconds of `--limit`; raises InputError for none."""
+    """Parse `--limit` into deterministic seconds; raises InputError if it is not above 0."""
     seconds = parse_duration(limit, "--limit") / SECOND
     if seconds <= 0:
         raise InputError("--limit", "a time to search, such as 10s", limit)
@@ -116,7 +116,7 @@ DEFAULT_NODE = 8
 
 
 def load_workload(path: Path, format: str | None, slice: str | None, window: str | None) -> Workload:
-    """The trace, or one clear sentence why not (InputError)."""
+    """Read the trace. Raises InputError."""
     from kant.workload.read import read_workload
 
     span = parse_window(window, "--window") if window is not None else None
@@ -124,7 +124,7 @@ def load_workload(path: Path, format: str | None, slice: str | None, window: str
 
 
 def load_cluster(spec: str | None, workload: Workload) -> ClusterSpec:
-    """The cluster that was named, or one of 8-GPU nodes that the workload fills to about 85 %."""
+    """Return the named cluster, or one of 8-GPU nodes that the workload fills to about 85 %."""
     from kant.workload.cluster_file import read_cluster
 
     if spec is not None:
@@ -136,7 +136,7 @@ def load_cluster(spec: str | None, workload: Workload) -> ClusterSpec:
 
 
 def load_queues(path: Path | None, workload: Workload, profiles: Sequence[Profile]) -> QueueConfig | None:
-    """The queues of the file, if one is given, once it is sure that workload and profiles go with them."""
+    """Read the queues of the file, if one is given, and check workload and profiles against them."""
     from kant.sim.checks import check_profile, check_queues
     from kant.workload.tenants_file import read_tenants
 
@@ -149,7 +149,7 @@ def load_queues(path: Path | None, workload: Workload, profiles: Sequence[Profil
 
 
 def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Profile]) -> tuple[NodeHealth, ...]:
-    """What happens to the nodes of the cluster, once it is sure that the profiles go with it."""
+    """Read the faults of the cluster's nodes, and check the profiles against them."""
     from kant.sim.checks import check_faults
     from kant.sim.options import read_options
     from kant.workload.faults_file import read_faults
@@ -160,7 +160,7 @@ def load_faults(path: Path | None, cluster: ClusterSpec, profiles: Sequence[Prof
 
 
 def load_reservations(path: Path | None, cluster: ClusterSpec) -> list[GpusBooked]:
-    """The bookings of a calendar, each with its GPUs. Raises InputError where one has no place."""
+    """Read the bookings of a calendar, each with its GPUs. Raises InputError if one has no place."""
     if path is None:
         return []
     from kant.optimize.calendar.file import read_calendar
@@ -175,7 +175,7 @@ def load_reservations(path: Path | None, cluster: ClusterSpec) -> list[GpusBooke
 def load_services(
     path: Path | None, workload: Workload, queue_config: QueueConfig | None, profiles: Sequence[Profile], seed: int
 ) -> tuple[Declared, ...]:
-    """The services of the file, if one is given, once it is sure that jobs, queues and profiles go with them."""
+    """Read the services of the file, if one is given, and check jobs, queues and profiles against them."""
     if path is None:
         return ()
     from kant.serving.services_file import read_services
@@ -192,19 +192,19 @@ def load_services(
 
 
 def load_profile(name: str) -> Profile:
-    """A built-in profile by name, or one from a TOML file."""
+    """Return a built-in profile by name, or one from a TOML file."""
     from kant.live.profile_file import read_profile
 
     return read_profile(name, "--profile")
 
 
 def parse_until(text: str | None) -> int:
-    """The last moment of the run in microseconds."""
+    """Parse the end of the run into microseconds."""
     return FOREVER if text is None else parse_duration(text, "--until")
 
 
 def check_out(out: Path | None) -> None:
-    """Refuse a place where nothing can be written before anything has been computed."""
+    """Raise InputError before anything is computed if `out` cannot be written."""
     if out is None:
         return
     if out.exists() and not out.is_dir():
@@ -217,5 +217,5 @@ def check_out(out: Path | None) -> None:
 
 
 def parse_at(text: str | None) -> int | None:
-    """The time that was asked for, microseconds; None for the end."""
+    """Parse a time into microseconds; None: the end."""
     return None if text is None else parse_duration(text, "--at")

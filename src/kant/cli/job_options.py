@@ -17,9 +17,8 @@ TYPES = {"number": float, "whole": int, "flag": bool, "terminal": bool, "folder"
 
 
 def job_options(*names: str, **defaults: Any) -> Callable[[F], F]:
-    """Give a verb these options of a job, without names all of them, before its own; it gets them as `**options`.
-
-    `defaults` are other defaults than those of `kant submit`."""
+    """Give a verb these job options (without names all) before its own; it gets them as `**options`. `defaults` replace
+    the defaults of `kant submit`."""
 
     def decorated(verb: F) -> F:
         own = inspect.signature(verb)

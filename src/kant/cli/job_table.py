@@ -17,7 +17,7 @@ WAITS = ("held", "blocked", "waiting")
 
 
 def show_jobs(rows: list[Row], now: int, states: str, columns: Sequence[str] = ()) -> None:
-    """Print jobs. `columns` are some of `COLUMNS`; without them, those of `USUAL` in which there is something."""
+    """Print jobs. `columns` are some of `COLUMNS`; default: those of `USUAL` that are not empty."""
     if not rows and not columns:
         say("no jobs wait or run (kant jobs --all: also those that are over)" if states == LIVE else "no jobs")
         return
@@ -29,7 +29,7 @@ def show_jobs(rows: list[Row], now: int, states: str, columns: Sequence[str] = (
 
 
 def columns_of(text: str | None) -> tuple[str, ...]:
-    """The columns that `--format` names. Raises InputError for one that is not there."""
+    """Parse the columns of `--format`. Raises InputError for an unknown one."""
     names = tuple(name.strip().lower() for name in text.split(",")) if text is not None else ()
     for name in names:
         if name not in COLUMNS:
@@ -38,7 +38,7 @@ def columns_of(text: str | None) -> tuple[str, ...]:
 
 
 def _where(row: Row) -> str:
-    """The first of its nodes with its GPUs there, and how many more there are."""
+    """Return its first node with its GPUs there, and the number of further nodes."""
     nodes: dict[str, str] = row.get("nodes") or {}
     if not nodes or row["phase"] not in RUNS:
         return ""
@@ -48,7 +48,7 @@ def _where(row: Row) -> str:
 
 
 def _ranges(indices: str) -> str:
-    """Indices such as 0,1,2,5 as 0-2,5; any other text as it is."""
+    """Format indices such as 0,1,2,5 as 0-2,5; return any other text unchanged."""
     if not all(part.isdecimal() for part in indices.split(",")):
         return indices
     runs: list[list[int]] = []
@@ -61,21 +61,21 @@ def _ranges(indices: str) -> str:
 
 
 def _time(row: Row, now: int) -> str:
-    """How long it has run, or waited."""
+    """Return how long it has run, or waited."""
     if row["phase"] in WAITS:
         return show_duration(max(now - row["submitted"], 0))
     return show_duration(_ran(row, now)) if row["started"] >= 0 else "-"
 
 
 def _ran(row: Row, now: int) -> int:
-    """How long its last run has lasted (microseconds)."""
+    """Return how long its last run lasted, in microseconds."""
     if row["started"] < 0 or row["phase"] in WAITS:
         return 0
     return max((now if row["phase"] in RUNS else row["ended"]) - int(row["started"]), 0)
 
 
 def _since(row: Row) -> int:
-    """When it began to be in the state in which it is."""
+    """Return when it entered its current state."""
     if row["phase"] in RUNS:
         return int(row["started"])
     return int(row["submitted"] if row["phase"] in WAITS else row["ended"])
@@ -98,7 +98,7 @@ def _exit(row: Row) -> str:
 
 
 def _clock(micros: int) -> str:
-    from datetime import datetime  # takes longer to load than the list to be printed
+    from datetime import datetime  # takes longer to load than the list to print
 
     return datetime.fromtimestamp(micros / 1e6).isoformat(" ", "seconds") if micros >= 0 else ""
 
@@ -128,7 +128,7 @@ COLUMNS: dict[str, Callable[[Row, int], str]] = {
     "gpu-hours": lambda row, now: f"{row['gpus'] * _ran(row, now) / HOUR:.2f}",
     "because": lambda row, now: str(row["waits"] or row["reason"]),
 }
-"""What a column says of a job, at a time in microseconds since the Unix epoch."""
+"""The text of each column for a job, at a time in microseconds since the Unix epoch."""
 
 USUAL = ("place", "job", "name", "queue", "user", "state", "gpus", "on", "time", "left", "because")
 OPTIONAL = ("place", "on", "left")

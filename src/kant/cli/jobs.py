@@ -58,7 +58,7 @@ def logs(
 
 
 def _write(part: bytes) -> None:
-    """Bytes to the terminal as they are."""
+    """Write bytes to the terminal unchanged."""
     import sys
 
     if hasattr(sys.stdout, "buffer"):

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from kant.model.errors import InputError
 
-MINE = 0o77  # what others may not
+MINE = 0o77  # permissions that other users must not have
 
 
 def join(
@@ -67,7 +67,7 @@ def join(
 
 
 def _home(given: Path | None, name: str) -> Path:
-    """The folder of this machine's runs, which nobody else may open. Raises InputError."""
+    """Return the folder of this machine's runs, which no other user may open. Raises InputError."""
     place = given.absolute() if given is not None else Path(f"/var/tmp/kant-{os.getuid()}-{name}")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = place.lstat()

@@ -1,4 +1,4 @@
-"""A journal as of a time, as the verbs ask it."""
+"""Answers verbs from a journal as of a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class JournalPlace:
-    """Reads the journal up to `at` (None: its end). With `learn` expected starts learn from how earlier ones did."""
+    """Reads a journal up to `at` (None: its end). With `learn`, start forecasts are calibrated on earlier ones."""
 
     def __init__(self, journal: Path, at: str | None = None, learn: bool = True) -> None:
         self.journal = journal
@@ -75,7 +75,7 @@ class JournalPlace:
         return read_past(self.journal, self.at)
 
     def _check(self, rebuilt: StateAt, job: str) -> None:
-        """Raise InputError unless the job had come by that time."""
+        """Raise InputError unless the job had arrived by that time."""
         if job in rebuilt.state.rows:
             return
         if job in rebuilt.coming:
@@ -85,7 +85,7 @@ class JournalPlace:
 
 
 def history(rebuilt: StateAt, job: str) -> dict[str, Any]:
-    """What happened to a job so far, with its waits split by cause."""
+    """Return what happened to a job so far, with its waits split by cause."""
     from kant.cluster.columns import J_END
     from kant.live.answers import job_facts
 

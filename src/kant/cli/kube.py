@@ -117,7 +117,7 @@ def run(
 
 
 def _view(questions: LeaderQuestions) -> View:
-    """What operations see of the state. A leader loads what that needs when it is asked for."""
+    """Return the view of the state for operations. The leader loads the modules on the first request."""
     from kant.ops.state_view import leader_view
 
     return leader_view(questions)
@@ -125,7 +125,7 @@ def _view(questions: LeaderQuestions) -> View:
 
 @cache
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
-    """Where what-ifs, and questions about the past, are answered one at a time; loaded as `_view` is."""
+    """Return the desks for what-ifs and for questions about the past, one at a time; loaded like `_view`."""
     from kant.ops.past_question import PROCESS, PastQuestion
     from kant.service.whatif import Desk
 
@@ -133,24 +133,24 @@ def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
 
 
 async def _whatif(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
-    """The answer to a what-if (`kant.kube.serve.page.WhatIf`)."""
+    """Answer a what-if (`kant.kube.serve.page.WhatIf`)."""
     return await _desks()[0].reply(journal, now_us, asked, gone)
 
 
 async def _past(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
-    """What a journal says of the past, likewise."""
+    """Answer a question about the past from a journal."""
     return await _desks()[1].reply(journal, now_us, asked, gone)
 
 
 async def _answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """The answer to `kubectl kant`, loaded as `_view` is."""
+    """Answer `kubectl kant`; loaded like `_view`."""
     from kant.cli.leader import answer
 
     return await answer(driver, forecasts, question)
 
 
 def _desk(system: str, config: Config) -> Desk:
-    """The desk of a caller of the page."""
+    """Return the desk of a caller of the page."""
     from kant.ops.desk import Desk
     from kant.ops.kube_audit import KubeAudit
     from kant.ops.kubernetes import KubeWorld

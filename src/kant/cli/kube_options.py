@@ -1,4 +1,4 @@
-"""`--kube` and its company: that a verb asks the Kant of a Kubernetes cluster, and which."""
+"""`--kube` and related options: a verb asks the Kant of a Kubernetes cluster, and which."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""`kubectl kant`: questions to a live cluster, and orders. kubectl finds the program by its name, `kubectl-kant`,
-on the path.
+"""`kubectl kant`: questions and orders to a live cluster. kubectl finds it on the path by its name, `kubectl-kant`.
 
-The leader answers whoever may ask it (`leader.py`). Else the state is built from the API server by the code that a
-replica starts with; the core is asked and nothing is changed. Who may see their own pods alone is told what Kant has
-written on them.
+The leader answers users who may ask it (`leader.py`). Otherwise the state is built from the API server by a replica's
+start code; the core is asked and nothing is changed. Users who may see only their own pods get what Kant has written on
+them.
 """
 
 from __future__ import annotations
@@ -31,12 +30,12 @@ Context = Annotated[str | None, Parameter(help="The context of the kubeconfig to
 ProfileName = Annotated[str, Parameter(help="A built-in profile or a TOML file. Default: that of the Kant there.")]
 System = Annotated[str, Parameter(name="--system", help="The namespace in which Kant runs there.")]
 Stand = Callable[[Path | None, str | None, str, str, bool], Live | LeaderWords | OwnPods]
-"""Builds the state of a cluster, from a kubeconfig, a context, a profile by its name, and the namespace of Kant; and
-whether it will be asked when jobs start."""
+"""Builds the state of a cluster from a kubeconfig, a context, a profile name, and Kant's namespace; the last argument
+says whether start forecasts will be needed."""
 
 
 def kubectl_app(stand: Stand) -> App:
-    """The verbs over `stand`."""
+    """Return the app with the verbs over `stand`."""
     app = App(name="kubectl kant", help="Ask Kant about a live cluster, and give orders.", help_format="plaintext")
 
     @app.command(name="why")
@@ -105,6 +104,6 @@ def main(arguments: list[str] | None = None) -> None:
 
     from kant.cli import app
 
-    gc.disable()  # the process answers one question: to look for garbage takes a fifth of its time, and finds none
+    gc.disable()  # one answer per process: collecting garbage takes a fifth of its time, and finds none
 
     app.main(arguments, kubectl_app(stand))

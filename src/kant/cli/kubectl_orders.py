@@ -1,4 +1,4 @@
-"""`kubectl kant hold`, `release`, `priority`, `drain`: orders, by the rights of whoever gives them."""
+"""`kubectl kant hold`, `release`, `priority`, `drain`: orders, with the rights of the caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Targets = Annotated[str, Parameter(help="Jobs or pods, each with its gang, or qu
 
 
 def add_orders(app: App) -> None:
-    """The verbs that give orders."""
+    """Add the verbs that give orders."""
 
     @app.command(name="hold")
     def _hold(
@@ -93,7 +93,7 @@ def _give(
     namespace: str,
     json: bool,
 ) -> int:
-    """Give an order about each target; the first that is refused ends it."""
+    """Give an order for each target; the first refusal ends the command."""
     import asyncio
 
     from kant.cli.extras import needs

@@ -1,4 +1,4 @@
-"""What the jobs of a namespace used that are over, and how an export comes to a cluster."""
+"""Usage of ended jobs of a namespace, and import of an export into a cluster."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ PATHS = {
     "ConfigMap": "/api/v1/namespaces/{}/configmaps",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
 }
-"""Where the API server makes the objects of an export."""
+"""The API paths at which objects of an export are created."""
 
 
 def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, queue: str) -> dict[str, Any]:
-    """As `/v1/usage` of one machine answers. Raises InputError."""
+    """Return usage in the form of `/v1/usage` of a machine. Raises InputError."""
     import asyncio
 
     from kant.service.usage import USAGE_BY, usage_of
@@ -52,7 +52,7 @@ def usage(there: Kube, *, by: str, since: int, until: int | None, user: str, que
 
 
 def bring(there: Kube, path: Path) -> dict[str, int]:
-    """Make the objects of a file of `kant export` that are not there yet; how many of each kind. Raises InputError."""
+    """Create the missing objects of a file of `kant export`; return how many of each kind. Raises InputError."""
     import asyncio
 
     try:

@@ -1,4 +1,4 @@
-"""The Kant of a Kubernetes cluster, as the verbs ask it (`--kube`)."""
+"""Answers verbs from the Kant of a Kubernetes cluster (`--kube`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class KubernetesPlace:
-    """Asks the API server: of jobs the objects that a namespace has, of the cluster the state that they make up."""
+    """Asks the API server: for jobs, the objects of a namespace; for the cluster, the state that these make up."""
 
     def __init__(self, there: Kube) -> None:
         self.there = there
@@ -44,7 +44,7 @@ class KubernetesPlace:
         return TrialReply({"sentence": sentence}, lambda: print(sentence), sentence.startswith("P50 never"))
 
     def _asked(self, wanted: Wanted) -> tuple[Submission, PodOptions]:
-        """The job, and what only Kubernetes asks of it. Raises InputError."""
+        """Return the job, and its options for Kubernetes. Raises InputError."""
         from kant.kube.user.job_manifest import PodOptions
         from kant.model.submission import Submission
 
@@ -53,7 +53,7 @@ class KubernetesPlace:
         _refuse(wanted)
         if "slurm" in wanted:
             print("kant: on Kubernetes none of Slurm's variables is set, such as SLURM_JOB_ID", file=sys.stderr)
-        wanted = {name: value for name, value in wanted.items() if name != EXPORT}  # there is no environment of now
+        wanted = {name: value for name, value in wanted.items() if name != EXPORT}  # not the caller's environment
         job = Submission(**wanted | {"workdir": str(wanted.get("workdir", ""))})
         if job.array != tuple(range(len(job.array))):
             text = ",".join(map(str, job.array))
@@ -135,7 +135,7 @@ class KubernetesPlace:
         return self._live().top(self._namespace())
 
     def why(self, job: str) -> Printable:
-        """Why a job waits, or where it runs; of a job that Kant does not see, its phase."""
+        """Return why a job waits, or where it runs; for a job that Kant does not see, its phase."""
         from kant.kube.user.job_objects import UNMADE
 
         row = self._run(lambda jobs: jobs.row(job.partition("_")[0]))
@@ -158,7 +158,7 @@ class KubernetesPlace:
         return self._live().status(optimality)
 
     def past(self) -> Past:
-        """The cluster as it is now, read from its API server as by a replica that starts."""
+        """Return the present of the cluster, read from its API server as by a starting replica."""
         import asyncio
         from tempfile import TemporaryDirectory
 
@@ -184,7 +184,7 @@ class KubernetesPlace:
             return read_past(journal, today=now)
 
     def _live(self, futures: bool = False) -> Live | LeaderWords | OwnPods:
-        """The present state of the cluster, as `kubectl kant` sees it."""
+        """Return the present state of the cluster, as `kubectl kant` sees it."""
         from kant.cli.live import stand
 
         there = self.there
@@ -192,14 +192,14 @@ class KubernetesPlace:
         return _with_extra(lambda: stand(there.kubeconfig, there.context, there.profile, there.system, futures))
 
     def _namespace(self) -> str:
-        """The namespace that is meant."""
+        """Return the namespace to use."""
         from kant.kube.connect.config import load
 
         there = self.there
         return there.namespace or _with_extra(lambda: load(there.kubeconfig, there.context)).namespace
 
     def _run(self, work: Callable[[UserJobs], Awaitable[T]]) -> T:
-        """Do it with the jobs of the namespace that is meant."""
+        """Run `work` with the jobs of the namespace."""
         import asyncio
 
         async def whole() -> T:
@@ -231,11 +231,11 @@ _MEANINGLESS = {
     "priority": ("--priority", "--priority-class NAME on Kubernetes, which has no other"),
     "warn_s": ("--warn", "no warning on Kubernetes, which only ends pods (--grace)"),
 }
-"""Fields that have no meaning on Kubernetes: the option that is named, and what is said of it."""
+"""Fields without a meaning on Kubernetes: the option to name, and the message."""
 
 
 def _refuse(wanted: Wanted) -> None:
-    """Refuse what has no meaning on Kubernetes."""
+    """Raise InputError for what has no meaning on Kubernetes."""
     for field, (option, expected) in _MEANINGLESS.items():
         value = wanted.get(field)
         if value or (field == "warn_s" and value is not None):

@@ -1,6 +1,6 @@
-"""`kubectl kant` by the leader itself: the question goes to it, and what it answers is printed as it comes.
+"""`kubectl kant` through the leader: the question is sent to it, and its answer is printed as it comes.
 
-The leader answers by the code of `live.py`, out of the state by which it decides. So nothing is read but the answer.
+The leader answers with the code of `live.py`, from the state by which it decides, so only the answer is read.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from kant.live.start_forecasts import StartForecasts
 
 SOON = 1.5
-"""Seconds for which a question waits for a forecast, before whoever asks has to ask again."""
+"""Seconds for which a question waits for a forecast before the caller must ask again."""
 
 
 class LeaderWords:
-    """Answers as `Live` does, in the words of the leader; where it does not answer, those of `alone`."""
+    """Answers like `Live`, in the words of the leader; if it does not respond, in those of `alone`."""
 
     def __init__(self, config: Config, system: str, ticket: str, alone: Callable[[], Live]) -> None:
         self.config = config
@@ -34,23 +34,23 @@ class LeaderWords:
         self.alone = alone
 
     def why(self, namespace: str, pod: str) -> Printable:
-        """Why a pod waits, or where it runs."""
+        """Return why a pod waits, or where it runs."""
         return self._ask("why", namespace, pod, lambda live: live.why(namespace, pod))
 
     def eta(self, namespace: str, pod: str | None) -> Printable:
-        """When the waiting jobs are expected to start."""
+        """Return when the waiting jobs are expected to start."""
         return self._ask("eta", namespace, pod or "", lambda live: live.eta(namespace, pod))
 
     def queues(self, namespace: str = "") -> Printable:
-        """What each queue may use, uses, borrows, lends and waits for, of all namespaces."""
+        """Return what each queue may use, uses, borrows, lends and waits for, of all namespaces."""
         return self._ask("queue", "", "", lambda live: live.queues())
 
     def top(self, namespace: str = "") -> Printable:
-        """What the pools hold, and the largest jobs that run, of all namespaces."""
+        """Return what the pools hold, and the largest running jobs, of all namespaces."""
         return self._ask("top", "", "", lambda live: live.top())
 
     def status(self, optimality: bool) -> Reply:
-        """What the cluster has, runs and is waited for: the leader is not asked."""
+        """Return what the cluster has, runs and is asked for, without asking the leader."""
         return self.alone().status(optimality)
 
     def _ask(self, word: str, namespace: str, name: str, otherwise: Callable[[Live], Reply]) -> Printable:
@@ -59,7 +59,7 @@ class LeaderWords:
 
 
 class LeaderReply:
-    """An answer that is asked for when it is known how it is to be printed."""
+    """An answer that is requested once the output format is known."""
 
     def __init__(
         self, words: LeaderWords, word: str, about: dict[str, str], otherwise: Callable[[Live], Reply]
@@ -70,7 +70,7 @@ class LeaderReply:
         self.otherwise = otherwise
 
     def print(self, json: bool) -> int:
-        """Print it; returns the exit code. Raises InputError."""
+        """Print it; return the exit code. Raises InputError."""
         import asyncio
         import sys
 
@@ -87,7 +87,7 @@ class LeaderReply:
 
 
 def _terminal() -> dict[str, str]:
-    """How wide lines may be, and whether in colours, as rich finds it out."""
+    """Return the line width and whether to use colours, as rich detects them."""
     import os
     import shutil
     import sys
@@ -99,7 +99,7 @@ def _terminal() -> dict[str, str]:
 
 
 async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Question) -> bytes:
-    """The leader's side: its answer, as it is to be printed. Raises NotLeadingError, NotYetError, and InputError."""
+    """Answer on the leader's side, as text to print. Raises NotLeadingError, NotYetError, and InputError."""
     from kant.cli.live import live_of
     from kant.insight.expected_start import StartForecast
     from kant.kube.serve.asked import NotYetError
@@ -132,7 +132,7 @@ async def answer(driver: KubeDriver, forecasts: StartForecasts, question: Questi
 
 
 async def _forecast(core: Core, forecasts: StartForecasts, jobs: tuple[str, ...]) -> StartForecast | None:
-    """The latest forecast; None where it is being made. Raises NoForecastError where none can be made."""
+    """Return the latest forecast; None while it is being made. Raises NoForecastError if none can be made."""
     from kant.kube.serve.asked import NoForecastError
 
     try:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from kant.metrics.result import RunResult
 
 MOST_QUEUES = 6
-"""Queues that are shown, those that waited most; the summary has all."""
+"""The most queues shown, those with the longest waits; the summary has all."""
 
 
 def show_causes(results: Sequence[RunResult]) -> None:
-    """A table of the causes, where a ledger was kept: runs side by side, and of a single run its queues."""
+    """Print the causes of waits if a ledger was kept: runs side by side, and the queues of a single run."""
     splits = {result.profile: result.summary["wait_by_cause"] for result in results if result.wait_by_cause is not None}
     if len(splits) == 1:
         ((profile, split),) = splits.items()
@@ -29,7 +29,7 @@ def show_causes(results: Sequence[RunResult]) -> None:
 
 
 def _show(title: str, columns: dict[str, dict[str, float]], parts: set[str]) -> None:
-    """A row for each cause that there is; in the columns `parts` also its part of the whole."""
+    """Print a row for each cause; in the columns `parts` also its share of the total."""
     table = Table(title=title, title_justify="left")
     table.add_column("cause")
     sums = {name: sum(split.values()) for name, split in columns.items()}

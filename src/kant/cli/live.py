@@ -1,4 +1,4 @@
-"""What `kubectl kant` answers about a cluster now: why a pod waits, when it starts, what queues use, what is free.
+"""Answers of `kubectl kant` about a cluster now: why a pod waits, when it starts, queue usage, free capacity.
 
 The state is built from the API server; `kant why` and `kant eta` ask a journal such questions.
 """
@@ -34,13 +34,13 @@ SYSTEM = "kant-system"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Live:
-    """A scheduler before the state of a cluster. `jobs` has the job of each pod, as (namespace, name).
+    """A scheduler on the state of a cluster. `jobs` has the job of each pod, as (namespace, name).
 
-    `complaints` has what is wrong with a pod in one sentence, where it could not be read; `calibration` is what the
-    Kant that runs there has learned about expected starts. `remarks` are about nodes that take no more; `unread` says
-    what of the cluster Kant cannot understand, or may not read. `namespace` is meant where none is named. `made` is a
-    forecast that there is already. `queues_gone` says that no Queue is left where there were some; else "". `scale_ups`
-    has what node autoscalers say of jobs that wait.
+    `complaints` has one sentence for each pod that could not be read; `calibration` is what the running Kant has
+    learned about expected starts. `remarks` are about nodes that accept no more; `unread` says what of the cluster Kant
+    cannot understand or may not read. `namespace` is the default one. `made` is an existing forecast. `queues_gone`
+    says that no Queue is left although there were some; else "". `scale_ups` has what node autoscalers say about
+    waiting jobs.
     """
 
     scheduler: Scheduler
@@ -60,7 +60,7 @@ class Live:
         return self.scheduler.state
 
     def job(self, namespace: str, pod: str) -> str:
-        """The job that a pod belongs to; a job's own name will do. Raises InputError."""
+        """Return the job of a pod; a job's own name works too. Raises InputError."""
         namespace = namespace or self.namespace
         if (namespace, pod) in self.complaints:
             raise InputError(f"pod {namespace}/{pod}", f"a pod that can be read: {self.complaints[namespace, pod]}")
@@ -70,7 +70,7 @@ class Live:
         raise InputError("POD", f"a pod of namespace {namespace} with schedulerName kant", pod)
 
     def waiting(self, namespace: str, pod: str) -> tuple[str, ...]:
-        """The job that a pod belongs to, where it waits."""
+        """Return the job of a pod if it waits, else nothing."""
         try:
             job = self.job(namespace, pod)
         except InputError:
@@ -82,11 +82,11 @@ class Live:
         return self.state.rows[job] in self.state.pending
 
     def having(self, made: StartForecast | None) -> Live:
-        """The same, with a forecast that there is already."""
+        """Return a copy with an existing forecast."""
         return replace(self, made=made)
 
     def said(self, question: Question) -> bytes:
-        """What answers a question, as it is to be printed. Raises InputError."""
+        """Return the answer to a question as text to print. Raises InputError."""
         space, name = question.namespace, question.name
         replies: dict[str, Callable[[], Reply]] = {
             "why": lambda: self.why(space, name),
@@ -104,7 +104,7 @@ class Live:
         return text.getvalue().encode()
 
     def why(self, namespace: str, pod: str) -> Reply:
-        """Why a pod waits, or where it runs."""
+        """Return why a pod waits, or where it runs."""
         from kant.cli.show import section
         from kant.insight.explanation import explain
         from kant.live.explained import as_json, known
@@ -135,14 +135,14 @@ class Live:
         return Reply(answer | as_json(found) | {"remarks": remarks + gone}, show)
 
     def _remarks(self, job: str) -> list[str]:
-        """What the rules among pods and the nodes have to do with a job that finds no place."""
+        """Return how rules among pods and the nodes affect a job that finds no place."""
         from kant.kube.reconcile.rule_words import rule_words
 
         said = [self.scale_ups[job]] if job in self.scale_ups else []
         return [*said, *rule_words(self.state, self.state.rows[job]), *self.remarks]
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
-        """When the waiting jobs are expected to start."""
+        """Return when the waiting jobs are expected to start."""
         from kant.live.answers import budgets_json, expectations
         from kant.live.sentences import public_id, public_sentence
 
@@ -161,7 +161,7 @@ class Live:
         return Reply({"time_us": self.now, "as_of_us": forecast.now, "jobs": rows, "budgets": budgets}, show)
 
     def forecast(self, job: str = "") -> StartForecast:
-        """When the waiting jobs start, or `job` alone."""
+        """Return when the waiting jobs start, or only `job`."""
         if self.made is not None:
             return self.made
         from kant.insight.moment import moment_of
@@ -174,7 +174,7 @@ class Live:
         return self.calibration.corrected(found) if self.calibration is not None else found
 
     def queues(self, namespace: str = "") -> Reply:
-        """What each queue may use, uses, borrows, lends and waits for, of all namespaces."""
+        """Return what each queue may use, uses, borrows, lends and waits for, of all namespaces."""
         from kant.live.answers import budget_rows, queue_rows
 
         rows, budgets = queue_rows(self.state), budget_rows(self.state, self.now)
@@ -189,7 +189,7 @@ class Live:
         return Reply({"time_us": self.now, "queues": rows, "budgets": budgets, "queues_gone": self.queues_gone}, show)
 
     def status(self, optimality: bool) -> Reply:
-        """What the cluster has, runs and is waited for, and how far that is from the best."""
+        """Return what the cluster has, runs and is asked for, and how far that is from the best."""
         from kant.cli.status import show
         from kant.live.optimality import optimality_json, status_json
 
@@ -201,7 +201,7 @@ class Live:
         return Reply(found, lambda: show(found))
 
     def top(self, namespace: str = "") -> Reply:
-        """What the pools hold, and the largest jobs that run, of all namespaces."""
+        """Return what the pools hold, and the largest running jobs, of all namespaces."""
         from kant.cli.show import section
         from kant.live.answers import job_rows, pool_rows
         from kant.live.sentences import public_id
@@ -231,14 +231,14 @@ def _show() -> Any:
 
 
 def _show_untried(pod: str, sentence: str) -> None:
-    """Why a pod that is no job yet waits, for the terminal."""
+    """Print why a pod that is no job yet waits."""
     from kant.cli.show import console
 
     console.print(f"{pod}: it is not tried: {sentence}", style="bold", soft_wrap=True)
 
 
 def _show_place(job: str, answer: dict[str, Any], now: int) -> None:
-    """Where a job lies that does not wait, for the terminal."""
+    """Print where a job runs that does not wait."""
     from kant.cli.show import console, section
 
     since = show_duration(now - answer["started_us"])
@@ -249,7 +249,7 @@ def _show_place(job: str, answer: dict[str, Any], now: int) -> None:
 
 
 def facts(live: Live, job: str) -> dict[str, Any]:
-    """What is known of a job."""
+    """Return the facts about a job."""
     from kant.live.answers import job_facts
     from kant.live.sentences import public_id, size_sentence
     from kant.model.placement import NODE, PODS
@@ -267,18 +267,18 @@ def facts(live: Live, job: str) -> dict[str, Any]:
 
 
 PLAIN_UP_TO, PLAIN_FUTURES_UP_TO = 2_000, 300
-"""Nodes of a cluster up to which one question is answered sooner by kernels as they are written than by compiled ones,
-which take longer to load than they run; and up to which one about the future is, for which they run more often."""
+"""The most nodes of a cluster for which uncompiled kernels answer one question sooner than compiled ones, which take
+longer to load than to run; and the same for a question about the future, which runs them more often."""
 
 
 def stand(
     kubeconfig: Path | None, context: str | None, profile: str = "", system: str = SYSTEM, futures: bool = False
 ) -> Live | LeaderWords | OwnPods:
-    """What answers about a cluster: its leader, for whoever may ask it; else its present state, read from the API
-    server; or one's own pods, for whoever may see no others.
+    """Return what answers about a cluster: its leader, if the caller may ask it; else its present state, read from the
+    API server; or the caller's own pods, if they may see no others.
 
-    Without a `profile` that of the Kant that leads there is used, where its Lease tells; else the default one. With
-    `futures` it will be asked when jobs start. Where nobody leads, standard error says so.
+    Without a `profile`, that of the leading Kant is used if its Lease tells; else the default one. With `futures`,
+    start forecasts will be needed. If no Kant leads, standard error says so.
     """
     import asyncio
     import sys
@@ -302,7 +302,7 @@ def stand(
 
 
 def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures: bool) -> Live:
-    """The present state of a cluster, read from its API server, under a profile: that which was seen, "" for none."""
+    """Return the present state of a cluster, read from its API server. `profile` "": the one that was seen."""
     import asyncio
     import os
     import sys
@@ -325,7 +325,7 @@ def _reckoned(config: Config, seen: Overview, profile: str, system: str, futures
 
 
 def live_of(found: RebuiltState, namespace: str, made: StartForecast | None = None) -> Live:
-    """A state with what answers about it; `namespace` is meant where none is named."""
+    """Return a `Live` on a state; `namespace` is the default one."""
     return Live(
         scheduler=found.scheduler,
         now=found.now,

@@ -1,4 +1,4 @@
-"""The Kant of this machine, or the one at KANT_URL, as the verbs ask it."""
+"""Answers verbs from the Kant of this machine, or the one at KANT_URL."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from kant.sim.question import Question
 
 BARE = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-"""Variables that a job gets with any `--export`: without them few programs start."""
+"""Variables that a job gets with any `--export`, since few programs start without them."""
 
 
 class MachinePlace:
-    """Asks over HTTP. Raises InputError with the sentence that Kant answers."""
+    """Asks over HTTP. Raises InputError with Kant's message."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -88,7 +88,7 @@ class MachinePlace:
         return Reply(page, show)
 
     def _tried(self, chosen: Filter) -> Reply:
-        """The jobs that wait, in the order in which they are tried."""
+        """Return the waiting jobs in scheduling order."""
         if chosen.before is not None:
             raise InputError("--before", "no pages in the queue's order: a larger --limit", chosen.before)
         rows: list[dict[str, Any]] = []
@@ -152,7 +152,7 @@ class MachinePlace:
             print(f"kant: {dropped:,} bytes of its output are lost: the disk was full", file=sys.stderr)
 
     def _tail(self, job: str, lines: int, attempt: int) -> int:
-        """Where the last lines begin, so many, of what a run has written."""
+        """Return the offset of the last `lines` lines of a run's output."""
         if lines < 0:
             raise InputError("--tail", "a number of lines, 0 or more", lines)
         span = 4096
@@ -165,7 +165,7 @@ class MachinePlace:
             span *= 8
 
     def _check_over(self, job: str) -> None:
-        """Raise InputError where the output of a job has ended before the job: Kant has stopped."""
+        """Raise InputError if the output of a job has ended before the job, because Kant has stopped."""
         try:
             is_over = self.client.get(self.client.job(job))["job"]["phase"] not in LIVE.split(",")
         except RefusedError:
@@ -270,9 +270,8 @@ class MachinePlace:
         return Reply(found, show)
 
     def futures(self, asked: Question, profile: str | None, out: Path | None) -> dict[str, Any] | None:
-        """What Kant answers to a what-if; None where its journal can be read here, which tells more.
-
-        Raises InputError for what only the journal can tell."""
+        """Return Kant's answer to a what-if; None if its journal, which has more, can be read here. Raises InputError
+        for what only the journal has."""
         if not self.client.url and os.access(self._journal()["journal"] or self.home, os.R_OK):
             return None
         if out is not None:
@@ -286,7 +285,7 @@ class MachinePlace:
         return found
 
     def _journal(self) -> Any:
-        """Where the journal of the Kant of this machine is, and what time it is there."""
+        """Return where the journal of this machine's Kant is, and its time."""
         client = ServiceClient(self.home, here=True)
         client.get("/v1/queues")  # answered once there is a state
         return client.get("/v1/health")
@@ -306,8 +305,8 @@ def _check_command(wanted: Wanted) -> None:
 
 
 def _request(wanted: Wanted, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """What is asked for, as the service takes it: a `Submission` of `model/submission.py`, with the environment of now
-    unless there is another."""
+    """Return the request in the service's form: a `Submission` of `model/submission.py`, with the current environment
+    unless another is given."""
     wanted = dict(wanted)
     names = wanted.pop(EXPORT, None)
     if env is None:
@@ -329,7 +328,7 @@ def _request(wanted: Wanted, env: dict[str, str] | None = None) -> dict[str, Any
 
 
 def _environment(slurm: bool) -> dict[str, str]:
-    """The environment of now, as far as it is UTF-8 and no other job's, nor with `slurm` one of Slurm."""
+    """Return the current environment, without non-UTF-8 entries and another job's, with `slurm` without Slurm's."""
     others = ("KANT_RUN", "KANT_ARRAY", "SLURM_", "SLURMD_") if slurm else ("KANT_RUN", "KANT_ARRAY")
     return {
         name: value

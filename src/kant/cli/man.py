@@ -1,4 +1,4 @@
-"""`kant man`: the manual pages, made of what `--help` says."""
+"""`kant man`: the manual pages, generated from `--help`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def man(
 
 
 def _show(page: str) -> None:
-    """On a terminal as man(1) shows it, where that is there; else as it is."""
+    """Show a page by man(1) on a terminal if it is installed; else print it."""
     import shutil
     import subprocess
     import sys
@@ -52,7 +52,7 @@ def _show(page: str) -> None:
 
 
 def pages(*verbs: str) -> dict[str, str]:
-    """The pages of `kant` and of its verbs (those given, or all) by the names of their files, in roff(7) of man(7)."""
+    """Return the pages of `kant` and of its verbs (given ones, or all) by file name, in roff(7) of man(7)."""
     from kant.cli.verbs import app_of, installed
 
     app = app_of(*(verbs or installed()))
@@ -101,6 +101,6 @@ def _placeholder(argument: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that roff takes for nothing else."""
+    """Escape a text for roff."""
     text = " ".join(text.split()).replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{text}" if text.startswith((".", "'")) else text

@@ -1,4 +1,4 @@
-"""`kant ops`: plan a change of a cluster, see what it does to everybody, apply it, undo it."""
+"""`kant ops`: plan a change of a cluster, see its effects on all jobs, apply it, undo it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def plan(
     orders += [{"op": "resume", "node": node} for node in resume or ()]
     orders += [{"op": "reserve"} | _words(text, "--reserve") for text in reserve or ()]
     orders += [{"op": "unreserve", "name": name} for name in unreserve or ()]
-    named = {"cancel": cancel, "preempt": preempt}  # last, for a Kant that runs decides at once who comes instead
+    named = {"cancel": cancel, "preempt": preempt}  # last: a running Kant then starts other jobs at once
     orders += [{"op": op, "job": job} for op, jobs in named.items() for job in jobs or ()]
     orders += [{"op": "defragment", "moves": defragment}] if defragment else []
     if not orders:
@@ -200,7 +200,7 @@ def _desk(where: Where) -> Desk:
 
 
 def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
-    """Do it and say what was done, or why it is refused."""
+    """Run an action, and print what was done or why it is refused."""
     import sys
 
     from kant.cli.ops_show import show_transaction
@@ -215,7 +215,7 @@ def _carried_out(act: Callable[[], dict[str, Any]], json: bool) -> int:
 
 
 def asked(question: str) -> bool:
-    """Ask whoever sits here; nobody does where standard input is no terminal."""
+    """Ask the user at the terminal; False if standard input is no terminal."""
     import sys
 
     if not sys.stdin.isatty():
@@ -233,7 +233,7 @@ def _number(text: str) -> Any:
 
 
 def _words(text: str, option: str) -> dict[str, Any]:
-    """Words such as `gpus=8,time=2h`."""
+    """Parse words such as `gpus=8,time=2h`."""
     found: dict[str, Any] = {}
     for part in text.split(","):
         word, equals, value = (piece.strip() for piece in part.partition("="))

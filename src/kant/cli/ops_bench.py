@@ -1,4 +1,4 @@
-"""What `kant ops bench` does: which agents there are, and what is printed of how they did."""
+"""Implements `kant ops bench`: its agents, and the output of their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGENTS = ("oracle", "rules", "greedy", "naive", "random", "replay", "llm")
 
 
 def agent_of(name: str, tasks: Sequence[Task], traced: Path | None, url: str | None, model: str | None) -> Agent:
-    """The agent of a name. Raises InputError for an option that it needs and has not, or has and does not need."""
+    """Return the agent of a name. Raises InputError for a missing or superfluous option."""
     if traced is not None and name != "replay":
         raise InputError("--traces", "results of --out, with --agent replay and only there", traced)
     if (url is not None or model is not None) != (name == "llm"):
@@ -53,7 +53,7 @@ def run(
     name: str, chosen: str, folder: Path | None, k: int, kind: Kind, out: Path | None, traced: Path | None,
     url: str | None, model: str | None, turns: int, json: bool,
 ) -> int:  # fmt: skip
-    """Run the suite and print what it comes to; 0 where every task passed each time."""
+    """Run the suite and print the score; return 0 if every task passed each time."""
     if k < 1 or turns < 1:
         raise InputError("-k and --turns", "at least 1")
     tasks = read_tasks(chosen, folder or HERE)

@@ -1,4 +1,4 @@
-"""Which cluster `kant ops` and `kant mcp` are about, and how far they reach."""
+"""Options of `kant ops` and `kant mcp`: the cluster, and the limits of what they may do."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Where(Kube):
     ] = "operator"
 
     def opening(self, tokens: Path | None = None) -> Opening:
-        """It, as operations know it."""
+        """Return the `Opening` that these options describe."""
         from kant.ops.opening import Opening
         from kant.service.roles import Role
 

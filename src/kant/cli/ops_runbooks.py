@@ -1,4 +1,4 @@
-"""`kant ops runbooks`: what was once solved, as files that people review, and done again where it fits."""
+"""`kant ops runbooks`: earlier solutions as files, to review and to replay where they apply."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def run(
 
 
 def _row(run: Run) -> dict[str, Any]:
-    """What became of a task."""
+    """Return the result of a task."""
     steps = [
         {"tool": step.call.tool, "args": step.call.args, "answer": _short(step.answer or {})}
         for step in run.trace.steps

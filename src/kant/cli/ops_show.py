@@ -16,7 +16,7 @@ def _line(text: str, style: str = "") -> None:
 
 
 def show_plan(found: dict[str, Any]) -> None:
-    """A plan: its orders, what they break, whom they touch, and whose wait changes."""
+    """Print a plan: its orders, what they violate, the jobs they affect, and whose waits change."""
     _line(f"plan {found['plan_id']}", "bold")
     for order in found["orders"]:
         _line(f"  {order}")
@@ -59,7 +59,7 @@ def _show_effects(effects: dict[str, Any]) -> None:
 
 
 def show_transaction(found: dict[str, Any]) -> None:
-    """What was done, and how it is taken back."""
+    """Print what was done, and how to undo it."""
     _line(f"{found['txn']}: {found['state']}", "bold")
     for did in found["did"]:
         _line(f"  {did}")
@@ -70,7 +70,7 @@ def show_transaction(found: dict[str, Any]) -> None:
 
 
 def show_audit(rows: list[dict[str, Any]]) -> None:
-    """The audit, the latest first."""
+    """Print the audit, the latest entry first."""
     table = Table()
     for name in ("when", "who", "what", "id", "orders and reason"):
         table.add_column(name)
@@ -84,7 +84,7 @@ def show_audit(rows: list[dict[str, Any]]) -> None:
 
 
 def show_habits(rows: list[dict[str, Any]]) -> None:
-    """Facts about users, one a line."""
+    """Print facts about users, one per line."""
     for row in rows:
         _line(row["sentence"])
     if not rows:
@@ -92,7 +92,7 @@ def show_habits(rows: list[dict[str, Any]]) -> None:
 
 
 def show_runbooks(rows: list[dict[str, Any]]) -> None:
-    """Runbooks, one a line."""
+    """Print runbooks, one per line."""
     table = Table()
     for name in ("name", "words that ask for it", "steps", "stale"):
         table.add_column(name, justify="right" if name in ("steps", "stale") else "left")
@@ -102,7 +102,7 @@ def show_runbooks(rows: list[dict[str, Any]]) -> None:
 
 
 def show_runbook(found: dict[str, Any]) -> None:
-    """A runbook as a tree: a step is below the one that it comes after, under its conditions."""
+    """Print a runbook as a tree: each step below the one that it follows, under its conditions."""
     _line("; ".join(found["tasks"]), "bold")
 
     def below(after: str, depth: int) -> None:
@@ -120,7 +120,7 @@ def show_runbook(found: dict[str, Any]) -> None:
 
 
 def show_runs(rows: list[dict[str, Any]]) -> None:
-    """What became of each task, step by step."""
+    """Print the result of each task, step by step."""
     for row in rows:
         _line(row["task"], "bold")
         for step in row["steps"]:

@@ -1,4 +1,4 @@
-"""What people of other schedulers and tools type first, and the command of Kant that does it."""
+"""Commands of other schedulers and tools, and Kant's equivalents."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ INSTEAD = {
     "validate": "`kant check PATH` checks a file",
     "version": "`kant --version` prints it",
 }
-"""Words that are no command of Kant, each with the sentence that answers it."""
+"""Words that are not commands of Kant, each with the sentence to print."""
 
 
 def answer(word: str) -> str | None:
-    """The sentence for a word that is a command elsewhere, or None."""
+    """Return the sentence for a command of another tool, or None."""
     said = INSTEAD.get(word)
     return f"{word} is not a command of Kant: {said}." if said is not None else None

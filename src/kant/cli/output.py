@@ -10,17 +10,17 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def printable(text: str) -> str:
-    """A text from elsewhere for a terminal: what could move its cursor or change its colours is written out."""
+    """Escape what could move the terminal's cursor or change its colours in an external text."""
     if text.isprintable():
         return text
     return "".join(ch if ch.isprintable() or ch in "\n\t" else ascii(ch)[1:-1] for ch in text)
 
 
 class Printable(Protocol):
-    """An answer, wherever it comes from."""
+    """An answer from any source."""
 
     def print(self, json: bool) -> int:
-        """Print it; returns the exit code."""
+        """Print it; return the exit code."""
         ...
 
 
@@ -31,13 +31,13 @@ class Reply(NamedTuple):
     show: Callable[[], object]
 
     def print(self, json: bool) -> int:
-        """Print it; returns the exit code."""
+        """Print it; return the exit code."""
         print_json(self.json) if json else self.show()
         return 0
 
 
 def start_of_last(text: bytes, lines: int) -> int:
-    """Where the last `lines` lines of a text begin; 0 where it has no more. A line feed at the end begins none."""
+    """Return the offset of the last `lines` lines of a text; 0 if it has no more. A final line feed begins none."""
     at = len(text)
     if lines and text.endswith(b"\n"):
         at -= 1
@@ -68,7 +68,7 @@ def watched(ask: Callable[[], Printable], again: bool, json: bool) -> int:
 
 
 def print_json(value: object) -> None:
-    """One JSON object on standard output, in UTF-8 wherever that leads."""
+    """Print one JSON object on standard output, always in UTF-8."""
     import sys
     from contextlib import suppress
     from io import TextIOWrapper
@@ -77,5 +77,5 @@ def print_json(value: object) -> None:
 
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    with suppress(BrokenPipeError):  # whoever read us has gone
+    with suppress(BrokenPipeError):  # the reader has closed the pipe
         sys.stdout.write(msgspec.json.encode(value).decode() + "\n")

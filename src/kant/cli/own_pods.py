@@ -1,4 +1,4 @@
-"""`kubectl kant` for whoever may see the pods of their own namespace alone: what Kant has written on them."""
+"""`kubectl kant` for users who may see only the pods of their own namespace: what Kant has written on them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ UNSEEN = (
 )
 UNTOLD = "Kant has not said why yet"
 MOST = 8
-"""Pods of a job, or largest jobs, that are named."""
+"""The most pods of a job, or largest jobs, that are named."""
 
 
 class OwnPods:
-    """Answers as `Live` does, as far as one's own namespace goes; `unread` says what else there is."""
+    """Answers like `Live` for the caller's own namespace; `unread` says what is missing."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
 
     def why(self, namespace: str, pod: str) -> Reply:
-        """Why a pod waits, as Kant has said on it; or where its gang runs."""
+        """Return why a pod waits, as Kant has written on it; or where its gang runs."""
         namespace = namespace or self.config.namespace
         job = self._one(namespace, pod)
         answer = {
@@ -52,7 +52,7 @@ class OwnPods:
         return self._reply(namespace, answer, show)
 
     def eta(self, namespace: str, pod: str | None) -> Reply:
-        """Which jobs wait, since when and why. When they start is told to who may see the whole cluster."""
+        """Return which jobs wait, since when and why. Expected starts need rights to the whole cluster."""
         namespace = namespace or self.config.namespace
         if pod is not None:
             jobs = [self._one(namespace, pod)]
@@ -79,7 +79,7 @@ class OwnPods:
         return self._reply(namespace, {"time_us": now, "as_of_us": now, "jobs": rows}, show)
 
     def queues(self, namespace: str = "") -> Reply:
-        """What one's own jobs use of each queue, and wait for."""
+        """Return what the caller's jobs use of each queue, and wait for."""
         namespace, counts = namespace or self.config.namespace, dict[str, list[float]]()
         for job in self._all(namespace):
             own = counts.setdefault(job.queue, [0, 0, 0.0, 0.0])
@@ -103,7 +103,7 @@ class OwnPods:
         return self._reply(namespace, {"time_us": _now(), "queues": rows}, show)
 
     def top(self, namespace: str = "") -> Reply:
-        """One's own largest jobs that run."""
+        """Return the caller's largest running jobs."""
         namespace = namespace or self.config.namespace
         jobs = [job for job in self._all(namespace) if any(job.pods.values())]
         jobs = sorted(jobs, key=lambda job: (-job.running_gpus, job.since, job.name))[:MOST]

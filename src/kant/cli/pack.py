@@ -44,7 +44,7 @@ def pack(
 
 
 def _instance_of(path: Path, at: str | None) -> tuple[PackingInstance, str]:
-    """The instance of a file, or of a journal as of a time; and what to say of what it leaves out."""
+    """Return the instance of a file, or of a journal as of a time; and a note on what it leaves out."""
     from kant.optimize.packing.instance import read_instance
 
     if path.suffix != ".jsonl":
@@ -77,7 +77,7 @@ def generate(
 
 
 def write_text(text: str, out: Path | None) -> None:
-    """Write a generated file; raises InputError where that cannot be."""
+    """Write a generated file; raises InputError if that fails."""
     import sys
 
     if out is None:
@@ -90,7 +90,7 @@ def write_text(text: str, out: Path | None) -> None:
 
 
 def _show(answer: PackingAnswer, note: str) -> None:
-    """The answer for the terminal."""
+    """Print the answer in the terminal."""
     import msgspec
 
     from kant.cli.show import console
@@ -125,7 +125,7 @@ def _some(names: tuple[str, ...], most: int = 4) -> str:
 
 
 def _certificate(answer: PackingAnswer) -> str:
-    """What is proven, in a sentence or two."""
+    """Return what is proven, in one or two sentences."""
     if answer.proven and not answer.steps:
         return "proven: nothing that may move lets one more pod start"
     if not answer.proven:

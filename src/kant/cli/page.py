@@ -1,4 +1,4 @@
-"""`kant page` and `kant audit`: where the page is, and who did what."""
+"""`kant page` and `kant audit`: the address of the page, and the audit log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kant.model.errors import InputError
 
 
 def url_of(address: str, token: str = "") -> str:
-    """The page's address in a browser of this machine. What follows # stays in the browser."""
+    """Return the page's address for a browser of this machine. The part after # stays in the browser."""
     scheme, _, rest = address.rpartition("://")
     host, _, port = rest.rpartition(":")
     host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)
@@ -21,7 +21,7 @@ def url_of(address: str, token: str = "") -> str:
 
 
 def tell(address: str, token: str) -> None:
-    """Say where the page is: with its token to a terminal alone, since what is not one may be read by others."""
+    """Print the page's address with its token, only to a terminal, since other outputs may be read by others."""
     import sys
 
     if sys.stdout.isatty():
@@ -44,7 +44,7 @@ def page(
     if client.url:
         if new:
             raise InputError("--new", "a Kant of this machine (`kant token new` makes tokens for KANT_URL)")
-        client.get("/v1/whoami")  # it answers, and takes the token
+        client.get("/v1/whoami")  # check that it answers and accepts the token
         url = f"{client.url.rstrip('/')}/#token={client.own_token()}"
     else:
         url = _own_url(place, new)
@@ -55,7 +55,7 @@ def page(
 
 
 def _own_url(home: Path, new: bool) -> str:
-    """The page of the Kant of a home, for who asks. Raises InputError."""
+    """Return the address of the page of a home's Kant, for the caller. Raises InputError."""
     import os
 
     from kant.service.client import ServiceClient
@@ -75,7 +75,7 @@ def _own_url(home: Path, new: bool) -> str:
 
 
 def _open(home: Path, url: str) -> bool:
-    """Open the browser by way of a file: the arguments of a process are there for everybody to read."""
+    """Open the browser through a file, since all users can read the arguments of a process."""
     import os
     import webbrowser
     from tempfile import mkdtemp

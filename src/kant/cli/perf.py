@@ -1,4 +1,4 @@
-"""`kant perf`: how long a training step takes, and where; and costs fitted to what somebody has measured."""
+"""`kant perf`: how long a training step takes, and where; and costs fitted to measurements."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def fit(
 
 
 def place_of(text: str) -> Place:
-    """The placement that a text names."""
+    """Parse a placement."""
     from kant.placement.perf.places import Place
 
     match = _PLACE.fullmatch(text.strip())
@@ -112,7 +112,7 @@ def place_of(text: str) -> Place:
 
 
 def step_json(text: str, spans: Spans, found: Step, layer: int) -> dict[str, Any]:
-    """A step as `--json` prints it; seconds throughout."""
+    """Return a step as `--json` prints it; times in seconds."""
     plan = found.plan
     return {
         "placement": text,
@@ -140,7 +140,7 @@ def step_json(text: str, spans: Spans, found: Step, layer: int) -> dict[str, Any
 
 
 def fit_json(found: Fit) -> dict[str, Any]:
-    """Fitted costs as `--json` prints them."""
+    """Return fitted costs as `--json` prints them."""
     return {
         "contention": found.contention,
         "contention_samples": found.beside,
@@ -159,7 +159,7 @@ def fit_json(found: Fit) -> dict[str, Any]:
 
 
 def _passes(found: Step, layer: int) -> list[tuple[str, tuple[Run, Run]]]:
-    """The two passes of a layer, the second half of each shifted to where the first ends."""
+    """Return the two passes of a layer, the second half of each shifted to the end of the first."""
     from kant.placement.perf.plan import runs
 
     first, second, third, fourth = runs(found.stack, layer, found.plan.layers[layer])

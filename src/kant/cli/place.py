@@ -1,4 +1,4 @@
-"""What a verb can ask and order, wherever its jobs are."""
+"""The interfaces through which verbs ask and order, wherever the jobs are."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 LIVE = "held,blocked,waiting,running,stopping"
-"""The phases of jobs that are not over."""
+"""The phases of jobs that have not ended."""
 
 
 Wanted: TypeAlias = dict[str, Any]
-"""What `kant submit` is asked for: fields of a `JobRequest` as JSON has them, without those that nobody said."""
+"""The request of `kant submit`: fields of a `JobRequest` in JSON form, without those not given."""
 
 EXPORT = "export"
-"""What is wanted and no field: which variables of the environment of now the job gets; "none": few of them."""
+"""A request key that is no field: the current environment's variables for the job; "none": few of them."""
 
 
 class WantedStage(NamedTuple):
-    """A stage of a workflow: its job, the places of the stages that have to end (well) before, and what is known of it.
+    """A stage of a workflow: its job, the positions of the stages that must end (well) first, and its facts.
 
     `facts` is a `StageOf` of `model/submission.py`.
     """
@@ -35,17 +35,17 @@ class WantedStage(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """The ids of the jobs of a submission, and why they can never start, "" if they may."""
+    """The job ids of a submission, and why they can never start, "" if they may."""
 
     jobs: list[str]
     rejected: str = ""
 
 
 class Filter(NamedTuple):
-    """Which jobs `kant jobs` lists, and how. Empty texts exclude nothing; `states` are divided by commas.
+    """Which jobs `kant jobs` lists, and how. Empty texts exclude nothing; `states` are separated by commas.
 
-    In `name`, `*` and `?` stand for other letters. With `tried` they are those that wait, in the order in which they
-    are tried. `columns` are those of the table (`job_table.py`); none: the usual ones.
+    In `name`, `*` and `?` are wildcards. With `tried`, the waiting jobs are listed in scheduling order. `columns` are
+    those of the table (`job_table.py`); none: the usual ones.
     """
 
     states: str
@@ -59,82 +59,82 @@ class Filter(NamedTuple):
 
     @property
     def is_of_all(self) -> bool:
-        """Whether jobs that are over are listed too."""
+        """Whether ended jobs are listed too."""
         return not self.states
 
 
 class TrialReply(NamedTuple):
-    """When a job would start that nobody has submitted; `never` where it cannot."""
+    """The expected start of a job that is not submitted; `never`: it cannot start."""
 
     json: Any
     show: Callable[[], object]
     never: bool
 
     def print(self, json: bool) -> int:
-        """Print it; returns the exit code: 1 for a job that can never start."""
+        """Print it; return the exit code: 1 for a job that can never start."""
         Reply(self.json, self.show).print(json)
         return int(self.never)
 
 
 class Source(Protocol):
-    """Where questions are answered. Each answer raises InputError for a job that is not there."""
+    """A place that answers questions. Each answer raises InputError for an unknown job."""
 
     def why(self, job: str) -> Printable:
-        """Why a job waits; of another job, its phase."""
+        """Return why a job waits; for another job, its phase."""
         ...
 
     def eta(self, job: str | None) -> Printable:
-        """When the waiting jobs are expected to start, or one of them."""
+        """Return when the waiting jobs are expected to start, or one of them."""
         ...
 
     def status(self, optimality: bool) -> Reply:
-        """What the cluster has, runs and is waited for, and how far that is from the best."""
+        """Return what the cluster has, runs and is asked for, and how far that is from the best."""
         ...
 
     def past(self) -> Past:
-        """What has happened so far: futures begin at its end."""
+        """Return the past: futures begin at its end."""
         ...
 
 
 class Place(Source, Protocol):
-    """A Kant that runs."""
+    """A running Kant."""
 
     def submit(self, wanted: Wanted) -> Submitted:
         """Queue a command."""
         ...
 
     def trial(self, wanted: Wanted) -> Printable:
-        """When a command would start if it were queued now; it is not."""
+        """Return when a command would start if it were queued now; it is not queued."""
         ...
 
     def submit_batch(self, lines: list[tuple[int, Wanted]]) -> Submitted:
-        """Queue what the lines of a text ask for, each with its number, or nothing; the ids in their order."""
+        """Queue the jobs of numbered lines, or none; return the ids in their order."""
         ...
 
     def submit_workflow(self, stages: list[WantedStage]) -> Submitted:
-        """Queue all stages of a workflow, or none; the ids in their order."""
+        """Queue all stages of a workflow, or none; return the ids in their order."""
         ...
 
     def jobs(self, chosen: Filter) -> Reply:
-        """The jobs, the latest first."""
+        """Return the jobs, the latest first."""
         ...
 
     def logs(self, job: str, follow: bool, tail: int | None, write: Callable[[bytes], None], attempt: int = 0) -> None:
-        """Write what a run of a job has written; `attempt` 0: the last."""
+        """Write the output of a run of a job; `attempt` 0: the last."""
         ...
 
     def order(self, verb: str, jobs: tuple[str, ...]) -> list[str]:
-        """Cancel, hold or release jobs; returns the ids of those that this changed."""
+        """Cancel, hold or release jobs; return the ids of those that changed."""
         ...
 
     def cancel_all(self, chosen: Filter, name: str) -> list[str]:
-        """Cancel the jobs that are chosen, of those with this name (`*` and `?` stand for others); the ids of them."""
+        """Cancel the chosen jobs with this name (`*` and `?` are wildcards); return their ids."""
         ...
 
     def queues(self) -> Printable:
-        """The queues, with their quotas and what they use."""
+        """Return the queues, with their quotas and usage."""
         ...
 
     def top(self) -> Printable:
-        """What the pools and nodes hold, and the largest jobs that run."""
+        """Return what the pools and nodes hold, and the largest running jobs."""
         ...

@@ -1,6 +1,6 @@
-"""Where a verb finds its jobs: on this machine, on Kubernetes, or, for questions about the past, in a journal.
+"""Chooses where a verb finds its jobs: this machine, Kubernetes, or, for questions about the past, a journal.
 
-A verb asks one of these; none asks which one it is.
+Verbs use them through one interface, and need not know which one it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def place_of(home: Path | None, there: Kube | None) -> Place:
-    """The Kant that is meant: that of a home, else of Kubernetes where an option names it, else of this machine."""
+    """Return the Kant to use: that of a home, else of Kubernetes if an option names it, else of this machine."""
     if there and home is None:
         from kant.cli.kubernetes_place import KubernetesPlace
 
@@ -31,7 +31,7 @@ def place_of(home: Path | None, there: Kube | None) -> Place:
 def questions_of(
     home: Path | None, there: Kube | None, journal: Path | None, at: str | None, learn: bool = True
 ) -> Source:
-    """A journal as of a time, if one is given, else the Kant that is meant."""
+    """Return a journal as of a time if one is given, else the Kant to use."""
     if journal is not None:
         from kant.cli.journal_place import JournalPlace
 

@@ -1,6 +1,6 @@
-"""Lines and tables for the terminal with the standard library alone, for verbs that are called all day.
+"""Lines and tables for the terminal with the standard library alone, for frequently used verbs.
 
-They look as those of `show`, which has rich, and takes longer to load than such a verb to run.
+They look like those of `show`, which uses rich and takes longer to load than such a verb to run.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from kant.cli.output import printable
 
 STYLES = {"bold": "1", "dim": "2", "cyan": "36"}
 BETWEEN = "  "
-"""What stands between two columns."""
+"""The separator of two columns."""
 
 
 def say(text: str, style: str = "") -> None:
-    """One line, however long; `style` is one of STYLES and counts on a terminal."""
+    """Print one line of any length; `style` is one of STYLES, used only on a terminal."""
     sys.stdout.write(_styled(_on_one_line(text), style) + "\n")
 
 
 def section(title: str, lines: Sequence[str]) -> None:
-    """A title and its lines, indented; nothing where there are none."""
+    """Print a title and its indented lines; nothing if there are none."""
     if lines:
         say(title, "cyan")
         for line in lines:
@@ -32,10 +32,10 @@ def section(title: str, lines: Sequence[str]) -> None:
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), whole: Sequence[str] = ()
 ) -> None:
-    """Rows under the names of their columns; those named in `right` are flush right.
+    """Print rows under the names of their columns; those named in `right` are right-aligned.
 
-    Nothing is left out: what is too long for its column goes on in the next line. Columns named in `whole` are never
-    broken, so that what stands there can be copied.
+    Nothing is truncated: a long cell continues on the next line. Columns named in `whole` are never broken, so that
+    their cells can be copied.
     """
     cells = [[_on_one_line(cell) for cell in row] for row in (columns, *rows)]
     widths = [max(map(cells_of, column)) for column in zip(*cells, strict=True)]
@@ -51,12 +51,12 @@ def table(
 
 
 def _on_one_line(text: str) -> str:
-    """A text from elsewhere: a name with a line feed could pass for a line of ours."""
+    """Escape line feeds and tabs of an external text, which could otherwise imitate Kant's own lines."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def fitted(widths: list[int], room: int, whole: Sequence[bool]) -> list[int]:
-    """Widths of columns in a line: the widest gives way first, and 1 is left of each. Those that are `whole` stay."""
+    """Fit column widths to a line: the widest shrinks first, down to 1. Those that are `whole` stay."""
     widths = list(widths)
     gives = [at for at, keeps in enumerate(whole) if not keeps]
     while sum(widths) > room and (widest := max(gives, key=widths.__getitem__, default=-1)) >= 0 < widths[widest] - 1:
@@ -65,7 +65,7 @@ def fitted(widths: list[int], room: int, whole: Sequence[bool]) -> list[int]:
 
 
 def folded(text: str, width: int) -> Iterator[str]:
-    """The lines of a text in a column: broken between words, and within those that are too long."""
+    """Yield the lines of a text in a column: broken between words, and within words that are too long."""
     for line in text.split("\n"):
         rest = line.expandtabs()
         while cells_of(rest) > width:
@@ -81,7 +81,7 @@ def folded(text: str, width: int) -> Iterator[str]:
 
 
 def cells_of(text: str) -> int:
-    """How many columns of a terminal a text takes: two for each wide letter of East Asia."""
+    """Return the terminal columns of a text: two for each wide East Asian character."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width
@@ -90,7 +90,7 @@ def cells_of(text: str) -> int:
 
 
 def _longest(text: str, width: int) -> int:
-    """How much of the beginning of a text has room in a column; one letter at least."""
+    """Return how many characters of a text fit in a column; at least one."""
     end = min(len(text), width)
     while end > 1 and cells_of(text[:end]) > width:
         end -= 1
@@ -103,7 +103,7 @@ def _aligned(text: str, width: int, right: bool) -> str:
 
 
 def _room(columns: int) -> int:
-    """What a line has for so many columns; where no terminal and no COLUMNS say it, as much as they need."""
+    """Return the width that a line has for its columns; unlimited if neither a terminal nor COLUMNS says it."""
     given = os.environ.get("COLUMNS", "")
     if given.isdigit() and int(given):
         wide = int(given)

@@ -30,7 +30,7 @@ for verb in (workflow, stream, train, residency, dispatch):
     plan_app.command(verb)
 
 SHOWN = 40
-"""Rows that a table has at most; --json has all."""
+"""The most rows of a table; --json has all."""
 
 
 @plan_app.command
@@ -124,7 +124,7 @@ def capacity(
 def _asked(
     path: Path, format: str | None, deadline: float, wait: str | None, tick: str | None, node: int | None
 ) -> tuple[Instance, dict[str, int], tuple[str, ...]]:
-    """The instance of a file or of a journal, the GPUs of a node of its resources, and the jobs that are left out."""
+    """Return the instance of a file or a journal, the GPUs per node of its resources, and the jobs left out."""
     from kant.model.units import parse_duration
     from kant.optimize.capacity.file import read_instance
 
@@ -196,7 +196,7 @@ def generate(
 
 
 def calendar_json(read: CalendarFile, answer: Answer) -> dict[str, Any]:
-    """The answer as `--json` prints it. Times are as in the file: seconds, or plain numbers."""
+    """Return the answer as `--json` prints it. Times are as in the file: seconds, or plain numbers."""
     from kant.model.units import SECOND
 
     def seconds(time: int) -> float:
@@ -258,7 +258,7 @@ def _show_calendar(read: CalendarFile, answer: Answer) -> None:
 
 
 def capacity_json(instance: Instance, plan: CapacityPlan, node_gpus: dict[str, int] | None = None) -> dict[str, Any]:
-    """The plan as `--json` prints it, and as `--plan` reads it. Resources of `node_gpus` are counted in nodes too."""
+    """Return the plan as `--json` prints and `--plan` reads it. Resources of `node_gpus` are counted in nodes too."""
     from kant.optimize.capacity.file import by_day
     from kant.optimize.capacity.from_jobs import nodes_for
 

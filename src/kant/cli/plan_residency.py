@@ -1,4 +1,4 @@
-"""`kant plan residency`: which models lie in the memory of a GPU when, and which are read from where they live."""
+"""`kant plan residency`: when each model is kept in the memory of a GPU, and when it is read from its own tier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kant plan stream` and `kant plan train`: workflows that come again and again, and an order trained on them."""
+"""`kant plan stream` and `kant plan train`: recurring workflows, and an order trained on them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def train(
 
 
 def load_of(files: tuple[Path, ...], cluster: str | None, every: str, until: str | None, most: int) -> Load:
-    """The stream that the options describe. Times are durations, or whole numbers, as in the files."""
+    """Return the stream that the options describe. Times are durations, or whole numbers, as in the files."""
     from kant.model.units import parse_duration
     from kant.optimize.workflow.load import Load
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 OPTIMAL = "optimal"
 WIDTH = 72
-"""Characters of the picture of a plan, beside the names of processors."""
+"""The width of a plan's picture in characters, without the names of processors."""
 SHOWN = 40
-"""Rows that a table or a picture has at most; --json has all."""
+"""The most rows of a table or a picture; --json has all."""
 
 WorkflowPath = Annotated[Path, Parameter(help="A TOML file of stages, and of processors (docs/planning.md).")]
 ClusterNodes = Annotated[
@@ -58,7 +58,7 @@ def workflow(
 
 
 def load_graph(path: Path, cluster: str | None) -> Graph:
-    """The workflow of a file on its own processors, or on the nodes of a cluster."""
+    """Return the workflow of a file on its own processors, or on the nodes of a cluster."""
     from kant.optimize.workflow.file import MOST_PROCESSORS, Processor, graph_of, processors_of, read_workflow
 
     read = read_workflow(path)
@@ -73,7 +73,7 @@ def load_graph(path: Path, cluster: str | None) -> Graph:
 
 
 def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[Run, ...], int]:
-    """The plan of a policy, and a time before which no plan ends."""
+    """Return the plan of a policy, and a time before which no plan ends."""
     from kant.optimize.workflow.bounds import lower_bound
     from kant.optimize.workflow.exact import shortest
     from kant.optimize.workflow.graph import makespan
@@ -88,7 +88,7 @@ def planned(graph: Graph, policy: str, seconds: float) -> tuple[tuple[Run, ...],
 
 
 def policy_named(name: str, known: Sequence[str]) -> Policy:
-    """The policy of a name, or the learned order of a file; raises InputError for neither."""
+    """Return the policy of a name, or the learned order of a file; raises InputError for neither."""
     from kant.optimize.workflow.policies import POLICIES
     from kant.optimize.workflow.weights import read_weights
 
@@ -100,9 +100,9 @@ def policy_named(name: str, known: Sequence[str]) -> Policy:
 
 
 def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:
-    """Each policy with the end of its plan and the best bound that is known.
+    """Return each policy with the end of its plan and the best known bound.
 
-    `optimal` is one of them where CP-SAT is installed and the graph is not too large for it.
+    `optimal` is included if CP-SAT is installed and the graph is not too large for it.
     """
     from kant.optimize.solvers import cp_sat
     from kant.optimize.workflow.exact import is_small
@@ -122,14 +122,14 @@ def compared(graph: Graph, seconds: float) -> list[tuple[str, int, int]]:
 
 
 def _ticks(graph: Graph, ticks: float) -> float:
-    """A time as `--json` prints it: seconds, or a plain number."""
+    """Return a time as `--json` prints it: seconds, or a plain number."""
     from kant.model.units import SECOND
 
     return ticks / SECOND if graph.timed else ticks
 
 
 def shown_by(graph: Graph) -> Callable[[float], str]:
-    """How times are shown to people."""
+    """Return the function that formats times."""
     from kant.model.units import show_duration
 
     return show_duration if graph.timed else lambda ticks: f"{ticks:,.6g}"
@@ -140,7 +140,7 @@ def _row_json(graph: Graph, name: str, end: int, bound: int) -> dict[str, Any]:
 
 
 def plan_json(graph: Graph, policy: str, runs: Sequence[Run], bound: int) -> dict[str, Any]:
-    """The plan as `--json` prints it."""
+    """Return the plan as `--json` prints it."""
     from kant.optimize.workflow.bounds import slack
     from kant.optimize.workflow.graph import makespan
 
@@ -216,7 +216,7 @@ def _show_compared(graph: Graph, rows: Sequence[tuple[str, int, int]]) -> None:
 
 
 def picture(graph: Graph, runs: Sequence[Run], width: int = WIDTH) -> list[str]:
-    """A line for each processor that has a run, with each run from its start to its end, and a line of times."""
+    """Return a line for each used processor, with each run from its start to its end, and a line of times."""
     end = max((run.end for run in runs), default=0)
     busy = sorted({run.processor for run in runs})
     label = max(len(graph.processors[p]) for p in busy)
@@ -239,7 +239,7 @@ def picture(graph: Graph, runs: Sequence[Run], width: int = WIDTH) -> list[str]:
 
 
 def _bar(name: str, length: int) -> str:
-    """A run of so many characters, with as much of its name as there is room for."""
+    """Return a run of `length` characters, with as much of its name as fits."""
     if length == 1:
         return "│"
     return "├" + (name[: length - 2] if length > 2 else "").center(length - 2, "─") + "┤"

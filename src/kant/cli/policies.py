@@ -1,4 +1,4 @@
-"""`kant policies`: what a profile can be made of, and a first version of a policy of your own."""
+"""`kant policies`: the policies of which profiles are made, and a template for a new one."""
 
 from __future__ import annotations
 

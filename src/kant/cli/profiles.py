@@ -62,7 +62,7 @@ def pin(
     pinned = "" if policy == "auto" else f"\npin = {json_text(policy)}"
     text = re.sub(r"(?m)^pin *=.*\n", "", text)
     text = re.sub(r"(?m)^\[router\][^\n]*", lambda found: found[0] + pinned, text)
-    parse_profile(text, str(file))  # it is refused before anything is written
+    parse_profile(text, str(file))  # reject it before anything is written
     own = file.with_name(f".{file.name}.new")
     own.write_text(text, encoding="utf-8")
     own.replace(file)

@@ -1,4 +1,4 @@
-"""What people see of runs while these are under way: bars on a terminal, else a line for each every few seconds."""
+"""Progress of runs: bars on a terminal, else a line for each run every few seconds."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 QUIET_S = 10.0
-"""What ends sooner needs no lines."""
+"""Seconds before the first lines are printed."""
 EVERY_S = 5.0
 
 
 @dataclass(slots=True)
 class Track:
-    """One run: how far it is. `began` is when it was first heard of, by the clock; None before."""
+    """The progress of one run. `began` is when its first update came, by the clock; None before."""
 
     label: str
     jobs: int
@@ -31,7 +31,7 @@ class Track:
     day: float = 0.0
 
     def left_s(self) -> float | None:
-        """Seconds that it will still take, if the rest goes as what is done; None where nothing is."""
+        """Return the estimated remaining seconds; None if nothing is done."""
         if self.began is None or self.done == 0:
             return None
         return (time.monotonic() - self.began) * (self.jobs - self.done) / self.done
@@ -45,23 +45,23 @@ class Track:
 
 
 class Shown(Protocol):
-    """Where the progress of runs is shown."""
+    """A display of the progress of runs."""
 
     def begin(self, label: str) -> None:
-        """A run starts; its kernels may have to be compiled first."""
+        """Note that a run starts; first its kernels may be compiled."""
 
     def update(self, label: str, done: int, now: int) -> None:
-        """So many jobs are done at this simulated time."""
+        """Note that `done` jobs are done at the simulated time `now`."""
 
     def end(self, label: str) -> None:
-        """It has ended."""
+        """Note that a run has ended."""
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Refresh the display."""
 
 
 class Lines:
-    """A line for each run every few seconds, on standard error."""
+    """Prints a line for each run every few seconds, on standard error."""
 
     def __init__(self, jobs: int, days: float) -> None:
         self.jobs = jobs
@@ -89,7 +89,7 @@ class Lines:
 
 
 class Bars(Lines):
-    """A bar for each run on the terminal, gone when all are done."""
+    """Shows a bar for each run on the terminal, removed when all are done."""
 
     def __init__(self, jobs: int, days: float, bars: Progress) -> None:
         super().__init__(jobs, days)
@@ -112,7 +112,7 @@ class Bars(Lines):
 
 
 class Nothing:
-    """Nobody looks."""
+    """Shows nothing."""
 
     def begin(self, label: str) -> None: ...
 
@@ -125,7 +125,7 @@ class Nothing:
 
 @contextmanager
 def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[Shown]:
-    """Show runs of so many jobs over a span of simulated time."""
+    """Show the progress of runs of `jobs` jobs over a span of simulated time."""
     if quiet:
         yield Nothing()
     elif sys.stderr.isatty():
@@ -143,6 +143,6 @@ def shown(jobs: int, span: int, quiet: bool = False) -> Iterator[Shown]:
 
 
 def span_of(until: int, submissions: Sequence[int]) -> int:
-    """The simulated time that a run covers: up to `until`, or to the last submission where it has no end."""
+    """Return the simulated time that a run covers: up to `until`, or to the last submission if it has no end."""
     last = int(submissions[-1]) if len(submissions) else 0
     return until if until < FOREVER else max(last, 1)

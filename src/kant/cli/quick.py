@@ -1,8 +1,8 @@
-"""Reads the plain command lines of `submit`, `jobs` and `why` in no time.
+"""Fast parsing of plain command lines of `submit`, `jobs` and `why`.
 
 `verbs` has the whole language of the command line, with its help and its errors, and takes longer to load than these
-verbs to run. What stands here is the part that people and scripts use all day. Any other line, wrong ones too, is left
-to `verbs`, so the two never disagree: a line is either read as `verbs` reads it, or not at all.
+verbs to run. This file handles the commonly used part. Any other line, also an invalid one, is left to `verbs`, so the
+two never disagree: a line is either parsed as `verbs` parses it, or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _whole(text: str) -> int | None:
 
 FLAG, UNSET = (lambda _: True), (lambda _: False)
 KINDS: dict[str, Kind] = {"number": _number, "whole": _whole, "flag": FLAG, "terminal": FLAG, "folder": Path}
-"""What makes a value of the text that follows an option, by `Option.reads`; of others the text itself is the value."""
+"""Converters of the text after an option, by `Option.reads`; for others the text itself is the value."""
 HERE: dict[str, tuple[str, Kind]] = {"--home": ("home", Path), "--json": ("json", FLAG)}
 
 
@@ -56,12 +56,12 @@ KNOWN: dict[str, dict[str, tuple[str, Kind]]] = {
     },
     "why": HERE,
 }  # fmt: skip
-"""The options of each verb: the parameter that each is, and what makes a value of the text that follows it, None where
-`verbs` shall."""
+"""The options of each verb: the parameter, and the converter of the following text, which returns None to leave the
+line to `verbs`."""
 
 
 def quick(arguments: list[str]) -> Callable[[], int] | None:
-    """What a plain line of one of these verbs does; None for any other line."""
+    """Return the action of a plain line of one of these verbs; None for any other line."""
     if not arguments or arguments[0] not in KNOWN or os.environ.get("KANT_KUBE"):
         return None
     found = parsed(arguments)
@@ -81,7 +81,7 @@ def quick(arguments: list[str]) -> Callable[[], int] | None:
 
 
 def parsed(arguments: list[str]) -> tuple[tuple[str, ...], dict[str, Any]] | None:
-    """The words and the options of a plain line, options as the parameters of the verb; None for another line."""
+    """Return the words and the options, by parameter, of a plain line; None for another line."""
     known, found = KNOWN[arguments[0]], dict[str, Any]()
     at, end = 1, len(arguments)
     while at < end and arguments[at].startswith("-") and arguments[at] != "--":

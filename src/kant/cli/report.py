@@ -54,7 +54,7 @@ def report(
 
 
 def _served(folder: Path, out: Path, title: str | None) -> None:
-    """The page of a folder that `kant serve simulate` or `compare` has written."""
+    """Write the page of a folder that `kant serve simulate` or `compare` has written."""
     from kant.cli.show import console
 
     text = _part(folder, title)
@@ -66,7 +66,7 @@ def _served(folder: Path, out: Path, title: str | None) -> None:
 
 
 def _part(folder: Path, title: str | None = None) -> str:
-    """The page of such a folder. Raises InputError where it is none."""
+    """Return the page of such a folder. Raises InputError if it is none."""
     from kant.serving.bundle import is_bundle, page_of
 
     if not is_bundle(folder):

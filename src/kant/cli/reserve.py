@@ -1,4 +1,4 @@
-"""`kant reserve` and `kant reservations`: GPUs side by side, booked for a window of time."""
+"""`kant reserve` and `kant reservations`: contiguous GPUs reserved for a window of time."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ OPTIONS = (
     "task_gpus",
     "account",
 )
-"""The options of `kant submit` that a job with a terminal has."""
+"""The options of `kant submit` for a job with a terminal."""
 
 
 @job_options(*OPTIONS)

@@ -1,4 +1,4 @@
-"""Running simulations from the command line: the progress bar, Ctrl-C, and the folder with the results."""
+"""Runs simulations from the command line: progress bar, Ctrl-C, and the folder with the results."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ errors = Console(stderr=True)
 
 REPORT = "report.html"
 LONGEST_LABEL = 60
-"""In characters: four bytes each, and a number, still make a name that a folder can have."""
+"""The most characters of a label: with four bytes each and a number it is still a valid folder name."""
 
 
 @contextmanager
 def one_interrupt() -> Iterator[list[bool]]:
-    """Turn the first Ctrl-C into a flag, so that the run stops between two instants; the second one is final."""
+    """Turn the first Ctrl-C into a flag that stops the run between two instants; the second one is final."""
     asked: list[bool] = []
 
     def ask(number: int, frame: FrameType | None) -> None:
@@ -56,9 +56,9 @@ def one_interrupt() -> Iterator[list[bool]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What the runs of one command have in common. `runs` is how many there are.
+    """The common settings of the runs of one command. `runs` is their number.
 
-    Intervals, which pictures need, are kept for `out` or where `keep` asks for them.
+    Intervals, which pictures need, are kept for `out` or if `keep` is set.
     """
 
     workload: Workload
@@ -114,10 +114,10 @@ def run_all(
     services: Sequence[Declared] = (),
     reservations: Sequence[GpusBooked] = (),
 ) -> list[RunResult]:
-    """Simulate under each profile, `at_once` at a time, by default one on each core; with `out`, write the journals."""
+    """Simulate each profile, `at_once` at a time, by default one per core; with `out`, write the journals."""
     from kant.sim.options import read_options
 
-    for profile in profiles:  # all of them are right, or nothing is run and nothing is written
+    for profile in profiles:  # check all before anything is run or written
         read_options(profile.simulation, f"profile {profile.name}")
     batch = Batch(
         workload=workload, cluster=cluster, seed=seed, until=until, out=out, runs=len(profiles), keep=keep,
@@ -151,12 +151,12 @@ def _run_in_turn(batch: Batch, runs: Sequence[tuple[str, Profile]], asked: list[
 
 
 def cut_short(results: Sequence[RunResult], wanted: int) -> bool:
-    """Whether Ctrl-C ended the runs: in the midst of one, or before all `wanted` had begun."""
+    """Whether Ctrl-C ended the runs: during one, or before all `wanted` had begun."""
     return len(results) < wanted or any(result.interrupted for result in results)
 
 
 def progress_bar() -> Progress:
-    """A bar on standard error, gone when it is done; silent where standard error is no terminal."""
+    """Return a progress bar on standard error, silent if that is no terminal."""
     return Progress(
         TextColumn("{task.description:>20}"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs"),
         TimeRemainingColumn(), console=errors, disable=not errors.is_terminal,
@@ -164,7 +164,7 @@ def progress_bar() -> Progress:
 
 
 def labels(profiles: Sequence[Profile]) -> list[str]:
-    """A name for each profile that is good for a folder, numbered where two are alike."""
+    """Return a valid folder name for each profile, numbered if two are alike."""
     safe = ("".join(ch if ch.isalnum() or ch in "-_." else "_" for ch in p.name[:LONGEST_LABEL]) for p in profiles)
     names = [name.strip(".") or "run" for name in safe]
     found: list[str] = []
@@ -177,12 +177,12 @@ def labels(profiles: Sequence[Profile]) -> list[str]:
 
 
 def run_folder(out: Path, label: str, runs: int) -> Path:
-    """Where one run's own files go: the folder itself for a single run, else one folder for each."""
+    """Return the folder of one run's files: `out` itself for a single run, else one folder for each."""
     return out if runs == 1 else out / label
 
 
 def write_results(out: Path, results: Sequence[RunResult], names: Sequence[str], title: str) -> Path:
-    """Write summary, jobs and series of each run, and one report for all; returns the report's path."""
+    """Write summary, jobs and series of each run, and one report for all; return the report's path."""
     import polars as pl
 
     from kant.model.status import JobStatus

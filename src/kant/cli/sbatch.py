@@ -1,8 +1,8 @@
-"""What options of sbatch, srun and salloc ask for, as options of `kant submit`.
+"""Translates options of sbatch, srun and salloc into options of `kant submit`.
 
 Source of names, forms and defaults: sbatch(1) of Slurm 25.11 (https://slurm.schedmd.com/sbatch.html). Sizes that Slurm
-counts by node, task, core or GPU are counted together here: `kant submit` takes GPUs of the job, cores and memory of a
-node. Every fault is found before the first is told.
+counts by node, task, core or GPU are combined here: `kant submit` takes GPUs of the job, cores and memory of a node.
+All errors are found before the first is reported.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ SHORT = {said.option.slurm[1]: said.option.slurm[0] for said in OPTIONS.values()
     "-s": "--oversubscribe", "-O": "--overcommit", "-Q": "--quiet", "-v": "--verbose", "-k": "--no-kill",
     "-M": "--clusters", "-L": "--licenses", "-i": "--input", "-B": "--extra-node-info", "-S": "--core-spec",
 }  # fmt: skip
-"""The short names of options of sbatch."""
+"""The short names of sbatch options."""
 ALONE = frozenset({
     "--contiguous", "--exclusive", "--get-user-env", "--hold", "--ignore-pbs", "--no-kill", "--no-requeue",
     "--overcommit", "--oversubscribe", "--parsable", "--quiet", "--reboot", "--requeue", "--spread-job", "--test-only",
     "--use-min-nodes", "--verbose", "--wait",
 })  # fmt: skip
-"""Options that stand alone, or have their value after `=`."""
+"""Options without a value, or with a value after `=`."""
 NOTHING = frozenset({
     "--parsable", "--quiet", "--verbose", "--requeue", "--get-user-env", "--export-file", "--no-kill",
     "--wait-all-nodes", "--kill-on-invalid-dep", "--ignore-pbs", "--use-min-nodes", "--spread-job", "--clusters",
 })  # fmt: skip
-"""Options that are so in any case on one machine, or ask for nothing."""
+"""Options that always hold on one machine, or ask for nothing."""
 LEFT_OUT = frozenset({
     "--acctg-freq", "--bell", "--constraint", "--contiguous", "--core-spec", "--cores-per-socket", "--cpu-bind",
     "--cpu-freq", "--cluster-constraint", "--delay-boot", "--distribution", "--exclude", "--extra", "--extra-node-info",
@@ -40,12 +40,12 @@ LEFT_OUT = frozenset({
     "--prefer", "--profile", "--propagate", "--resv-ports", "--segment", "--sockets-per-node", "--switches",
     "--thread-spec", "--threads-per-core", "--tmp", "--time-min", "--tres-bind", "--wckey", "--mincpus",
 })  # fmt: skip
-"""Options that a machine has no meaning for, and without which a job is right: they are told of and left out."""
+"""Options without a meaning on a machine, without which a job is still right: they are reported and ignored."""
 SIGNALS = {1: "HUP", 2: "INT", 3: "QUIT", 10: "USR1", 12: "USR2", 15: "TERM", 18: "CONT", 28: "WINCH"}
 
 
 class Said(NamedTuple):
-    """An option of sbatch: its long name, its value, and where it stands."""
+    """An sbatch option: its long name, its value, and its place."""
 
     name: str
     value: str | None
@@ -53,8 +53,8 @@ class Said(NamedTuple):
 
 
 class Translation:
-    """The options of `kant submit` that options of sbatch are (`options`), those that have no meaning here (`left_out`)
-    and what is wrong with the others (`faults`)."""
+    """The translation of sbatch options: `options` of `kant submit`, those without a meaning here (`left_out`), and the
+    errors of the others (`faults`)."""
 
     def __init__(self, said: list[Said]) -> None:
         self.left_out: list[str] = []
@@ -98,7 +98,7 @@ class Translation:
     # --- sizes --------------------------------------------------------------------------------------------------------
 
     def _number(self, name: str, least: int = 1) -> int:
-        """The number that an option has; 0 where nobody gave it."""
+        """Return the number of an option; 0 if it was not given."""
         said = self.sizes.get(name)
         if said is None:
             return 0
@@ -110,7 +110,7 @@ class Translation:
         return int(text)
 
     def _gpus(self, name: str) -> int:
-        """`gpu:2`, `gpu:h100:2`, `h100:2` or 2; the model has no say."""
+        """Parse `gpu:2`, `gpu:h100:2`, `h100:2` or 2; the model is ignored."""
         said = self.sizes.get(name)
         if said is None:
             return 0
@@ -128,7 +128,7 @@ class Translation:
         return total
 
     def _sizes(self) -> list[list[str]]:
-        """GPUs of the job, and nodes, tasks, cores and memory, of what is said of nodes, tasks, cores and GPUs."""
+        """Return GPUs of the job, nodes, tasks, cores and memory from sizes given per node, task, core and GPU."""
         total, of_task = self._gpus("--gpus"), self._gpus("--gpus-per-task")
         of_node = self._gpus("--gpus-per-node") or self._gpus("--gres") or self._gpus("--gpus-per-socket")
         nodes, per_node = self._number("--nodes"), self._number("--ntasks-per-node")
@@ -160,7 +160,7 @@ class Translation:
         return [[name, value] for name, value in found.items() if value]
 
     def _memory(self, name: str) -> int:
-        """MiB; 0 where nothing is said, or all of the node."""
+        """Return MiB; 0 if nothing is given, or all of the node."""
         said = self.sizes.get(name)
         match = re.fullmatch(r"(\d+)([KMGT]?)B?", str(said.value), re.IGNORECASE) if said is not None else None
         if said is not None and match is None:
@@ -181,7 +181,7 @@ def _needed(said: Said) -> str:
 
 
 def time_of(value: str, place: str) -> list[list[str]]:
-    """Minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; UNLIMITED, INFINITE and 0 are no limit."""
+    """Parse minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS; UNLIMITED, INFINITE and 0 are no limit."""
     if value.upper() in ("UNLIMITED", "INFINITE", "0", "-1"):
         return []
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value)
@@ -223,7 +223,7 @@ def _dependency(value: str, place: str) -> list[list[str]]:
 
 
 def dependencies_of(value: str, place: str) -> dict[str, object]:
-    """The fields of `Dependencies` for a value of `--dependency`; none of them for `none`. Raises InputError."""
+    """Return the fields of `Dependencies` for a value of `--dependency`; none for `none`. Raises InputError."""
     found: dict[str, Any] = {}
     for option, *job in _dependency(value, place) if value != "none" else ():
         field = option.removeprefix("--").replace("-", "_")
@@ -239,7 +239,7 @@ _NAMED = {"midnight": "00:00", "noon": "12:00", "elevenses": "11:00", "fika": "1
 
 
 def _begin(value: str, place: str) -> list[list[str]]:
-    """now+1hour, 16:00, 4PM, noon, tomorrow, 2030-01-31T08:00, 01/31/30."""
+    """Parse now+1hour, 16:00, 4PM, noon, tomorrow, 2030-01-31T08:00, 01/31/30."""
     low = value.lower()
     if low in ("now", "today"):
         return []
@@ -262,7 +262,7 @@ def _begin(value: str, place: str) -> list[list[str]]:
 
 
 def _signal(value: str, place: str) -> list[list[str]]:
-    """[{R|B}:]SIGNAL[@SECONDS], by default 60 seconds before the limit."""
+    """Parse [{R|B}:]SIGNAL[@SECONDS], by default 60 seconds before the limit."""
     match = re.fullmatch(r"(?:[RB]{1,2}:)?(?:SIG)?([A-Z0-9]+)(?:@(\d+))?", value, re.IGNORECASE)
     name = match[1].upper() if match is not None else ""
     name = SIGNALS.get(int(name), "") if name.isdigit() else name
@@ -272,7 +272,7 @@ def _signal(value: str, place: str) -> list[list[str]]:
 
 
 def _export(value: str, place: str) -> list[list[str]]:
-    """ALL, NONE or NIL, and names of variables, some with values."""
+    """Parse ALL, NONE or NIL, and names of variables, some with values."""
     words = [word for word in value.split(",") if word]
     pairs = [["--env", word] for word in words if "=" in word]
     names = [word for word in words if "=" not in word and word.upper() not in ("ALL", "NONE", "NIL")]
@@ -293,7 +293,7 @@ _SIZES = frozenset(_GPUS) | {
     "--nodes", "--ntasks", "--ntasks-per-node", "--ntasks-per-gpu", "--cpus-per-task", "--cpus-per-gpu", "--mem",
     "--mem-per-cpu", "--mem-per-gpu",
 }  # fmt: skip
-"""Options about sizes, which are counted together."""
+"""Options about sizes, which are combined."""
 for _name in _SIZES | {"--begin"}:
     _SAME.pop(_name, None)
 """Options of sbatch whose value means the same to Kant."""
@@ -305,4 +305,4 @@ _FORMS: dict[str, Callable[[str, str], list[list[str]]]] = {
     "--time": time_of, "--dependency": _dependency, "--begin": _begin, "--signal": _signal, "--export": _export,
     "--nice": _nice, "--priority": lambda value, place: [["--priority", value]],
 }  # fmt: skip
-"""Options of sbatch whose value has another form."""
+"""Options of sbatch whose value has another form in Kant."""

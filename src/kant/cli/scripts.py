@@ -1,6 +1,6 @@
-"""Scripts that say what they ask for: `#KANT` lines are options of `kant submit`, `#SBATCH` lines those of Slurm.
+"""Options in scripts: `#KANT` lines are options of `kant submit`, `#SBATCH` lines those of Slurm.
 
-The lines stand at the head of the script, before its first command. What the command line says goes before them.
+The lines precede the script's first command. They yield to what the command line says.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ OWN_SHORT = {said.flags[1]: said.flags[0] for said in OPTIONS.values() if said.f
 
 
 def expanded(arguments: list[str]) -> list[str]:
-    """The arguments of `kant submit`, with what its script says in its head, and what runs the script. Raises
-    InputError for a line of the script that cannot be understood."""
+    """Return the arguments of `kant submit`, with the options of its script's head, and what runs the script. Raises
+    InputError for an invalid line of the script."""
     at = command_at(arguments)
     if any(word.partition("=")[0] in ("--graph", "--from") for word in arguments[:at]):
         return arguments
@@ -56,7 +56,7 @@ def _found_by_name(word: str) -> bool:
 
 
 def command_at(arguments: list[str]) -> int | None:
-    """Where the command begins; None where there is none."""
+    """Return the position of the command, or None."""
     if "--" in arguments:
         at = arguments.index("--") + 1
         return at if at < len(arguments) else None
@@ -71,7 +71,7 @@ def command_at(arguments: list[str]) -> int | None:
 
 
 def _piped() -> str:
-    """What a pipe or a file gives as standard input; empty where that is neither."""
+    """Read standard input if it is a pipe or a file; else return ""."""
     try:
         kind = os.fstat(sys.stdin.fileno()).st_mode
         return sys.stdin.read(MOST) if stat.S_ISFIFO(kind) or stat.S_ISREG(kind) else ""
@@ -80,7 +80,7 @@ def _piped() -> str:
 
 
 def _text_of(script: Path) -> str:
-    """The text of a script; empty where it is no file, or a program of another kind."""
+    """Return the text of a script; empty if it is no file, or a binary program."""
     try:
         if not stat.S_ISREG(script.stat().st_mode):
             return ""
@@ -96,7 +96,7 @@ def _interpreter(text: str) -> list[str]:
 
 
 def _shell_of(text: str) -> str:
-    """What takes a script after -c. Raises InputError for another kind of script."""
+    """Return the shell that takes a script after -c. Raises InputError for another kind of script."""
     words = _interpreter(text)
     name = Path(words[-1].split()[0]).name if words else "sh"
     if name not in ("sh", "bash", "dash", "zsh", "ksh"):
@@ -105,7 +105,7 @@ def _shell_of(text: str) -> str:
 
 
 def _options(where: str, text: str, given: list[str]) -> list[str]:
-    """The options in the head of a script, but for those that are given."""
+    """Return the options in the head of a script, except those that are given."""
     if "#KANT" not in text and "#SBATCH" not in text:
         return []
     from kant.cli.sbatch import SHORT, Said, Translation
@@ -157,7 +157,7 @@ def _words(rest: str, place: str) -> list[str]:
 
 
 def _raise(faults: list[InputError], where: str) -> None:
-    """Raise all faults of a script as one sentence, in the order of its lines."""
+    """Raise all errors of a script as one sentence, in line order."""
     if len(faults) == 1:
         raise faults[0]
     if faults:
@@ -167,17 +167,17 @@ def _raise(faults: list[InputError], where: str) -> None:
 
 
 def _long(name: str) -> str:
-    """The long name of an option of `kant submit`, whose value may follow a short one at once."""
+    """Return the long name of an option of `kant submit`; its value may directly follow a short one."""
     return name if name.startswith("--") else OWN_SHORT.get(name[:2], name)
 
 
 def _is_of_kubernetes(said: set[str]) -> bool:
-    """Whether the job goes to Kubernetes, where a name is more than a text."""
+    """Whether the job goes to Kubernetes, where names have rules."""
     return bool(os.environ.get("KANT_KUBE") or said & {"--kube", "--context", "--namespace", "--kubeconfig"})
 
 
 def _warn(where: str, text: str) -> None:
-    """Say which of Slurm's variables a script reads that it will not have."""
+    """Warn of Slurm variables that a script reads and Kant does not set."""
     from kant.local.slurm import NAMES
 
     code = "\n".join(re.sub(r"(^|\s)#.*", "", line) for line in text.splitlines())
@@ -189,7 +189,7 @@ def _warn(where: str, text: str) -> None:
 
 
 def _pairs(words: list[str], place: str) -> list[tuple[str, str | None]]:
-    """The options of a line with their values."""
+    """Return the options of a line with their values."""
     found: list[tuple[str, str | None]] = []
     for word in words:
         waits = bool(found) and found[-1][1] is None and found[-1][0] not in FLAGS
@@ -207,7 +207,7 @@ def _pairs(words: list[str], place: str) -> list[tuple[str, str | None]]:
 
 
 def _checked(name: str, value: str | None, place: str) -> list[str]:
-    """An option of Kant. Raises InputError for one that `kant submit` does not have."""
+    """Return an option of Kant. Raises InputError for one that `kant submit` does not have."""
     from kant.cli.verbs import app_of
 
     takes = app_of("submit")["submit"].assemble_argument_collection()

@@ -1,4 +1,4 @@
-"""`kant serve`: what happens inside inference engines, request by request."""
+"""`kant serve`: simulates inference engines request by request."""
 
 from __future__ import annotations
 
@@ -222,13 +222,13 @@ def verify(
 
 
 def _about(kind: object) -> str:
-    """The first sentence of a docstring."""
+    """Return the first paragraph of a docstring."""
     text = " ".join((getattr(kind, "__doc__", None) or "").split("\n\n")[0].split())
     return text
 
 
 def _known(pairs: list[tuple[str, str]]) -> None:
-    """Refuse names that do not exist before anything is computed."""
+    """Raise InputError for unknown names before anything is computed."""
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named
 
@@ -238,7 +238,7 @@ def _known(pairs: list[tuple[str, str]]) -> None:
 
 
 def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[EngineSettings, Requests, dict[str, Any]]:
-    """The engines' settings and the requests, and what of both a summary says."""
+    """Return the engines' settings, the requests, and the facts of both for a summary."""
     from kant.model.errors import InputError
     from kant.serving.read import read_requests
 
@@ -260,7 +260,7 @@ def _prepared(path: Path, form: str | None, setup: Setup, seed: int) -> tuple[En
 def _run(
     coming: Requests, settings: EngineSettings, setup: Setup, policy: str, router: str, seed: int
 ) -> tuple[dict[str, Any], Served]:
-    """One run: its summary, and what became of each request."""
+    """Run once; return the summary, and the result of each request."""
     from kant.serving.fleet import simulate as run
     from kant.serving.policies import policy_named
     from kant.serving.router import router_named

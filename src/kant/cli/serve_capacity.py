@@ -1,4 +1,4 @@
-"""`kant serve capacity` and `kant serve removal`: what replicas of a service bear, and what one of them is worth."""
+"""`kant serve capacity` and `kant serve removal`: the load that replicas can serve, and the cost of removing one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def removal(
 
 
 def _service(options: ServiceOptions, seed: int) -> tuple[Service, dict[str, Any]]:
-    """The service that the options describe, and what of it a summary says."""
+    """Return the service that the options describe, and the facts of it for a summary."""
     from kant.serving.service import Service, mix_named
     from kant.serving.summary import Objectives
 

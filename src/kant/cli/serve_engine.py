@@ -1,4 +1,4 @@
-"""What several verbs of `kant serve` take: how an engine is set up."""
+"""Options of several verbs of `kant serve`: the engine's setup."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENGINE = EngineOptions()
 
 
 def engine_settings(options: EngineOptions) -> EngineSettings:
-    """The settings of an engine; raises InputError where they make no sense."""
+    """Return the settings of an engine; raises InputError if they are invalid."""
     from kant.model.errors import InputError
     from kant.serving.engine import EngineSettings
     from kant.serving.fit import read_latency
@@ -71,7 +71,7 @@ def engine_settings(options: EngineOptions) -> EngineSettings:
 
 
 def engine_about(options: EngineOptions) -> dict[str, Any]:
-    """What a summary says of the engines: the model, on what, and how far their latency was checked."""
+    """Return the facts of the engines for a summary: the model, its GPU, and how well their latency was checked."""
     from kant.serving.fit import read_latency
     from kant.serving.latency import about, latency_model
 

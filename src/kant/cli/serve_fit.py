@@ -1,4 +1,4 @@
-"""`kant serve fit`: the latency of an engine from measured steps, checked on steps that were held back."""
+"""`kant serve fit`: fits an engine's latency to measured steps, and checks it on others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kant.serving.shapes import Shape
 
 Source = tuple["Times", str, dict[str, str], int]
-"""Steps, of which model, how and on what they were measured (see `Check`), and the tokens whose KV fits."""
+"""Steps, their model, how and on what they were measured (see `Check`), and the tokens whose KV fits."""
 
 
 def fit(

@@ -1,4 +1,4 @@
-"""`kant serve whatif` and `kant serve gate`: a day that a router has recorded, served otherwise."""
+"""`kant serve whatif` and `kant serve gate`: a day recorded by a router, served otherwise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kant.experiments.gate import Verdict
 
 FEWEST = 20
-"""Requests of a slice, at least: of fewer a P99 says nothing."""
+"""The fewest requests of a slice: the P99 of fewer means nothing."""
 
 DayFile = Annotated[Path, Parameter(help="A record of `kant serve route --record`, plain or gzip.")]
 
@@ -82,7 +82,7 @@ def gate(
 
 
 def _judged(path: Path, change: Change, allowed: float, confidence: float, seed: int) -> tuple[dict[str, Any], Verdict]:
-    """What both are, and each figure before and after."""
+    """Return the facts of both, and each figure before and after."""
     import numpy as np
 
     from kant.experiments.gate import Verdict, judge
@@ -105,7 +105,7 @@ def _judged(path: Path, change: Change, allowed: float, confidence: float, seed:
         a, b = (by_slice(served, name, change.slices, promise) for served in (old, new))
         one = judge(
             name, a, b, allowed=allowed, confidence=confidence, metrics=len(FIGURES), floor=FLOOR
-        )  # the slices say how sure it is; the whole day, what it is
+        )  # slices give the confidence; the whole day, the value
         found.append(replace(one, old=whole(old, name, promise), new=whole(new, name, promise)))
     seen = day.first[np.isfinite(day.first)]
     about: dict[str, Any] = {

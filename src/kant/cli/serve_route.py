@@ -1,4 +1,4 @@
-"""`kant serve route`, `pick` and `mock`: before real engines, beside Envoy, and engines without a GPU to try it."""
+"""`kant serve route`, `pick` and `mock`: routes to real engines, picks for Envoy, and test engines without a GPU."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _limits(in_flight: int, held: int, saturated_s: float) -> Limits:
 
 
 def _events(port: int | None, router: str) -> int | None:
-    """The port of KV events; raises InputError where nothing could be done with them."""
+    """Check the port of KV events; raises InputError if they could not be used."""
     if port is None:
         return None
     if router != "prefix":
@@ -101,7 +101,7 @@ def _events(port: int | None, router: str) -> int | None:
 
 
 def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None:
-    """Both files, or none; raises InputError where there is one."""
+    """Return both files, or none; raises InputError for only one."""
     if certificate is None and key is None:
         return None
     if certificate is None or key is None:
@@ -110,7 +110,7 @@ def _tls(certificate: Path | None, key: Path | None) -> tuple[Path, Path] | None
 
 
 def _log() -> logging.Logger:
-    """Say on standard error what happens to backends."""
+    """Return a log on standard error of the events of backends."""
     from kant.live.logs import set_up
 
     set_up("logfmt")
@@ -275,7 +275,7 @@ def pick(
 def _where(
     backends: str | None, service: str | None, port: str, kube: Kube
 ) -> tuple[list[str], ServiceEndpoints | None]:
-    """The addresses of `--backends`, or what follows those of `--service`: one of the two."""
+    """Return the addresses of `--backends`, or a follower of those of `--service`: exactly one."""
     if (backends is None) == (service is None):
         raise InputError("--backends and --service", "one of the two")
     if service is None:
@@ -297,7 +297,7 @@ def _where(
 
 
 def _urls(backends: str) -> list[str]:
-    """The addresses of `--backends`, each once."""
+    """Parse the addresses of `--backends`, each once."""
     from kant.gateway.proxy import origin
 
     urls = [origin(url) for url in backends.split(",") if url.strip()]

@@ -61,7 +61,7 @@ def run(
 
 
 def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) -> Place:
-    """Where the replicas of a service are. Raises InputError where they cannot be there."""
+    """Return the place of a service's replicas. Raises InputError if they cannot be there."""
     from kant.service.client import ServiceClient, home_of
 
     if not kube:
@@ -77,12 +77,12 @@ def _place(service: LiveService, folder: Path, home: Path | None, kube: Kube) ->
         raise InputError(where, "a table [service.kubernetes] with the workload of its bursts")
     path = scale_path(there.bursts, kube.namespace or there.namespace, f"{where}.bursts")
     found = ScaledReplicas(service, ScaledWorkload(load(kube.kubeconfig, kube.context), path, f"{where}.bursts"))
-    found.count()  # what is wrong is said at once
+    found.count()  # report errors at once
     return found
 
 
 def _stop_signal() -> Any:
-    """An event that SIGTERM and SIGINT set."""
+    """Return an event that SIGTERM and SIGINT set."""
     import signal
     from threading import Event
 
@@ -93,7 +93,7 @@ def _stop_signal() -> Any:
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
-    """Replicas by hour, a column for each service."""
+    """Print replicas by hour, one column per service."""
     from datetime import UTC, datetime
 
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""Tables of `kant serve` for the terminal."""
+"""Prints tables of `kant serve`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kant.cli.show import console, percent, plain, value_at
 
 
 def milliseconds(value: float) -> str:
-    """A time of seconds, in milliseconds where it is short."""
+    """Format seconds, in milliseconds if they are few."""
     return f"{1e3 * value:,.1f} ms" if value < 10 else f"{value:,.1f} s"
 
 
@@ -45,7 +45,7 @@ ROWS: tuple[tuple[str, tuple[str, ...], Callable[[float], str]], ...] = (
 
 
 def show_served(summaries: Sequence[dict[str, Any]]) -> None:
-    """One run, or several side by side."""
+    """Print one run, or several side by side."""
     first = summaries[0]
     engines = f"{first['engines']} x {first['model']} on {first['gpu']}"
     table = Table(title=f"{first['workload']} on {engines}", title_justify="left")
@@ -61,7 +61,7 @@ def show_served(summaries: Sequence[dict[str, Any]]) -> None:
 
 
 def show_policies(found: dict[str, list[dict[str, Any]]]) -> None:
-    """The policies, the routers and the models."""
+    """Print the policies, the routers and the models."""
     for title, rows in found.items():
         table = Table(title=title, title_justify="left")
         for name in rows[0]:
@@ -72,7 +72,7 @@ def show_policies(found: dict[str, list[dict[str, Any]]]) -> None:
 
 
 def _about(summary: dict[str, Any]) -> str:
-    """Of what the numbers below it are: the service and its objectives."""
+    """Return the heading of the numbers: the service and its objectives."""
     promise = summary["objectives"]
     return (
         f"{summary['mix']} on {summary['model']}, {summary['tensor_parallel']} x {summary['gpu']} a replica:"
@@ -81,7 +81,7 @@ def _about(summary: dict[str, Any]) -> str:
 
 
 def show_capacity(summary: dict[str, Any]) -> None:
-    """Requests a second by replicas."""
+    """Print requests per second by replicas."""
     console.print(_about(summary), soft_wrap=True)
     console.print(f"latency: {summary['latency']}", soft_wrap=True, markup=False, style="dim")
     table = Table()
@@ -95,7 +95,7 @@ def show_capacity(summary: dict[str, Any]) -> None:
 
 
 def show_removal(summary: dict[str, Any]) -> None:
-    """What one replica's absence costs, in the mean of the runs."""
+    """Print the cost of a replica's absence, on average over the runs."""
     console.print(_about(summary), soft_wrap=True)
     how = "stopped" if summary["kill"] else "drained"
     title = f"one of {summary['replicas']} replicas {how} for {summary['seconds']:g} s at {summary['rate']:g}/s"
@@ -117,7 +117,7 @@ def show_removal(summary: dict[str, Any]) -> None:
 
 
 def compare_services(runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    """The services of several runs: GPU-hours and minutes kept, a column for each profile."""
+    """Print the services of several runs: GPU-hours and kept minutes, a column per profile."""
     table = Table(title="services", title_justify="left")
     table.add_column("service", overflow="fold")
     table.add_column("", overflow="fold")
@@ -138,12 +138,12 @@ def compare_services(runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
 
 
 def _kept(row: dict[str, Any]) -> str:
-    """The share of minutes as the engine says, and its interval."""
+    """Return the share of minutes kept by the engine, and its interval."""
     return f"{100 * row['engine']['share']:.2f} ± {196 * row['engine']['error']:.2f} %"
 
 
 def show_services(rows: Sequence[dict[str, Any]]) -> None:
-    """What became of the services of a run."""
+    """Print the results of a run's services."""
     table = Table(title="services", title_justify="left")
     table.add_column("service", overflow="fold")
     for name in ("requests", "replicas", "GPU-hours", "within capacity", "objectives kept", "judged by the engine"):

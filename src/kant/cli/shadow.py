@@ -1,4 +1,4 @@
-"""`kant kube shadow`: what Kant would have done beside another scheduler."""
+"""`kant kube shadow`: what Kant would have done next to another scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kant share`: who gets GPUs in which round, when jobs change their speed as they train."""
+"""`kant share`: assigns GPUs in rounds to jobs whose speed changes as they train."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def generate(
 
 
 def _jobs(path: Path, format: str | None, slice: str | None) -> list[AdaptiveJob]:
-    """The jobs of a trace, with their epochs where it has them."""
+    """Return the jobs of a trace, with their epochs if it has them."""
     from kant.model.adaptive import plain_job
     from kant.workload.shockwave import is_shockwave, read_adaptive
 
@@ -158,7 +158,7 @@ def _json(found: Outcome, each: bool = True) -> dict[str, Any]:
 
 
 def _show(found: list[tuple[str, Outcome]]) -> None:
-    """The runs for the terminal."""
+    """Print the runs in the terminal."""
     from kant.cli.show import console, percent
     from kant.cli.show_answers import table
 

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 WIDEST = 10_000
-"""Characters of the widest table."""
+"""The width of the widest table, in characters."""
 
 
 class Terminal(Console):
-    """Standard output. Names come from files and users, so nothing in a text is markup or a command to the terminal."""
+    """Standard output. Names come from files and users, so no text is interpreted as markup or terminal commands."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """Print. A table loses nothing: what is too long for its column goes on in the next line.
+        """Print. Tables are never truncated: what is too long for its column continues on the next line.
 
-        Where no terminal and no COLUMNS say how wide a line is, a table is as wide as it needs.
+        If neither a terminal nor COLUMNS gives a line width, a table is as wide as it needs.
         """
         tables = [one for one in objects if isinstance(one, Table)]
         for column in (column for one in tables for column in one.columns):
@@ -50,7 +50,7 @@ class Terminal(Console):
 
     @contextmanager
     def recorded(self, columns: int, colours: bool) -> Iterator[StringIO]:
-        """What is printed meanwhile, for somebody whose lines have so many characters (0: as many as it needs)."""
+        """Capture what is printed in this block, in lines of `columns` characters (0: as many as it needs)."""
         text = StringIO()
         own = {name: getattr(self, name) for name in ("_file", "_width", "_force_terminal", "_color_system")}
         self._file, self._width, self._force_terminal = text, columns or None, colours
@@ -62,7 +62,7 @@ class Terminal(Console):
                 setattr(self, name, value)
 
     def on_broken_pipe(self) -> None:
-        """Whoever read us has gone: say nothing more, and let the verb come to its own end."""
+        """The reader has gone: print nothing more, and let the verb finish."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -119,7 +119,7 @@ ROWS: tuple[Row, ...] = (
     ("rejected", ("rejected",), plain, None, 0),
     ("preemptions", ("preemptions",), plain, None, 0),
 )
-"""Label, path in the summary, how to show it, how to show a gain, and whether more is better (1), worse (-1)."""
+"""Label, path in the summary, formats of a value and of a gain, and whether more is better (1) or worse (-1)."""
 
 TENANT_ROWS: tuple[Row, ...] = (
     ("evictions", ("evictions",), plain, None, 0),
@@ -127,7 +127,7 @@ TENANT_ROWS: tuple[Row, ...] = (
     ("finish-time fairness, worst", ("fairness", "worst"), ratio, relative, -1),
     ("finish-time fairness, mean", ("fairness", "mean"), ratio, relative, -1),
 )
-"""The rows that are shown where queues have quotas."""
+"""Rows shown if queues have quotas."""
 
 
 DUE_ROWS: tuple[Row, ...] = (
@@ -135,11 +135,11 @@ DUE_ROWS: tuple[Row, ...] = (
     ("tardiness mean", ("tardiness_s", "mean"), seconds, relative, -1),
     ("tardiness sum", ("tardiness_s", "sum"), seconds, relative, -1),
 )
-"""The rows that are shown where jobs have due dates."""
+"""Rows shown if jobs have due dates."""
 
 
 def value_at(summary: dict[str, Any], path: Sequence[str]) -> float | None:
-    """The number at `path` in a summary, None where there is none."""
+    """Return the number at `path` in a summary, or None."""
     found: Any = summary
     for key in path:
         found = found.get(key) if isinstance(found, dict) else None
@@ -147,7 +147,7 @@ def value_at(summary: dict[str, Any], path: Sequence[str]) -> float | None:
 
 
 def show_runs(results: Sequence[RunResult]) -> None:
-    """The metrics of one run, or of several side by side with the gain over the first."""
+    """Print the metrics of one run, or of several side by side with the gain over the first."""
     first = results[0].summary
     table = Table(title=f"{results[0].workload} on {results[0].cluster.name}", title_justify="left")
     table.add_column("metric")
@@ -200,14 +200,14 @@ def _show_sizes(summary: dict[str, Any]) -> None:
 
 
 def show_rejected(result: RunResult) -> None:
-    """Say which shapes of job can never run here, at most a few."""
+    """Print why some jobs can never run here, at most a few reasons."""
     reasons: dict[str, int] = result.summary.get("rejected_because", {})
     for reason, count in list(reasons.items())[:5]:
         console.print(f"rejected {count:,}: {reason}", style="yellow")
 
 
 def show_mapping(title: str, mapping: dict[str, Any]) -> None:
-    """A nested mapping as indented lines."""
+    """Print a nested mapping as indented lines."""
     console.print(title, style="bold")
     _lines(mapping, 1)
 
@@ -231,7 +231,7 @@ def _short(value: Any) -> str:
 
 
 def section(title: str, lines: list[str]) -> None:
-    """A title and its lines, indented; nothing where there are none."""
+    """Print a title and its indented lines; nothing if there are none."""
     if lines:
         console.print(title, style="cyan")
         for line in lines:

@@ -1,4 +1,4 @@
-"""Answers about jobs and queues for the terminal, wherever they come from."""
+"""Prints answers about jobs and queues in the terminal, from any source."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LONGEST_LIST = 20
 
 
 def show_queues(rows: list[dict[str, Any]]) -> None:
-    """The queues for the terminal."""
+    """Print the queues."""
     names = {"nominal_gpus": "quota", "used_gpus": "used", "borrowed_gpus": "borrowed", "lent_gpus": "lent"}
     counts = {"running": "running", "waiting": "waiting", "waiting_gpus": "GPUs waited for"}
     table("Queues", rows, {"queue": "queue", "model": "model", "state": "state"} | names | counts)
 
 
 def show_budgets(rows: list[dict[str, Any]]) -> None:
-    """What is used of the budgets of this month, for the terminal; nothing where there are none."""
+    """Print what is used of this month's budgets; nothing if there are none."""
     hours = {f"{name}_gpu_hours": name for name in ("used", "soft", "hard")}
     left = {"": "", "soft": "goes after all others", "hard": "starts nothing"}
     shown = [
@@ -40,7 +40,7 @@ def show_budgets(rows: list[dict[str, Any]]) -> None:
 
 
 def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
-    """Pools and jobs for the terminal."""
+    """Print pools and jobs."""
     show_pools(pools)
     lasted = [row | {"running_us": show_duration(row["running_us"])} for row in jobs[:LONGEST_LIST]]
     table(
@@ -49,7 +49,7 @@ def show_top(pools: list[dict[str, Any]], jobs: list[dict[str, Any]]) -> None:
 
 
 def show_pools(pools: list[dict[str, Any]]) -> None:
-    """What the pools hold, for the terminal."""
+    """Print what the pools hold."""
     shown = [
         row | {part: f"{100 * row[part]:.1f} %" if row[part] is not None else None for part in ("gar", "gfr")}
         for row in pools
@@ -63,7 +63,7 @@ def show_pools(pools: list[dict[str, Any]]) -> None:
 
 
 def table(title: str, rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    """Rows for the terminal; `columns` has the heading of each key."""
+    """Print rows; `columns` has the heading of each key."""
     if not rows:
         console.print(f"{title}: none")
         return
@@ -81,7 +81,7 @@ def _cell(value: Any) -> str:
 
 
 def show_one(row: dict[str, Any], now: int) -> None:
-    """The expectation of one job for the terminal."""
+    """Print the expectation of one job."""
     early, late = (_when(row["expected_us"], name, now) for name in ("p50", "p90"))
     console.print(f"{row['job']}: P50 {early}, P90 {late}", style="bold", soft_wrap=True)
     why = row["sentence"] or "nothing keeps it, the next cycle can start it"
@@ -92,13 +92,13 @@ def show_one(row: dict[str, Any], now: int) -> None:
 
 
 def show_age(answer: dict[str, Any]) -> None:
-    """How old a forecast is, where that is to be told."""
+    """Print the age of a forecast of at least a second."""
     if (age := answer["time_us"] - answer["as_of_us"]) >= SECOND:
         console.print(f"as forecast {show_duration(age)} ago", style="dim")
 
 
 def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
-    """The expectations for the terminal."""
+    """Print the expectations."""
     if not rows:
         console.print(f"no job waits at {clock(now)}")
         return
@@ -120,7 +120,7 @@ def show_expectations(rows: list[dict[str, Any]], now: int) -> None:
 
 
 def show_dry(budgets: list[dict[str, Any]], now: int) -> None:
-    """When budgets run dry, for the terminal: on which day, and whose waits that changes."""
+    """Print when budgets run dry, and whose waits that changes."""
     lines = []
     for row in budgets:
         whose = f"user {row['user']} of {row['queue']}" if row["user"] else row["queue"]
@@ -145,7 +145,7 @@ def show_dry(budgets: list[dict[str, Any]], now: int) -> None:
 
 
 def _earlier(rows: list[dict[str, Any]]) -> list[str]:
-    """A line for all jobs of which the same can be said, in their order."""
+    """Return a line for each track record, with its jobs in order."""
     jobs: dict[str, list[str]] = {}
     for row in rows:
         if row["expected_us"]["p50"] is not None:
@@ -161,7 +161,7 @@ def _when(expected: dict[str, Any], name: str, now: int) -> str:
 
 
 def show_explanation(found: Explanation, answer: dict[str, Any]) -> None:
-    """An explanation for the terminal."""
+    """Print an explanation."""
     from kant.insight.facts import fact_sentence
     from kant.insight.more_nodes import more_nodes_remedy
     from kant.insight.suggestions import suggestion_sentence
@@ -205,7 +205,7 @@ def _start(found: Explanation, now: int) -> list[str]:
 
 
 def show_history(answer: dict[str, Any]) -> None:
-    """What became of a job that does not wait, for the terminal."""
+    """Print the history of a job that does not wait."""
     started, ended = clock(answer["started_us"]), clock(answer["end_us"])
     what = {
         "running": f"runs since {started}",
@@ -231,7 +231,7 @@ def _asks(answer: dict[str, Any]) -> str:
 
 
 def expected(start: int | None, now: int, reason: Reason | None) -> str:
-    """An expected start for people."""
+    """Format an expected start."""
     from kant.insight.expected_start import is_final
 
     if start is not None:

@@ -1,4 +1,4 @@
-"""Why a job waits, for the terminal."""
+"""Prints why a job waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kant.model.units import show_duration
 
 
 def show_why(found: dict[str, Any]) -> None:
-    """Why a job of this machine waits, or its phase, for the terminal."""
+    """Print why a job of this machine waits, or its phase."""
     job = found["job"]
     because = f": {found['sentence']}" if found["sentence"] else ""
     say(f"{job}: it is {found['phase']}{because}", "bold")
@@ -39,7 +39,7 @@ def show_why(found: dict[str, Any]) -> None:
 
 
 def stage_told(stage: dict[str, Any] | None) -> list[str]:
-    """Which stage of a workflow a job is, and how much later it may end, as far as that is known."""
+    """Return a job's stage of a workflow, and how much later it may end, if known."""
     if stage is None:
         return []
     lines = [f"stage {stage['stage']} of {stage['workflow']}"]
@@ -52,25 +52,25 @@ def stage_told(stage: dict[str, Any] | None) -> list[str]:
 
 
 def rests_on(row: dict[str, Any]) -> list[str]:
-    """What an expected start rests on, as far as that is known."""
+    """Return the basis of an expected start, if known."""
     return [row["rests_on"]["sentence"]] if row["rests_on"] else []
 
 
 def now_if(found: dict[str, Any]) -> list[str]:
-    """What starts a job now; a job that can never start has said so already."""
+    """Return what starts a job now; a job that can never start has said so already."""
     none = found["none"]
     return [each["sentence"] for each in found["changes"]] or ([none] if none and none.startswith("proven") else [])
 
 
 def waits(waited: dict[str, int]) -> list[str]:
-    """A wait by cause, the longest first."""
+    """Return a wait by cause, the longest first."""
     causes = sorted(((span, cause) for cause, span in waited.items() if cause != "total" and span), reverse=True)
     split = ": " + ", ".join(f"{cause} {show_duration(span)}" for span, cause in causes) if causes else ""
     return [show_duration(waited["total"]) + split]
 
 
 def earlier_said(earlier: Any) -> str:
-    """What became of earlier answers, asked for here or come as JSON; or that nothing is known of any."""
+    """Return how earlier answers, asked for here or from JSON, came true; or that none is known."""
     from kant.insight.track_record import UNCALIBRATED, track_record
 
     said = track_record(earlier["answers"], earlier["kept"]) if isinstance(earlier, dict) else str(earlier or "")

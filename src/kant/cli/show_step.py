@@ -1,4 +1,4 @@
-"""`kant perf step` for the terminal: a table of placements, and a picture of the streams."""
+"""Prints `kant perf step`: a table of placements, and a picture of the streams."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kant.placement.perf.streams import Run
 
 WIDTH = 96
-"""Columns of a picture."""
+"""The width of a picture."""
 LETTERS = {"dispatch": "D", "gather": "G", "compute": "E", "scatter": "S", "combine": "C", "gradients": "R"}
 LEGEND = (
     "D dispatch, G gather, E compute, S scatter, C combine, R gradients; a chunk in capitals, the next in small letters"
@@ -26,7 +26,7 @@ def _ms(seconds: float) -> str:
 
 
 def show_breakdown(found: list[tuple[str, Spans, Step]]) -> None:
-    """What the step goes into under each placement: milliseconds."""
+    """Print the parts of the step under each placement, in milliseconds."""
     table = Table(title="A training step, in ms", title_justify="left")
     table.add_column("")
     for text, _, _ in found:
@@ -63,7 +63,7 @@ def _degrees(found: Step) -> str:
 
 
 def show_streams(text: str, layer: int, passes: list[tuple[str, tuple[Run, Run]]]) -> None:
-    """The streams of one layer, both passes at one scale."""
+    """Print the streams of one layer, both passes at one scale."""
     scale = max(second.seconds for _, (_, second) in passes) / WIDTH
     for name, part in passes:
         console.print(f"{text}: layer {layer + 1} {name}, {_ms(part[1].seconds)} ms", style="bold")
@@ -72,12 +72,12 @@ def show_streams(text: str, layer: int, passes: list[tuple[str, tuple[Run, Run]]
 
 
 def show_legend() -> None:
-    """What the letters of a picture mean."""
+    """Print the meaning of a picture's letters."""
     console.print(LEGEND, style="dim", soft_wrap=True)
 
 
 def picture(part: tuple[Run, ...], scale: float) -> list[str]:
-    """A row of letters for each stream: a column is what runs in the middle of its `scale` seconds, a dot nothing."""
+    """Return a row of letters per stream: a column is what runs in the middle of its `scale` seconds, a dot nothing."""
     rows = []
     for stream in range(3):
         spans = []

@@ -1,7 +1,7 @@
-"""Runs of several profiles at once, each in a process of its own. What a run decides does not depend on it.
+"""Runs several profiles in parallel, each in its own process. The decisions of a run do not depend on it.
 
-The processes are forks of this one, so the workload is there already. Each tells over a pipe how far it is, and in the
-end its result; a word back, or the end of the pipe, stops it between two instants. Ctrl-C reaches this process alone.
+The processes are forks of this one, so they have the workload. Each sends its progress over a pipe, and finally its
+result; a message back, or the end of the pipe, stops it between two instants. Ctrl-C reaches this process alone.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from kant.scheduler.profile import Profile
 
 LOOK_S = 0.2
-"""Seconds between two looks at whether somebody has interrupted."""
+"""Seconds between two checks for an interrupt."""
 
 
 def cores() -> int:
-    """The cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_side_by_side(
     batch: Batch, runs: Sequence[tuple[str, Profile]], at_once: int, asked: list[bool], shown: Shown
 ) -> list[RunResult]:
-    """Run each profile, `at_once` at a time. When `asked`, those under way end early and no other begins."""
+    """Run each profile, `at_once` at a time. When `asked`, running ones end early and no other begins."""
     import kant.sim.run  # noqa: F401 - once for all: the processes have what this one has loaded
 
     waiting = deque(runs)
@@ -78,7 +78,7 @@ def run_side_by_side(
 
 
 def _with_news(lines: Collection[Connection]) -> list[Connection]:
-    """The lines on which something has been said, or on which nobody is left."""
+    """Return the pipes with a message, or without anyone at the other end."""
     ready = wait(list(lines), LOOK_S)
     return [line for line in lines if line in ready]
 
@@ -86,13 +86,13 @@ def _with_news(lines: Collection[Connection]) -> list[Connection]:
 def _heard(line: Connection) -> tuple[str, Any]:
     try:
         kind, value = line.recv()
-    except EOFError:  # it has gone without a word, and what takes processes away is the want of memory
+    except EOFError:  # it ended without a message, usually killed for lack of memory
         raise MemoryError from None
     return kind, value
 
 
 def _start(batch: Batch, label: str, profile: Profile, others: list[Connection]) -> tuple[Connection, BaseProcess]:
-    """A process that runs one profile, and the line to it."""
+    """Start a process that runs one profile; return the pipe to it and the process."""
     forks = get_context("fork")
     ours, theirs = forks.Pipe()
     process = forks.Process(target=_run, args=(batch, label, profile, theirs, [ours, *others]), daemon=True)
@@ -102,7 +102,7 @@ def _start(batch: Batch, label: str, profile: Profile, others: list[Connection])
 
 
 def _run(batch: Batch, label: str, profile: Profile, line: Connection, not_ours: list[Connection]) -> None:
-    """What the process does. It ends when nobody is left at the other end of `line`."""
+    """Run in the process. It ends when nobody is left at the other end of `line`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in not_ours:
         other.close()

@@ -1,4 +1,4 @@
-"""What each of Slurm's commands does with Kant: `python -m kant.cli.slurm squeue --me`.
+"""Implements Slurm's commands with Kant: `python -m kant.cli.slurm squeue --me`.
 
 Source of options and columns: squeue(1), sacct(1), sinfo(1), scontrol(1), scancel(1) and sbatch(1) of Slurm 25.11.
 """
@@ -31,7 +31,7 @@ from kant.cli.srun import UsageError, hostnames, named
 
 
 def main(words: list[str]) -> int:
-    """Run one of the commands; its exit code."""
+    """Run one of the commands; return its exit code."""
     name, arguments = words[0], words[1:]
     from kant.cli import app
     from kant.model.errors import InputError
@@ -64,7 +64,7 @@ def srun(arguments: list[str]) -> int:
 
 
 def _asked(words: list[str]) -> list[str]:
-    """Options of srun and salloc as those of `kant run`."""
+    """Return options of srun and salloc as those of `kant run`."""
     said = _said(words)
     made = _translated([one for one in said if one.name not in ("--pty", "--label", "--unbuffered", "--mpi")])
     known = {
@@ -78,7 +78,7 @@ def _asked(words: list[str]) -> list[str]:
 
 
 def _said(words: list[str]) -> list[Any]:
-    """Options of a command line of sbatch and its like, without what follows them."""
+    """Parse options of sbatch or a similar command, without what follows them."""
     from kant.cli.sbatch import ALONE, SHORT, Said
 
     found, at = list[Said](), 0
@@ -111,7 +111,7 @@ def _translated(said: list[Any]) -> list[list[str]]:
 
 
 def sbatch(arguments: list[str]) -> int:
-    """Queue a script, or a line with --wrap, and say its number as Slurm does."""
+    """Queue a script, or a line with --wrap, and print its number as Slurm does."""
     from kant.cli import verbs
     from kant.cli.quick import quick
     from kant.cli.sbatch import ALONE, SHORT
@@ -157,7 +157,7 @@ def sbatch(arguments: list[str]) -> int:
 
 
 def salloc(arguments: list[str]) -> int:
-    """GPUs, and a shell on them."""
+    """Allocate GPUs, and start a shell on them."""
     from kant.cli.app import run as kant
 
     return kant(["alloc", *_asked(arguments)])
@@ -191,7 +191,7 @@ def scancel(arguments: list[str]) -> int:
 
 
 def scontrol(arguments: list[str]) -> int:
-    """show hostnames, hostlist, job and node; hold, release, requeue and update of jobs; ping."""
+    """Implement show hostnames, hostlist, job, node; hold, release, requeue, update of jobs; ping."""
     said, words = options(arguments, {}, {"-o": "line", "--oneliner": "line", "-d": "detail", "--details": "detail"})
     match words:
         case ["show", "hostname" | "hostnames", *names]:

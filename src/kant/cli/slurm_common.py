@@ -1,4 +1,4 @@
-"""What Slurm's commands have in common here: their options, the jobs they ask for, and how times are written."""
+"""Shared parts of Slurm's commands: their options, the jobs they request, and the format of times."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LIVE = "held,blocked,waiting,running,stopping"
 
 
 def options(arguments: list[str], valued: dict[str, str], alone: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The options of a line by their names, `valued` ones with their values, and the words. Raises UsageError."""
+    """Return the options of a line by name, `valued` ones with their values, and the words. Raises UsageError."""
     found, rest, at = dict[str, str](), list[str](), 0
     while at < len(arguments):
         word = arguments[at]
@@ -55,7 +55,7 @@ def client() -> Any:
 
 
 def job_of(name: str) -> str:
-    """The id at Kant of a job as Slurm names it: the numbers of this job and its array are known here."""
+    """Return Kant's id of a job that Slurm names: the numbers of this job and its array are known."""
     own = os.environ.get("KANT_JOB_ID")
     if own and name == os.environ.get("SLURM_JOB_ID"):
         return own
@@ -63,12 +63,12 @@ def job_of(name: str) -> str:
 
 
 def jobs_of(text: str) -> list[str]:
-    """The ids in a list such as 12,14_[1-3]."""
+    """Parse the ids in a list such as 12,14_[1-3]."""
     return [job_of(name) for name in hostnames(text)]
 
 
 def rows(states: str, user: str = "", queue: str = "") -> list[Row]:
-    """The jobs, the earliest first."""
+    """Return the jobs, earliest first."""
     kant, found, before = client(), list[Row](), None
     while True:
         page = kant.get("/v1/jobs", state=states, user=user, queue=queue, limit=1000, before=before)
@@ -85,7 +85,7 @@ def me() -> str:
 
 
 def clock(seconds: float) -> str:
-    """D-HH:MM:SS as squeue has it: without days and hours where there are none."""
+    """Format as D-HH:MM:SS like squeue: without days and hours if zero."""
     days, rest = divmod(int(max(seconds, 0)), 86400)
     hours, minutes, left = rest // 3600, rest // 60 % 60, rest % 60
     if days:
@@ -113,20 +113,20 @@ def nodes_of(row: Row) -> str:
 
 
 def detail(row: Row) -> Row:
-    """All that is known of a job."""
+    """Return all details of a job."""
     kant = client()
     found: Row = kant.get(kant.job(row["id"]))
     return found
 
 
 def limit(row: Row) -> str:
-    """The limit of a job as Slurm writes it."""
+    """Return the limit of a job in Slurm's form."""
     found = detail(row)["time_s"]
     return clock(found) if found is not None else "UNLIMITED"
 
 
 def formatted(pattern: str, row: Row, columns: dict[str, tuple[str, Callable[[Row], object]]], head: bool) -> str:
-    """A line as a pattern such as `%.18i %.9P` has it. Raises UsageError for a letter that Kant does not know."""
+    """Format a line by a pattern such as `%.18i %.9P`. Raises UsageError for a letter that Kant does not know."""
 
     def cell(part: re.Match[str]) -> str:
         right, width, letter = part[1], part[2], part[3]

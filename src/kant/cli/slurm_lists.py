@@ -1,4 +1,4 @@
-"""squeue, sacct and sinfo: jobs and queues in the columns that scripts of Slurm read."""
+"""squeue, sacct and sinfo: jobs and queues in the columns that Slurm scripts read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kant.cli.srun import UsageError, named
 
 
 def squeue(arguments: list[str]) -> int:
-    """The jobs that are not over."""
+    """List the unended jobs."""
     valued = named(
         "user -u --user; jobs -j --jobs; queue -p --partition; name -n --name; states -t --states --state;"
         "format -o --format; sort -S --sort; account -A --account"
@@ -83,7 +83,7 @@ def _gres(row: Row) -> str:
 
 
 def sacct(arguments: list[str]) -> int:
-    """Jobs with how they ended."""
+    """List jobs and their ends."""
     valued = named(
         "jobs -j --jobs; user -u --user; format -o --format; state -s --state; since -S --starttime;"
         "until -E --endtime; queue -r --partition; name --name; account -A --accounts; delimiter --delimiter"
@@ -184,11 +184,11 @@ _FIELDS: dict[str, tuple[str, Callable[[Row], object]]] = {
     "priority": ("Priority", lambda row: row["priority"]),
     "nnodes": ("NNodes", lambda row: max(len(detail(row)["place"]), 1)),
 }  # fmt: skip
-"""The fields of sacct by their names in small letters."""
+"""The fields of sacct by their names in lower case."""
 
 
 def sinfo(arguments: list[str]) -> int:
-    """Queues with the nodes that each may use."""
+    """List queues with the nodes that each may use."""
     valued = named("queue -p --partition; format -o --format; other -n --nodes -t --states")
     alone = named("bare -h --noheader; each -N --Node; other -l --long -s --summarize -a --all")
     said, _ = options(arguments, valued, alone)

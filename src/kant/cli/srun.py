@@ -28,7 +28,7 @@ from typing import IO
 
 
 def named(text: str) -> dict[str, str]:
-    """The names of options by what they say: `ntasks -n --ntasks; nodes -N --nodes`."""
+    """Parse option names by meaning: `ntasks -n --ntasks; nodes -N --nodes`."""
     found: dict[str, str] = {}
     for part in text.split(";"):
         meaning, *names = part.split()
@@ -49,9 +49,9 @@ OTHERS = named(
     " --comment --network --propagate --slurmd-debug --nice -d --dependency"
     " --cpus-per-gpu -T --ntasks-per-gpu --ntasks-per-core --ntasks-per-socket"
 )
-"""Options with a value of which a step here needs nothing: the job has what they ask for."""
+"""Options with a value that a step here does not need: the job has what they request."""
 OPTIONAL = {"-K": "1", "--kill-on-bad-exit": "1", "--nice": ""}
-"""Options whose value stands after `=`, if anywhere."""
+"""Options whose value, if any, follows `=`."""
 ALONE = named(
     "label -l --label; other -u --unbuffered --exclusive --exact --overlap --pty -v --verbose -Q --quiet -O"
     " --overcommit -s --oversubscribe -k --no-kill -X -E --preserve-env"
@@ -62,12 +62,12 @@ PART = "--kant-part"
 
 
 class UsageError(Exception):
-    """A command line of `srun` that cannot be."""
+    """The command line of `srun` is invalid."""
 
 
 @dataclass(slots=True)
 class Step:
-    """What a line of `srun` asks for: options by the names of `VALUED`, and the command."""
+    """The request of an `srun` line: options by the names of `VALUED`, and the command."""
 
     said: dict[str, str] = field(default_factory=dict)
     label: bool = False
@@ -75,7 +75,7 @@ class Step:
 
 
 def parsed(arguments: list[str]) -> Step:
-    """The options and the command of a line. Raises UsageError."""
+    """Parse the options and the command of a line. Raises UsageError."""
     step, at = Step(), 0
     while at < len(arguments) and arguments[at].startswith("-") and arguments[at] != "-":
         word = arguments[at]
@@ -114,7 +114,7 @@ def _number(step: Step, name: str, text: str | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A process of a step: its rank, that on its node, and which of the step's nodes that is."""
+    """A process of a step: its rank, its rank on its node, and the index of that node in the step."""
 
     rank: int
     local: int
@@ -122,7 +122,7 @@ class Task:
 
 
 def layout(step: Step, env: Mapping[str, str]) -> tuple[list[int], list[Task]]:
-    """The nodes of the job on which a step runs, by their places, and its tasks in blocks. Raises UsageError."""
+    """Return the indices of the job's nodes on which a step runs, and its tasks in blocks. Raises UsageError."""
     names = hostnames(env.get("SLURM_JOB_NODELIST", "localhost"))
     chosen = list(range(len(names)))
     if "nodelist" in step.said:
@@ -157,8 +157,8 @@ def layout(step: Step, env: Mapping[str, str]) -> tuple[list[int], list[Task]]:
 
 
 def gpus_of(step: Step, env: Mapping[str, str], chosen: list[int], tasks: list[Task]) -> list[list[str]]:
-    """The GPUs of each of the step's nodes: those of the job, or where the step asks for some as many that no other
-    step of the job has asked for, which it waits for. Nothing outside a job. Raises UsageError."""
+    """Return the GPUs of each of the step's nodes: those of the job, or, if the step requests some, as many that no
+    other step of the job has requested, waiting for them. Nothing outside a job. Raises UsageError."""
     if "KANT_SLOTS" not in env:
         return []
     slots = [env["KANT_SLOTS"].split(";")[at].split(",") for at in chosen]
@@ -182,7 +182,7 @@ def gpus_of(step: Step, env: Mapping[str, str], chosen: list[int], tasks: list[T
 
 
 def _claimed(locks: Path, node: int, gpus: list[str], needed: int) -> list[str]:
-    """So many GPUs of a node; their locks are held until this process ends."""
+    """Claim `needed` GPUs of a node; their locks are held until this process ends."""
     while True:
         found: dict[str, int] = {}
         for gpu in gpus:
@@ -203,7 +203,7 @@ def _claimed(locks: Path, node: int, gpus: list[str], needed: int) -> list[str]:
 def environment(
     step: Step, env: Mapping[str, str], chosen: list[int], tasks: list[Task], task: Task, gpus: list[list[str]]
 ) -> dict[str, str]:
-    """The environment of a task, on a node with these GPUs."""
+    """Return the environment of a task, on a node with these GPUs."""
     names = hostnames(env.get("SLURM_JOB_NODELIST", "localhost"))
     counts = [sum(one.node == node for one in tasks) for node in range(len(chosen))]
     own = dict(env)
@@ -228,7 +228,7 @@ def environment(
         }  # fmt: skip
     own |= {"OMPI_COMM_WORLD_NODE_RANK": str(task.local), "PMI_RANK": str(task.rank), "PMI_SIZE": str(size)}
     own |= {"MPI_LOCALRANKID": str(task.local), "MPI_LOCALNRANKS": str(local_size)}
-    if size > 1:  # a program alone that finds them would look for others
+    if size > 1:  # a single program with them would look for others
         own |= {
             "RANK": str(task.rank), "WORLD_SIZE": str(size), "LOCAL_RANK": str(task.local),
             "LOCAL_WORLD_SIZE": str(local_size), "GROUP_RANK": str(task.node), "NODE_RANK": str(task.node),
@@ -246,7 +246,7 @@ def environment(
 
 
 def exported(text: str, env: Mapping[str, str]) -> dict[str, str]:
-    """The environment that `--export` leaves: ALL, NONE, and names, some with values. Slurm's own stay in any case."""
+    """Return the environment left by `--export`: ALL, NONE, and names, some with values. Slurm's own always stay."""
     words = [word for word in text.split(",") if word]
     if any(word.upper() == "ALL" for word in words):
         own = dict(env)
@@ -259,7 +259,7 @@ def exported(text: str, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def hostnames(text: str) -> list[str]:
-    """The names in a list such as a[1-3,7],b: `a1 a2 a3 a7 b`."""
+    """Parse the names in a list such as a[1-3,7],b: `a1 a2 a3 a7 b`."""
     found: list[str] = []
     for part in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
         match = re.fullmatch(r"([^\[]*)\[([^\]]*)\](.*)", part)
@@ -274,7 +274,7 @@ def hostnames(text: str) -> list[str]:
 
 
 def path_of(pattern: str, env: Mapping[str, str]) -> str:
-    """The file that a pattern of `--output` names for a task."""
+    """Return the file named by an `--output` pattern for a task."""
     values = {
         "j": env.get("SLURM_JOB_ID", ""), "J": env.get("SLURM_JOB_ID", ""), "A": env.get("SLURM_ARRAY_JOB_ID", ""),
         "a": env.get("SLURM_ARRAY_TASK_ID", ""), "t": env["SLURM_PROCID"], "n": env["SLURM_NODEID"],
@@ -285,7 +285,7 @@ def path_of(pattern: str, env: Mapping[str, str]) -> str:
 
 
 def run(arguments: list[str]) -> int:
-    """Start the tasks of a line, and wait for them; the highest of their exit codes. Raises UsageError."""
+    """Start the tasks of a line and wait for them; return their highest exit code. Raises UsageError."""
     step = parsed(arguments)
     chosen, tasks = layout(step, os.environ)
     gpus = gpus_of(step, os.environ, chosen, tasks)
@@ -328,7 +328,7 @@ def start(step: Step, here: list[dict[str, str]], elsewhere: dict[str, list[dict
             with contextlib.suppress(OSError):
                 one.send_signal(number)
 
-    for name in ("INT", "TERM"):  # others reach the tasks that handle them, and no others, by Kant itself
+    for name in ("INT", "TERM"):  # Kant itself sends others, to tasks that handle them
         signal.signal(signal.Signals[f"SIG{name}"], passed)
     try:
         for host, envs in elsewhere.items():
@@ -390,7 +390,7 @@ def _start_there(step: Step, host: str, envs: list[dict[str, str]]) -> subproces
 
 
 def _wait(running: list[subprocess.Popen[bytes]], kill: bool) -> list[int]:
-    """Wait for all; with `kill` the others are ended when one has failed."""
+    """Wait for all; with `kill` the others are killed when one has failed."""
     left = {one.pid: one for one in running}
     while left:
         try:

@@ -1,4 +1,4 @@
-"""`kant status`: what a cluster has, runs and is waited for, and how far that is from the best."""
+"""`kant status`: what a cluster has, runs and is asked for, and how far that is from the best."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def status(
 
 
 def show(found: dict[str, Any]) -> None:
-    """The status for the terminal."""
+    """Print the status."""
     from kant.cli.show import console
     from kant.cli.show_answers import show_pools
 

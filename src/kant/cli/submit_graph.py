@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 MOST_STAGES = 1_000
 MOST_NAMES = 31
-"""Stages of a critical path that are told; of a longer one the first and the last."""
+"""The most stages of a critical path that are printed; of a longer one the first and the last."""
 
 
 def submit_graph(
     path: Path, base: Wanted, wait: bool, home: Path | None, json: bool, there: KubeSubmission | None
 ) -> int:
-    """Queue the stages of a file, and print the id of each; returns the exit code."""
+    """Queue the stages of a file and print the id of each; return the exit code."""
     stages = stages_of(path, base)
     jobs = place_of(home, there).submit_workflow(stages).jobs
     ids = {stage.facts["stage"]: job for stage, job in zip(stages, jobs, strict=True)}
@@ -42,9 +42,9 @@ def submit_graph(
 
 
 def stages_of(path: Path, base: Wanted) -> list[WantedStage]:
-    """The jobs of a workflow file, each after those that it waits for. What all have in common is in `base`.
+    """Return the jobs of a workflow file, each after those it waits for. Common settings are in `base`.
 
-    Raises InputError with the line and the field of the first that cannot be.
+    Raises InputError with the line and the field of the first error.
     """
     from kant.optimize.workflow.file import likely_graph, read_workflow
 
@@ -90,7 +90,7 @@ def _shortened(names: list[str]) -> tuple[str, ...]:
 
 
 def _wanted(file: WorkflowFile, stage: StageTable, base: Wanted, title: str) -> Wanted:
-    """The job of a stage: what waits for no other stage waits for what the whole workflow waits for."""
+    """Return the job of a stage: one that waits for no other stage waits for what the whole workflow waits for."""
     if stage.run is None or not stage.run:
         raise InputError(file.where(stage, "run"), "a command, such as `python train.py`, or a list of its words")
     time_s = None

@@ -1,7 +1,7 @@
 """`kant submit --from`: a submission on each line of a file or of standard input, all of them or none.
 
-A line is what follows `kant submit` on the command line: options, and a command. What the command line itself says
-holds for every line that does not say otherwise. Empty lines and comments (`#`) say nothing.
+A line is what follows `kant submit` on the command line: options, and a command. Options of the command line itself
+hold for every line that does not override them. Empty lines and comments (`#`) are skipped.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 MOST = 10_000
 ONCE = ("wait", "test_only", "json", "home", "graph", "lines", "there")
-"""Options that are about all lines together."""
+"""Options for all lines together."""
 
 
 def submit_lines(
     path: Path, command: tuple[str, ...], graph: Path | None, options: dict[str, Any], wait: bool, home: Path | None,
     json: bool, there: KubeSubmission | None,
 ) -> int:  # fmt: skip
-    """Queue what the lines ask for, and print the id of each; returns the exit code."""
+    """Queue the jobs of the lines and print the id of each; return the exit code."""
     if command or graph is not None:
         raise InputError("--from", "neither a command nor --graph beside it", command[0] if command else str(graph))
     source = "standard input" if str(path) == "-" else str(path)
@@ -54,7 +54,7 @@ def submit_lines(
 
 
 def _lines(path: Path, source: str) -> list[tuple[int, str]]:
-    """The lines that say something, with their numbers."""
+    """Return the nonempty lines, with their numbers."""
     try:
         text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -64,7 +64,7 @@ def _lines(path: Path, source: str) -> list[tuple[int, str]]:
 
 
 def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
-    """What a line asks for. Raises InputError that names it."""
+    """Parse the request of a line. Raises InputError that names it."""
     try:
         words = shlex.split(text, comments=True)
     except ValueError as error:
@@ -87,7 +87,7 @@ def _of_line(place: str, text: str, base: dict[str, Any]) -> Wanted:
 
 
 def _by_verbs(arguments: list[str], place: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """A line that is not plain, as the whole command line reads it."""
+    """Parse a line that is not plain as the command line does."""
     from cyclopts import CycloptsError
 
     from kant.cli.verbs import app_of

@@ -66,10 +66,10 @@ def sweep(
 def finish(
     experiment: Experiment, store: Store | None, at_once: int | None, quiet: bool, ray: str | None = None
 ) -> tuple[Results, bool]:
-    """Do the runs that the store lacks; returns what there is then, and whether somebody interrupted.
+    """Do the runs that the store lacks; return the results then, and whether the user interrupted.
 
-    They go over the cores of this machine, or of the Ray cluster at the address `ray`. A run goes into the store when
-    it ends. Raises InputError where it cannot be stored; what is there stays there.
+    They use the cores of this machine, or of the Ray cluster at the address `ray`. A run is stored when it ends. Raises
+    InputError if it cannot be stored; what is there stays there.
     """
     from kant import __version__
     from kant.cli.runs import one_interrupt
@@ -99,7 +99,7 @@ def finish(
 
 @contextmanager
 def _runner(ray: str | None) -> Iterator[tuple[Runner, int]]:
-    """What does the runs, and how many at a time if nobody says so: this machine, or the Ray cluster at `ray`."""
+    """Yield what does the runs, and its default parallelism: this machine, or the Ray cluster at `ray`."""
     if ray is None:
         from kant.experiments.pool import cores, run_all
 
@@ -131,7 +131,7 @@ def _missing(experiment: Experiment, store: Store) -> list[str]:
 
 
 def _design(experiment: Experiment, there: int) -> str:
-    """The size of an experiment: `24 runs: 3 profiles x 2 workloads x 1 cluster x 4 seeds; 6 are there already`."""
+    """Format an experiment's size: `24 runs: 3 profiles x 2 workloads x 1 cluster x 4 seeds; 6 are there already`."""
     parts = sum(source.parts for source in experiment.sources.values())
     counts = [
         (len(experiment.profiles), "profile"),
@@ -146,7 +146,7 @@ def _design(experiment: Experiment, there: int) -> str:
 
 
 def _failures(results: Results, command: Callable[[Run], str]) -> list[tuple[str, str, str]]:
-    """Of each failed run its name, what was wrong, and the command that repeats it."""
+    """Return each failed run's name, error, and the command that repeats it."""
     runs = results.experiment.runs
     return [(str(run), results.failed[run.key], command(run)) for run in runs if run.key in results.failed]
 

@@ -70,7 +70,7 @@ DRAWN_WITH = ("jobs", "days", "gpus", "load", "services", "tenants")
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep as it was read: the experiment, the figures to show, and what makes the command of a run."""
+    """A sweep that was read: the experiment, the figures to show, and the parts of a run's command."""
 
     experiment: Experiment
     metrics: tuple[str, ...]
@@ -81,7 +81,7 @@ class Sweep:
     options: tuple[str, ...]
 
     def command(self, run: Run) -> str:
-        """The command that repeats a run, and can be given `--out` to look at it."""
+        """Return the command that repeats a run; `--out` can be added to look at it."""
         words = self.jobs[run.workload, run.part]
         first = ""
         if words[0] == "generate":
@@ -93,7 +93,7 @@ class Sweep:
 
 
 def read_sweep(path: Path) -> Sweep:
-    """The sweep in a TOML file; paths in it are relative to its folder. Raises InputError for what makes none."""
+    """Read the sweep in a TOML file; its paths are relative to its folder. Raises InputError if it is invalid."""
     table, here = _table(path), path.parent
     where = str(path)
     for name in ("profiles", "workloads", "clusters"):
@@ -159,7 +159,7 @@ def _table(path: Path) -> SweepTable:
 def _sources(
     table: SweepTable, where: str, here: Path, queue_config: QueueConfig | None, profiles: Sequence[Profile]
 ) -> tuple[dict[str, Source], dict[tuple[str, int], tuple[str, ...]]]:
-    """The workloads by name, with the words for their commands, each read or drawn once."""
+    """Return the workloads by name, with the words for their commands, each read or drawn once."""
     sources: dict[str, Source] = {}
     words: dict[tuple[str, int], tuple[str, ...]] = {}
     names = _labels([entry.name or Path(entry.trace).name or entry.generate for entry in table.workloads])
@@ -197,7 +197,7 @@ def _sources(
 def read_trace(
     name: str, entry: WorkloadTable, here: Path, where: str, words: dict[tuple[str, int], tuple[str, ...]]
 ) -> Jobs:
-    """A trace in its parts; the words that name each part to `kant simulate` are added to `words`."""
+    """Read a trace in its parts; the words that name each part to `kant simulate` are added to `words`."""
     if not 1 <= entry.parts <= 10_000:
         raise InputError(f"{where}: parts", "a number from 1 to 10000", entry.parts)
     window = parse_window(entry.window, f"{where}: window") if entry.window is not None else None
@@ -221,7 +221,7 @@ def read_trace(
 
 
 def _found(here: Path, text: str) -> str:
-    """A file beside the sweep's, where there is one; else the text, which names something built in."""
+    """Return a file next to the sweep's, if it exists; else the text, which names something built in."""
     return str(here / text) if (here / text).is_file() else text
 
 
@@ -237,7 +237,7 @@ def _once(texts: list[str], where: str) -> list[str]:
 
 
 def _labels(names: list[str]) -> list[str]:
-    """Names, numbered where two are alike."""
+    """Return names, numbered if two are alike."""
     labels: list[str] = []
     for number, name in enumerate(names, start=1):
         label = name if names.count(name) == 1 else f"{name}-{number}"
@@ -248,7 +248,7 @@ def _labels(names: list[str]) -> list[str]:
 
 
 def _seeds(seeds: int | list[int], where: str) -> tuple[int, ...]:
-    """The seeds themselves, or 1 to N where their number is given."""
+    """Return the seeds themselves, or 1 to N for a number."""
     if isinstance(seeds, int):
         if not 1 <= seeds <= MOST_SEEDS:
             raise InputError(where, f"a number of seeds from 1 to {MOST_SEEDS}, or a list of them", seeds)

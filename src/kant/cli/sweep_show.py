@@ -1,4 +1,4 @@
-"""What people see of many runs: a line or a bar while they are under way, and tables in the end."""
+"""Progress of many runs: lines or a bar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kant.model.units import SECOND, show_duration
 
 
 class Estimate:
-    """How long what is left will take: as the finished runs of the same profile, workload and cluster took."""
+    """Estimates the remaining time: as long as finished runs of the same profile, workload and cluster took."""
 
     def __init__(self, waiting: Sequence[Run], at_once: int) -> None:
         self.at_once = at_once
@@ -26,18 +26,18 @@ class Estimate:
         self._all: list[float] = []
 
     def ends(self, run: Run, wall_s: float, failed: bool) -> None:
-        """A run has ended after so many seconds. What failed says nothing about the others."""
+        """Note that a run has ended after `wall_s` seconds. Failed runs do not affect the estimate."""
         self.left.pop(run, None)
         if not failed:
             self._walls[_kind(run)].append(wall_s)
             self._all.append(wall_s)
 
     def is_at(self, run: Run, part: float) -> None:
-        """So much of a run is done."""
+        """Note the done part of a run."""
         self.left[run] = 1 - part
 
     def seconds(self) -> float | None:
-        """Seconds until all have ended; None before any has."""
+        """Return the seconds until all have ended; None before any has."""
         if not self._all:
             return None
         rest = sum(part * _mean(self._walls.get(_kind(run)) or self._all) for run, part in self.left.items())
@@ -53,7 +53,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 class Counts(Watch):
-    """Counts runs; says how far they are every few seconds on standard error, and of each failure at once."""
+    """Counts runs; prints the progress, and how many failed, every few seconds on standard error."""
 
     def __init__(self, waiting: Sequence[Run], at_once: int) -> None:
         self.total = len(waiting)
@@ -86,7 +86,7 @@ class Counts(Watch):
 
 
 class Bar(Counts):
-    """A bar on the terminal, gone when all is done."""
+    """A bar on the terminal, removed when all is done."""
 
     def __init__(self, waiting: Sequence[Run], at_once: int, bars: Progress, task: TaskID) -> None:
         super().__init__(waiting, at_once)
@@ -98,7 +98,7 @@ class Bar(Counts):
 
 @contextmanager
 def watched(waiting: Sequence[Run], at_once: int, quiet: bool) -> Iterator[Watch]:
-    """Somebody who looks on: nobody where it has to be quiet, else a bar or lines."""
+    """Yield a watcher: a silent one if `quiet`, else a bar or lines."""
     if quiet or not waiting:
         yield Watch()
     elif sys.stderr.isatty():

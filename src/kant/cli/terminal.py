@@ -1,6 +1,6 @@
-"""This terminal, connected with a process elsewhere: keys go there as they are, and what it writes comes here.
+"""Connects this terminal with a process elsewhere: keys go there unchanged, and its output comes here.
 
-After Enter, `~.` takes leave (detach), `~~` is a tilde and `~?` says so: as ssh has it.
+After Enter, `~.` detaches, `~~` is a tilde and `~?` prints help: as in ssh.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 HELP = b"\r\n~.  detach: it runs on\r\n~~  a tilde\r\n~?  this\r\n"
 MOST_OUT = 1 << 16
-AGAIN = 2.0  # seconds in which a second Ctrl-C is one more of the same
+AGAIN = 2.0  # seconds within which a second Ctrl-C repeats the first
 
 
 class Left(NamedTuple):
-    """How a conversation has ended: `detached` by the person, `code` and `signal` of a shell
-    where it was one, or `refused` in a sentence. `attempt` is the run of a job with which it was, 0 for none."""
+    """How a session ended: `detached` by the user, `code` and `signal` of a shell, or `refused`, a sentence. `attempt`
+    is the run of the job, 0 for none."""
 
     detached: bool = False
     attempt: int = 0
@@ -33,7 +33,7 @@ class Left(NamedTuple):
 
 
 class Escapes:
-    """What of the keys is for the one who holds the line. `escape` is a byte, empty where there is none."""
+    """Finds the keys meant for this client. `escape` is a byte, empty for none."""
 
     def __init__(self, escape: bytes = b"~") -> None:
         self.escape = escape
@@ -41,8 +41,7 @@ class Escapes:
         self.is_open = False
 
     def feed(self, keys: bytes) -> tuple[bytes, str]:
-        """What of the keys goes to the process, and "detach" or "help" where that is asked for: nothing after it is
-        read."""
+        """Return the keys for the process, and "detach" or "help" if that is requested: later keys are not read."""
         found = b""
         for at in range(len(keys)):
             key = keys[at : at + 1]
@@ -64,14 +63,14 @@ class Escapes:
 
 
 def is_terminal() -> bool:
-    """Whether somebody sits here: both what comes in and what goes out is a terminal."""
+    """Whether both standard input and standard output are a terminal."""
     with suppress(OSError, ValueError, AttributeError):
         return os.isatty(sys.stdin.fileno()) and os.isatty(sys.stdout.fileno())
     return False
 
 
 def window() -> dict[str, int]:
-    """Rows and columns of this terminal; empty where there is none."""
+    """Return rows and columns of this terminal, or {}."""
     if not is_terminal():
         return {}
     size = os.get_terminal_size(sys.stdout.fileno())
@@ -80,7 +79,7 @@ def window() -> dict[str, int]:
 
 @contextmanager
 def raw() -> Iterator[None]:
-    """Every key comes as it is, until the end of this, whatever that is."""
+    """Make every key come unchanged within this block."""
     import termios
     import tty
 
@@ -95,7 +94,7 @@ def raw() -> Iterator[None]:
 
 @contextmanager
 def _signals(*names: str) -> Iterator[int]:
-    """A descriptor that can be read when one of these signals has come: a byte, its number."""
+    """Yield a descriptor that becomes readable when one of these signals has come: a byte, its number."""
     out, into = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     numbers = [signal.Signals[f"SIG{name}"] for name in names]
     before = {number: signal.signal(number, lambda *_: None) for number in numbers}
@@ -111,8 +110,8 @@ def _signals(*names: str) -> Iterator[int]:
 
 
 class Conversation:
-    """One with a process at the other end of a line. `said` is told why a job waits, and `interrupt` of Ctrl-C where
-    the process has no terminal; it returns whether to go on."""
+    """A session with a process over a line. `said` gets the reason why a job waits, and `interrupt` is called on Ctrl-C
+    if the process has no terminal; it returns whether to go on."""
 
     def __init__(self, line: Line, pty: bool, said: Any, interrupt: Any, escape: bytes = b"~") -> None:
         self.line = line
@@ -128,7 +127,7 @@ class Conversation:
         self._hears = self._stdin >= 0
 
     def hold(self, begun: bool = False) -> Left:
-        """Speak until it is over. A line to a shell has `begun`; one to a job begins when that runs."""
+        """Run until the session ends. A line to a shell has `begun`; one to a job begins when that runs."""
         try:
             if not begun and not self._until_begun():
                 return self.left or Left()
@@ -141,9 +140,9 @@ class Conversation:
             self.line.close()
 
     def _until_begun(self) -> bool:
-        self._hear()  # something may have come with the answer that opened the line
+        self._hear()  # data may have come with the answer that opened the line
         while not self.begun and self.left is None and not self.line.closed:
-            self.line.flush()  # that we are still here, where we were asked
+            self.line.flush()  # answer if asked whether we are still here
             select.select([self.line], [], [])
             self._hear()
         return self.begun
@@ -168,7 +167,7 @@ class Conversation:
                     self._typed()
                 if self.line in ready:
                     self._hear()
-            if self.left is None:  # the other end may have gone while we spoke: what it said before is still here
+            if self.left is None:  # the other end may be gone: read what it sent before
                 self._hear()
         return self.left or Left(attempt=self.attempt)
 
@@ -218,7 +217,7 @@ class Conversation:
                 self.said(payload.decode(errors="replace"))
             elif kind == b"R":
                 self.begun, self.attempt = True, int(payload)
-                self._first = messages[at + 1 :]  # for when this terminal is ready for it
+                self._first = messages[at + 1 :]  # until this terminal is ready
                 return
             elif kind == b"N":
                 self.left = Left(refused=payload.decode(errors="replace"))
@@ -230,7 +229,7 @@ class Conversation:
 
 
 def write(data: bytes) -> None:
-    """Bytes to standard output as they are, now. Raises BrokenPipeError where nobody reads them."""
+    """Write bytes to standard output unchanged, at once. Raises BrokenPipeError if nobody reads."""
     if not hasattr(sys.stdout, "buffer"):
         sys.stdout.write(data.decode(errors="replace"))
         return

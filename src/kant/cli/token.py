@@ -1,4 +1,4 @@
-"""`kant token`: who else may come in, and with which right."""
+"""`kant token`: who else has access, with which right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see of a fit: the quantiles of the trace and of what was drawn after it."""
+"""Prints a fit: the quantiles of the trace and of what was drawn from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.cli.show import console
 
 
 def show_quality(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None) -> None:
-    """A line for each quantity: the quantiles of the trace, those of the drawn workload, and how far they are apart."""
+    """Print for each quantity the quantiles of the trace and of the drawn workload, and how far they are apart."""
     table = Table(title=f"{name}: trace / generated", title_justify="left")
     table.add_column("quantity")
     table.add_column("distance", justify="right")
@@ -29,7 +29,7 @@ def show_quality(name: str, rows: Sequence[Mapping[str, Any]], out: Path | None)
 
 
 def _short(value: float) -> str:
-    """Three digits, and thousands as such: `12.3k`."""
+    """Format as three digits, and thousands as such: `12.3k`."""
     for size, unit in ((1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1e6 if unit == 'M' else 1e3):.3g}{unit}"

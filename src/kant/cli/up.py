@@ -149,7 +149,7 @@ def _oidc(path: Path) -> Oidc:
 
 
 def _file(given: str | None) -> Path | None:
-    """The file that a name is, if it is one: some are names of what is built in."""
+    """Return the file of a name, or None: some are names of built-in things."""
     from kant.scheduler.profile import builtin_texts
 
     named = given is None or given in builtin_texts() or not Path(given).is_file()
@@ -175,7 +175,7 @@ def _days(days: int) -> int:
 
 
 def parse_size(text: str) -> int:
-    """Bytes in a text such as 500MiB. Raises InputError."""
+    """Parse bytes such as 500MiB. Raises InputError."""
     import re
 
     match = re.fullmatch(r"([0-9]{1,9}) ?(KiB|MiB|GiB|TiB)", text)
@@ -185,7 +185,7 @@ def parse_size(text: str) -> int:
 
 
 def _detach(home: Path) -> int:
-    """Start the same command again, in a session of its own, and wait until it answers."""
+    """Start the same command again, in its own session, and wait until it answers."""
     import os
     import subprocess
     import sys
@@ -234,7 +234,7 @@ def _detach(home: Path) -> int:
 
 
 class StartError(InputError):
-    """What the process in the background has said."""
+    """The error message of the background process."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("", "")

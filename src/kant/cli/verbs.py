@@ -1,4 +1,4 @@
-"""The verbs of `kant`, each with the place of its function: only the module of the verb that is called is loaded."""
+"""The verbs of `kant`, each with its function's place: only the called verb's module is loaded."""
 
 from __future__ import annotations
 
@@ -76,19 +76,19 @@ VERBS = {
 
 
 def installed() -> list[str]:
-    """The verbs that this installation has."""
+    """Return the verbs of this installation."""
     gone = {verb for verbs in missing().values() for verb in verbs}
     return [verb for verb in VERBS if verb not in gone]
 
 
 def app_of(*verbs: str) -> App:
-    """`kant` with these verbs."""
+    """Return `kant` with these verbs."""
     app = App(
         name="kant",
         help="Kant: one scheduling core for AI clusters.",
         version=__version__,
         help_format="plaintext",
-        suppress_keyboard_interrupt=False,  # ours to report
+        suppress_keyboard_interrupt=False,  # we report it
     )
     for verb in verbs:
         module, name = VERBS[verb].split(":")
@@ -97,7 +97,7 @@ def app_of(*verbs: str) -> App:
 
 
 def call(arguments: list[str], app: App | None = None) -> Any:
-    """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError where they are wrong for it."""
+    """Call the verb that the arguments name, of `app` or of `kant`; raises UsageError if they are wrong for it."""
     if app is None:
         said = answer(arguments[0]) if arguments and arguments[0] not in VERBS else None
         if said is not None:

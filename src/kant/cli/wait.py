@@ -1,4 +1,4 @@
-"""`kant wait`: until jobs are over, with their exit code."""
+"""`kant wait`: waits for jobs; returns their exit code."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kant.cli.output import print_json, printable
 from kant.model.errors import InputError
 from kant.service.client import ServiceClient, home_of
 
-AT_A_TIME = 30  # seconds for which one question waits
-NOT_WELL = 1  # the code of what has no exit code of its own
-SIGNALLED = 128  # plus the signal, as shells have it
+AT_A_TIME = 30  # seconds for which one request waits
+NOT_WELL = 1  # the code of jobs without an exit code
+SIGNALLED = 128  # plus the signal, as in shells
 
 
 def wait(
@@ -43,7 +43,7 @@ def wait(
 
 
 def wait_for(home: Path | None, there: Kube | None, jobs: tuple[str, ...]) -> int:
-    """Wait until jobs that were just submitted are over; the exit code to leave with."""
+    """Wait until jobs that were just submitted are over; return the exit code."""
     if there and home is None:
         raise InputError("--wait", "a job of this machine (on Kubernetes: kubectl wait)")
     client = ServiceClient(home_of(home))
@@ -55,7 +55,7 @@ def wait_for(home: Path | None, there: Kube | None, jobs: tuple[str, ...]) -> in
 
 
 def outcomes(client: ServiceClient, job: str) -> list[dict[str, Any]]:
-    """How a job, or the jobs of an array, have ended; waits until they have."""
+    """Wait until a job, or the jobs of an array, have ended; return how."""
     while True:
         found = client.get(client.job(job, "outcome"), wait=AT_A_TIME)
         if found["over"]:
@@ -63,7 +63,7 @@ def outcomes(client: ServiceClient, job: str) -> list[dict[str, Any]]:
 
 
 def code_of(ended: list[dict[str, Any]]) -> int:
-    """The first exit code that is not 0; 0 where all jobs have ended well."""
+    """Return the first exit code that is not 0; 0 if all ended well."""
     return next((code for code in map(_code, ended) if code), 0)
 
 

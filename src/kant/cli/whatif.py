@@ -1,4 +1,4 @@
-"""`kant whatif`: what a change would do to everybody's waits, from now or from a time of a journal on."""
+"""`kant whatif`: the effect of a change on everybody's waits, from now or from a time of a journal on."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ FOLDERS = ("before", "after")
 
 
 def _simulated(past: Past, changes: Changes, arrivals: bool, until: int, out: Path | None) -> WhatIf:
-    """Both futures, with their progress; each writes its journal into `out`. Ctrl-C ends them without an answer."""
+    """Simulate both futures with progress; each writes its journal into `out`. Ctrl-C ends them without an answer."""
     from kant.cli.runs import one_interrupt, progress_bar
     from kant.sim.run import RunHooks
     from kant.sim.whatif import AFTER, what_if

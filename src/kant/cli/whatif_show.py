@@ -1,4 +1,4 @@
-"""The answer of `kant whatif` for the terminal."""
+"""Prints the answer of `kant whatif`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHARES = {"gar": "GAR mean", "sor": "SOR", "gfr": "GFR mean"}
 
 
 def show_answer(answer: dict[str, Any], report: Path | None) -> None:
-    """What changes, for whom, and by how much."""
+    """Print what changes, for whom, and by how much."""
     console.print(
         f"What if, at {clock(answer['time_us'])}: {'; '.join(answer['change'])}", style="bold", soft_wrap=True
     )
@@ -60,7 +60,7 @@ def _submitted(job: dict[str, Any], now: int) -> str:
 
 
 def _show_waits(waits: dict[str, Any]) -> None:
-    """Waits before and after, by queue and by size class."""
+    """Print waits before and after, by queue and by size class."""
     table = Table(title="Waits, before and after", title_justify="left")
     for name in ("jobs of", "jobs", "mean", "P50", "P90", "sooner", "later"):
         table.add_column(name, justify="left" if name == "jobs of" else "right", no_wrap=name in ("jobs of", "jobs"))
@@ -85,7 +85,7 @@ def _pair(before: float | None, after: float | None) -> str | Text:
 
 
 def _moved(own: dict[str, Any], sign: int) -> Text:
-    """How many jobs start sooner, or later, and by how much in the mean."""
+    """Return how many jobs start sooner, or later, and by how much on average."""
     return _coloured(f"{own['jobs']:,} by {seconds(own['mean_s'])}", sign) if own["jobs"] else Text("-")
 
 

@@ -1,4 +1,4 @@
-"""Kant from Python: `from kant.client import Kant`. What it takes and gives are the types of `kant.service.routes`."""
+"""Kant from Python: `from kant.client import Kant`. Arguments and results have the types of `kant.service.routes`."""
 
 from kant.client.kant import AsyncJob, AsyncKant, Job, Jobs, Kant
 

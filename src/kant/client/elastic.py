@@ -1,9 +1,9 @@
-"""What an elastic training says to Kant, and hears from it: a few lines in the loop, with PyTorch or without.
+"""The interface of an elastic training job to Kant: a few lines in its loop, with or without PyTorch.
 
 elastic = Elastic()
 while not elastic.is_over(tokens):
     if elastic.changed(tokens):
-        regroup(elastic.now.devices)  # make the process group anew
+        regroup(elastic.now.devices)  # create a new process group
     for group in optimizer.param_groups:
         group["lr"] = elastic.rate(tokens)
     for _ in range(elastic.now.rounds):
@@ -27,9 +27,9 @@ SAID_EVERY = 0.2  # seconds between two reports of tokens
 
 
 class Elastic:
-    """The events of the run of this process. `now` is the last of them.
+    """The elastic events of this process's run. `now` is the latest.
 
-    Raises InputError where no Kant has started this process with a contract.
+    Raises InputError if Kant did not start this process with a contract.
     """
 
     def __init__(self, environment: dict[str, str] | None = None) -> None:
@@ -43,10 +43,10 @@ class Elastic:
         self._said = -SAID_EVERY
         self.now: Resize = self._read()[-1]
         self.tokens = self.now.tokens
-        """How far the run before this one had come, where it is tried again."""
+        """The tokens that the previous run had reached, if this is a retry."""
 
     def _read(self) -> list[Resize]:
-        """The events that have come since the last look. A line that is half written is left for the next one."""
+        """Return the events since the last call. An incomplete line is left for the next call."""
         with self._file.open("rb") as file:
             file.seek(self._at)
             whole = file.read().rpartition(b"\n")[0]
@@ -54,7 +54,7 @@ class Elastic:
         return [msgspec.json.decode(line, type=Resize) for line in whole.splitlines()]
 
     def changed(self, tokens: float) -> bool:
-        """Whether there is a new event; what the last one asked for is done when this is called the next time."""
+        """Whether there is a new event. Calling it again confirms that the previous event has been followed."""
         moment = time.monotonic()
         events = self._read() if self._file.stat().st_size > self._at else []
         if events or self._behind or moment - self._said >= SAID_EVERY:
@@ -64,7 +64,7 @@ class Elastic:
             self.now = events[-1]
         return bool(events)
 
-    _behind = False  # an event was handed out that Kant does not know to be followed
+    _behind = False  # an event was returned and not confirmed yet
 
     def _say(self, heard: Heard) -> None:
         own = self._heard.with_suffix(".new")
@@ -72,9 +72,9 @@ class Elastic:
         own.replace(self._heard)
 
     def rate(self, tokens: float) -> float:
-        """The learning rate of the next step."""
+        """Return the learning rate of the next step."""
         return self.contract.learning_rate(self.now.batch, tokens, self.now.tail)
 
     def is_over(self, tokens: float) -> bool:
-        """Whether its tail has ended: then it may save its weights and end well."""
+        """Whether the tail has ended: then the job may save its weights and exit with success."""
         return self.now.tail is not None and tokens >= self.now.tail[1]

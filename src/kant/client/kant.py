@@ -1,4 +1,4 @@
-"""A Kant, and its jobs, as objects: asked from a program or a notebook, at once or to be awaited."""
+"""A Kant and its jobs as objects, for programs and notebooks, synchronous or asynchronous."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from kant.service.routes import Routes
 from kant.service.shown import fields_html, table_html
 from kant.service.views import JobDetail, JobOutcome, JobRow, Usage, Why
 
-AT_A_TIME = 30  # seconds for which one question waits
+AT_A_TIME = 30  # seconds for which one request waits
 PAGE = 1000
 
 
 class Api(Routes, AtOnce):
-    """Every route of the service as a method. Each raises `InputError` with the sentence of a refusal."""
+    """Every route of the service as a method. Each raises `InputError` with the message of a refusal."""
 
 
 class AsyncApi(Routes, Awaited):
-    """Every route of the service as a method to be awaited. Each raises `InputError` with the sentence of a refusal."""
+    """Every route of the service as an async method. Each raises `InputError` with the message of a refusal."""
 
 
 class Jobs(list[JobRow]):
@@ -38,7 +38,7 @@ class Jobs(list[JobRow]):
 
 
 class _Asked:
-    """Where a Kant is, and how it is asked: over its socket, or at an address with a token."""
+    """A connection to a Kant: over its socket, or to an address with a token."""
 
     def __init__(self, home: str | Path | None, url: str | None, token: str | None) -> None:
         where = Path(home) if home is not None else None
@@ -48,7 +48,7 @@ class _Asked:
         self.client.token = token or ""
 
     def ask(self, request: Request) -> Any:
-        """An answer as an object of its type. Raises InputError."""
+        """Send a request and return the response as an object of its type. Raises InputError."""
         query = request.query.items()
         given = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query}
         sent = msgspec.to_builtins(request.body) if request.body is not None else None
@@ -63,8 +63,8 @@ class _Asked:
             raise InputError(request.path, f"an answer as this client knows it ({error})") from None
 
     def events(self) -> Iterator[JobRow]:
-        """Jobs as they change, from now on, until Kant goes."""
-        return self._changes(self.client.parts("GET", "/v1/events", {}, None))  # followed from here on
+        """Yield jobs as they change, from now on, until Kant stops."""
+        return self._changes(self.client.parts("GET", "/v1/events", {}, None))  # the request is sent now
 
     def _changes(self, parts: Iterator[bytes]) -> Iterator[JobRow]:
         left = b""
@@ -77,7 +77,7 @@ class _Asked:
 
 
 def submission(command: str | Sequence[str], fields: Mapping[str, Any]) -> Submission:
-    """What to submit: a program with its arguments, or a text for the shell, with the environment and folder of now."""
+    """Build a submission: a program with its arguments, or a shell command, in the current environment and folder."""
     words = ["sh", "-c", command] if isinstance(command, str) else [str(word) for word in command]
     given: dict[str, Any] = {"workdir": str(Path.cwd()), "name": Path(words[0]).name, **fields}
     env = {name: value for name, value in os.environ.items() if not name.startswith(("KANT_RUN", "KANT_ARRAY"))}
@@ -89,7 +89,7 @@ def submission(command: str | Sequence[str], fields: Mapping[str, Any]) -> Submi
 
 
 class Job:
-    """A job of a Kant. What it knows of itself is asked for anew each time."""
+    """A job of a Kant. Each call asks Kant for its current state."""
 
     def __init__(self, kant: Kant, id: str) -> None:
         self.kant = kant
@@ -103,31 +103,31 @@ class Job:
         return fields_html(f"job {self.id}", {name: getattr(found.job, name) for name in found.job.__struct_fields__})
 
     def detail(self) -> JobDetail:
-        """All that is known of it."""
+        """Return all details of the job."""
         return self.kant.api.job(self.id)
 
     @property
     def phase(self) -> str:
-        """Where it stands, such as `waiting` or `running`."""
+        """The phase of the job, such as `waiting` or `running`."""
         return self.detail().job.phase
 
     def why(self) -> Why:
-        """Why it waits, and what would help."""
+        """Return why the job waits, and what would help."""
         return self.kant.api.why(self.id)
 
     def output(self, attempt: int = 0) -> str:
-        """What its last run has written, or another (`attempt`, from 1)."""
+        """Return the output of its last run, or of another (`attempt`, from 1)."""
         return self.kant.api.log(self.id, attempt=attempt).decode(errors="replace")
 
     def wait(self) -> JobOutcome:
-        """Wait until it is over; how it has ended."""
+        """Wait until the job has ended; return how it ended."""
         while True:
             found = self.kant.api.outcome(self.id, wait=AT_A_TIME)
             if found.over:
                 return found.jobs[0]
 
     def cancel(self) -> None:
-        """Withdraw it, waiting or running."""
+        """Cancel the job, waiting or running."""
         self.kant.api.cancel(self.id)
 
 
@@ -147,15 +147,15 @@ class Kant:
         self.api = Api(self._asked.ask)
 
     def submit(self, command: str | Sequence[str], **fields: Any) -> Job:
-        """Queue a command: a list of words, or a text for the shell. `fields` are those of `Submission`."""
+        """Submit a command: a list of words, or a shell command. `fields` are those of `Submission`."""
         return Job(self, self.api.submit(submission(command, fields)).jobs[0])
 
     def job(self, id: str) -> Job:
-        """A job by its id. Raises InputError where there is none."""
+        """Return a job by its id. Raises InputError if there is none."""
         return Job(self, self.api.job(id).job.id)
 
     def jobs(self, state: str = "held,blocked,waiting,running,stopping", queue: str = "", user: str = "") -> Jobs:
-        """Jobs that are not over, or those in the states that are given ("": all), the latest first."""
+        """Return the jobs that have not ended, or those in the given states ("": all), the latest first."""
         found, before = Jobs(), None
         while True:
             page = self.api.jobs(state=state, queue=queue, user=user, limit=PAGE, before=before)
@@ -164,16 +164,16 @@ class Kant:
                 return found
 
     def usage(self, by: str = "user") -> Usage:
-        """What the jobs used that are over, by some of user, queue, day and job."""
+        """Return the usage of ended jobs, by some of user, queue, day and job."""
         return self.api.usage(by=by)
 
     def events(self) -> Iterator[JobRow]:
-        """Jobs as they change, from now on, until Kant goes."""
+        """Yield jobs as they change, from now on, until Kant stops."""
         return self._asked.events()
 
 
 class AsyncJob:
-    """A job of a Kant, whose answers are awaited."""
+    """A job of a Kant, with async methods."""
 
     def __init__(self, kant: AsyncKant, id: str) -> None:
         self.kant = kant
@@ -183,31 +183,31 @@ class AsyncJob:
         return f"AsyncJob({self.id!r})"
 
     async def detail(self) -> JobDetail:
-        """All that is known of it."""
+        """Return all details of the job."""
         return await self.kant.api.job(self.id)
 
     async def why(self) -> Why:
-        """Why it waits, and what would help."""
+        """Return why the job waits, and what would help."""
         return await self.kant.api.why(self.id)
 
     async def output(self, attempt: int = 0) -> str:
-        """What its last run has written, or another (`attempt`, from 1)."""
+        """Return the output of its last run, or of another (`attempt`, from 1)."""
         return (await self.kant.api.log(self.id, attempt=attempt)).decode(errors="replace")
 
     async def wait(self) -> JobOutcome:
-        """Wait until it is over; how it has ended."""
+        """Wait until the job has ended; return how it ended."""
         while True:
             found = await self.kant.api.outcome(self.id, wait=AT_A_TIME)
             if found.over:
                 return found.jobs[0]
 
     async def cancel(self) -> None:
-        """Withdraw it, waiting or running."""
+        """Cancel the job, waiting or running."""
         await self.kant.api.cancel(self.id)
 
 
 class AsyncKant:
-    """As `Kant`, for programs that await: each call has a thread of its own while it lasts."""
+    """`Kant` with async methods: each call runs in its own thread."""
 
     def __init__(self, home: str | Path | None = None, url: str | None = None, token: str | None = None) -> None:
         self._asked = _Asked(home, url, token)
@@ -217,15 +217,15 @@ class AsyncKant:
         return await asyncio.to_thread(self._asked.ask, request)
 
     async def submit(self, command: str | Sequence[str], **fields: Any) -> AsyncJob:
-        """Queue a command: a list of words, or a text for the shell. `fields` are those of `Submission`."""
+        """Submit a command: a list of words, or a shell command. `fields` are those of `Submission`."""
         return AsyncJob(self, (await self.api.submit(submission(command, fields))).jobs[0])
 
     async def job(self, id: str) -> AsyncJob:
-        """A job by its id. Raises InputError where there is none."""
+        """Return a job by its id. Raises InputError if there is none."""
         return AsyncJob(self, (await self.api.job(id)).job.id)
 
     async def events(self) -> AsyncIterator[JobRow]:
-        """Jobs as they change, from now on, until Kant goes."""
+        """Yield jobs as they change, from now on, until Kant stops."""
         found = self._asked.events()
         while (row := await asyncio.to_thread(next, found, None)) is not None:
             yield row

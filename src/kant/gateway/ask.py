@@ -1,7 +1,7 @@
-"""A request to an OpenAI-compatible engine, as far as a router must understand it, and refusals in the same form.
+"""Parses requests to an OpenAI-compatible engine as far as routing needs, and formats errors in the API's form.
 
-Nothing in a body is trusted: what is not as expected is left for the engine to refuse, and only what is no JSON object
-is refused here.
+No content of a body is trusted: invalid fields are left for the engine to reject; only a body that is not a JSON object
+is rejected here.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ import msgspec
 from kant.serving.prefix_index import BLOCK_TOKENS, BYTES, chain
 
 MESSAGES = "/v1/messages"
-"""Anthropic's form of a chat, which vLLM and SGLang speak too."""
+"""Anthropic's chat API, which vLLM and SGLang also support."""
 
 GENERATES = ("/v1/completions", "/v1/chat/completions", MESSAGES)
-"""Paths whose answers are generated token by token."""
+"""Paths whose responses are generated token by token."""
 
 FORWARDS = (*GENERATES, "/v1/embeddings", "/v1/rerank", "/v1/score", "/v1/responses", "/tokenize", "/detokenize")
 """Paths that are routed."""
 
 BYTES_PER_TOKEN = 4.0
-"""Of text, before any answer has said what it is."""
+"""Bytes of text per token, until a response shows the actual ratio."""
 
 PRIORITIES = 1 << 31
-"""Beyond this no priority goes: vLLM keeps a machine integer."""
+"""The bound of priorities: vLLM stores them in a machine integer."""
 
 LONGEST_PROGRAM = 256
 
 
 class RefusedError(Exception):
-    """A request that is not forwarded: an HTTP status, a sentence, OpenAI's type of it, seconds until a retry."""
+    """A request is not forwarded. Has the HTTP status, a message, OpenAI's error type, and seconds until a retry."""
 
     def __init__(self, status: int, message: str, kind: str, retry_after: int = 0) -> None:
         super().__init__(message)
         self.status, self.message, self.kind, self.retry_after = status, message, kind, retry_after
 
     def body(self, path: str = "") -> bytes:
-        """The error in the form of the API that was asked at `path`: OpenAI's, or Anthropic's."""
+        """Return the error in the form of the API of `path`: OpenAI's, or Anthropic's."""
         return error_body(self.status, self.message, self.kind, path)
 
 
 def error_body(status: int, message: str, kind: str, path: str = "") -> bytes:
-    """`{"error": {"message": …, "type": …, "code": …}}`, as OpenAI and vLLM answer; Anthropic's form for its path."""
+    """Return `{"error": {"message": …, "type": …, "code": …}}` as OpenAI and vLLM; Anthropic's form for its path."""
     if path == MESSAGES:
         return msgspec.json.encode({"type": "error", "error": {"type": kind, "message": message}})
     return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": status}})
@@ -54,8 +54,8 @@ def error_body(status: int, message: str, kind: str, path: str = "") -> bytes:
 class Ask:
     """What a router knows of a request.
 
-    `prompt` counts tokens: exactly where the prompt is a list of token ids, else from the bytes of its text. `most` is
-    how long the output may be; `program` names the program, session or agent whose call this is.
+    `prompt` counts tokens: exactly if the prompt is a list of token ids, else estimated from the bytes of its text.
+    `most` is the maximum output; `program` names the program, session or agent that sent the call.
     """
 
     path: str
@@ -70,14 +70,14 @@ class Ask:
     program: str
 
     def prompt(self, bytes_per_token: float) -> int:
-        """Tokens of the prompt, at least one."""
+        """Return the tokens of the prompt, at least 1."""
         return max(1, self.ids + round(len(self.text) / bytes_per_token))
 
     def blocks(self, adapter: str, bytes_per_token: float) -> tuple[list[int], float]:
-        """The chain of hashes of its prompt's blocks, and how many tokens each has.
+        """Return the hash chain of the prompt's blocks, and the tokens of each block.
 
-        The first names the adapter, if there is one. What else engines put before a prompt or keep apart tells chains
-        apart: tools, and vLLM's `cache_salt`.
+        The first hash names the adapter, if there is one. Other inputs of engines' cache keys make chains differ:
+        tools, and vLLM's `cache_salt`.
         """
         apart = {name: self.fields[name] for name in ("cache_salt", "tools") if self.fields.get(name)}
         root = repr((adapter, apart)) if adapter or apart else ""
@@ -89,9 +89,9 @@ class Ask:
         return ([hash(adapter), *found] if adapter else found), tokens
 
     def yield_to(self, priority: int) -> None:
-        """Have this priority, lower first, unless the client asks for a less urgent one; the engine is told the same.
+        """Set this priority (lower first) in request and body, unless the client asks for a less urgent one.
 
-        A body without a priority stays as it is where this is 0, as engines take it so.
+        At 0, a body without a priority is left unchanged, since that is the engines' default.
         """
         said = self.fields.get("priority")
         known = isinstance(said, int | float) and not isinstance(said, bool)
@@ -100,7 +100,7 @@ class Ask:
             self._write({**self.fields, "priority": int(self.priority)})
 
     def forget_program(self) -> None:
-        """Be no program's call, for engines too."""
+        """Remove the program, also from the body."""
         self.program = ""
         extra = self.fields.get("vllm_xargs")
         if isinstance(extra, dict) and "program_id" in extra:
@@ -110,7 +110,7 @@ class Ask:
         self.fields, self.body = fields, msgspec.json.encode(fields)
 
     def forwarded(self, priority: int | None, pass_program: bool) -> bytes:
-        """The body that the engine gets: vLLM's `priority` (lower first), and the program for its plug-ins."""
+        """Return the body for the engine, with vLLM's `priority` (lower first), and the program for its plug-ins."""
         program = self.program if pass_program else ""
         if priority is None and not program:
             return self.body
@@ -124,7 +124,7 @@ class Ask:
 
 
 def read_ask(path: str, body: bytes, program: str = "") -> Ask:
-    """The request of a body; `program` is what a header says of it. Raises RefusedError where it is no JSON object."""
+    """Parse a body; `program` is the value of a header. Raises RefusedError if it is not a JSON object."""
     try:
         fields = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -159,7 +159,7 @@ def _whole(value: object) -> bool:
 
 
 def _prompt(fields: dict[str, Any]) -> tuple[str, int]:
-    """All text of the prompt, and how many token ids it has."""
+    """Return all text of the prompt, and its number of token ids."""
     prompt = fields.get("prompt", fields.get("input"))
     if isinstance(prompt, str):
         return prompt, 0
@@ -169,7 +169,7 @@ def _prompt(fields: dict[str, Any]) -> tuple[str, int]:
     parts: list[str] = []
     listed = messages if isinstance(messages, list) else []
     contents = [message.get("content") if isinstance(message, dict) else None for message in listed]
-    for content in (fields.get("system"), *contents):  # Anthropic's has the system's prompt beside the messages
+    for content in (fields.get("system"), *contents):  # Anthropic's API has the system prompt outside the messages
         if isinstance(content, str):
             parts.append(content)
         elif isinstance(content, list):
@@ -178,7 +178,7 @@ def _prompt(fields: dict[str, Any]) -> tuple[str, int]:
 
 
 def _listed(prompt: list[Any]) -> tuple[str, int]:
-    """Token ids, texts, or several lists of token ids."""
+    """Return the same for a list of token ids, of texts, or of lists of token ids."""
     if prompt and isinstance(prompt[0], int):
         return "", len(prompt)
     texts = [part for part in prompt if isinstance(part, str)]
@@ -186,10 +186,10 @@ def _listed(prompt: list[Any]) -> tuple[str, int]:
 
 
 class EventCount:
-    """Counts the tokens of a stream of server-sent events, whatever the pieces in which it comes.
+    """Counts the tokens of a stream of server-sent events, however it is split into pieces.
 
-    An event is taken for a token, but for the last, which says `[DONE]`, those that have no choices, and the first of
-    a chat, which has the role alone. A last event with `usage` corrects the count.
+    Each event counts as a token, except the final `[DONE]`, events without choices, and the first event of a chat,
+    which only has the role. A final event with `usage` corrects the count.
     """
 
     __slots__ = ("events", "finished", "tail", "usage")
@@ -201,7 +201,7 @@ class EventCount:
         self.usage: tuple[int, int] | None = None
 
     def feed(self, piece: bytes) -> int:
-        """Take the next piece of the stream; returns the tokens so far."""
+        """Process the next piece of the stream; return the tokens so far."""
         data = self.tail + piece
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n")
@@ -218,7 +218,7 @@ class EventCount:
         return self.events
 
     def _count(self, whole: bytes) -> None:
-        """Count the tokens of whole events."""
+        """Count the tokens of complete events."""
         self.events += whole.count(b"\n\n")
         if b"[DONE]" in whole:
             self.finished = True
@@ -228,7 +228,7 @@ class EventCount:
         self.events -= whole.count(b'"role":"assistant","content":""')
 
     def error(self, body: bytes) -> bytes:
-        """An error as an event of the stream."""
+        """Return an error as an event of the stream."""
         return b"data: " + body + b"\n\n"
 
     def _read_usage(self, whole: bytes) -> None:
@@ -241,7 +241,7 @@ class EventCount:
 
 
 class MessageCount(EventCount):
-    """The same of a stream in Anthropic's form, whose events have names: each delta of a block is a token."""
+    """Counts the tokens of a stream in Anthropic's form, whose events are named: each delta of a block is a token."""
 
     __slots__ = ()
 
@@ -254,16 +254,16 @@ class MessageCount(EventCount):
 
 
 def count_for(path: str) -> EventCount:
-    """What counts a stream of this path."""
+    """Return the counter for a stream of this path."""
     return MessageCount() if path == MESSAGES else EventCount()
 
 
 MOST_EVENT = 1 << 20
-"""Bytes of an event that are kept; of a longer one the end."""
+"""The most bytes of an event that are kept; of a longer one, the end."""
 
 
 class _Usage(msgspec.Struct):
-    """Tokens in the names of OpenAI's completions, or in those of its responses and of Anthropic's messages."""
+    """Token counts, in the field names of OpenAI's completions, or of its responses and Anthropic's messages."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -280,7 +280,7 @@ _ANY = msgspec.json.Decoder(msgspec.Raw)
 
 
 def is_json(answer: bytes) -> bool:
-    """Whether an answer is one JSON document."""
+    """Whether a response is one JSON document."""
     try:
         _ANY.decode(answer)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -289,7 +289,7 @@ def is_json(answer: bytes) -> bool:
 
 
 def usage_of(answer: bytes) -> tuple[int, int] | None:
-    """Tokens of prompt and output as an answer says, or None where it says nothing that makes sense."""
+    """Return the prompt and output tokens that a response reports, or None if missing or invalid."""
     try:
         usage = _ANSWER.decode(answer).usage
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,10 +1,10 @@
-"""One request on one backend: it is sent there, and what comes back is handed on to the client.
+"""Sends one request to one backend, and passes the response on to the client.
 
-Requests to engines change nothing but caches, so to send one twice is safe for its client. It is not safe for engines:
-the request may be what has broken the first. So a request of which a byte was sent to a backend is sent again only
-where the backend has refused it (429, 503), or where the connection was closed before any byte of the answer and the
-backend then answers `GET /health` on a new one: the failure was the connection's, and the backend lives. A request that
-has killed its engine is answered 502, and so one request kills at most one engine.
+Requests to engines change only caches, so a duplicate is safe for its client. It is not safe for engines: the request
+may be what crashed the first one. So once a byte was sent to a backend, the request is sent again only if the backend
+refused it (429, 503), or if the connection closed before any byte of the response and the backend then answers `GET
+/health` on a new connection: only the connection failed. A request that crashed its engine gets a 502, so one request
+crashes at most one engine.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
     from kant.gateway.record import Entry
 
 MOST_ANSWER = 64 << 20
-"""Bytes of an answer that is not streamed."""
+"""The most bytes of a response that is not streamed."""
 
 REFUSALS = frozenset({429, 503})
-"""Statuses with which a backend says that it has not taken a request."""
+"""Statuses with which a backend says that it has not accepted a request."""
 
 HOP_BY_HOP = frozenset(
     ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
      "transfer-encoding", "upgrade", "content-length")
 )  # fmt: skip
-"""Headers that concern one connection (RFC 9110, 7.6.1)."""
+"""Headers of a single connection (RFC 9110, 7.6.1)."""
 
 REQUEST_ID = "x-request-id"
 NOT_SENT = HOP_BY_HOP | {"host", "accept-encoding", "expect", "content-encoding", "content-type", REQUEST_ID}
-"""And of requests those that the proxy sets itself."""
+"""Request headers that are not forwarded: those, and the ones that the proxy sets itself."""
 
 BREAKS = frozenset("\r\n\0")
-"""Would break a head apart; no server lets them in."""
+"""Characters that would split a header; no server accepts them."""
 
 PRESSURE = 256 << 10
-"""Bytes that a client may be behind before its engine is read more slowly."""
+"""The most unsent bytes for a client before reading from its engine is paused."""
 
 BACKEND = "x-kant-backend"
 CONNECT_S = 5.0
 
 
 class BackendLostError(Exception):
-    """A backend did not answer, or broke off: `status` is what the client hears of it."""
+    """A backend did not respond, or broke off; `status` is the status for the client."""
 
     def __init__(self, why: str, status: int = 502) -> None:
         super().__init__(why)
@@ -62,12 +62,12 @@ class BackendLostError(Exception):
 
     @property
     def kind(self) -> str:
-        """OpenAI's type of the error."""
+        """The error type in OpenAI's API."""
         return "timeout" if self.status == 504 else "backend_lost"
 
 
 class ElsewhereError(BackendLostError):
-    """A backend has not taken the request: it may be sent to another one."""
+    """A backend did not accept the request, which may be sent to another one."""
 
 
 class Attempt:
@@ -88,11 +88,11 @@ class Attempt:
         self.chunked = False
         self.relief: asyncio.Task[None] | None = None
         self.early: list[bytes] = []
-        """Pieces that have come before the client's answer has begun."""
+        """Pieces received before the client's response has started."""
         self.begun: asyncio.Future[None] | None = None
 
     async def run(self) -> web.StreamResponse:
-        """Forward, and hand the answer on; raises BackendLostError where the backend fails."""
+        """Forward the request, and pass the response on; raises BackendLostError if the backend fails."""
         ask, dispatcher = self.placed.ask, self.proxy.dispatcher
         priority = dispatcher.sent_priority(self.placed) if ask.path != "/tokenize" else None
         body = ask.forwarded(priority, dispatcher.policy.by_priority)
@@ -128,11 +128,11 @@ class Attempt:
 
     @property
     def stopwatch_begun(self) -> bool:
-        """Whether something of the answer's body has come."""
+        """Whether any of the response body has arrived."""
         return self.stopwatch is not None and self.stopwatch.begun
 
     async def _ask(self, head: bytes, body: bytes) -> tuple[Connection, Head]:
-        """Send the request, and wait for the head of its answer."""
+        """Send the request, and wait for the head of the response."""
         upstreams, url = self.proxy.upstreams, self.backend.url
         try:
             connection = self.connection = await upstreams.connection(url)
@@ -148,14 +148,14 @@ class Attempt:
         except UpstreamError as error:
             if connection.heard or not await self._lives():
                 raise
-            if not connection.kept:  # else it had been idle for too long
+            if not connection.kept:  # a reused connection may have been closed for idling
                 self.proxy.answered(self.placed, False)
             if not self._may_retry():
                 raise BackendLostError(str(error)) from None
             raise ElsewhereError(str(error)) from None
 
     async def _lives(self) -> bool:
-        """Whether the backend answers on a new connection."""
+        """Whether the backend responds on a new connection."""
         connection: Connection | None = None
         try:
             async with asyncio.timeout(CONNECT_S):
@@ -172,16 +172,16 @@ class Attempt:
                 connection.close()
 
     def _expired(self, error: TimedOutError) -> None:
-        """The answer takes too long: end the connection, and so the request on the backend."""
+        """The response takes too long: close the connection, which ends the request on the backend."""
         assert self.connection is not None
-        if self.relief is not None and self.client is not None:  # it is the client who takes nothing
+        if self.relief is not None and self.client is not None:  # the client is the one that does not read
             self.client.abort()
             self.connection.fail(ClientGoneError("it reads nothing"))
         else:
             self.connection.fail(error)
 
     def _may_retry(self) -> bool:
-        """Whether the request may be sent again: that uses up one retry, and some of the budget."""
+        """Whether the request may be retried; if so, uses up some of the retry budget."""
         if self.retries.left <= 0:
             return False
         allowed = self.retries.take(self.proxy.in_flight)
@@ -190,7 +190,7 @@ class Attempt:
         return allowed
 
     def _head(self, path: str, length: int) -> bytes:
-        """The head of the request as the engine gets it."""
+        """Return the head of the request for the engine."""
         keyed = self.proxy.tenants.keyed
         lines = [
             f"POST {path} HTTP/1.1\r\nHost: {self.backend.host}\r\nContent-Type: application/json\r\n"
@@ -210,7 +210,7 @@ class Attempt:
         return kept
 
     async def _stream(self, connection: Connection, head: Head) -> None:
-        """Hand each piece on as it comes; the client's answer begins with the first."""
+        """Pass each piece on as it arrives; the client's response starts with the first."""
         begun = self.begun = asyncio.get_running_loop().create_future()
         whole = connection.pieces(self._take)
         whole.add_done_callback(lambda _: self._begin())
@@ -231,15 +231,15 @@ class Attempt:
         try:
             await whole
         except TimedOutError:
-            if not self.count.finished:  # else the client has all there is
+            if not self.count.finished:  # otherwise the client has the whole response
                 raise
-        if not (head.framed or self.count.finished):  # nothing but [DONE] says that such a stream is whole
+        if not (head.framed or self.count.finished):  # without framing, only [DONE] shows the end
             raise UpstreamError("its stream has no end")
         said = self.count.events > 0 or self.count.finished
         self._over(head.status, self.count.events, self.count.usage, said)
 
     def _take(self, piece: bytes, chunks: bytes | None) -> None:
-        """A piece of a stream has come: count its tokens, and write it to the client, in whose frame it may be."""
+        """Process a piece of a stream: count its tokens, and write it to the client, unchanged if chunks allow it."""
         assert self.stopwatch is not None
         self.stopwatch.heard()
         done = self.count.feed(piece)
@@ -260,12 +260,12 @@ class Attempt:
             self.relief = asyncio.create_task(self._relieve())
 
     def _begin(self) -> None:
-        """The first piece has come, or none will."""
+        """Note that the first piece has arrived, or that none will."""
         if self.begun is not None and not self.begun.done():
             self.begun.set_result(None)
 
     async def _relieve(self) -> None:
-        """The client is slower than the engine: read no more before it has what there is."""
+        """Pause reading from the engine until the slower client has caught up."""
         assert self.connection is not None
         self.connection.hold(True)
         try:
@@ -276,7 +276,7 @@ class Attempt:
         self.relief = None
 
     async def _whole(self, connection: Connection, head: Head, ask: Ask) -> None:
-        """An answer that is one JSON document: nothing is sent before all of it is here."""
+        """Pass on a response that is one JSON document, after all of it has arrived."""
         parts: list[bytes] = []
         size = 0
 
@@ -301,12 +301,12 @@ class Attempt:
         await _to_client(self.response.prepare(self.request))
 
     def _first(self) -> None:
-        """The first piece of the answer is here."""
+        """Note the time of the response's first piece."""
         self.entry.first_s = time.monotonic() - self.began
         self.proxy.meters.first_s.observe(self.entry.first_s)
 
     def _over(self, status: int, output: int | None, usage: tuple[int, int] | None, said: bool = True) -> None:
-        """The answer is whole, and says something: its place is free before the client knows."""
+        """Finish a complete response: its place is freed before the client knows."""
         good = judged(status)
         if good is not None:
             self.proxy.answered(self.placed, good and said)
@@ -322,7 +322,7 @@ class Attempt:
         self.proxy.dispatcher.end(placed, output if status == 200 else None, usage[0] if usage else None)
 
     async def say_lost(self, error: BackendLostError) -> web.StreamResponse:
-        """Tell the client that the stream has lost its backend: an error in the stream, and no `[DONE]`."""
+        """Tell the client that the backend was lost: an error in the stream, and no `[DONE]`."""
         assert self.response is not None
         tokens = self.entry.output = self.count.events
         self.entry.status = error.status
@@ -338,7 +338,7 @@ class ClientGoneError(ConnectionError):
 
 
 async def _to_client(sending: object) -> None:
-    """Await something that is sent to the client; raises ClientGoneError where it has gone."""
+    """Await a write to the client; raises ClientGoneError if it has disconnected."""
     try:
         await sending  # type: ignore[misc]
     except ConnectionError as error:

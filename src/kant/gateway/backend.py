@@ -1,4 +1,4 @@
-"""A real engine as the dispatcher knows it, and a request on its way to one."""
+"""A real engine as the dispatcher sees it, and a request for one."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from kant.serving.site import ObservedSite
 
 @dataclass(slots=True)
 class Backend:
-    """A real engine: where it is, whether it gets requests, and what is known of those that it has."""
+    """A real engine: its address, whether it gets requests, and the state of its requests."""
 
     number: int
     url: str
     site: ObservedSite
     up: bool = True
     draining: bool = False
-    """Whether an operator lets it get no new requests."""
+    """Whether an operator stopped new requests to it."""
     leaving: bool = False
-    """Whether whoever runs it takes it away: it gets no new requests, and is gone when it has none."""
+    """Whether it is being removed: it gets no new requests, and is gone once it has none."""
     gone: bool = False
     models: frozenset[str] | None = None
     scraped: Scraped = field(default_factory=Scraped)
     measured: bool = False
-    """Whether its metrics were ever read."""
+    """Whether its metrics have been read at least once."""
     rows: dict[int, Placement] = field(default_factory=dict)
-    """Its requests, by their rows."""
+    """Its requests, by row."""
     excess: list[tuple[int, int]] = field(default_factory=list)
     health: Health = field(default_factory=Health)
-    """What its answers say of it."""
+    """Its health, judged by its responses."""
 
     expected: deque[tuple[float, Placement]] = field(default_factory=deque)
-    """When those of its requests whose answers nobody sees should have their first token, in seconds."""
+    """The expected times, in seconds, of first tokens of requests whose responses are not seen."""
 
     host: str = ""
-    """Its host and port, as a request names them."""
+    """Its host and port, for the Host header."""
 
     def __post_init__(self) -> None:
         self.host = urlsplit(self.url).netloc
@@ -54,20 +54,20 @@ class Backend:
         return self.up and not self.draining and not self.leaving
 
     def serves(self, model: str) -> bool:
-        """Whether it may have the model; where it has not said, it may."""
+        """Whether it may serve the model; True if its models are not known."""
         return not model or self.models is None or model in self.models
 
     def expect(self, now: float) -> None:
-        """Take requests whose answers nobody sees to run from when the latency model says so."""
+        """Assume that requests whose responses are not seen have started by their predicted time."""
         while self.expected and self.expected[0][0] <= now:
             placed = self.expected.popleft()[1]
             if placed.backend is self:
                 self.site.said(placed.row, 1)
 
     def _share_out(self, used: int, waiting: int) -> None:
-        """Take `used` tokens of its KV to be those of its requests whose answers nobody sees, but for the last ones.
+        """Attribute `used` tokens of its KV to its requests whose responses are not seen, except the newest ones.
 
-        So many are `waiting`, says the engine; the others have outputs of equal length beyond their prompts.
+        The engine reports `waiting` requests without KV; the others are assumed to have outputs of equal length.
         """
         unseen = [placed for placed in self.rows.values() if placed.unseen]
         running = unseen[: max(0, len(unseen) - waiting)]
@@ -77,7 +77,7 @@ class Backend:
                 self.site.said(placed.row, max(1, rest // len(running)))
 
     def compare(self, scraped: Scraped, own_requests: int, own_tokens: int) -> None:
-        """Note what it says to have beyond our requests: the least of three looks, as some are always on the way."""
+        """Estimate the load from other routers: the minimum of three scrapes, as some requests are always in flight."""
         self.scraped, self.measured = scraped, True
         if scraped.blocks and scraped.block_size:
             settings = self.site.settings
@@ -97,7 +97,7 @@ class Backend:
 
 @dataclass(slots=True, eq=False)
 class Placement:
-    """A request from its coming to its end, and where it is: `backend` is None while it is held."""
+    """A request from arrival to end, with its place: `backend` is None while it is held."""
 
     row: int
     order: int
@@ -109,30 +109,30 @@ class Placement:
     backend: Backend | None = None
     tenant: str = ""
     level: int = 0
-    """How urgent its tenant's requests are, lower first."""
+    """The urgency of its tenant's requests, lower first."""
     came: float = 0.0
     deadline_s: float = math.inf
-    """Seconds from its coming within which its client wants a first token."""
+    """Seconds from arrival within which its client wants the first token."""
     blocks: Sequence[int] = ()
-    """The chain of hashes of its prompt, where the router asks for it."""
+    """The hash chain of its prompt, if the router uses it."""
     block_tokens: float = 0.0
     adapter: bool = False
     """Whether the first of these is its adapter."""
     without: frozenset[int] = frozenset()
     placed: asyncio.Future[None] | None = None
     unseen: bool = False
-    """Whether its answer does not come here: what is known of its tokens is from the metrics of its engine."""
+    """Whether its response is not seen here: its tokens are known only from the engine's metrics."""
     over: bool = False
     withdraw: Callable[[], None] | None = None
-    """Called where its backend is found to be lost."""
+    """Called if its backend is found to be lost."""
     sent: int = 0
-    """Its number among all requests that were sent to a backend."""
+    """Its sequence number among all requests sent to a backend."""
     tests: bool = False
-    """Whether its answer decides if its backend comes back into service."""
+    """Whether its response decides if its ejected backend returns to service."""
 
     @property
     def size(self) -> float:
-        """Tokens of prompt and predicted output."""
+        """The tokens of the prompt and of the predicted output."""
         return self.prompt + self.predicted
 
     def __lt__(self, other: Placement) -> bool:

@@ -1,4 +1,4 @@
-"""Backends that come and go: a source says which there are, and each is looked at while it is here."""
+"""Tracks backends: a source lists them, and each is scraped while it exists."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from kant.gateway.looks import look_at
 from kant.serving.prefix import PrefixAware
 
 Addresses = Mapping[str, bool]
-"""By URL, whether a backend may get new requests; one that leaves may not, and ends what it has."""
+"""For each URL, whether the backend may get new requests; one that is leaving may not, and finishes what it has."""
 
 
 class Source(Protocol):
-    """Where addresses come from, such as a Service of Kubernetes."""
+    """A source of addresses, such as a Kubernetes Service."""
 
     async def now(self) -> Addresses:
-        """The addresses there are; raises InputError where that cannot be known."""
+        """Return the current addresses; raises InputError if they cannot be read."""
         ...
 
     async def follow(self, tell: Callable[[Addresses], None]) -> None:
-        """Tell of all addresses whenever they change, for ever."""
+        """Call `tell` with all addresses whenever they change, forever."""
         ...
 
 
 class Backends:
-    """The backends of a dispatcher, each with its looks; they change where a source says so."""
+    """The backends of a dispatcher, each with its scraping task; the source may change them."""
 
     def __init__(
         self,
@@ -47,19 +47,19 @@ class Backends:
         self.following: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Begin to look, and to follow the source; raises InputError where it cannot be read at first."""
+        """Start scraping and following the source; raises InputError if it cannot be read at first."""
         if self.source is not None:
             self.dispatcher.have(await self.source.now())
             self.following = asyncio.create_task(self.source.follow(self.have))
         self._look()
 
     def have(self, addresses: Addresses) -> None:
-        """These are the backends now."""
+        """Replace the list of backends."""
         self.dispatcher.have(addresses)
         self._look()
 
     def _look(self) -> None:
-        """Look at those that are new, and no more at those that are gone."""
+        """Start scraping new backends, and stop for those that are gone."""
         here = {backend.number: backend for backend in self.dispatcher.backends}
         for number in self.looks.keys() - here.keys():
             self.looks.pop(number).cancel()
@@ -73,6 +73,6 @@ class Backends:
                 self.events[number] = asyncio.create_task(events)
 
     def close(self) -> None:
-        """Look at nobody, and follow nothing."""
+        """Stop all tasks."""
         for task in (*self.looks.values(), *self.events.values(), *([self.following] if self.following else [])):
             task.cancel()

@@ -1,8 +1,8 @@
-"""Which backend gets a request, and when: the policy and the router of the simulator, asked about real engines.
+"""Decides which backend gets a request, and when: applies the simulator's policy and router to real engines.
 
-A request that comes gets its priority from the policy. The router then chooses among the backends that are up, serve
-its model and have room; where there is none, or the router or the policy holds it, it waits here, in order of priority.
-Nothing here reads a clock or a network: what comes, what was said and what ended is told.
+An arriving request gets its priority from the policy. The router then chooses among the backends that are up, serve its
+model and have capacity. If there is none, or the router or the policy holds it, it waits here in priority order.
+Nothing here reads a clock or the network: arrivals, output and ends are reported by the caller.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ log = logging.getLogger("kant.gateway")
 EJECTION = Ejection()
 
 MOST_AGAIN_S = 60
-"""Of what `Retry-After` says."""
+"""The maximum of `Retry-After`, in seconds."""
 
 NOBODY = -1
 FIRST_GUESS = 256.0
-"""Tokens of an output before any was seen."""
+"""The assumed output tokens before any output was seen."""
 
 FORGETS = 0.02
-"""Weight of the latest answer in what is learned of all."""
+"""The weight of the latest response in the running averages."""
 
 RANKS, MIDDLE = 128.0, 256.0
-"""A trained ranker's numbers are small and about 0; priorities are whole numbers, and those of tokens above it."""
+"""Scale and offset of a trained ranker's small scores around 0; priorities are whole, and those of tokens positive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`in_flight`: requests at once on one backend; `held`: requests that wait here; `at_once`: all there are.
+    """Limits: `in_flight`: requests on one backend; `held`: requests waiting here; `at_once`: all requests.
 
-    A backend on which a first token would come later than in `first_token_s`, or whose KV is full, gets no more.
+    A backend whose first token is expected after `first_token_s`, or whose KV is full, gets no more.
     """
 
     in_flight: int = 1 << 20
@@ -62,7 +62,7 @@ class Limits:
 
 
 class Dispatcher:
-    """All requests that are here, and all backends."""
+    """All requests and all backends of the router."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Dispatcher:
     ) -> None:
         self.settings, self.ejection = settings, ejection
         self.numbers = 0
-        """How many backends there have been; each has a number of its own."""
+        """How many backends there have been; each has its own number."""
         self.backends: list[Backend] = []
         for url in urls:
             self._add(url)
@@ -86,21 +86,21 @@ class Dispatcher:
         self.book = Engine(settings, limits.at_once)
         self.free = list(range(limits.at_once))[::-1]
         self.held: dict[str, Held] = {}
-        """What waits, by model; no queue is empty."""
+        """Waiting requests by model; no queue is empty."""
         self.waiting = 0
-        """How many wait."""
+        """How many requests wait."""
         self.adapters: frozenset[str] = frozenset()
-        """Models that are adapters of others, as backends have said."""
+        """Models that are adapters of others, as reported by backends."""
         self.shares = Shares()
         self.wait_s = 0.0
-        """How long the latest of these has waited."""
+        """How long the latest released request waited, in seconds."""
         self.count = self.sent = 0
         self.panics = False
-        """Whether requests go to ejected backends, as no other is left."""
+        """Whether requests go to ejected backends, because no other is left."""
         self.now = self.began = 0.0
         self.output = FIRST_GUESS
         self.unseen = False
-        """Whether there were requests whose answers do not come here."""
+        """Whether there were requests whose responses are not seen here."""
         self.bytes_per_token = 4.0
         self.programs: OrderedDict[str, int] = OrderedDict()
         self.named = 0
@@ -109,11 +109,10 @@ class Dispatcher:
     # --- a request --------------------------------------------------------------------------------------------------
 
     def come(self, ask: Ask, predicted: float | None = None, tenant: str = "", level: int = 0) -> Placement:
-        """A request comes; it is not placed yet. `predicted` is its output, in tokens, as a header says.
+        """Register a request without placing it. `predicted` is its output in tokens, from a header.
 
-        `tenant` names who shares fairly with whom, and `level` how urgent its requests are, lower first.
-
-        Raises RefusedError where there are too many.
+        `tenant` is the unit of fair sharing, and `level` the urgency of its requests, lower first. Raises RefusedError
+        if there are too many.
         """
         if self.count == 0:
             self.began = self.now
@@ -139,7 +138,7 @@ class Dispatcher:
         return placed
 
     def _program(self, name: str) -> int:
-        """A number for a program; the one that has not called for longest is forgotten where there are too many."""
+        """Return the number of a program; if there are too many, the least recently used is forgotten."""
         if not name:
             return NOBODY
         number = self.programs.get(name)
@@ -153,7 +152,7 @@ class Dispatcher:
         return number
 
     def sent_priority(self, placed: Placement) -> int | None:
-        """vLLM's `priority` of a request; None where the policy orders nobody, and what the client says stands."""
+        """Return vLLM's `priority` of a request; None if the policy sets none, and the client's value applies."""
         if not self.policy.by_priority:
             return None
         return int(max(-PRIORITIES, min(round(placed.priority), PRIORITIES)))
@@ -161,7 +160,7 @@ class Dispatcher:
     def offer(self, placed: Placement) -> bool:
         """Place a request now, or hold it: then `placed` is resolved once it has a backend.
 
-        Raises RefusedError where no backend has its model, too many are held, or its deadline cannot be kept.
+        Raises RefusedError if no backend has its model, too many are held, or its deadline cannot be met.
         """
         model = placed.ask.model
         if self._too_late(placed):
@@ -183,11 +182,11 @@ class Dispatcher:
         return False
 
     def _again(self) -> int:
-        """What `Retry-After` says."""
+        """Return the value of `Retry-After`."""
         return min(max(1, math.ceil(self.wait_s)), MOST_AGAIN_S)
 
     def _too_late(self, placed: Placement) -> bool:
-        """Whether no backend would have its first token in time, by the latency model where that is believed."""
+        """Whether no backend would meet its first-token deadline, by the latency model if that is enabled."""
         if placed.deadline_s == math.inf or self.limits.first_token_s == math.inf:
             return False
         sites = [backend.site for backend in self.in_service(placed.ask.model, placed.without)]
@@ -199,7 +198,7 @@ class Dispatcher:
         return bool(first_ms > 1e3 * (placed.deadline_s - (self.now - placed.came)))
 
     def _shed(self, placed: Placement) -> None:
-        """Too many wait: refuse whoever would go last of them and of this one, with when to come again."""
+        """The queue is full: refuse the last in order among waiting requests and this one, with a retry time."""
         refused = RefusedError(429, f"at most {self.limits.held} requests wait here", "overloaded", self._again())
         mine = self.shares.begins(placed.tenant)
         lasts = (queue.last((placed.level, mine)) for queue in self.held.values())
@@ -213,12 +212,12 @@ class Dispatcher:
             future.set_exception(refused)
 
     def in_service(self, model: str, without: frozenset[int]) -> list[Backend]:
-        """Backends that may get a request for a model, whether or not they have room.
+        """Return the backends that may get a request for a model, with or without capacity.
 
-        Those that are ejected are among them only where no other is left: as Envoy's panic mode has it, then all are.
+        Ejected ones are included only if no other is left; then all are, as in Envoy's panic mode.
         """
         may, well = [], []
-        for b in self.backends:  # as plain as it can be: this is done for every request
+        for b in self.backends:  # kept simple: this runs for every request
             if not b.up or b.draining or b.leaving or b.number in without:
                 continue
             if model and b.models is not None and model not in b.models:
@@ -229,7 +228,7 @@ class Dispatcher:
         return well or may
 
     def _open(self, placed: Placement) -> Iterable[Backend]:
-        """Backends that may get a request now."""
+        """Yield the backends that may get a request now."""
         for backend in self.in_service(placed.ask.model, placed.without):
             if len(backend.rows) < self.limits.in_flight:
                 if self.policy.limits and not self._admits(backend, placed):
@@ -237,7 +236,7 @@ class Dispatcher:
                 yield backend
 
     def _unsaturated(self, backends: list[Backend], placed: Placement) -> list[Backend]:
-        """Those that can bear a request more: by their KV, and by when they would have its first token."""
+        """Return the backends with capacity for a request, by their KV and their predicted time to first token."""
         sites = [backend.site for backend in backends]
         first_ms = first_token_ms(sites, self.now, placed.prompt, float(placed.prompt)).tolist()
         most_ms, prompt = 1e3 * self.limits.first_token_s, placed.prompt
@@ -248,7 +247,7 @@ class Dispatcher:
         ]
 
     def _admits(self, backend: Backend, placed: Placement) -> bool:
-        """Whether the policy lets a request run with those that the backend has."""
+        """Whether the policy admits a request next to those that the backend has."""
         rows = list(backend.rows)
         if not rows:
             return True
@@ -258,7 +257,7 @@ class Dispatcher:
         return self.policy.admitted(self.book, rows, [placed.row]) > 0
 
     def _place(self, placed: Placement) -> bool:
-        """Let the router choose; False where it holds, or there is nobody to choose from."""
+        """Let the router choose a backend. Return False if it holds the request, or none is available."""
         backends = list(self._open(placed))
         if self.unseen:
             for backend in backends:
@@ -279,14 +278,14 @@ class Dispatcher:
         return True
 
     def _incoming(self, placed: Placement) -> Incoming:
-        """A request as the router sees it."""
+        """Return a request in the router's form."""
         return Incoming(
             self.now, placed.prompt, placed.predicted, placed.program, placed.blocks, placed.block_tokens,
             placed.adapter,
         )  # fmt: skip
 
     def _send(self, placed: Placement, backend: Backend) -> None:
-        """A request goes to a backend."""
+        """Assign a request to a backend."""
         if placed.unseen:
             self.unseen = True
             ms = first_token_ms([backend.site], self.now, placed.prompt, float(placed.prompt))[0]
@@ -298,16 +297,16 @@ class Dispatcher:
         self.shares.charge(placed.tenant, placed.prompt, placed.predicted)
 
     def ask_again(self) -> None:
-        """Place who is held, in order of priority, until one of them must still wait; each model has its own queue."""
+        """Place held requests in priority order, until one must still wait; each model has its own queue."""
         for model, queue in list(self.held.items()):
             queue.place(self._released)
             if not queue:
                 del self.held[model]
 
     def _released(self, placed: Placement) -> bool:
-        """Place a request that is held, and tell who waits for it; False where it must still wait."""
+        """Place a held request and wake its handler; return False if it must still wait."""
         assert placed.placed is not None
-        if placed.placed.cancelled():  # whoever waited has gone, and will say so
+        if placed.placed.cancelled():  # the waiting handler was cancelled, and will end the request
             placed.placed = None
         elif self._place(placed):
             self.wait_s = self.now - placed.came
@@ -318,40 +317,40 @@ class Dispatcher:
         return True
 
     def move(self, placed: Placement, other: Backend) -> None:
-        """A request turns out to be on another backend: the one that it was sent to has failed it."""
+        """Move a request to the backend that served it: the one it was sent to has failed it."""
         assert placed.backend is not None
         self.answered(placed, False)
         if placed.tests:
             self._tested(placed, placed.backend)
-        self.shares.charge(placed.tenant, -placed.prompt, -placed.predicted)  # it is sent once
+        self.shares.charge(placed.tenant, -placed.prompt, -placed.predicted)  # it is charged only once
         placed.backend.rows.pop(placed.row)
         sent = placed.backend.site.end(placed.row)
         self._send(placed, other)
         other.site.said(placed.row, sent.done)
 
     def said(self, placed: Placement, done: int) -> None:
-        """So many tokens of its output have come."""
+        """Report that `done` tokens of its output have arrived."""
         if placed.backend is not None:
             placed.backend.site.said(placed.row, done)
             if placed.tests:
-                self._tested(placed, placed.backend)  # it answers: the next one may come
+                self._tested(placed, placed.backend)  # it responds: the next test request may be sent
 
     def counted(self, before: Scraped, now: Scraped) -> None:
-        """Two looks at an engine: where no answers are seen, what it has generated since says how long outputs are."""
+        """Compare two scrapes of an engine: without seen responses, its counters give the mean output length."""
         ended, tokens = now.ended - before.ended, now.generated - before.generated
         if self.unseen and before.ended and ended > 0 and tokens > 0:
             self.output += min(FORGETS * ended, 1.0) * (tokens / ended - self.output)
 
     def passed(self, placed: Placement) -> None:
-        """A request whose answer nobody sees is over: its output counts as it was predicted."""
+        """End a request whose response is not seen: its output counts as predicted."""
         if not placed.over:
             self.said(placed, max(1, round(placed.predicted)))
             self.end(placed, None)
 
     def answered(self, placed: Placement, good: bool) -> float:
-        """The backend of a request has answered well, or has failed.
+        """Report that a request's backend responded well, or failed.
 
-        Returns for how many seconds it is ejected for this; 0.0 where it is not.
+        Returns for how many seconds it is ejected for this; 0.0 if it is not.
         """
         backend = placed.backend
         if backend is None:
@@ -373,7 +372,7 @@ class Dispatcher:
         return health.lasts
 
     def _watch_panic(self) -> None:
-        """Say once when every open backend is ejected, so that all are used, and once when that is over."""
+        """Log once when every open backend is ejected, so that all are used, and note when that ends."""
         opened = [backend.health.ejected for backend in self.backends if backend.open]
         panics = bool(opened) and all(opened)
         if panics != self.panics:
@@ -386,7 +385,7 @@ class Dispatcher:
         placed.tests = backend.health.tested = False
 
     def take_back(self, placed: Placement) -> int:
-        """A request leaves its backend, or who is held; it may be offered again. Returns its tokens so far."""
+        """Remove a request from its backend or from its queue; it may be offered again. Returns its tokens so far."""
         done = 0
         if placed.backend is not None:
             if placed.tests:
@@ -405,16 +404,16 @@ class Dispatcher:
         return done
 
     def _settle(self, placed: Placement, done: int) -> None:
-        """Count the output that a request has had in place of what was predicted."""
+        """Replace the predicted output of a request by its actual output in its tenant's share."""
         self.shares.charge(placed.tenant, 0, done - placed.predicted)
         queue = self.held.get(placed.ask.model)
         if queue is not None and done < placed.predicted:
             queue.changed(placed)
 
     def end(self, placed: Placement, output: int | None, prompt: int | None = None) -> None:
-        """A request is over, after `output` tokens (None: it failed); its prompt has `prompt` tokens, says the engine.
+        """End a request after `output` tokens (None: it failed); `prompt` is the engine's count of its prompt.
 
-        What is held is asked about again. A second call does nothing.
+        Held requests are then tried again. A second call does nothing.
         """
         if placed.over:
             return
@@ -439,9 +438,9 @@ class Dispatcher:
         self.numbers += 1
 
     def have(self, addresses: Mapping[str, bool]) -> None:
-        """These are the backends now, each with whether it may get new requests.
+        """Replace the list of backends, each with whether it may get new requests.
 
-        One that may not, or is not named any more, keeps what it has; it is gone when it has nothing and is not named.
+        One that may not, or is no longer listed, keeps its requests; it is removed once it has none and is not listed.
         """
         known = {backend.url: backend for backend in self.backends}
         for url, may in addresses.items():
@@ -456,7 +455,7 @@ class Dispatcher:
         self.ask_again()
 
     def _let_go(self) -> None:
-        """Forget backends that leave, have nothing, and are not named any more."""
+        """Remove backends that are leaving, have no requests, and are no longer listed."""
         for backend in self.backends:
             backend.gone = backend.leaving and not backend.rows and backend.url not in self.addresses
             if backend.gone:
@@ -464,13 +463,14 @@ class Dispatcher:
         self.backends = [backend for backend in self.backends if not backend.gone]
 
     def unreachable(self, backend: Backend) -> None:
-        """No connection to a backend can be opened: it gets nothing until a look finds it; what it has goes on."""
+        """Note that a backend cannot be connected to: it gets no requests until a scrape succeeds; its others
+        continue."""
         backend.up = False
         self.router.forget(backend.number)  # it may come back with an empty cache
         self._watch_panic()
 
     def lost(self, backend: Backend) -> None:
-        """A backend does not answer any more: it gets nothing, and what it has is taken back."""
+        """Note that a backend no longer responds: it gets no requests, and its requests are withdrawn."""
         self.unreachable(backend)
         for placed in list(backend.rows.values()):
             if placed.withdraw is not None:
@@ -479,7 +479,7 @@ class Dispatcher:
                 self.passed(placed)
 
     def found(self, backend: Backend) -> None:
-        """A backend answers again."""
+        """Note that a backend responds again."""
         if not backend.up:
             backend.up = True
             self._watch_panic()

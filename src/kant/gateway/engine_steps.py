@@ -1,7 +1,7 @@
-"""Steps of a real engine, measured from outside: prompts of chosen lengths, and tokens at chosen concurrency.
+"""Measures step times of a real engine from outside: prompts of chosen lengths, and decoding at chosen concurrency.
 
-A prompt that comes alone, and is no longer than a step may be, takes one step until its first token; what the network
-and the engine's API take is in it. While all of some requests decode, each step gives each of them a token.
+A single prompt that fits in one step takes one step until its first token; the time includes the network and the
+engine's API. While a set of requests decodes, each step gives each of them one token.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from kant.gateway.scrape import read_metrics
 from kant.model.errors import InputError
 
 IDS = range(100, 30_000)
-"""Of tokens that every vocabulary has and that mean text. Random ones are in no prefix cache."""
+"""Token ids that every vocabulary has as text. Random ones are in no prefix cache."""
 
 OUTPUT = 24
-"""Tokens that each request decodes while its steps are timed, besides those while others come and go."""
+"""Tokens that each request decodes in timed steps, besides those while other requests start and end."""
 
 Row = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many requests at once, with so many tokens of a prompt, and of an answer."""
+    """A load of concurrent requests, each with these prompt and output tokens."""
 
     requests: int
     prompt: int
@@ -38,7 +38,7 @@ class Load:
 
 
 def loads(max_tokens: int, kv_tokens: int) -> list[Load]:
-    """What is asked of an engine whose steps compute so many tokens at most, and whose KV holds so many."""
+    """Return the loads for an engine with these maximum tokens per step, and this KV size in tokens."""
     prompts = [
         n for n in (16, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192) if n <= max_tokens
     ]
@@ -51,8 +51,8 @@ def loads(max_tokens: int, kv_tokens: int) -> list[Load]:
 
 
 def row_of(load: Load, times: Sequence[Sequence[float]]) -> Row | None:
-    """The step that a load has shown, as tokens, decode, chunks and ms. `times`: for each request when it was sent and
-    when each of its tokens came, in seconds. None where not all of them decoded at once for three steps."""
+    """Return the step time that a load shows, as tokens, decode, chunks and ms. `times`: for each request, when it was
+    sent and when each token arrived, in seconds. None if not all decoded at once for three steps."""
     if load.output == 1:
         return float(load.prompt), 0.0, load.prompt**2 / 2, 1e3 * statistics.median(t[1] - t[0] for t in times)
     begin, end = max(each[1] for each in times), min(each[-1] for each in times)
@@ -68,8 +68,8 @@ def row_of(load: Load, times: Sequence[Sequence[float]]) -> Row | None:
 
 
 async def measured(url: str, max_tokens: int, seconds: float) -> tuple[list[Row], str, int]:
-    """The steps that an engine has shown within so many seconds, the name of its model, and the tokens that its KV
-    holds, 0 where it does not say. Raises InputError."""
+    """Measure an engine for `seconds`: return its steps, the name of its model, and the tokens of its KV, 0 if not
+    reported. Raises InputError."""
     draw, end, found = random.Random(1), time.monotonic() + seconds, []
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=60)
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as client:
@@ -80,7 +80,7 @@ async def measured(url: str, max_tokens: int, seconds: float) -> tuple[list[Row]
                 said = read_metrics(await answer.text())
             kv_tokens = said.blocks * said.block_size if said is not None else 0
             asked = loads(max_tokens, kv_tokens or 1 << 17)
-            await _load(client, url, model, Load(1, 64, 4), draw)  # what only the first request waits for
+            await _load(client, url, model, Load(1, 64, 4), draw)  # warm-up
             for load in [load for first in range(3) for load in asked[first::3]]:
                 if time.monotonic() > end:
                     break
@@ -96,7 +96,7 @@ async def measured(url: str, max_tokens: int, seconds: float) -> tuple[list[Row]
 async def _load(
     client: aiohttp.ClientSession, url: str, model: str, load: Load, draw: random.Random
 ) -> list[list[float]]:
-    """When each request of a load was sent and each of its tokens came."""
+    """Return for each request of a load when it was sent and when each token arrived."""
 
     async def one() -> list[float]:
         body: dict[str, Any] = {"model": model, "prompt": draw.choices(IDS, k=load.prompt), "stream": True}

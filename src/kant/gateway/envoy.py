@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, st
 STRUCT = struct_pb2.DESCRIPTOR.name
 KINDS = {"bool": 8, "string": 9, "bytes": 12, "int32": 5, "uint32": 13}
 
-# message: (field, number, type), a type in capitals being a message; "*" for repeated, "?" for one of a choice.
+# message: (field, number, type); a capitalized type is a message; "*": repeated; "?": one of a oneof.
 EXT_PROC = {
     "HeaderValue": (("key", 1, "string"), ("value", 2, "string"), ("raw_value", 3, "bytes")),
     "HeaderMap": (("headers", 1, "*HeaderValue"),),
@@ -73,11 +73,11 @@ EXT_PROC = {
 }  # fmt: skip
 
 PACKAGE = "kant.gateway.envoy"
-"""Not Envoy's own, so that its generated code may be loaded beside ours; names are not on the wire."""
+"""Not Envoy's own package name, so that its generated code can be loaded too; names are not on the wire."""
 
 
 def _messages() -> dict[str, Any]:
-    """A class for each message of the table."""
+    """Return a class for each message of the table."""
     file = descriptor_pb2.FileDescriptorProto(
         name="kant/gateway/envoy.proto", package=PACKAGE, syntax="proto3", dependency=[STRUCT]
     )

@@ -1,4 +1,4 @@
-"""Requests of one model that wait in the router: tenants take turns, each in order of priority and then of arrival."""
+"""Queues of held requests of one model: tenants take turns, each in order of priority and then of arrival."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from kant.gateway.shares import Shares
 from kant.serving.routing import Router
 
 Key = tuple[float, int]
-"""Priority and number of arrival: no two requests have the same."""
+"""Priority and arrival number: unique."""
 
 Group = tuple[int, str]
 """A level of urgency and a tenant."""
 
 SLACK = 64
-"""Entries of requests that have left which a heap may keep whatever its size."""
+"""Stale entries that a heap may keep whatever its size."""
 
 
 def held_for(router: Router, shares: Shares) -> Held:
-    """An empty queue in which requests overtake each other as the router and the shares of their tenants allow."""
+    """Return an empty queue in which requests overtake each other as the router and the tenants' shares allow."""
     return HeldBySize() if router.overtaken else HeldInTurns(shares)
 
 
 class Held(ABC):
-    """The requests that wait. Iterates over them in no order."""
+    """The waiting requests. Iterates over them in no order."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, Placement] = {}
@@ -42,34 +42,34 @@ class Held(ABC):
 
     @abstractmethod
     def may_ask(self, placed: Placement) -> bool:
-        """Whether the router may be asked about a request that comes, before those that wait."""
+        """Whether the router may be asked about a new request before those that wait."""
 
     @abstractmethod
     def push(self, placed: Placement) -> None:
-        """A request waits now."""
+        """Add a request."""
 
     @abstractmethod
     def discard(self, placed: Placement) -> None:
-        """A request waits no more: it was cancelled."""
+        """Remove a cancelled request."""
 
     @abstractmethod
     def place(self, ask: Callable[[Placement], bool]) -> None:
-        """Ask about those that wait, in order, until the rest must wait; who gets a place leaves."""
+        """Call `ask` for waiting requests in order, until the rest must wait; remove those that get a place."""
 
     def changed(self, placed: Placement) -> None:
-        """What the tenant of a request has had is less than it was."""
+        """Note that the usage of a request's tenant has decreased."""
         del placed  # matters only where tenants take turns
 
     @abstractmethod
     def last(self, turn: tuple[int, float]) -> Placement | None:
-        """The last to go, if that is after whose level is this and whose tenant has had so much."""
+        """Return the last request in order, if it is behind this level and usage of its tenant."""
 
 
 class HeldInTurns(Held):
-    """Tenants take turns: of the most urgent level who has had the least, and of each tenant its best priority.
+    """Tenants take turns: the least served tenant of the most urgent level, and of each tenant its best priority.
 
-    A heap for each tenant, and one of their turns. What is stale in a heap is dropped or put right when the heap comes
-    to it; one of requests also when half have left.
+    There is a heap for each tenant, and one of their turns. Stale entries are dropped or corrected when they reach the
+    top; a tenant's heap is also rebuilt when half of it is stale.
     """
 
     def __init__(self, shares: Shares) -> None:
@@ -96,7 +96,7 @@ class HeldInTurns(Held):
         heapq.heappush(self.queues[group], (placed.priority, placed.order))
 
     def changed(self, placed: Placement) -> None:
-        """The tenant of a request has had less than its turn says, or begins to wait."""
+        """Update a tenant's turn: its usage is lower than recorded, or it starts to wait."""
         if (placed.level, placed.tenant) in self.queues:
             heapq.heappush(self.turns, (placed.level, self.shares.of(placed.tenant), placed.tenant))
             if len(self.turns) > 2 * len(self.queues) + SLACK:
@@ -129,7 +129,7 @@ class HeldInTurns(Held):
         self.shares.left(placed.tenant)
 
     def _front(self, group: Group) -> Placement | None:
-        """The first that waits of a tenant."""
+        """Return the first waiting request of a tenant."""
         queue = self.queues[group]
         while queue:
             first = self.waiting.get(queue[0][1])
@@ -155,9 +155,9 @@ class HeldInTurns(Held):
 
 
 class HeldBySize(Held):
-    """Those smaller than all before them overtake: a sorted list with the sizes beside it, searched by NumPy.
+    """Requests that are smaller than all before them overtake: a sorted list with a NumPy array of the sizes.
 
-    To insert moves what lies behind, 16 bytes a request: for 10,000 that is as fast as ten calls of a function.
+    Inserting moves all entries behind it, 16 bytes a request: for 10,000 that is as fast as ten function calls.
     """
 
     def __init__(self) -> None:

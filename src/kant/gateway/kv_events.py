@@ -1,9 +1,9 @@
-"""What engines say of their prefix caches: the KV events of vLLM and SGLang, over ZMQ.
+"""Follows engines' prefix caches: the KV events of vLLM and SGLang, over ZMQ.
 
 Both publish batches of arrays in msgpack (vllm/distributed/kv_events.py, 0.32; SGLang has the same): which blocks of
-tokens were stored after which, and which were removed. The tokens are in the events, so the blocks are hashed again as
-the router hashes prompts of token ids, and the index has what the engine has. Of prompts of text the router knows no
-tokens; for those, and for adapters, which events name by a number of the engine's own, what was sent still counts.
+tokens were stored after which, and which were removed. The events contain the tokens, so the blocks are hashed again in
+the router's way, and the index matches the engine. For text prompts the router does not know the tokens; for those, and
+for adapters, which events name by an internal number, the index still uses what was sent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("kant.gateway")
 
 ON_GPU = (None, "GPU")
-"""The medium of blocks that count; what lies in host memory does not."""
+"""The medium of blocks that count; those in host memory do not."""
 
 Name = int | bytes
-"""What an engine calls a block."""
+"""An engine's name of a block."""
 
 
 class BlockStored(msgspec.Struct, array_like=True, tag=True):
-    """Blocks of tokens, one after the other, behind a block that is known already."""
+    """Consecutive blocks of tokens after a known block."""
 
     block_hashes: list[Name]
     parent_block_hash: Name | None
@@ -43,14 +43,14 @@ class BlockStored(msgspec.Struct, array_like=True, tag=True):
 
 
 class BlockRemoved(msgspec.Struct, array_like=True, tag=True):
-    """Blocks that are gone."""
+    """Blocks that were removed."""
 
     block_hashes: list[Name]
     medium: str | None = None
 
 
 class AllBlocksCleared(msgspec.Struct, array_like=True, tag=True):
-    """Nothing is left."""
+    """All blocks were removed."""
 
 
 class _Batch(msgspec.Struct, array_like=True):
@@ -62,20 +62,20 @@ _BATCH = msgspec.msgpack.Decoder(_Batch)
 
 
 class EngineEvents:
-    """The events of one engine, told to the index; `missed` counts batches that were lost on their way.
+    """Applies the events of one engine to the index; `missed` counts lost batches.
 
-    `most` says how many blocks of the index the engine has room for.
+    `most` returns how many blocks of the index the engine has room for.
     """
 
     def __init__(self, index: PrefixIndex, number: int, most: Callable[[], int]) -> None:
         self.index, self.number, self.most, self.missed = index, number, most, 0
         self._next: int | None = None
         self._ends: dict[Name, tuple[int | None, tuple[int, ...], int | None]] = {}
-        """Where each block of the engine ends: after which block of the index, which tokens follow, and the block of
-        the index that it completes."""
+        """Where each block of the engine ends: the block of the index before it, the tokens after that, and the block
+        of the index that it completes."""
 
     def take(self, number: int, payload: bytes) -> None:
-        """A batch with its number; where one was missed all that was known is forgotten. What is no batch is passed."""
+        """Process a batch with its number; after a gap, all known blocks are forgotten. An invalid batch is ignored."""
         if self._next is not None and number != self._next:
             self.missed += max(1, number - self._next)
             self._clear()
@@ -108,7 +108,7 @@ class EngineEvents:
         elif parent in self._ends:
             before, rest, _ = self._ends[parent]
         else:
-            return  # of a prompt whose beginning was stored before we listened
+            return  # the beginning of its prompt was stored before we listened
         found: list[int] = []
         for k, name in enumerate(event.block_hashes):
             rest += tuple(event.token_ids[k * size : (k + 1) * size])
@@ -127,7 +127,7 @@ class EngineEvents:
 
 
 async def follow(backend: Backend, index: PrefixIndex, port: int) -> None:
-    """Take the events that a backend publishes at a port of its host, for ever."""
+    """Follow the events that a backend publishes at a port of its host, forever."""
     import zmq
     import zmq.asyncio
 

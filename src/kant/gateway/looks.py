@@ -1,4 +1,4 @@
-"""Looks at backends: their metrics, their models, and whether they live."""
+"""Scrapes backends: metrics, models, and health."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kant.gateway.dispatch import Dispatcher
 from kant.gateway.scrape import Scraped, read_metrics, read_models
 
 LOOK_S = 5.0
-"""Seconds for which a backend may take to answer a look."""
+"""Timeout of a scrape in seconds."""
 
 MISSED = 3
-"""Looks without an answer after which a backend is lost."""
+"""Failed scrapes after which a backend is lost."""
 
 
 async def look_at(backend: Backend, dispatcher: Dispatcher, session: aiohttp.ClientSession, every_s: float) -> None:
-    """Scrape a backend until it is gone; it is lost after some looks without an answer, and found with the next."""
+    """Scrape a backend until it is gone; it is lost after `MISSED` failed scrapes, and found by the next success."""
     missed = 0
     while not backend.gone:
         try:
@@ -44,7 +44,7 @@ async def _look(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Clien
     async with session.get(backend.url + "/metrics", timeout=timeout) as answer:
         text = (await answer.content.read(8 << 20)).decode("utf-8", "replace")
     scraped = read_metrics(text) if answer.status == 200 else None
-    if scraped is None:  # an engine without metrics: that it answers says that it lives
+    if scraped is None:  # an engine without metrics is alive if it responds
         async with session.get(backend.url + "/health", timeout=timeout) as answer:
             if answer.status >= 500:
                 raise aiohttp.ClientError(f"its health is {answer.status}")
@@ -55,10 +55,10 @@ async def _look(backend: Backend, dispatcher: Dispatcher, session: aiohttp.Clien
 def looked(
     backend: Backend, dispatcher: Dispatcher, scraped: Scraped, then: list[Placement], before: tuple[int, int]
 ) -> None:
-    """The metrics of a backend have come; `then` and `before` are what it had when they were asked for."""
+    """Process the metrics of a backend; `then` and `before` are its requests and load when the scrape was sent."""
     dispatcher.counted(backend.scraped, scraped)
     over = [placed for placed in then if placed.unseen][: max(0, len(then) - scraped.requests)]
-    for placed in over:  # the engine has fewer than were sent: the oldest have ended
+    for placed in over:  # the engine has fewer than were sent, so the oldest have ended
         dispatcher.passed(placed)
     after = _own(backend)
     if over:
@@ -67,5 +67,5 @@ def looked(
 
 
 def _own(backend: Backend) -> tuple[int, int]:
-    """Requests and tokens that we have sent there."""
+    """Return the requests and tokens that this router has sent there."""
     return len(backend.rows), backend.site.tokens() - backend.site.other_tokens

@@ -1,4 +1,4 @@
-"""What the router says of itself to Prometheus. Labels are backends and tenants of the file: never free text."""
+"""The router's Prometheus metrics. Labels are backends and tenants of the file: never free text."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Meters:
         }
 
     def text(self, dispatcher: Dispatcher) -> bytes:
-        """All metrics now, in Prometheus' text format."""
+        """Return all current metrics in Prometheus' text format."""
         self.held.set(dispatcher.waiting)
         waits = dispatcher.shares.waits
         for tenant in self.waiting - waits.keys():

@@ -1,8 +1,8 @@
-"""An engine without a GPU: an OpenAI-compatible server that answers with the simulator's timing.
+"""A mock engine without a GPU: an OpenAI-compatible server that responds with the simulator's timing.
 
-It runs `kant.serving.engine` by the clock, or by a clock that somebody else sets (`conducted`): `POST /clock {"until":
-SECONDS}` lets it run that far and answers once all tokens until then are sent. Tokens are the word `tok`; a request has
-as many as `max_tokens` says.
+It runs `kant.serving.engine` by the clock, or by an external clock (`conducted`): `POST /clock {"until": SECONDS}`
+advances it to that time and responds once all tokens until then are sent. Each token is the word `tok`; the output has
+`max_tokens` tokens.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from kant.serving.prefix_index import chain
 
 WORD = " tok"
 CONTENTS = (1 << 62) - 1
-"""Contents are numbers from 0 on."""
+"""Contents are non-negative numbers."""
 
 OUTPUT = 16
-"""Tokens of an answer to a request that does not say; OpenAI's default."""
+"""The output tokens of a request without `max_tokens`; OpenAI's default."""
 
 
 @dataclass(slots=True)
 class _Call:
-    """A request that is served: its tokens go through a queue to whoever writes them."""
+    """A request being served: its tokens go through a queue to its handler."""
 
     row: int
     ask: Ask
@@ -76,11 +76,11 @@ class MockEngine:
     # --- the engine -------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """Seconds by the clock of the engine."""
+        """Return the engine's time in seconds."""
         return self.time if self.conducted else asyncio.get_running_loop().time() * self.speed
 
     async def run(self) -> None:
-        """By the clock: begin and end steps for ever."""
+        """Run steps by the clock, forever."""
         loop = asyncio.get_running_loop()
         while True:
             if self.engine.next_event == FOREVER:
@@ -92,7 +92,7 @@ class MockEngine:
                 await asyncio.sleep(max(due / self.speed - loop.time(), 0))
 
     def advance(self, until: float) -> None:
-        """End the steps that end by then, and begin those that may begin before."""
+        """End the steps that end by `until`, and start those that may start before."""
         engine = self.engine
         while True:
             under_way, began = int(engine.state[c.PLANNED]), engine.now
@@ -107,7 +107,7 @@ class MockEngine:
             engine.run(np.nextafter(engine.now, FOREVER), steps=1)
 
     def _tell(self, engine: Engine) -> None:
-        """Hand out the tokens of the step that has ended, and let go of those whose client has gone."""
+        """Deliver the tokens of the step that has ended, and drop requests whose client has disconnected."""
         for r in engine.ran().tolist():
             call = self.calls.get(r)
             done = int(engine.requests[r, c.DONE])
@@ -141,7 +141,7 @@ class MockEngine:
         return call
 
     def _contents(self, ask: Ask) -> list[int]:
-        """A number for each full block of a prompt: the prefix cache is keyed as vLLM's, by all that comes before."""
+        """Return a number for each full block of a prompt: as in vLLM, the cache is keyed by all preceding tokens."""
         size = self.engine.settings.block_size
         tokens = ask.fields.get("prompt")
         return [
@@ -150,7 +150,7 @@ class MockEngine:
         ]
 
     def _leave(self, call: _Call) -> None:
-        """The answer is whole, or its client has gone."""
+        """End a call: its response is complete, or its client has disconnected."""
         del self.calls[call.row]
         if call.said < call.output:
             if self.engine.withdraw(call.row):
@@ -228,7 +228,7 @@ class MockEngine:
         return web.Response()
 
     async def metrics(self, _: web.Request) -> web.Response:
-        """vLLM's names (0.32)."""
+        """Return metrics with vLLM's names (0.32)."""
         engine, state, settings = self.engine, self.engine.state, self.engine.settings
         ended = engine.count - int(state[c.RUNS] + state[c.WAITS])
         usable = settings.num_blocks - 1
@@ -247,7 +247,7 @@ class MockEngine:
         return web.Response(text="\n".join(lines) + "\n")
 
     async def clock(self, _: web.Request) -> web.Response:
-        """How many requests have come and live, how many tokens were said, the time, and how the latest is ordered."""
+        """Return the counts of requests, tokens and live requests, the time, and how the latest request is ordered."""
         state = self.engine.state
         said = int(self.engine.requests[: self.engine.count, c.DONE].sum())
         live = int(state[c.RUNS] + state[c.WAITS])

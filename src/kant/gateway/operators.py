@@ -1,4 +1,4 @@
-"""What operators ask of a router that runs (`kant serve route --operators`), by the standard library alone."""
+"""The operators' API of a running router (`kant serve route --operators`), with the standard library alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARRIVALS = re.compile(r"^kant_router_arrivals_total ([0-9.eE+]+)$", re.MULTILINE
 
 @dataclass(frozen=True, slots=True)
 class RouterBackend:
-    """A backend as its router sees it: its number there, whether it takes new requests, and how many it has."""
+    """A backend as its router sees it: its number, whether it gets no new requests, and how many it has."""
 
     number: int
     url: str
@@ -28,24 +28,24 @@ class RouterBackend:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """The operators' addresses of routers that stand before the same backends. All methods raise InputError."""
+    """The operators' addresses of routers in front of the same backends. All methods raise InputError."""
 
     addresses: Sequence[str]
 
     def total(self) -> float:
-        """Requests that have come to all of them."""
+        """Return the arrivals of all routers."""
         texts = [self._ask(address, "GET", "/metrics").decode("utf-8", "replace") for address in self.addresses]
         return sum(float(number) for text in texts for number in ARRIVALS.findall(text))
 
     def known(self) -> frozenset[str]:
-        """The backends that every router knows."""
+        """Return the backends that every router knows."""
         urls = [frozenset(backend.url for backend in self._backends(address)) for address in self.addresses]
         return frozenset.intersection(*urls) if urls else frozenset()
 
     def close(self, closed: frozenset[str], among: frozenset[str]) -> dict[str, int]:
-        """Of the backends `among`, let those that are `closed` get no new requests, and the others get some.
+        """Of the backends `among`, drain those in `closed` and resume the others.
 
-        Returns how many requests each of them has; one that was only told now may still get a last one.
+        Returns how many requests each has; a backend that was drained only now may still get one more.
         """
         has = dict.fromkeys(among, 0)
         for address in self.addresses:

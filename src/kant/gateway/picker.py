@@ -1,12 +1,12 @@
-"""An endpoint picker for the Gateway API Inference Extension: Envoy asks, and the dispatcher says which engine.
+"""An endpoint picker for the Gateway API Inference Extension: Envoy asks, and the dispatcher chooses the engine.
 
 The protocol is version 1.0.0 of kubernetes-sigs/gateway-api-inference-extension, docs/proposals/004-endpoint-picker-
-protocol: Envoy's ext_proc with streamed bodies. The head of a request is answered once its body is whole, with the
-endpoint in a header and, equal, in the dynamic metadata; further endpoints follow for Envoy's own retries.
+protocol: Envoy's ext_proc with streamed bodies. A request's head is answered once its body is complete, with the
+endpoint in a header and also in the dynamic metadata; further endpoints follow for Envoy's own retries.
 
-Of the response Envoy need show no more than its head (`response_body_mode: NONE`): then the exchange is over, and what
-becomes of the request the engine's metrics say (`looks.py`). Where the gateway streams bodies of responses as the
-protocol has it, they are handed on as they are, and their tokens are counted.
+Envoy need only send the head of the response (`response_body_mode: NONE`): then the exchange ends there, and the
+engine's metrics show the request's progress (`looks.py`). If the gateway streams response bodies as the protocol says,
+they are passed on unchanged, and their tokens are counted.
 """
 
 from __future__ import annotations
@@ -40,29 +40,29 @@ DESTINATION = "x-gateway-destination-endpoint"
 SERVED = "x-gateway-destination-endpoint-served"
 SUBSET = "x-gateway-destination-endpoint-subset"
 FAIRNESS = "x-gateway-inference-fairness-id"
-"""Who shares fairly with whom, as the gateway says."""
+"""The unit of fair sharing, as set by the gateway."""
 
 SUBSET_SPACE, SPACE = "envoy.lb.subset_hint", "envoy.lb"
 OVERWRITE = 2
 """HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD."""
 
 PIECE = 62 << 10
-"""Bytes of a body in one answer: Envoy's limit for a streamed one is 64 KiB."""
+"""Bytes of a body in one response: Envoy's limit for a streamed one is 64 KiB."""
 
 FALLBACKS = 2
-"""Further endpoints, for Envoy's retries."""
+"""The number of further endpoints, for Envoy's retries."""
 
 PENDING = (("grpc.server.max_pending_requests", 100_000), ("grpc.server.max_pending_requests_hard_limit", 200_000))
-"""gRPC refuses some of more than 1,000 requests that come at once, at random; `Limits` says here what is too many."""
+"""gRPC rejects some of more than 1,000 simultaneous requests at random; here, `Limits` decides what is too many."""
 
 UNSHOWN = 0
-"""BodySendMode.NONE: the body of the response does not come here."""
+"""BodySendMode.NONE: the response body is not sent here."""
 
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3
 
 
 def endpoint(backend: Backend) -> str:
-    """`ip:port` of a backend."""
+    """Return `ip:port` of a backend."""
     return urlsplit(backend.url).netloc
 
 
@@ -72,10 +72,10 @@ class Picker:
     def __init__(self, dispatcher: Dispatcher, hold_s: float) -> None:
         self.dispatcher, self.hold_s = dispatcher, hold_s
         self.draw = dispatcher.draw.spawn(1)[0]
-        """For what the simulator does not draw."""
+        """For random choices that the simulator does not make."""
 
     async def process(self, requests: AsyncIterator[Any], _: Any) -> AsyncIterator[Any]:
-        """ExternalProcessor/Process: one HTTP request and its response."""
+        """Handle ExternalProcessor/Process: one HTTP request and its response."""
         exchange = _Exchange(self)
         try:
             async for request in requests:
@@ -87,7 +87,7 @@ class Picker:
             exchange.close()
 
     async def check(self, request: Any, _: Any) -> Any:
-        """Health/Check of the names that the protocol asks for."""
+        """Handle Health/Check of the names in the protocol."""
         if request.service not in HEALTH:
             return HealthCheckResponse(status=SERVICE_UNKNOWN)
         ready = request.service == "liveness" or any(backend.up for backend in self.dispatcher.backends)
@@ -107,10 +107,10 @@ class _Exchange:
         self.answer = bytearray()
         self.status, self.streams, self.over = 0, False, False
         self.unseen = False
-        """Whether the response does not come here."""
+        """Whether the response is not seen here."""
 
     async def take(self, request: Any) -> list[Any]:
-        """The answers to one message of Envoy."""
+        """Return the answers to one message of Envoy."""
         kind = request.WhichOneof("choice")
         try:
             match kind:
@@ -141,9 +141,9 @@ class _Exchange:
         return []
 
     async def _pick(self, bodiless: bool) -> list[Any]:
-        """Choose an endpoint; the answers to the request's head and body."""
+        """Choose an endpoint; return the answers to the request's head and body."""
         path = self.headers.get(":path", "").partition("?")[0]
-        if bodiless or path not in FORWARDS:  # nothing to count: any backend will do
+        if bodiless or path not in FORWARDS:  # nothing to count: any backend is fine
             may = [b for b in self.dispatcher.in_service("", frozenset()) if self._eligible(b)]
             if not may:
                 raise RefusedError(503, "no endpoint is ready", "overloaded")
@@ -152,7 +152,7 @@ class _Exchange:
             )
         self.count = count_for(path)
         ask = read_ask(path, bytes(self.body), self.headers.get(PROGRAM, ""))
-        ask.yield_to(0)  # the gateway knows of no tenant that may have more
+        ask.yield_to(0)  # the gateway has no tenants with a higher priority
         self.dispatcher.now = time.monotonic()
         predicted = predicted_tokens(self.headers.get(PREDICTED))
         self.placed = self.dispatcher.come(ask, predicted, self.headers.get(FAIRNESS, ""))
@@ -185,12 +185,12 @@ class _Exchange:
             raise RefusedError(429, said, "overloaded") from None
 
     def _eligible(self, backend: Backend, now: bool = True) -> bool:
-        """Whether the gateway allows a backend, and if asked whether it is up."""
+        """Whether the gateway allows a backend; with `now`, also whether it may get requests."""
         allowed = self.subset is None or endpoint(backend) in self.subset
         return allowed and (not now or backend.open)
 
     def _destination(self, chosen: list[Backend], body: bytes | None) -> list[Any]:
-        """The head with the endpoints, then the body in pieces."""
+        """Return the answer with the endpoints, then the body in pieces."""
         where = ",".join(map(endpoint, chosen))
         changed = [(DESTINATION, where)]
         if body is not None and len(body) != len(self.body):
@@ -212,7 +212,7 @@ class _Exchange:
         return [head, *(ProcessingResponse(request_body=_streamed(p, k == last)) for k, p in enumerate(pieces))]
 
     def _response(self, request: Any) -> list[Any]:
-        """The head of the response: which endpoint has served, and whether it streams."""
+        """Process the head of the response: which endpoint served, and whether it streams."""
         headers = _headers(request.response_headers.headers)
         self.status = int(headers[":status"]) if headers.get(":status", "").isdigit() else 0
         self.streams = headers.get("content-type", "").startswith("text/event-stream")
@@ -226,7 +226,7 @@ class _Exchange:
         return [ProcessingResponse(response_headers={"response": {}})]
 
     def _moved(self, where: str) -> None:
-        """Another endpoint than the first has served: a retry of Envoy's."""
+        """Note that another endpoint than the first has served: a retry by Envoy."""
         placed = self.placed
         if placed is None or placed.backend is None or endpoint(placed.backend) == where:
             return
@@ -235,7 +235,7 @@ class _Exchange:
             self.dispatcher.move(placed, other)
 
     def _came(self, body: Any) -> list[Any]:
-        """A piece of the response."""
+        """Process a piece of the response."""
         if self.placed is not None and not self.placed.over:
             if self.streams:
                 done = self.count.feed(body.body)
@@ -248,7 +248,7 @@ class _Exchange:
         return [ProcessingResponse(response_body=_streamed(body.body, body.end_of_stream))]
 
     def _end(self) -> None:
-        """The response is whole."""
+        """End a complete response."""
         if self.placed is None or self.placed.over:
             return
         self._judge()
@@ -257,14 +257,14 @@ class _Exchange:
         self.dispatcher.end(self.placed, output if self.status == 200 else None, usage[0] if usage else None)
 
     def _judge(self) -> None:
-        """What the status says of the endpoint."""
+        """Report whether the status is a success or a failure of the endpoint."""
         good = judged(self.status)
         if good is not None and self.placed is not None:
             self.dispatcher.now = time.monotonic()
             self.dispatcher.answered(self.placed, good)
 
     def close(self) -> None:
-        """Envoy has closed the stream: what is not whole has failed, but for a response that goes on unseen."""
+        """Handle the end of the stream: an incomplete request has failed, unless its response continues unseen."""
         placed = self.placed
         if placed is None or (self.unseen and self.status == 200 and placed.backend and placed.backend.measured):
             return
@@ -272,12 +272,12 @@ class _Exchange:
 
 
 def _headers(headers: Any) -> dict[str, str]:
-    """Names and values; Envoy sends values as bytes or as text."""
+    """Return names and values; Envoy sends values as bytes or as text."""
     return {row.key.lower(): row.value or row.raw_value.decode("latin-1") for row in headers.headers}
 
 
 def _subset(metadata: Any) -> frozenset[str] | None:
-    """The endpoints to choose from, a list or a text with commas; None where all are."""
+    """Return the endpoints to choose from, given as a list or as text with commas; None if all are."""
     for entry in metadata.filter_metadata:
         if entry.key == SUBSET_SPACE and SUBSET in entry.value:
             value = entry.value[SUBSET]
@@ -292,7 +292,7 @@ def _streamed(body: bytes, last: bool) -> dict[str, Any]:
 
 
 def _immediate(error: RefusedError) -> Any:
-    """The answer that Envoy gives at once. What is shed for its load is 429, as the protocol says."""
+    """Return Envoy's immediate response. Load shedding is 429, as the protocol says."""
     status = 429 if error.kind == "overloaded" and error.retry_after else error.status
     header = {"header": {"key": "content-type", "raw_value": b"application/json"}, "append_action": OVERWRITE}
     return ProcessingResponse(
@@ -306,14 +306,14 @@ def _immediate(error: RefusedError) -> Any:
 
 
 def _certificate(files: tuple[Path, Path]) -> Any:
-    """What gRPC answers with; raises InputError where the files are no certificate and its key."""
+    """Return gRPC's certificate configuration; raises InputError if the files are no certificate and key."""
     tls_context(files)
     certificate, key = (file.read_bytes() for file in files)
     return grpc.ssl_server_certificate_configuration([(key, certificate)])
 
 
 class PickerServer:
-    """`async with PickerServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
+    """`async with PickerServer(…) as server`: serves until the block ends; `port` is the opened port."""
 
     def __init__(
         self,
@@ -374,12 +374,12 @@ class PickerServer:
                 self.dispatcher.ask_again()
 
     def reload(self) -> None:
-        """Answer new connections with what the files of the certificate say now; raises InputError."""
+        """Use the current certificate files for new connections; raises InputError."""
         if self.tls is not None:
             self.certificate = _certificate(self.tls)
 
     async def drain(self) -> None:
-        """Take no further requests, and let those in flight end."""
+        """Accept no new requests, and let those in flight end."""
         await self.server.stop(30)
 
     async def __aexit__(self, *error: object) -> None:

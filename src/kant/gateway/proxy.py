@@ -1,6 +1,6 @@
 """The proxy: an OpenAI-compatible server that forwards each request to the backend that the dispatcher chooses.
 
-Answers are streamed as they come. A client that goes away ends its request on the backend.
+Responses are streamed as they arrive. A client that disconnects ends its request on the backend.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_BODY = 32 << 20
 PROGRAM = "x-kant-program"
 PREDICTED = "x-kant-predicted-tokens"
 DEADLINE = "x-kant-deadline-s"
-"""Seconds within which a client wants its first token, and else none."""
+"""Seconds within which a client wants its first token; later it wants none."""
 
 TIMEOUTS = Timeouts()
 JSON = {"Content-Type": "application/json"}
@@ -39,9 +39,9 @@ JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True, slots=True)
 class ProxyOptions:
-    """`retries` on other backends; seconds for which a request may be held; how long an engine may take.
+    """Options: `retries` on other backends; seconds for which a request may be held; timeouts of engines.
 
-    Requests that are retried are at most `retry_share` of all that there are at once.
+    At most the fraction `retry_share` of all requests in flight may be retries.
     """
 
     retries: int = 2
@@ -51,7 +51,7 @@ class ProxyOptions:
 
 
 def origin(url: str) -> str:
-    """The address of a backend, without a path; raises InputError where it is none."""
+    """Return the address of a backend without a path; raises InputError if it is invalid."""
     try:
         parts = urlsplit(url.strip())
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -63,7 +63,7 @@ def origin(url: str) -> str:
 
 
 class Proxy:
-    """The handler of all requests."""
+    """Handles all requests."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Proxy:
         self.upstreams.close()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; whatever it is, the answer is one in the form of its API."""
+        """Handle one request; every response has the form of the request's API."""
         entry = Entry(request_id(request.headers.get(REQUEST_ID, "")), request.path, time.monotonic())
         routed = request.method == "POST" and request.path in FORWARDS
         if routed:
@@ -110,7 +110,7 @@ class Proxy:
         return web.Response(body=error.body(entry.path), status=error.status, headers=headers)
 
     def _other(self, request: web.BaseRequest) -> web.Response:
-        """What is not routed: health, metrics, the models of all backends."""
+        """Handle requests that are not routed: health, metrics, the models of all backends."""
         if request.method not in ("GET", "HEAD"):
             known = ", ".join(FORWARDS)
             raise RefusedError(404, f"expected a POST to one of {known}", "invalid_request_error")
@@ -129,7 +129,7 @@ class Proxy:
         raise RefusedError(404, "expected GET /v1/models, /health or /metrics", "invalid_request_error")
 
     def metrics(self) -> web.Response:
-        """This router's own metrics, for Prometheus."""
+        """Return this router's own metrics for Prometheus."""
         kind = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         return web.Response(body=self.meters.text(self.dispatcher), headers=kind)
 
@@ -143,7 +143,7 @@ class Proxy:
         placed: Placement | None = None
         try:
             if request.headers.get("Expect", "").lower() == "100-continue":
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # curl waits for it with long bodies
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")  # curl waits for this with a long body
             ask = read_ask(request.path, await request.read(), request.headers.get(PROGRAM, ""))
             tenant.rank(ask)
             self.dispatcher.now = began
@@ -177,7 +177,7 @@ class Proxy:
         return tenant
 
     async def _serve(self, request: web.BaseRequest, placed: Placement, entry: Entry) -> web.StreamResponse:
-        """Try backends until one takes the request."""
+        """Try backends until one accepts the request."""
         retries = Retries(self.budget, self.options.retries)
         try:
             while True:
@@ -202,18 +202,18 @@ class Proxy:
                 self.dispatcher.take_back(placed)
                 placed.without |= {backend.number}
                 if not self.others(placed):
-                    placed.without = frozenset()  # whoever comes back first
+                    placed.without = frozenset()  # the first that returns
                 self.dispatcher.ask_again()
         finally:
             retries.close()
 
     def others(self, placed: Placement, *but: Backend) -> bool:
-        """Whether a backend in service is left that a request has not had, `but` for these."""
+        """Whether there is a backend in service that the request has not tried, other than `but`."""
         without = placed.without | {backend.number for backend in but}
         return any(not b.health.ejected for b in self.dispatcher.in_service(placed.ask.model, without))
 
     def _failed(self, backend: Backend, error: BackendLostError) -> RefusedError:
-        """What the client hears of a request of whose answer nothing was sent to it."""
+        """Return the error for a client that has received nothing of the response."""
         self.meters.requests.labels(str(backend.number), str(error.status)).inc()
         if isinstance(error, ElsewhereError):
             return RefusedError(error.status, f"no backend has answered ({error})", error.kind, 1)
@@ -221,7 +221,7 @@ class Proxy:
         return RefusedError(error.status, said, error.kind, 1)
 
     def used(self, placed: Placement, prompt: int, output: int) -> None:
-        """A request has had so many tokens; models are named only where a backend has the name."""
+        """Count the tokens of a request; the model is a label only if a backend has that name."""
         model = placed.ask.model
         served = placed.backend is not None and placed.backend.models is not None and model in placed.backend.models
         for kind, tokens in (("prompt", prompt), ("output", output)):
@@ -231,7 +231,7 @@ class Proxy:
             tenant.spend(prompt + output)
 
     def answered(self, placed: Placement, good: bool) -> None:
-        """A backend has answered well, or has failed."""
+        """Report that a backend responded well, or failed."""
         self.dispatcher.now = time.monotonic()
         backend = placed.backend
         seconds = self.dispatcher.answered(placed, good)
@@ -240,12 +240,12 @@ class Proxy:
             asyncio.get_running_loop().call_later(seconds, self._ask_again)
 
     def _ask_again(self) -> None:
-        """A backend may be tested now: perhaps somebody waits for it."""
+        """Try held requests again, because an ejected backend may now be tested."""
         self.dispatcher.now = time.monotonic()
         self.dispatcher.ask_again()
 
     async def _place(self, placed: Placement, entry: Entry) -> None:
-        """Wait until the request has a backend, but no longer than it may be held, or may take in all."""
+        """Wait until the request has a backend, within its hold and total time limits."""
         if self.dispatcher.offer(placed):
             return
         assert placed.placed is not None
@@ -267,20 +267,20 @@ class Proxy:
 
 
 def request_id(said: str) -> str:
-    """What a client calls its request, where that is a name of printable ASCII; else a new one."""
+    """Return the client's request id if it is printable ASCII; else a new one."""
     if 0 < len(said) <= LONGEST_NAME and said.isascii() and said.isprintable():
         return said
     return f"{random.getrandbits(128):032x}"
 
 
 def seconds_of(text: str | None) -> float:
-    """A deadline as a header says it; none where that is no number."""
+    """Return a deadline from a header; infinite if it is not a number."""
     seconds = predicted_tokens(text)
     return math.inf if seconds is None else seconds
 
 
 def predicted_tokens(text: str | None) -> float | None:
-    """Tokens as a header says; what is no such number is ignored."""
+    """Return a number of tokens from a header; None if it is invalid."""
     if text is None or not text.isascii() or not text.replace(".", "", 1).isdigit() or len(text) > 12:
         return None
     return float(text)

@@ -1,8 +1,8 @@
-"""The record of a router: a line for each request that is over: what came, where it went, how long it took.
+"""The record of a router: one line for each finished request, with what arrived, where it went, and its times.
 
-It is an access log and a day to replay at once: the form is that of Mooncake's traces (Qin et al., FAST'25), lengths
-and hashes of blocks of the prompt, with more fields. It holds no text. Blocks are numbered as they come, so that a
-number tells nothing but that two prompts begin alike.
+It is both an access log and a trace for replay: the format is that of Mooncake's traces (Qin et al., FAST'25), lengths
+and hashes of prompt blocks, with more fields. It contains no text. Blocks are numbered in order of arrival, so a number
+only shows that two prompts begin alike.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from kant.serving.prefix_index import BLOCK_TOKENS
 log = logging.getLogger("kant.gateway")
 
 FLUSH_S = 1.0
-"""A line is in the file so many seconds after its request is over."""
+"""Seconds after the end of a request until its line is in the file."""
 
 KNOWN = 1 << 20
-"""Blocks whose numbers are remembered; one that comes again later counts as new."""
+"""The most blocks whose numbers are remembered; one that returns later counts as new."""
 
 LONGEST_NAME = 128
 
 
 @dataclass(slots=True)
 class Entry:
-    """A request and what has become of it. `began` is by the monotonic clock; 499 says that its client has gone."""
+    """A request and its outcome. `began` is by the monotonic clock; status 499: the client has disconnected."""
 
     id: str
     path: str
@@ -46,17 +46,17 @@ class Entry:
     placed: Placement | None = None
     status: int = 499
     prompt: int = 0
-    """Tokens of its prompt as the engine says; 0 where it does not."""
+    """Tokens of its prompt as reported by the engine; 0 if not."""
     output: int = 0
     held_s: float = 0.0
     first_s: float | None = None
     backend: int | None = None
-    """The last that it was sent to."""
+    """The last backend that it was sent to."""
     attempts: int = 0
 
 
 class Record:
-    """The file, open for appending. Raises InputError where it cannot be written or is another file."""
+    """The file, open for appending. Raises InputError if it cannot be written or is another kind of file."""
 
     def __init__(self, path: Path, router: str, policy: str) -> None:
         self.path, self.router, self.policy = path, router, policy
@@ -64,7 +64,7 @@ class Record:
         self.flushing: asyncio.TimerHandle | None = None
         self.numbers: OrderedDict[int, int] = OrderedDict()
         self.next = random.getrandbits(47)
-        """Drawn, so that the numbers of two runs are apart."""
+        """Random, so that the numbers of two runs differ."""
         self._open()
 
     def _open(self) -> None:
@@ -78,25 +78,25 @@ class Record:
         self.zero_s = time.time() if began is None else began
 
     def reopen(self) -> None:
-        """Go on in a new file of that name: the old one has been moved away."""
+        """Continue in a new file of that name, because the old one has been moved."""
         self.flush()
         old = self.file
         self._open()
         old.close()
 
     def close(self) -> None:
-        """Write what there is."""
+        """Write pending lines and close the file."""
         self.flush()
         self.file.close()
 
     def write(self, entry: Entry, bytes_per_token: float) -> None:
-        """A request is over."""
+        """Add the line of a finished request."""
         self.lines.append(self._line(entry, bytes_per_token))
         if self.flushing is None:
             self.flushing = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
 
     def flush(self) -> None:
-        """Write the lines that wait. What the disk does not take is lost, and the log says so: requests go on."""
+        """Write pending lines. If the disk is full they are lost, with a warning in the log: requests continue."""
         if self.flushing is not None:
             self.flushing.cancel()
             self.flushing = None
@@ -141,7 +141,7 @@ class Record:
         return msgspec.json.encode(line) + b"\n"
 
     def _named(self, blocks: list[int], prompt: int) -> list[int]:
-        """A number for each block of a prompt of so many tokens; of the rest, which is no full block, a new one."""
+        """Return a number for each block of a prompt; a last partial block gets a new one."""
         numbers, found = self.numbers, []
         for block in blocks[: prompt // BLOCK_TOKENS]:
             number = numbers.get(block)
@@ -165,7 +165,7 @@ class _First(msgspec.Struct):
 
 
 def _began(path: Path) -> float:
-    """The instant 0 of a record, in seconds since 1970; raises InputError where the file is something else."""
+    """Return the time zero of a record, in seconds since 1970; raises InputError if the file is something else."""
     try:
         with path.open("rb") as file:
             first = msgspec.json.decode(file.readline(1 << 20), type=_First)

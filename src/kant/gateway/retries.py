@@ -1,7 +1,7 @@
-"""How often requests are sent again: so often for each, and only so many at once of all.
+"""Limits retries: per request, and as a share of all requests.
 
-The budget is that of Envoy ("Circuit breaking", retry budgets): the requests that are being retried are at most a share
-of all that the router has, so retries cannot multiply the load of engines that refuse it.
+The budget is Envoy's ("Circuit breaking", retry budgets): retries in flight are at most a share of all requests of the
+router, so retries cannot multiply the load of engines that refuse it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class RetryBudget:
-    """At most `share` of the requests that there are, and always `least`, may be sent a second time at once."""
+    """Allows retries in flight up to `share` of the active requests, and always up to `least`."""
 
     share: float = 0.2
     least: int = 3
     used: int = 0
 
     def take(self, active: int) -> bool:
-        """Begin a retry where the budget allows it, of `active` requests that there are."""
+        """Start a retry if the budget allows it at `active` requests."""
         if self.used >= max(self.least, int(self.share * active)):
             return False
         self.used += 1
@@ -27,20 +27,20 @@ class RetryBudget:
 
 @dataclass(slots=True)
 class Retries:
-    """The retries of one request: `left` further backends, and what it has `spent` of the budget that all share."""
+    """The retries of one request: `left` further backends, and what it has `spent` of the shared budget."""
 
     budget: RetryBudget
     left: int
     spent: int = 0
 
     def take(self, active: int) -> bool:
-        """Send the request again, of `active` that there are; False where the budget is spent."""
+        """Start a retry at `active` requests; return False if the budget is used up."""
         if not self.budget.take(active):
             return False
         self.spent += 1
         return True
 
     def close(self) -> None:
-        """The request is over: its retries are no longer under way."""
+        """End the request: return what it took from the budget."""
         self.budget.used -= self.spent
         self.spent = 0

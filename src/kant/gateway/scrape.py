@@ -1,4 +1,4 @@
-"""What engines say of themselves: the Prometheus metrics of vLLM and SGLang, and the models that they serve."""
+"""Reads engines' own reports: the Prometheus metrics of vLLM and SGLang, and the models that they serve."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
 USAGE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")
-"""The share of the KV in use, 0 to 1; vLLM has renamed it."""
+"""The fraction of the KV in use, 0 to 1; vLLM has renamed it."""
 GENERATED = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
 ENDED = ("vllm:request_success_total", "sglang:num_requests_total")
-"""Requests that are over, whatever has ended them."""
+"""Requests that have ended for any reason."""
 PREEMPTED = ("vllm:num_preemptions_total", "sglang:num_retracted_requests_total")
 CACHE = ("vllm:cache_config_info", "sglang:cache_config_info")
-"""Say the KV in their labels; the latter as the Gateway API Inference Extension documents it."""
+"""Report the KV in their labels; the latter as the Gateway API Inference Extension documents it."""
 PAGES, PAGE, TOKENS = "sglang:num_pages", "sglang:page_size", "sglang:max_total_num_tokens"
-"""SGLang 0.5 says the KV in gauges of their own; older versions its tokens alone."""
+"""SGLang 0.5 reports the KV in separate gauges; older versions only its tokens."""
 
 RANKS = frozenset({"tp_rank", "pp_rank", "moe_ep_rank"})
-"""Labels of processes that are one engine together; with `--enable-metrics-for-all-schedulers` each says the same."""
+"""Labels of processes of the same engine; with `--enable-metrics-for-all-schedulers` each reports the same values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scraped:
-    """One look at an engine: its requests, the share of its KV in use, and where it says so its blocks."""
+    """One scrape of an engine: its requests, the fraction of its KV in use, and its blocks if reported."""
 
     running: int = 0
     waiting: int = 0
@@ -39,7 +39,7 @@ class Scraped:
     blocks: int = 0
     block_size: int = 0
     generated: int = 0
-    """Tokens of outputs, and requests that are over, since the engine began."""
+    """Output tokens, and ended requests, since the engine started."""
     ended: int = 0
 
     @property
@@ -48,9 +48,9 @@ class Scraped:
 
 
 def read_metrics(text: str) -> Scraped | None:
-    """What the text of `/metrics` says; several engines behind one address are counted as one. None: of neither.
+    """Parse the text of `/metrics`; several engines at one address are added up. None: neither vLLM nor SGLang.
 
-    SGLang with priorities repeats its counts for each priority, and the whole under the priority "": that one is read.
+    SGLang with priorities repeats its counts for each priority, and has the total under priority "", which is read.
     """
     series: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
     said: list[dict[str, str]] = []
@@ -84,7 +84,7 @@ def read_metrics(text: str) -> Scraped | None:
 
 
 def _kv(said: list[dict[str, str]]) -> tuple[int, int]:
-    """Blocks of all engines, and the tokens of a block, from the labels that say them; 0 for what they do not."""
+    """Return the blocks of all engines, and the tokens of a block, from their labels; 0 if not reported."""
     size = blocks = 0
     for labels in said:
         size = _whole(labels.get("block_size") or labels.get("page_size")) or size
@@ -106,7 +106,7 @@ class _Models(msgspec.Struct):
 
 
 def read_models(body: bytes) -> tuple[frozenset[str], frozenset[str]] | None:
-    """The ids of `/v1/models`, and those that have a `parent`: adapters. None where it is not such an answer."""
+    """Return the ids of `/v1/models`, and those with a `parent`: adapters. None if the response is invalid."""
     try:
         models = msgspec.json.decode(body, type=_Models).data
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""A router that runs: its listeners, the looks at its backends, and its end, which waits for what is in flight."""
+"""Runs a router: its listeners, the scraping of its backends, and its shutdown, which waits for requests in flight."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ log = logging.getLogger("kant.gateway")
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where it listens (`HOST:PORT`), where operators ask it to drain (or nowhere), and its times in seconds.
+    """Options: where it listens (`HOST:PORT`), where operators can drain it (or nowhere), and its times in seconds.
 
     With `share_port` other routers may listen on the same port: the kernel gives each new connection to one of them.
     """
@@ -46,13 +46,13 @@ class ServerOptions:
     scrape_s: float = 1.0
     drain_s: float = 60.0
     events_port: int | None = None
-    """Where each backend publishes its KV events, on its own host."""
+    """The port of each backend's KV events, on its own host."""
     tls: tuple[Path, Path] | None = None
-    """The certificate and the key with which clients are answered, PEM; none for plain text."""
+    """The certificate and the key for clients, PEM; None: plain text."""
 
 
 def address(text: str, option: str) -> tuple[str, int]:
-    """Host and port of `HOST:PORT`; raises InputError where it is not so."""
+    """Parse `HOST:PORT`; raises InputError if it is invalid."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise InputError(option, "HOST:PORT, such as 127.0.0.1:8080", text)
@@ -60,7 +60,7 @@ def address(text: str, option: str) -> tuple[str, int]:
 
 
 def tls_context(files: tuple[Path, Path]) -> ssl.SSLContext:
-    """What answers with a certificate; raises InputError where the files are none."""
+    """Return a server-side TLS context; raises InputError if the files are invalid."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(*files)
@@ -70,7 +70,7 @@ def tls_context(files: tuple[Path, Path]) -> ssl.SSLContext:
 
 
 class RouterServer:
-    """`async with RouterServer(…) as server`: it answers until the block ends; `port` is the one that was opened."""
+    """`async with RouterServer(…) as server`: serves until the block ends; `port` is the opened port."""
 
     def __init__(
         self,
@@ -123,13 +123,13 @@ class RouterServer:
         await self.session.close()
 
     def reload(self) -> None:
-        """Read the tenants and the certificate again, and go on in a new file of the record. All or nothing is taken.
+        """Reload the tenants and the certificate, and reopen the record file. All or nothing is applied.
 
-        Raises InputError where one of them cannot be used; then everything stays as it was.
+        Raises InputError if one of them is invalid; then everything stays as it was.
         """
         fresh = self.again() if self.again is not None else None
         if self.options.tls is not None and self.context is not None:
-            tls_context(self.options.tls)  # what is wrong is found before anything changes
+            tls_context(self.options.tls)  # find errors before anything changes
         if self.record is not None:
             self.record.reopen()
         if self.options.tls is not None and self.context is not None:
@@ -163,7 +163,7 @@ class RouterServer:
         return int(runner.addresses[0][1])
 
     async def drain(self) -> None:
-        """Take no further requests, and wait for those in flight, but no longer than `drain_s`."""
+        """Accept no new requests, and wait for those in flight for at most `drain_s`."""
         self.proxy.draining = True
         self.proxy.idle.clear()
         if self.proxy.in_flight:
@@ -174,7 +174,7 @@ class RouterServer:
     # --- loops ------------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
-        """A router that holds is asked again, whatever happens."""
+        """Ask a router that holds requests again, periodically."""
         while True:
             await asyncio.sleep(TICK_S)
             self.dispatcher.now = time.monotonic()
@@ -183,7 +183,7 @@ class RouterServer:
     # --- operators --------------------------------------------------------------------------------------------------
 
     async def _operate(self, request: web.BaseRequest) -> web.Response:
-        """`GET /backends`, `/metrics`; `POST /backends/NUMBER/drain`, `/resume`. Browsers (`Origin`) are refused."""
+        """Serve `GET /backends`, `/metrics`; `POST /backends/NUMBER/drain`, `/resume`. Refuse browsers (`Origin`)."""
         parts = request.path.strip("/").split("/")
         if "Origin" in request.headers:
             return _answer(403, "expected no browser")
@@ -225,18 +225,18 @@ def _answer(status: int, message: str) -> web.Response:
 
 
 class Server(Protocol):
-    """What runs until it is told to stop."""
+    """A server that runs until it is stopped."""
 
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *error: object) -> None: ...
 
     async def drain(self) -> None:
-        """Take no further requests, and wait for those in flight."""
+        """Accept no new requests, and wait for those in flight."""
         ...
 
     def reload(self) -> None:
-        """Read again what is in files; raises InputError, and stays as it was, where that cannot be used."""
+        """Reload files; raises InputError, and changes nothing, if one is invalid."""
         ...
 
 
@@ -244,7 +244,7 @@ S = TypeVar("S", bound=Server)
 
 
 def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once. With uvloop where it is installed."""
+    """Serve until SIGTERM or SIGINT, then drain; a second signal ends at once. Uses uvloop if it is installed."""
 
     async def main() -> None:
         stop, now = asyncio.Event(), asyncio.Event()
@@ -272,8 +272,8 @@ def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
                 task.cancel()
 
     gc.collect()
-    gc.freeze()  # what was loaded stays: looking through it again would stop everybody for a tenth of a second
-    # Requests leave hardly any cycles, and looking for them among those in flight stops everybody ten times a second.
+    gc.freeze()  # loaded modules stay: scanning them again would pause all requests for 0.1 s
+    # Requests leave few cycles; scanning those in flight by default would pause all requests ten times a second.
     gc.set_threshold(20_000, 50, 100)
     try:
         import uvloop

@@ -1,9 +1,9 @@
-"""Who has had how much: a counter of tokens for each tenant, so that those who wait take turns fairly.
+"""Fair sharing: a token counter for each tenant, by which waiting tenants take turns.
 
-The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024: whoever has had the
-least goes next, and a tenant that comes back begins no lower than those who wait, so that nobody saves up. A token of
-an output counts twice one of a prompt, as there; outputs are counted as predicted when a request is sent, and corrected
-when it ends (their section 4.4).
+The virtual token counter of Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024: the least served
+tenant goes next, and a tenant that returns starts no lower than those that wait, so that no tenant saves up credit. An
+output token counts twice a prompt token, as there; outputs are counted as predicted when a request is sent, and
+corrected when it ends (their section 4.4).
 """
 
 from __future__ import annotations
@@ -12,42 +12,42 @@ import heapq
 from dataclasses import dataclass, field
 
 OUTPUT = 2.0
-"""What a token of an output counts, beside one of a prompt."""
+"""The weight of an output token, relative to a prompt token."""
 
 SLACK = 64
-"""Stale entries that a heap may have whatever its size."""
+"""Stale entries that a heap may keep whatever its size."""
 
 MOST = 1 << 16
-"""Tenants that are remembered; beyond that those of whom nobody waits are forgotten."""
+"""The most tenants remembered; beyond that, those with no waiting request are forgotten."""
 
 
 @dataclass(slots=True)
 class Shares:
-    """Each tenant's counter, and how many requests of it wait."""
+    """Each tenant's counter, and its number of waiting requests."""
 
     had: dict[str, float] = field(default_factory=dict)
     waits: dict[str, int] = field(default_factory=dict)
     _order: list[tuple[float, str]] = field(default_factory=list)
-    """A heap of those who wait; what is stale is put right when the heap comes to it."""
+    """A heap of waiting tenants; stale entries are corrected when they reach the top."""
 
     latest: str = ""
-    """Who was the last to have nobody waiting."""
+    """The tenant whose last waiting request left most recently."""
 
     def came(self, tenant: str) -> None:
-        """A request of a tenant waits."""
+        """Count a waiting request of a tenant."""
         if tenant not in self.waits:
             self.had[tenant] = self.begins(tenant)
             self._push(tenant)
         self.waits[tenant] = self.waits.get(tenant, 0) + 1
 
     def begins(self, tenant: str) -> float:
-        """What a tenant has had, or counts as having had when it comes to wait."""
+        """Return a tenant's usage, or its initial usage if it starts to wait now."""
         if tenant in self.waits:
             return self.had[tenant]
         return max(self.of(tenant), self._least())
 
     def _least(self) -> float:
-        """The least that anybody has had who waits."""
+        """Return the least usage of all waiting tenants."""
         order = self._order
         while order:
             had, tenant = order[0]
@@ -66,15 +66,15 @@ class Shares:
         heapq.heappush(self._order, (self.had[tenant], tenant))
 
     def left(self, tenant: str) -> None:
-        """A request of a tenant waits no more."""
+        """Remove a waiting request of a tenant."""
         self.waits[tenant] -= 1
         if not self.waits[tenant]:
             del self.waits[tenant]
             self.latest = tenant
 
     def charge(self, tenant: str, prompt: float, output: float) -> None:
-        """A tenant has had so many tokens, or is given some back."""
-        if len(self.had) > MOST:  # names come from outside
+        """Charge a tenant for tokens; negative numbers are refunds."""
+        if len(self.had) > MOST:  # the names come from clients
             self.had = {name: had for name, had in self.had.items() if name in self.waits or name == self.latest}
         before = self.had.get(tenant, 0.0)
         self.had[tenant] = before + prompt + OUTPUT * output
@@ -82,5 +82,5 @@ class Shares:
             self._push(tenant)
 
     def of(self, tenant: str) -> float:
-        """What a tenant has had."""
+        """Return a tenant's usage."""
         return self.had.get(tenant, 0.0)

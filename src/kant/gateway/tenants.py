@@ -1,19 +1,19 @@
-"""Who may ask how much, and how urgently: a file of tenants, known by their keys, with limits for each.
+"""A file of tenants, identified by keys, with the limits and the priority of each.
 
-[default]                # who has no key of the file; without this part such requests are refused
+[default]                # requests without a key of the file; without this part they are refused
 in_flight = 64           # requests at once
-requests_per_s = 20.0    # in the mean
-burst = 40               # requests at once above the mean
-tokens_per_minute = 1e6  # of prompts and outputs, in the mean; a minute's worth at once
-priority = 10            # lower first; a client may ask for less urgency, never for more
+requests_per_s = 20.0    # on average
+burst = 40               # requests at once above the average
+tokens_per_minute = 1e6  # of prompts and outputs, on average; a minute's worth at once
+priority = 10            # lower first; a client may ask for less urgency, not for more
 
 [tenants.research]
 key_sha256 = "9f86d0…"   # of the bearer token, in hexadecimal
 in_flight = 512
-trusted = true           # what its clients say of outputs and programs may order their requests
+trusted = true           # what its clients say about outputs and programs affects the order
 
 [metrics]
-key_sha256 = "2c26b4…"   # who reads /metrics; without this part any tenant's key does
+key_sha256 = "2c26b4…"   # the key for /metrics; without this part any tenant's key works
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ KEYS = {"key_sha256", "in_flight", "requests_per_s", "burst", "tokens_per_minute
 
 @dataclass(slots=True)
 class Tenant:
-    """A tenant, its limits, and what it uses: requests in flight, and what is left of its bucket of requests.
+    """A tenant, its limits, and its usage: requests in flight, and the level of its request bucket.
 
-    `priority` is the most urgent that its requests may be, lower first. `trusted` says whether what its clients say of
-    their outputs and programs is believed, as policies order by it.
+    `priority` is the most urgent priority of its requests, lower first. `trusted`: what its clients say about outputs
+    and programs is believed, since policies order by it.
     """
 
     name: str
@@ -51,11 +51,11 @@ class Tenant:
     level: float = math.inf
     filled: float = 0.0
     budget: float = math.inf
-    """Tokens that are left of the budget; less than none where requests have had more than was left."""
+    """The tokens left of the budget; negative if requests have used more."""
     granted: float = 0.0
 
     def take(self, now: float) -> None:
-        """Count one more request at `now`, seconds; raises RefusedError with 429 where it is too many."""
+        """Count one more request at `now`, in seconds; raises RefusedError with 429 if a limit is exceeded."""
         if self.used >= self.in_flight:
             raise RefusedError(
                 429, f"tenant {self.name}: at most {self.in_flight} requests at once", "rate_limit_error", 1
@@ -82,7 +82,7 @@ class Tenant:
         self.used += 1
 
     def limit_as(self, fresh: Tenant) -> Tenant:
-        """Have the limits of `fresh` from now on. A limit that was not there before begins full."""
+        """Use the limits of `fresh` from now on. A new limit starts full."""
         spent = self.tokens_per_minute - self.budget if self.tokens_per_minute < math.inf else 0.0
         self.level = min(self.level, fresh.burst) if self.requests_per_s < math.inf else fresh.level
         for name in ("in_flight", "requests_per_s", "burst", "priority", "trusted", "tokens_per_minute"):
@@ -91,30 +91,30 @@ class Tenant:
         return self
 
     def rank(self, ask: Ask) -> None:
-        """Let a request be no more urgent than the tenant's are, and order it by nothing that is not believed."""
+        """Limit the urgency of a request to the tenant's, and remove what is not trusted."""
         if not self.trusted:
             ask.forget_program()
         ask.yield_to(self.priority)
 
     def spend(self, tokens: int) -> None:
-        """One of its requests has had so many tokens, of its prompt and its output."""
+        """Charge the tokens of a request, of its prompt and its output."""
         self.budget -= tokens
 
     def give_back(self) -> None:
-        """One of its requests is over."""
+        """Note that one of its requests has ended."""
         self.used -= 1
 
 
 @dataclass(slots=True)
 class Tenants:
-    """All tenants: those with a key by its digest, and who has none; and the digest of who reads the metrics."""
+    """All tenants: by the digest of their key, and the default without one; and the digest of the key for metrics."""
 
     by_digest: dict[str, Tenant]
     default: Tenant | None
     metrics: str | None = None
 
     def become(self, fresh: Tenants) -> None:
-        """Be as another file says. Tenants of the same name keep what they use now and what is left of their budget."""
+        """Apply another file. Tenants of the same name keep their usage and the rest of their budget."""
         known = {
             tenant.name: tenant for tenant in (*self.by_digest.values(), *([self.default] if self.default else []))
         }
@@ -129,11 +129,11 @@ class Tenants:
 
     @property
     def keyed(self) -> bool:
-        """Whether there are keys: then the engines do not see them."""
+        """Whether keys are configured: then they are not forwarded to engines."""
         return bool(self.by_digest)
 
     def of(self, authorization: str) -> Tenant:
-        """The tenant of an `Authorization` header; raises RefusedError with 401 where there is none."""
+        """Return the tenant of an `Authorization` header; raises RefusedError with 401 if there is none."""
         tenant = self.by_digest.get(_digest(authorization)) if self.by_digest else None
         if tenant is not None:
             return tenant
@@ -142,14 +142,14 @@ class Tenants:
         return self.default
 
     def named(self, name: str) -> Tenant | None:
-        """The tenant of that name."""
+        """Return the tenant of that name."""
         known = (*self.by_digest.values(), *([self.default] if self.default else []))
         return next((tenant for tenant in known if tenant.name == name), None)
 
     def read_metrics(self, authorization: str) -> None:
-        """Let the metrics be read; raises RefusedError with 401 where keys are configured, and this is none of them.
+        """Check access to the metrics; raises RefusedError with 401 if keys are configured and this is none of them.
 
-        With a key of their own that one reads them; else that of any tenant.
+        If the metrics have their own key, only that one is accepted; else that of any tenant.
         """
         if self.metrics is None and not self.by_digest:
             return
@@ -159,7 +159,7 @@ class Tenants:
 
 
 def _digest(authorization: str) -> str:
-    """The digest of a bearer token; empty where there is none."""
+    """Return the digest of a bearer token; "" if there is none."""
     if authorization[:7].lower() != "bearer ":
         return ""
     return hashlib.sha256(authorization[7:].strip().encode("utf-8", "surrogateescape")).hexdigest()
@@ -170,12 +170,12 @@ def _unknown() -> RefusedError:
 
 
 def everybody() -> Tenants:
-    """No file: one tenant without limits, who is trusted."""
+    """Return the tenants without a file: one tenant, without limits and trusted."""
     return Tenants({}, Tenant("default", trusted=True))
 
 
 def read_tenants(path: Path) -> Tenants:
-    """The tenants of a file; raises InputError where it is not as this module says."""
+    """Read the tenants of a file; raises InputError if it does not match this module's description."""
     content = parse_tree(str(path), read_text(path))
     named = content.get("tenants", {})
     if unknown := sorted(set(content) - {"default", "tenants", "metrics"}):
@@ -200,7 +200,7 @@ def read_tenants(path: Path) -> Tenants:
 
 
 def _metrics(where: str, table: object) -> str | None:
-    """The digest of who reads the metrics."""
+    """Return the digest of the key for metrics."""
     if table is None:
         return None
     if not isinstance(table, dict) or set(table) != {"key_sha256"}:

@@ -1,4 +1,4 @@
-"""How long an engine may take: to its first byte, between two pieces of its answer, and in all."""
+"""Timeouts of engines: to the first byte, between two pieces of the response, and in total."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kant.gateway.upstream import UpstreamError
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Seconds; 0 for no limit.
+    """Timeouts in seconds; 0: no limit.
 
-    `first_byte_s`: from sending a request to the first byte of its answer's body, which is its first token where it
-    streams, and its last where it does not. `idle_s`: between two pieces. `total_s`: from the coming of a request to
-    the end of its answer, waiting in the router included.
+    `first_byte_s`: from sending a request to the first byte of the response body, which is its first token if it
+    streams, and its last if not. `idle_s`: between two pieces. `total_s`: from the arrival of a request to the end of
+    its response, including the wait in the router.
     """
 
     first_byte_s: float = 600.0
@@ -26,7 +26,7 @@ class Timeouts:
 
 
 class TimedOutError(UpstreamError):
-    """A backend has taken too long; `stalled` says that it has sent nothing, rather than too much for too long."""
+    """A backend exceeded a timeout; `stalled`: it sent nothing, as opposed to taking too long in total."""
 
     def __init__(self, why: str, stalled: bool) -> None:
         super().__init__(why)
@@ -34,7 +34,7 @@ class TimedOutError(UpstreamError):
 
 
 class Stopwatch:
-    """Watches one answer; `expired` gets the error, once. To note a piece costs one look at the clock."""
+    """Watches one response; `expired` gets the error, once. Noting a piece costs one clock read."""
 
     def __init__(self, timeouts: Timeouts, began: float, expired: Callable[[TimedOutError], None]) -> None:
         self.timeouts, self.expired = timeouts, expired
@@ -45,7 +45,7 @@ class Stopwatch:
         self._look()
 
     def heard(self) -> None:
-        """A piece has come."""
+        """Note that a piece has arrived."""
         self.last = time.monotonic()
         if not self.begun:
             self.begun = True
@@ -53,13 +53,13 @@ class Stopwatch:
             self._look()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
     def _look(self) -> None:
-        """Tell that the time is over, or look again when it would be."""
+        """Report an expired timeout, or schedule the next check."""
         allowed = self.timeouts.idle_s if self.begun else self.timeouts.first_byte_s
         due = min(self.last + (allowed or math.inf), self.end)
         left = due - time.monotonic()

@@ -1,7 +1,7 @@
-"""Connections to backends: HTTP/1.1 as engines answer it, and each piece of a stream handed on where it comes in.
+"""Connections to backends: HTTP/1.1, with each piece of a stream passed on as it arrives.
 
-aiohttp's client wakes a task for each piece, and frames it anew for the client. Here a piece goes on in the callback of
-the socket that it came from, and whole chunks as they are: half the CPU time of a token.
+aiohttp's client wakes a task for each piece, and frames it again for the client. Here a piece is passed on in the
+callback of its socket, and whole chunks unchanged: half the CPU time per token.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import cast
 from urllib.parse import urlsplit
 
 MOST_HEAD = 64 << 10
-"""Bytes of an answer's head."""
+"""The most bytes of a response's head."""
 
 IDLE_S = 30.0
-"""Seconds for which a connection is kept for the next request."""
+"""Seconds for which an idle connection is kept."""
 
 LINE = 4096
-"""Bytes of a chunk that is waited for until it is whole, and of a chunk's first line."""
+"""The most bytes of a chunk that is passed on only when complete, and of a chunk's first line."""
 
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: |\r\n|$)")
 _SIZE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(;[^\r\n]*)?\r\n")
 _DIGITS = re.compile(r"[0-9]{1,15}")
 
 Piece = Callable[[bytes, bytes | None], None]
-"""Takes a piece of a body, and the same as whole chunks of HTTP/1.1 where it came so."""
+"""A function that takes a piece of a body, and the same as whole HTTP/1.1 chunks if it arrived so."""
 
 
 class UpstreamError(Exception):
-    """A backend has broken off, or has answered what is no HTTP."""
+    """A backend broke off, or did not answer in HTTP."""
 
 
 class UnreachableError(UpstreamError):
@@ -41,7 +41,7 @@ class UnreachableError(UpstreamError):
 
 @dataclass(slots=True)
 class Head:
-    """The head of an answer; `framed` says that its end can be known: it has a length, or comes in chunks."""
+    """The head of a response; `framed`: its end can be detected, by a length or by chunks."""
 
     status: int
     headers: dict[str, str]
@@ -61,15 +61,15 @@ class Connection(asyncio.Protocol):
         self.since = 0.0
         self.closed = False
         self.kept = False
-        """Whether an earlier request was answered on it: the backend may close it just when the next one comes."""
+        """Whether it was used before: the backend may close it just as the next request arrives."""
         self.heard = False
-        """Whether a byte has come since the request was sent."""
+        """Whether a byte has arrived since the request was sent."""
         self._head: asyncio.Future[Head] | None = None
         self._whole: asyncio.Future[None] | None = None
         self._piece: Piece | None = None
         self._data = b""
         self._left = 0
-        """Bytes of the body, or of the chunk, that are still to come; -1 where it ends with the connection."""
+        """The remaining bytes of the body or of the chunk; -1 if it ends with the connection."""
         self._chunked = self._keep = self._over = False
         self._broken = ""
         self._held = False
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
     # --- what a request does with it --------------------------------------------------------------------------------
 
     async def ask(self, head: bytes, body: bytes) -> Head:
-        """Send a request and wait for the head of its answer; raises UpstreamError where none comes."""
+        """Send a request and wait for the head of its response; raises UpstreamError if none arrives."""
         self._head, self._whole, self._piece = self.loop.create_future(), None, None
         self._chunked = self._keep = self._over = False
         self._data, self._left, self.heard = b"", 0, False
@@ -88,9 +88,9 @@ class Connection(asyncio.Protocol):
         return await self._head
 
     def pieces(self, take: Piece) -> asyncio.Future[None]:
-        """Hand each piece of the body to `take`, as it comes; the future is done when the body is whole.
+        """Pass each piece of the body to `take` as it arrives; the future is done when the body is complete.
 
-        It raises UpstreamError where the backend breaks off, and whatever `take` has raised.
+        It raises UpstreamError if the backend breaks off, and whatever `take` raises.
         """
         self._piece = take
         whole = self._whole = self.loop.create_future()
@@ -104,13 +104,13 @@ class Connection(asyncio.Protocol):
         return whole
 
     def hold(self, held: bool) -> None:
-        """Read nothing for a while, or go on."""
+        """Pause reading, or resume it."""
         if held != self._held and not self.closed and not self.transport.is_closing():
             self._held = held
             (self.transport.pause_reading if held else self.transport.resume_reading)()
 
     def fail(self, why: Exception) -> None:
-        """End the connection; who waits for it gets the error."""
+        """Close the connection; its waiting callers get the error."""
         self.closed = True
         self.transport.abort()
         for waiting in (self._head, self._whole):
@@ -118,7 +118,7 @@ class Connection(asyncio.Protocol):
                 waiting.set_exception(why)
 
     def release(self) -> None:
-        """The request is over: keep the connection for the next one, if it can be kept."""
+        """End the request: keep the connection for the next one if possible."""
         if self._over and self._keep and not self._data and not self.closed:
             self.hold(False)
             self.since, self.kept = self.loop.time(), True
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
     # --- what the socket says ---------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is of no such class
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
             self._ended()
 
     def _ended(self) -> None:
-        """The connection is closed: that is the end of a body which has no other, and an error anywhere else."""
+        """Handle a closed connection: the end of a body that has no other, and an error otherwise."""
         if self._left < 0 and not self._broken and self._whole is not None:
             self._over = True
             if not self._whole.done():
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
             self.fail(UpstreamError(self._broken or "it has closed the connection"))
 
     def data_received(self, data: bytes) -> None:
-        if self._head is None:  # nobody has asked
+        if self._head is None:  # no request is in flight
             self.close()
             return
         self.heard = True
@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
         self._head.set_result(head)
 
     def _parsed(self, raw: bytes) -> Head:
-        """The head, and what it says of the body's frame (RFC 9112, 6.3)."""
+        """Parse the head, with the framing of the body (RFC 9112, 6.3)."""
         matched = _STATUS.match(raw)
         if matched is None:
             raise UpstreamError("it does not speak HTTP/1.1")
@@ -220,7 +220,7 @@ class Connection(asyncio.Protocol):
         return Head(status, headers, framed)
 
     def _advance(self) -> None:
-        """Hand on what has come of the body."""
+        """Pass on what has arrived of the body."""
         assert self._piece is not None and self._whole is not None
         if self._whole.done():
             return
@@ -231,14 +231,14 @@ class Connection(asyncio.Protocol):
                 self._plain(self._piece)
         except UpstreamError:
             raise
-        except Exception as error:  # of who takes the pieces
+        except Exception as error:  # an error of `take`
             self.fail(error)
             return
         if self._over and not self._whole.done():
             self._whole.set_result(None)
 
     def _plain(self, take: Piece) -> None:
-        """A body with a length, or one that ends with the connection."""
+        """Process a body with a length, or one that ends with the connection."""
         data, self._data = self._data, b""
         if self._left >= 0:
             data, self._data = data[: self._left], data[self._left :]
@@ -248,7 +248,7 @@ class Connection(asyncio.Protocol):
         self._over = self._left == 0
 
     def _chunks(self, take: Piece) -> None:
-        """A body in chunks: whole ones, and parts of long ones."""
+        """Process a chunked body: whole chunks, and parts of long ones."""
         data, at, parts = self._data, 0, []
         as_it_came = self._left == 0
         while True:
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
                 break
             if len(data) < begin + size + 2:
                 if size <= LINE:
-                    break  # it will soon be whole
+                    break  # it will soon be complete
                 at, self._left = begin, size + 2
                 continue
             parts.append(data[begin : begin + size])
@@ -304,9 +304,9 @@ class Upstreams:
         self._secure: ssl.SSLContext | None = None
 
     async def connection(self, url: str, fresh: bool = False) -> Connection:
-        """A connection to `http[s]://HOST[:PORT]` that is free, or a `fresh` one.
+        """Return a free connection to `http[s]://HOST[:PORT]`, or a `fresh` one.
 
-        Raises UnreachableError where none can be opened.
+        Raises UnreachableError if none can be opened.
         """
         loop = asyncio.get_running_loop()
         idle = self._idle.setdefault(url, [])
@@ -330,7 +330,7 @@ class Upstreams:
         return made
 
     def close(self) -> None:
-        """Close those that nobody uses."""
+        """Close idle connections."""
         for idle in self._idle.values():
             while idle:
                 idle.pop().close()

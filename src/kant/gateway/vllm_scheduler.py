@@ -1,9 +1,9 @@
 """Kant's policies inside vLLM: classes for `vllm serve --scheduler-cls kant.gateway.vllm_scheduler.Plas`.
 
-vLLM calls this interface not public, and its attributes change between versions: other versions than `KNOWN` are
-refused in one sentence. A policy is asked as the simulator asks it: when a request comes, before and after each step,
-and when one ends. It sees a book, an engine's tables with what vLLM's scheduler has. Who waits and who loses blocks is
-then vLLM's own priority queue, and how many are admitted its own limit; preemptive policies make room before each step.
+vLLM does not call this interface public, and its attributes change between versions: versions other than `KNOWN` are
+refused in one sentence. A policy is called as in the simulator: when a request arrives, before and after each step, and
+when one ends. It sees a book: an engine's tables filled from vLLM's scheduler. Which request waits or loses blocks is
+up to vLLM's priority queue, and admission to vLLM's limit; preemptive policies preempt before each step.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from kant.serving.policies import policy_named
 from kant.serving.policy import Job, Policy
 
 KNOWN = ("0.32",)
-"""Versions of vLLM with which this was tried."""
+"""Versions of vLLM that were tested."""
 
 HOLDING = ("kv_holding_waiting", "skipped_waiting")
-"""Further queues of requests that wait, by their names in different versions."""
+"""Other queues of waiting requests, by their names in different versions."""
 
 AT_FIRST = 1024
-"""Requests for which the book has room at first."""
+"""The initial capacity of the book, in requests."""
 
 NOBODY = -1
 
 
 def check_version() -> None:
-    """Raise InputError where vLLM is absent or another than those that are known."""
+    """Raise InputError if vLLM is absent or its version is unknown."""
     try:
         version = metadata.version("vllm")
     except metadata.PackageNotFoundError:
@@ -43,9 +43,9 @@ def check_version() -> None:
 
 
 def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -> type:
-    """A scheduler of vLLM's that asks the policy of that name.
+    """Return a vLLM scheduler class that uses the policy of that name.
 
-    `base` is vLLM's AsyncScheduler, `queue` makes its priority queue, `priority` is its name of that policy.
+    `base` is vLLM's AsyncScheduler, `queue` creates its priority queue, `priority` is vLLM's name for that.
     """
 
     class KantScheduler(base):  # type: ignore[misc]
@@ -64,7 +64,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             self.max_num_active_reqs: int
             self.seats = self.max_num_active_reqs
             blocks = int(self.kv_cache_config.num_blocks)
-            latency = latency_model("llama-3-8b", "a100")[0]  # of no meaning here: vLLM's own steps take their time
+            latency = latency_model("llama-3-8b", "a100")[0]  # not used here: vLLM's real steps take their own time
             kind = "priority" if self.ordered else "fcfs"
             settings = EngineSettings(latency, max(blocks, 2), int(self.block_size), self.seats, policy=kind)
             self.book = Engine(settings, AT_FIRST)
@@ -79,7 +79,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             self.over: list[int] | None = None
 
         def add_request(self, request: Any) -> None:
-            """A request comes: the policy says its priority."""
+            """Add a request with the priority that the policy gives it."""
             if request.request_id not in self.rows:
                 row = self.rows[request.request_id] = self.new_row()
                 prompt, most = int(request.num_prompt_tokens), int(request.max_tokens)
@@ -95,7 +95,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             super().add_request(request)
 
         def new_row(self) -> int:
-            """A row of the book that is free; the book grows where there is none."""
+            """Return a free row of the book, which grows if there is none."""
             if not self.free:
                 had = self.book.count
                 self.book.widen()
@@ -104,14 +104,14 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return self.free.pop()
 
         def program_of(self, request: Any) -> int:
-            """The number of the program that calls: `vllm_xargs.program_id`."""
+            """Return the number of the calling program: `vllm_xargs.program_id`."""
             params = getattr(request, "sampling_params", None)
             extra = getattr(params, "extra_args", None) or {}
             program = extra.get("program_id")
             return NOBODY if program is None else self.programs.setdefault(str(program), len(self.programs))
 
         def schedule(self, *args: Any, **kwargs: Any) -> Any:
-            """A step; before it the policy is asked, and a preemptive one takes seats and blocks from the worse."""
+            """Schedule a step, after the policy ran and a preemptive one took seats and blocks from worse requests."""
             if self.kant.by_step:
                 self.write_book()
                 self.kant.before_step(self.book)
@@ -131,7 +131,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return output
 
         def make_room(self) -> set[str]:
-            """Preempt who runs at a worse priority than somebody who could be admitted in its place.
+            """Preempt running requests of worse priority than a waiting one that could be admitted in their place.
 
             The rule is that of `kant.serving.kernel.make_room`. Returns the names of the preempted.
             """
@@ -163,17 +163,17 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return victims
 
         def held(self, request: Any) -> int:
-            """Blocks that a request holds."""
+            """Return the blocks that a request holds."""
             return len(self.kv_cache_manager.get_blocks(request.request_id).blocks[0])
 
         def waits(self) -> Iterator[Any]:
-            """Requests that wait, those first that hold blocks."""
+            """Yield the waiting requests, those that hold blocks first."""
             for name in HOLDING:
                 yield from getattr(self, name, ())
             yield from self.waiting
 
         def write_book(self) -> None:
-            """Let the book say what vLLM's scheduler has."""
+            """Fill the book from vLLM's scheduler."""
             book, rows = self.book, self.rows
             for place, count, live in (
                 (book.running, c.RUNS, [r for r in self.running if r.request_id in rows]),
@@ -186,7 +186,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
                 book.requests[numbers, c.COMPUTED] = [request.num_computed_tokens for request in live]
 
         def read_priorities(self) -> None:
-            """Let vLLM's requests have the priorities of the book, and those that wait the order that follows."""
+            """Copy priorities from the book to vLLM's requests, and reorder those that wait."""
             if not self.ordered:
                 return
             for request in self.running:
@@ -199,7 +199,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
                     self.waiting.add_request(request)
 
         def reprioritised(self, request: Any) -> bool:
-            """Give a request its priority of the book; whether it is another."""
+            """Set a request's priority from the book; return whether it changed."""
             row = self.rows.get(request.request_id)
             if row is None or request.priority == self.book.times[row, c.PRIORITY]:
                 return False
@@ -207,7 +207,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return True
 
         def update_from_output(self, output: Any, *args: Any, **kwargs: Any) -> Any:
-            """A step has ended: the policy is told who ran and how long, and then who is over."""
+            """End a step: tell the policy which requests ran and how long, and then which ended."""
             ran = {self.rows[name]: self.requests[name] for name in output.num_scheduled_tokens if name in self.rows}
             self.over = []
             done = super().update_from_output(output, *args, **kwargs)
@@ -218,7 +218,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
                 self.under_way -= 1
                 if self.kant.by_step:
                     self.write_book()
-                    for row, request in ran.items():  # some are over, and live no more
+                    for row, request in ran.items():  # some of them have ended
                         self.book.requests[row, c.DONE] = request.num_output_tokens
                         self.book.requests[row, c.COMPUTED] = request.num_computed_tokens
                     self.book.plan[: len(ran), 0] = list(ran)
@@ -230,7 +230,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return done
 
         def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
-            """A request is over: the policy learns what it has had, once the step is told."""
+            """End a request: the policy learns its output after it has processed the step."""
             row = self.rows.pop(request.request_id, None)
             if row is not None:
                 self.book.requests[row, c.OUTPUT] = self.book.requests[row, c.DONE] = int(request.num_output_tokens)
@@ -241,7 +241,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             return super()._free_request(request, *args, **kwargs)
 
         def end(self, row: int) -> None:
-            """Tell the policy that a request is over, and let others have its row."""
+            """Tell the policy that a request has ended, and free its row."""
             self.kant.finished(self.book, row)
             self.free.append(row)
 
@@ -256,11 +256,11 @@ CLASSES = {
         "atlas", "conservative", "aggressive", "past-future",
     )
 }  # fmt: skip
-"""Classes of this module, and the policies that they ask: all but `layered-priority`, which stops within a step."""
+"""The classes of this module, and their policies: all but `layered-priority`, which acts within a step."""
 
 
 def __getattr__(name: str) -> type:
-    """A class when vLLM asks for it by name, so that this module can be imported without vLLM."""
+    """Create a class when vLLM asks for it by name, so that this module can be imported without vLLM."""
     if name not in CLASSES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     check_version()

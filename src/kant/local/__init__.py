@@ -1,1 +1,1 @@
-"""This machine as a cluster: processes with their GPUs made visible to them, each under a supervisor of its own."""
+"""This machine as a cluster: runs each job as a process that sees only its own GPUs, under its own supervisor."""

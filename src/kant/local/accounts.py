@@ -1,6 +1,6 @@
-"""Users of this machine, as whom jobs run where Kant runs as root: their ids, their groups and their limits.
+"""Users as whom jobs run when Kant runs as root: their ids, groups and limits.
 
-The limits are those that a login gives, limits.conf(5) of pam_limits, with its order of precedence.
+The limits are those of a login: limits.conf(5) of pam_limits, with its order of precedence.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ ITEMS = {
     "rtprio": (resource.RLIMIT_RTPRIO, 1),
     "nice": (resource.RLIMIT_NICE, 1),
 }
-"""Items of limits.conf: the resource, and by what a value is multiplied."""
+"""The items of limits.conf: the resource, and the unit of its values."""
 KINDS = ("soft", "hard")
 NONE = ("unlimited", "infinity", "-1")
 USER, GROUP, ANYBODY = range(3)  # the lower wins
 
 
 class Account(Struct, frozen=True):
-    """Who a run is. `limits` are rows of a resource with its soft and hard limit: -1 is no limit, None as it was.
+    """The user of a run. `limits` are rows of a resource with its soft and hard limit: -1: no limit, None: unchanged.
 
-    `nice` is the niceness that its processes begin with, None as it was. With `no_new_privs` no program gives it more
-    rights.
+    `nice` is the initial niceness of its processes, None: unchanged. With `no_new_privs` no program can gain
+    privileges.
     """
 
     name: str
@@ -59,9 +59,9 @@ class Account(Struct, frozen=True):
 
 
 def account_of(name: str) -> Account:
-    """The user of this machine with this name, with the limits of its logins.
+    """Return the user of this machine with this name, with the limits of its logins.
 
-    Raises InputError where there is none.
+    Raises InputError if there is none.
     """
     try:
         found = pwd.getpwnam(name)
@@ -80,18 +80,18 @@ def _names(groups: Iterable[int]) -> frozenset[str]:
 
 
 def _lines(folder: Path) -> list[str]:
-    """The lines of all files, in the order in which they count."""
+    """Return the lines of all files, in order of precedence."""
     files = [folder / "limits.conf", *sorted((folder / "limits.d").glob("*.conf"))]
     return [line for file in files if file.is_file() for line in file.read_text(errors="replace").splitlines()]
 
 
 def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> Account:
-    """The account with what lines of limits.conf(5) say of it; `groups` are the names of its groups.
+    """Return the account with the limits of limits.conf(5); `groups` are the names of its groups.
 
-    What is said of a user counts before what is said of its groups, and that before what is said of everybody; of
-    equals the later. What is said of groups and of everybody does not count for root.
+    A rule for the user overrides one for a group, and that one for everyone (`*`); of two equal rules the later one
+    applies. Rules for groups and for everyone do not apply to root.
     """
-    said: dict[tuple[str, str], tuple[int, int]] = {}  # item and kind: how near it is, and the value
+    said: dict[tuple[str, str], tuple[int, int]] = {}  # item and kind: precedence and value
     exempt = ANYBODY + 1
     for line in lines:
         words = line.partition("#")[0].split()
@@ -105,7 +105,7 @@ def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> A
             if value is not None and said.get((words[2], kind), (near, 0))[0] >= near:
                 said[words[2], kind] = near, value
     kept = {key: value for key, (near, value) in said.items() if near < exempt}
-    one = {item: value for (item, _), value in kept.items()}  # of what has no two limits
+    one = {item: value for (item, _), value in kept.items()}  # for items without a soft and a hard limit
     rows = ((number, *(kept.get((item, kind)) for kind in KINDS)) for item, (number, _) in ITEMS.items())
     return replace(
         account,
@@ -116,7 +116,7 @@ def limited(account: Account, groups: frozenset[str], lines: Iterable[str]) -> A
 
 
 def _nearness(domain: str, account: Account, groups: frozenset[str]) -> int | None:
-    """How near to a user a domain of limits.conf is; None where it is about others."""
+    """Return the precedence of a domain of limits.conf for a user; None if it does not match."""
     if domain == account.name or _in_range(domain, (account.uid,), account.uid):
         return USER
     if account.uid == 0:
@@ -127,7 +127,7 @@ def _nearness(domain: str, account: Account, groups: frozenset[str]) -> int | No
 
 
 def _in_range(text: str, ids: Collection[int], first: int) -> bool:
-    """Whether one of `ids` is the one of `:ID`, or the `first` is in `LOW:HIGH` or `LOW:`."""
+    """Whether `:ID` names one of `ids`, or `LOW:HIGH` or `LOW:` contains `first`."""
     match = re.fullmatch(r"(\d{0,10}):(\d{0,10})", text)
     if match is None or text == ":":
         return False
@@ -136,7 +136,7 @@ def _in_range(text: str, ids: Collection[int], first: int) -> bool:
 
 
 def _value(item: str, text: str) -> int | None:
-    """The value as the system call takes it; None for what is no limit of a process, or no value."""
+    """Return the value for the system call; None if the item is no limit of a process, or the value is invalid."""
     if item in ("priority", "nice", "nonewprivs"):
         number = int(text) if re.fullmatch(r"-?\d{1,2}", text) else None
         return 20 - number if number is not None and item == "nice" else number

@@ -1,8 +1,8 @@
-"""Where runs may have cgroups of their own: a branch of the second version that was given to Kant, or nowhere.
+"""Finds where runs can have cgroups of their own: a cgroup v2 branch that Kant may write, or none.
 
-Given is the top of a container's branch, and what systemd has delegated (`systemd-run --scope -p Delegate=yes`). Other
-branches have another writer, and are left alone. A branch that limits memory below it may have no processes of its own,
-so Kant moves itself, and those that started it, into a leaf.
+Kant may use the root of a container's branch, and what systemd has delegated (`systemd-run --scope -p Delegate=yes`).
+Other branches belong to another writer, and are left alone. A branch that limits the memory of its children may contain
+no processes, so Kant moves itself and its ancestors into a leaf.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DELEGATED = ("user.delegate", "trusted.delegate")  # attributes that systemd giv
 
 
 def branch(mounts: str, path: str) -> Path | None:
-    """The folder of a cgroup, as /proc/self/mountinfo says; None where there is none."""
+    """Return the folder of a cgroup, from /proc/self/mountinfo; None if there is none."""
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
         if after.split(" ")[0] == "cgroup2":
@@ -32,7 +32,7 @@ def branch(mounts: str, path: str) -> Path | None:
 
 
 def is_delegated(folder: Path) -> bool:
-    """Whether systemd has given the branch away."""
+    """Whether systemd has delegated the branch."""
     for name in DELEGATED:
         with contextlib.suppress(OSError):
             if os.getxattr(folder, name) == b"1":
@@ -41,11 +41,11 @@ def is_delegated(folder: Path) -> bool:
 
 
 def prepare() -> Path | None:
-    """The folder in which cgroups with a limit of memory can be made; None where that cannot be."""
+    """Return the folder in which cgroups with a memory limit can be created; None if that is not possible."""
     try:
         lines = (PROC / "self/cgroup").read_text().splitlines()
         path = next((line[3:] for line in lines if line.startswith("0::/")), "")
-        path = path.removesuffix(f"/{LEAF}") or "/" if path else ""  # where another Kant, or this one, has been
+        path = path.removesuffix(f"/{LEAF}") or "/" if path else ""  # an earlier Kant may have moved itself there
         folder = branch((PROC / "self/mountinfo").read_text(), path) if path else None
         if folder is None or not (path == "/" or is_delegated(folder)):
             return None
@@ -55,7 +55,7 @@ def prepare() -> Path | None:
 
 
 def divided(folder: Path) -> bool:
-    """Let the branch limit the memory of those below it, if it does not yet. False, and all is as it was, if not."""
+    """Enable the memory controller for children of the branch. Return False, with nothing changed, if that fails."""
     if "memory" not in (folder / "cgroup.controllers").read_text().split():
         return False
     if "memory" in (folder / "cgroup.subtree_control").read_text().split():
@@ -84,12 +84,12 @@ def divided(folder: Path) -> bool:
 
 
 def of_run(base: Path, folder: Path) -> Path:
-    """The cgroup of the run that has this folder, `runs/JOB/ATTEMPT`."""
+    """Return the cgroup of a run from its folder `runs/JOB/ATTEMPT`."""
     return base / f"{_prefix(folder.parent.parent)}{folder.parent.name}-{folder.name}"
 
 
 def sweep(base: Path, runs: Path, living: set[Path]) -> None:
-    """Remove what the runs of a home have left behind, but for the cgroups of those that live."""
+    """Remove the cgroups of a home's runs, except those in `living`."""
     for folder in base.glob(f"{_prefix(runs)}*"):
         if folder not in living:
             remove(str(folder))
@@ -100,7 +100,7 @@ def _prefix(runs: Path) -> str:
 
 
 def _line_of(pid: int) -> list[int]:
-    """A process and those from which it comes."""
+    """Return a process and its ancestors."""
     line = []
     while pid > 0:
         line.append(pid)

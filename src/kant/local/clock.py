@@ -1,4 +1,4 @@
-"""The clock of a machine's Kant: it never jumps, whatever is done to the machine's clock."""
+"""The clock of a machine's Kant: it never jumps, even if the machine's clock is set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kant.local.processes import boot_id, since_boot
 
 
 class Offset(Struct, frozen=True):
-    """What is added to the time since `boot` (microseconds) to get that since the Unix epoch. It is kept."""
+    """What is added to the time since boot `boot` (microseconds) to get Unix time. It is stored."""
 
     boot: str
     micros: int
@@ -20,9 +20,9 @@ class Offset(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SteadyClock:
-    """Microseconds since the Unix epoch, by the time since the boot and an offset that is taken once for each boot.
+    """Microseconds since the Unix epoch: the time since boot plus an offset, which is fixed once per boot.
 
-    So a restart of Kant goes on where it stopped, and a boot begins no earlier than the last time that was kept.
+    So after a restart of Kant the clock continues, and after a boot it is never behind the last stored time.
     """
 
     offset: Offset
@@ -36,7 +36,7 @@ class SteadyClock:
 
 
 def steady_clock(kept: Offset | None, latest: int = 0, boot: str = "") -> SteadyClock:
-    """The clock that goes on from a `kept` offset; in another boot, one not before `latest` (microseconds)."""
+    """Return a clock with the `kept` offset; after another boot, a clock that is later than `latest` (microseconds)."""
     boot = boot or boot_id()
     if kept is not None and kept.boot == boot:
         return SteadyClock(kept)

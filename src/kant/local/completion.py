@@ -1,4 +1,4 @@
-"""What becomes of a job whose run ends by itself, is stopped, or cannot begin."""
+"""Settles jobs whose run has ended, was stopped, or could not begin."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from kant.model.units import show_duration
 
 log = logging.getLogger("kant.local")
 CANCELLED = "cancelled"
-"""How `stopping` begins of a job that is withdrawn; a reason follows after a colon, where nobody has asked for it."""
+"""The start of `stopping` for a cancelled job; if no user asked for it, a colon and a reason follow."""
 MOST_REFUSALS = 10
-"""Times that a run of a job may be impossible to begin, before the job fails."""
+"""The number of failed starts after which a job fails."""
 
 
 class Completion:
-    """Settles the jobs of ended runs. Where the core does not know the job any more only its record changes."""
+    """Settles the jobs of ended runs. If the core no longer knows a job, only its record changes."""
 
     def __init__(self, jobs: LocalJobs) -> None:
         self.jobs = jobs
 
     def settle(self, record: JobRecord, exit: Exit) -> None:
-        """A run has ended: by itself, or because it was stopped."""
+        """Settle a run that ended on its own or was stopped."""
         self.jobs.launcher.gone(record)
         record.code, record.signal, record.rss_kib = exit.code, exit.signal, exit.rss_kib
         record.ended = self.jobs.clock.micros()
@@ -47,7 +47,7 @@ class Completion:
             record.reason = "; ".join(part for part in (record.reason, dropped_output(exit.dropped)) if part)
 
     def _stopped(self, record: JobRecord, why: str) -> None:
-        """A run that was to make way has gone. The core has let the job wait again, or given it back."""
+        """Settle a stopped run. The core has already requeued or dropped the job."""
         record.place = []
         if why == "limit" and record.failures > record.submission.retries:
             self.jobs.finish(record, JobPhase.FAILED, over_limit(record))
@@ -58,7 +58,7 @@ class Completion:
             self.jobs.block(record)
 
     def _finished(self, record: JobRecord) -> None:
-        """A run ended well: also one that was told to stop too late."""
+        """Settle a successful run, even if it was asked to stop too late."""
         name = self.jobs.core_id.get(record.id)
         if name is not None:
             state = self.jobs.core.state
@@ -70,7 +70,7 @@ class Completion:
         self.jobs.finish(record, JobPhase.FINISHED, "")
 
     def _again(self, record: JobRecord, reason: str) -> None:
-        """A job lost its place through no fault of its own: it waits again."""
+        """Requeue a job that lost its place through no fault of its own."""
         name = self.jobs.core_id.get(record.id)
         if name is not None and self.jobs.core.state.rows[name] in self.jobs.core.state.running:
             self.jobs.core.happen(JobEvicted(self.jobs.core.now, name, reason))
@@ -79,7 +79,7 @@ class Completion:
         self.jobs.block(record)
 
     def _failed(self, record: JobRecord, exit: Exit) -> None:
-        """A run ended otherwise than it should; another is tried if the job's retries allow."""
+        """Settle a failed run: retry the job if it has retries left, else fail it."""
         if exit.lost:
             reason = exit.lost
         elif exit.why == "limit":
@@ -103,7 +103,8 @@ class Completion:
             self.jobs.block(record)
 
     def not_begun(self, record: JobRecord, why: str) -> None:
-        """A run could not begin, for lack of disk or processes: the job waits for better times, but not for ever."""
+        """Requeue a job whose run could not begin for lack of disk or processes; fail it after `MOST_REFUSALS`
+        times."""
         log_event(log, "a job could not be started", logging.ERROR, job=record.id, error=why)
         self.jobs.refusals[record.id] = count = self.jobs.refusals.get(record.id, 0) + 1
         if count == MOST_REFUSALS:
@@ -116,12 +117,12 @@ class Completion:
 
 
 def dropped_output(size: int) -> str:
-    """That a disk had no room for what a job wrote."""
+    """Return the sentence that output was lost because the disk was full."""
     return f"{size:,} bytes of its output are lost: the disk was full"
 
 
 def over_limit(record: JobRecord, now: int = -1) -> str:
-    """That a job ran too long, or until its reservation was over. `now` counts where its end is not known."""
+    """Return the sentence that a job reached its limit or its reservation's end; `now` counts if it has no end."""
     inside, limit = record.submission.reservation, record.submission.time_s
     ran = (record.ended if record.ended >= 0 else now) - record.started
     if inside and (limit is None or ran < limit * 1e6):
@@ -130,12 +131,12 @@ def over_limit(record: JobRecord, now: int = -1) -> str:
 
 
 def over_memory(record: JobRecord) -> str:
-    """That a job took too much."""
+    """Return the sentence that a job exceeded its memory."""
     return f"it went over its memory of {show_memory(most_memory(record.place))}"
 
 
 def show_memory(mib: int) -> str:
-    """An amount of memory as people write it, such as 16 GiB."""
+    """Format an amount of memory, such as 16 GiB."""
     units = (("TiB", 1 << 20), ("GiB", 1 << 10))
     unit, size = next(((unit, size) for unit, size in units if mib >= size), ("MiB", 1))
     return f"{mib / size:.4g} {unit}"

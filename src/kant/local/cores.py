@@ -1,4 +1,4 @@
-"""Which cores a run may use: as many as its job counts, and of these the ones that others use least."""
+"""Chooses the cores of a run: as many as its job requests, and the least used ones."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ Place = list[list[int]]
 
 
 def counted(place: Place) -> int:
-    """Thousandths of a core that a place takes; 0: they are not counted."""
+    """Return the thousandths of a core that a place takes; 0: cores are not counted."""
     return sum(piece[CPU] for piece in place)
 
 
 def share(cores: tuple[int, ...], milli: int, others: Iterable[tuple[tuple[int, ...], int]]) -> tuple[int, ...]:
-    """The cores for `milli` thousandths, where the `others` have these cores for so many thousandths each.
+    """Return cores for `milli` thousandths; each of the `others` holds its cores for the given total of thousandths.
 
-    While all have whole cores, and no more than there are, no two share one. Empty where nothing is counted, or there
-    are not so many cores.
+    While all jobs request whole cores and fit, no two share one. Empty if nothing is requested, or more than there are.
     """
     wanted = -(-milli // 1000)
     if not 0 < wanted <= len(cores):

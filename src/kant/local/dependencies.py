@@ -1,4 +1,4 @@
-"""Whether jobs would wait for each other for ever."""
+"""Detects circular waits between jobs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from kant.local.record import JobRecord
 
 Name = tuple[str, str]
 Node = str | tuple[Name, int]
-"""A job, or those up to a place among all of one user and name: whoever is a singleton waits for these."""
+"""A job, or the jobs of one user and name up to a position: those that a singleton waits for."""
 
 
 def circle(records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -> tuple[str, str]:
-    """A job that would wait for itself if those in `changed` were as they say there, and the job through which.
+    """Return a job that would wait for itself if the `changed` jobs were as given there, and the next job of the cycle.
 
-    Both are "" where none would. `records` are the jobs that are not over, in the order of their submission. A
-    singleton counts as waiting for every earlier job of its user and name, those of its own array too. Linear in what
-    the changed jobs come after.
+    Both are "" if there is none. `records` are the jobs that have not ended, in order of submission. A singleton waits
+    for every earlier job of its user and name, including those of its own array. Takes time linear in what the changed
+    jobs depend on.
     """
     graph, done, on_path = _Graph(records, changed), set[Node](), set[Node]()
     for start in changed:
@@ -43,7 +43,7 @@ def circle(records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -
 
 
 class _Graph:
-    """What each node waits for."""
+    """The graph of what each node waits for."""
 
     def __init__(self, records: Mapping[str, JobRecord], changed: Mapping[str, JobRecord]) -> None:
         self.records = records
@@ -51,7 +51,7 @@ class _Graph:
 
     @cached_property
     def alike(self) -> dict[Name, dict[str, int]]:
-        """The jobs of one user and name, and the place of each among them."""
+        """The jobs of each user and name, with their positions."""
         found = defaultdict[Name, dict[str, int]](dict)
         for job in self.records:
             own = found[self._name(job)]

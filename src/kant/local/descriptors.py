@@ -1,7 +1,7 @@
-"""Open files: how many this process may have, and how few are left when a number is given out.
+"""Open files: how many this process may have, and whether few are left, by the number of a new descriptor.
 
-The kernel gives each new descriptor the lowest number that is free (POSIX.1-2024, open()). So the number of a new one
-says how many are open, and nobody has to count them.
+The kernel gives each new descriptor the lowest free number (POSIX.1-2024, open()). So the number of a new one shows how
+many are open without counting.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import resource
 
 KEPT_FROM_RUNS = 4
-"""A run is watched by a descriptor of its own while this part of all numbers is left; then it is looked at by turns."""
+"""The last 1/n of descriptors is not used to watch runs; those runs are polled instead."""
 UNLIMITED = 1 << 20
 
 
 def limit() -> int:
-    """How many files this process may have open now (RLIMIT_NOFILE)."""
+    """Return the most files that this process may have open (RLIMIT_NOFILE)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return UNLIMITED if soft == resource.RLIM_INFINITY else min(soft, UNLIMITED)
 

@@ -1,8 +1,8 @@
-"""The driver: what people ask and what processes do comes in as events, the core decides, and its plans go out.
+"""The driver of one machine: passes requests and process events to the core, and executes its plans.
 
-One loop, in one thread. A turn takes in what has happened, decides, writes all that has changed to the book in one
-transaction, and only then starts and stops processes and answers those who asked. The truth is in the book and in the
-folders of the runs: after a restart the state is built from them anew.
+It is one loop in one thread. A turn processes what has happened, decides, writes all changes to the book in one
+transaction, and only then starts and stops processes and answers requests. The book and the folders of the runs are
+authoritative: after a restart the state is rebuilt from them.
 
 Long: a turn, and what may come between two of them, can be read in one place, in the order in which the book is
 written.
@@ -60,17 +60,17 @@ if TYPE_CHECKING:
     from kant.local.telemetry import LocalTelemetry
 
 log = logging.getLogger("kant.local")
-PACE = 0.005  # seconds between two turns at least; and no less than the last one took
-ALL = ""  # stands for all queues
-IDLE = 1.0  # seconds after which the loop turns though nothing has happened
-FORGET = 50_000  # jobs that have left, with which the state is built anew
-BURST = 5_000  # submissions, and ends of runs, that one turn takes in at most
-LEAST = 50  # and those that it always does
-TURN = 0.05  # seconds that a turn should last, for others want their answers in between
+PACE = 0.005  # least seconds between two turns; at least as long as the last one took
+ALL = ""  # means all queues
+IDLE = 1.0  # seconds after which a turn runs without an event
+FORGET = 50_000  # ended jobs in the state at which it is rebuilt
+BURST = 5_000  # most submissions, and most ends of runs, in one turn
+LEAST = 50  # the lower bound of that number
+TURN = 0.05  # target seconds of a turn: requests are answered between turns
 
 
 class LocalDriver:
-    """One Kant on one machine. `jobs` has the jobs that are not over, `core` decides about them."""
+    """The driver of one Kant. `jobs` has the jobs that have not ended; `core` schedules them."""
 
     def __init__(
         self, settings: LocalSettings, book: Book, clock: SteadyClock, machines: Machines | None = None
@@ -84,7 +84,7 @@ class LocalDriver:
         self.health: GpuHealth | None = None
         self.gpu_use = GpuUse(())
         self.on_build: Callable[[Core], None] = lambda core: None
-        self.on_built: Callable[[], None] = lambda: None  # everybody who was there before is in
+        self.on_built: Callable[[], None] = lambda: None  # all earlier jobs are in the state
         self.launcher = Launcher(settings, self._over, machines=machines)
         self.machines = self.launcher.machines
         self.machines.changed = self.wake
@@ -98,21 +98,21 @@ class LocalDriver:
         self._ended: list[tuple[JobRecord, Exit]] = []
         self._answers: list[asyncio.Future[None]] = []
         self._awake = asyncio.Event()
-        self._resizes = False  # an elastic run is to be told its size, or to follow it
-        self._anew = False  # the state is to be built anew
-        self.finished: Callable[[], list[JobRecord]] = list  # jobs of earlier days
-        self.learned: SavedCalibration | None = None  # of expected starts, by the Kant before this one
-        self.rounds: LiveRounds | None = None  # who asks a solver, where the profile wants one
+        self._resizes = False  # an elastic run has to be sent its size, or to follow it
+        self._anew = False  # the state has to be rebuilt
+        self.finished: Callable[[], list[JobRecord]] = list  # the latest finished jobs
+        self.learned: SavedCalibration | None = None  # start-forecast calibration of the last Kant
+        self.rounds: LiveRounds | None = None  # asks a solver, if the profile uses one
         self.paused: frozenset[str] = frozenset()  # queues in which nothing starts; ALL of them
         self.keep_paused: Callable[[frozenset[str]], None] = lambda queues: None
-        self.waited: Mapping[str, Split] = {}  # by cause, as the Kant before this one knew it
-        self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, of a job that has left
+        self.waited: Mapping[str, Split] = {}  # by cause, from the last Kant
+        self.waited_by: Callable[[str], dict[str, int] | None] = lambda job: None  # by cause, for a job that has ended
         self.core: Core
 
     # --- the state, from what is known ----------------------------------------------------------------
 
     def adopt(self, records: list[JobRecord]) -> None:
-        """Take over what the last Kant has left, and find out about every run. `build` comes next."""
+        """Adopt the jobs of the last Kant, and find out what became of each run. `build` comes next."""
         for record in sorted(records, key=lambda record: record.seq):
             self.jobs.records[record.id] = record
         for record in list(self.jobs.records.values()):
@@ -122,7 +122,7 @@ class LocalDriver:
                 found = self.launcher.find(record)
                 if isinstance(found, Exit):
                     self._ended.append((record, found))
-                elif found is None:  # it was meant to begin, and never will: as if it had not been meant
+                elif found is None:  # it never began and never will: undo the start
                     record.phase, record.started, record.place = JobPhase.WAITING, -1, []
                     self.jobs.touch(record)
             if is_slot(record):
@@ -133,7 +133,7 @@ class LocalDriver:
                 self.launcher.stop(record)
 
     def _take_back(self, record: JobRecord) -> None:
-        """End a slot that the last Kant has left."""
+        """End a slot of the last Kant."""
         if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING):
             record.phase, record.stopping = JobPhase.STOPPING, CANCELLED
             self.jobs.touch(record)
@@ -141,7 +141,7 @@ class LocalDriver:
             self.jobs.finish(record, JobPhase.CANCELLED, "")
 
     def build(self) -> None:
-        """Build the state: every job that waits or runs, as of the times at which it came and started."""
+        """Build the state from all waiting and running jobs, with the times of their submission and start."""
         settings = self.settings
         ended = {record.id for record, _ in self._ended}
         inside = [record for record in self.jobs.records.values() if record.id not in ended and _is_inside(record)]
@@ -191,21 +191,22 @@ class LocalDriver:
         log_event(log, "state built", jobs=len(self.jobs.records), inside=len(inside))
 
     def set_queues(self, queue_config: QueueConfig) -> None:
-        """Use other queues and quotas from now on. Every job that is there has its queue among them."""
+        """Replace queues and quotas. The queues of all current jobs must be among the new ones."""
         self.settings = replace(self.settings, queue_config=queue_config)
         self._tell_queues()
 
     def pause(self, queues: frozenset[str]) -> None:
-        """Let nothing start in these queues from now on (in any, where ALL is among them), and in all others as ever.
+        """Pause these queues (all, if ALL is among them), and resume all others.
 
-        What runs runs on. It holds until it is taken back, also after a restart. Raises OSError, and nothing changes.
+        Running jobs continue. The pause lasts until it is withdrawn, even over a restart. Raises OSError: nothing
+        changes.
         """
         self.keep_paused(queues)
         self.paused = queues
         self._tell_queues()
 
     def _queues(self) -> QueueConfig:
-        """The queues as the core is to see them: those that are paused are on hold."""
+        """Return the queues for the core: paused ones are on hold."""
         found = self.settings.queue_config
         if not self.paused:
             return found
@@ -222,7 +223,7 @@ class LocalDriver:
         self._awake.set()
 
     def _grow(self) -> None:
-        """Machines have joined, or are other ones: everybody who counts nodes knows it from now on."""
+        """Machines have joined or changed: update every component that counts nodes."""
         cluster = self.machines.added_to(self.settings.cluster)
         self.settings = replace(self.settings, cluster=cluster)
         self.launcher.settings = replace(self.launcher.settings, cluster=cluster)
@@ -230,7 +231,7 @@ class LocalDriver:
         self.reservations.set_cluster(cluster)
 
     def set_profile(self, profile: Profile) -> None:
-        """Use another profile from the end of the next turn that leaves nothing to begin, when the state is rebuilt."""
+        """Use another profile. The state is rebuilt after the next turn without pending starts."""
         self.settings = replace(self.settings, profile=profile)
         self._anew = True
         self._awake.set()
@@ -238,7 +239,7 @@ class LocalDriver:
     # --- what people ask; answered by `committed` -----------------------------------------------------------------
 
     def submit(self, records: list[JobRecord]) -> None:
-        """Take new jobs in. Raises InputError while nothing can be written."""
+        """Accept new jobs. Raises InputError while nothing can be written."""
         self.check_writing()
         self._new += records
         self._awake.set()
@@ -249,7 +250,7 @@ class LocalDriver:
             raise InputError("the store", f"a disk that can be written ({self.trouble}); running jobs go on")
 
     def cancel(self, record: JobRecord, why: str = "") -> None:
-        """Withdraw a job, waiting or running; `why`, where nobody has asked for it."""
+        """Cancel a waiting or running job; `why`: the reason if no user asked for it."""
         if not why and self._end(record):
             return
         if record.phase in (JobPhase.RUNNING, JobPhase.STOPPING) and not self.launcher.cancel_start(record):
@@ -263,7 +264,7 @@ class LocalDriver:
         self._awake.set()
 
     def _end(self, record: JobRecord) -> bool:
-        """Let an elastic run have its tail, in which no other job stops it. False where it has none to come."""
+        """Start the tail of an elastic run, in which it is not preempted. Return False if it has none ahead."""
         if record.submission.contract is None or record.id not in self.jobs.core_id:
             return False
         try:
@@ -276,7 +277,7 @@ class LocalDriver:
         return ends
 
     def _follow_contracts(self) -> float:
-        """Begin the tails that are due, and stop who does not give back. Seconds until the next one is due."""
+        """Start due tails; stop runs that keep GPUs they must give back. Return the seconds until the next check."""
         wait = IDLE
         for record, seconds in self.elastic.due():
             if seconds:
@@ -289,7 +290,7 @@ class LocalDriver:
         return wait
 
     def hold(self, record: JobRecord) -> None:
-        """Keep a job that waits from starting. Raises InputError for another."""
+        """Hold a waiting job. Raises InputError for any other."""
         if record.phase is JobPhase.HELD:
             return
         if record.phase not in (JobPhase.WAITING, JobPhase.BLOCKED):
@@ -300,7 +301,7 @@ class LocalDriver:
         self._awake.set()
 
     def release(self, record: JobRecord) -> None:
-        """Let a held job start again. Raises InputError for another."""
+        """Release a held job. Raises InputError for any other."""
         if record.phase is not JobPhase.HELD:
             raise InputError(f"job {record.id}", "a job that is held", str(record.phase))
         record.phase = JobPhase.BLOCKED
@@ -309,7 +310,7 @@ class LocalDriver:
         self._awake.set()
 
     def update(self, record: JobRecord, new: JobRecord) -> None:
-        """Let a job that waits be as `new` says, or one that runs have the limit of `new`. Raises InputError."""
+        """Change a waiting job to `new`, or give a running job the time limit of `new`. Raises InputError."""
         if record.phase is JobPhase.RUNNING and record.id in self.jobs.core_id:
             try:
                 self.launcher.limit(record, new.submission.time_s)
@@ -326,14 +327,14 @@ class LocalDriver:
         self._awake.set()
 
     def signal(self, record: JobRecord, name: SignalName) -> None:
-        """Send a signal to the processes of a job that runs. Raises InputError where none of them takes it."""
+        """Send a signal to the processes of a running job. Raises InputError if none of them receives it."""
         if record.phase is not JobPhase.RUNNING or record.id not in self.launcher.runs:
             raise InputError(f"job {record.id}", "a job that runs", str(record.phase))
         if not self.launcher.signal(record, name):
             raise InputError(f"job {record.id}", f"a process that handles SIG{name}")
 
     def requeue(self, record: JobRecord) -> None:
-        """Stop the run of a job, which then waits again. Raises InputError for one that does not run."""
+        """Stop the run of a job and requeue it. Raises InputError if it does not run."""
         if record.phase is not JobPhase.RUNNING or record.id not in self.jobs.core_id:
             raise InputError(f"job {record.id}", "a job that runs", str(record.phase))
         self.core.happen(JobEvicted(self.core.now, self.jobs.core_id[record.id], "it was requeued"))
@@ -341,23 +342,23 @@ class LocalDriver:
         self._awake.set()
 
     def gpus_used(self, gpus: Mapping[int, Use]) -> None:
-        """Take in what the GPUs did, and stop the jobs that let theirs idle for longer than they may."""
+        """Record the GPUs' use, and stop interactive jobs that leave theirs idle for too long."""
         for record in self.gpu_use.look(gpus, list(self.jobs.records.values()), self.clock.micros()):
             log_event(log, "GPUs are taken from a job", logging.WARNING, job=record.id, error=self.gpu_use.reason)
             self.cancel(record, self.gpu_use.reason)
 
     def wake(self) -> None:
-        """Turn soon: what is booked has changed, or a solver has answered."""
+        """Run a turn soon: reservations have changed, or a solver has answered."""
         self._awake.set()
 
     @property
     def gpu_complaint(self) -> str:
-        """Which GPUs and machines take nothing new, and why; "" where all do."""
+        """Return which GPUs and machines accept no new job, and why; "" if all do."""
         gpus = self.health.complaint if self.health is not None else ""
         return "; ".join(filter(None, (gpus, self.machines.complaint)))
 
     async def committed(self) -> None:
-        """Wait until what was asked up to here is safe. Raises InputError where it cannot be."""
+        """Wait until everything requested so far is on disk. Raises InputError if it cannot be written."""
         answer = asyncio.get_running_loop().create_future()
         self._answers.append(answer)
         self._awake.set()
@@ -366,7 +367,7 @@ class LocalDriver:
     # --- the loop -----------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Follow, decide, carry out, until told to stop. What runs then runs on."""
+        """Run turns until `stop` is set. Running jobs then continue."""
         ending = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():
@@ -386,7 +387,7 @@ class LocalDriver:
                 self.settings.journals.close()
 
     def turn(self, last: bool = False) -> float:
-        """Take in, decide, write, carry out. Returns the seconds after which to turn again though nothing happens."""
+        """Process events, decide, write, execute. Return the seconds until the next turn if nothing happens."""
         began = time.monotonic()
         came, self._new = self._new[: self._burst], self._new[self._burst :]
         for record in came:
@@ -395,7 +396,7 @@ class LocalDriver:
             if record.phase is not JobPhase.HELD:
                 self.jobs.block(record)
         if came and self.paused:
-            self._tell_queues()  # a job may name a queue that none has named before
+            self._tell_queues()  # a job may name a new queue
         wait = IDLE
         ended, self._ended = self._ended[: self._burst], self._ended[self._burst :]
         for record, exit in ended:
@@ -455,10 +456,10 @@ class LocalDriver:
         return 0.0 if self._new or self._ended or writes else min(wait, SOON) if self._resizes else wait
 
     def _tell_sizes(self) -> None:
-        """Tell elastic runs what is written of them."""
+        """Send elastic runs the sizes that are on disk."""
         try:
             self._resizes = self.elastic.tell()
-        except OSError as error:  # it is told in the next turn
+        except OSError as error:  # retried in the next turn
             log_event(log, "an elastic run cannot be told its size", logging.ERROR, error=str(error))
             self._resizes = True
 
@@ -467,23 +468,23 @@ class LocalDriver:
         self.executor.execute(plan)
 
     def alive(self) -> list[JobRecord]:
-        """All jobs that are not over, with those that are about to come in."""
+        """Return all jobs that have not ended, with new ones that the next turns will take in."""
         return [*self.jobs.records.values(), *self._new]
 
     def _commit(self, came: list[JobRecord]) -> bool:
-        """Write what has changed, and answer. False where it cannot be written: then nothing starts."""
+        """Write changed records, and answer requests. Return False if they cannot be written: then nothing starts."""
         changed, answers = list(self.jobs.dirty.values()), self._answers
         for record in changed:
             if record.is_over:
                 record.waited = self.waited_by(record.id) or record.waited
         try:
-            if changed or self.trouble:  # trouble lasts until a write goes well
+            if changed or self.trouble:  # trouble lasts until a write succeeds
                 self.book.write(changed)
         except OSError as error:
             if not self.trouble:
                 log_event(log, "the store cannot be written", logging.ERROR, error=str(error))
             self.trouble = str(error)
-            for record in came:  # nobody was told that they are taken
+            for record in came:  # they have not been confirmed
                 self.launcher.cancel_start(record)
                 self.jobs.withdraw(record)
                 self.jobs.records.pop(record.id, None)
@@ -495,7 +496,7 @@ class LocalDriver:
             return False
         self.trouble = ""
         self.jobs.dirty.clear()
-        if self._new:  # of a burst too long for one turn nobody is answered before all of it is safe
+        if self._new:  # a burst over several turns is confirmed once all of it is on disk
             answers = []
         else:
             self._answers = []
@@ -519,7 +520,7 @@ class LocalDriver:
 
 
 def _is_inside(record: JobRecord) -> bool:
-    """Whether the core has a job: it waits or runs, or waits again once its run has been stopped."""
+    """Whether the core has a job: it waits, runs, or will wait again once its run has stopped."""
     if record.phase is not JobPhase.STOPPING:
         return record.phase in (JobPhase.WAITING, JobPhase.RUNNING)
     if record.stopping == "limit":

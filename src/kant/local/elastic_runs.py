@@ -1,8 +1,8 @@
-"""Elastic runs on this machine: what each is told of its size and its tail, and what it has heard.
+"""Elastic runs on this machine: sends each its size and its tail, and reads its progress.
 
-The book says what a run holds. The file of its events follows: a line is written, and safe on the disk, once the book
-is. So whenever Kant was killed, the next Kant finds what has not been told yet. GPUs that a run gives back go to nobody
-before it says that it has followed, or was stopped because it did not within its grace.
+The book says what a run holds. A line is added to the run's event file, and synced to disk, only after the book is
+written. So after a crash at any point, the next Kant finds what has not been sent yet. GPUs that a run gives back stay
+reserved until it confirms, or is stopped because it did not within its grace period.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from kant.model.elastic import Contract, Heard, Resize, heard_beside
 from kant.model.placement import MASK, NODE, WIDTH
 
 SPARE = 1.2
-"""A tail begins so much sooner than it would have to at the present speed, as a factor of its length."""
-OFTEN = 1.0  # seconds between two looks at a run that may come to its tail
-SOON = 0.05  # seconds between two looks at runs that have something to follow
+"""A tail begins early by this factor of the length that its present speed predicts."""
+OFTEN = 1.0  # seconds between two checks of a run that may reach its tail
+SOON = 0.05  # seconds between two checks of runs with an event to follow
 
 
 class ElasticRuns:
-    """The runs of jobs with a contract. `now` gives microseconds since the Unix epoch."""
+    """The runs of jobs with a contract. `now` returns microseconds since the Unix epoch."""
 
     def __init__(self, launcher: Launcher, now: Callable[[], int]) -> None:
         self.launcher = launcher
         self.now = now
-        self._events: dict[str, tuple[int, list[Resize]]] = {}  # of the present attempt of a job
+        self._events: dict[str, tuple[int, list[Resize]]] = {}  # for the present attempt of a job
         launcher.shed, launcher.begins = self.shed, self.begins
 
     def events(self, record: JobRecord) -> list[Resize]:
-        """All that the present run was told; nothing before it begins."""
+        """Return all events of the present run; empty before it begins."""
         attempt, found = self._events.get(record.id, (-1, []))
         if attempt != record.attempt:
             found = _read(self._file(record, record.attempt))
@@ -44,7 +44,7 @@ class ElasticRuns:
         return found
 
     def runs(self) -> Iterator[tuple[JobRecord, Contract, list[Resize], Heard]]:
-        """The runs that live, and are not being stopped: what each was told, and what it has said."""
+        """Yield the running elastic jobs that are not being stopped, with their contracts, events and last reports."""
         for record, _ in list(self.launcher.holds.values()):
             contract = record.submission.contract
             if contract is not None and record.phase is JobPhase.RUNNING and (events := self.events(record)):
@@ -58,11 +58,11 @@ class ElasticRuns:
     # --- its size ------------------------------------------------------------------------------------------------
 
     def shed(self) -> list[Place]:
-        """What runs have given back and may still use."""
+        """Return the devices that runs have to give back and may still use."""
         return [gone for record, _, events, heard in self.runs() if (gone := _shed(record, events, heard))]
 
     def overdue(self) -> list[JobRecord]:
-        """Runs that keep what they had to give back for longer than their grace."""
+        """Return the runs that have kept devices beyond their grace period."""
         return [
             record for record, _, events, heard in self.runs()
             if heard.number < len(events) and _shed(record, events, heard)
@@ -70,7 +70,7 @@ class ElasticRuns:
         ]  # fmt: skip
 
     def begins(self, record: JobRecord) -> dict[str, str]:
-        """Tell a run that is to begin where it is; the variables of its environment. Raises OSError."""
+        """Write the first event of a new run; return its environment variables. Raises OSError."""
         contract = record.submission.contract
         if contract is None:
             return {}
@@ -81,9 +81,8 @@ class ElasticRuns:
         return {"KANT_ELASTIC": str(file), "KANT_CONTRACT": msgspec.json.encode(contract).decode()}
 
     def tell(self) -> bool:
-        """Tell the runs their sizes, but for GPUs that others have not left yet. Raises OSError.
-
-        Whether something is to be told, or followed, soon."""
+        """Send runs their new sizes, except for GPUs that other runs still use. Raises OSError. Return whether to look
+        again soon."""
         soon = False
         stopping = [place for record, place in self.launcher.holds.values() if record.stopping]
         for record, contract, events, heard in self.runs():
@@ -126,7 +125,7 @@ class ElasticRuns:
         return record.phase is JobPhase.RUNNING and bool(events) and events[-1].tail is not None
 
     def due(self) -> list[tuple[JobRecord, float]]:
-        """Seconds until the tail of a run has to begin, by its budget or by its limit, where one of them is near."""
+        """Return the seconds until the tail of each run must begin, by its budget or its limit."""
         return [
             (record, self._due_in(record, contract, events, heard))
             for record, contract, events, heard in self.runs()
@@ -143,7 +142,7 @@ class ElasticRuns:
         return max(min(limit - ran - SPARE * needed, OFTEN), 0.0)
 
     def end(self, record: JobRecord) -> bool:
-        """Let the tail of a run begin. False where it has none, or is in it. Raises OSError, and nothing changes."""
+        """Start the tail of a run. Return False if it has none, or is in it. Raises OSError, and nothing changes."""
         for run, contract, events, heard in self.runs():
             if run is record and contract.tail and events[-1].tail is None:
                 tail = heard.tokens, contract.tail_until(heard.tokens)
@@ -152,7 +151,7 @@ class ElasticRuns:
         return False
 
     def sentence(self, record: JobRecord) -> str:
-        """How a run stands with its contract; "" where it has none."""
+        """Return the size and tail of a run in words; "" without a contract."""
         events = self.events(record) if record.submission.contract is not None else []
         if record.phase is not JobPhase.RUNNING or not events:
             return ""
@@ -164,7 +163,7 @@ class ElasticRuns:
 
 
 def _read(file: Path) -> list[Resize]:
-    """The events of a run. A last line that Kant was killed over is taken away, as it was never told."""
+    """Read the events of a run. Truncates an incomplete last line, which the run has not seen."""
     try:
         raw = file.read_bytes()
     except OSError:
@@ -176,7 +175,7 @@ def _read(file: Path) -> list[Resize]:
 
 
 def _heard(file: Path, events: list[Resize]) -> Heard:
-    """What a run has said last; of what makes no sense: nothing."""
+    """Read the last report of a run; invalid values are ignored."""
     try:
         found = msgspec.json.decode(Path(heard_beside(str(file))).read_bytes(), type=Heard)
     except (OSError, msgspec.MsgspecError):
@@ -186,7 +185,7 @@ def _heard(file: Path, events: list[Resize]) -> Heard:
 
 
 def _shed(record: JobRecord, events: list[Resize], heard: Heard) -> Place:
-    """The devices that a run was told of, by its last event that it has followed or later, and does not have now."""
+    """Return the devices of a run's last confirmed event and of later ones that it does not hold now."""
     kept = devices(record.place)
     used: dict[int, int] = {}
     for event in events[max(heard.number, 1) - 1 :]:

@@ -1,4 +1,4 @@
-"""Plans on this machine: each decision is an event for the state at once, and work for the launcher."""
+"""Executes plans on this machine: each decision becomes an event for the state at once, and work for the launcher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kant.model.event import Event, JobPreempted, JobRejected
 
 
 class LocalExecutor(PlanExecutor):
-    """Executes plans with the jobs of one driver. `evicted` is told the right by which each job is preempted."""
+    """Executes plans for the jobs of one driver. `evicted` gets the rule by which each job is preempted."""
 
     def __init__(self, jobs: LocalJobs, evicted: Callable[[str], None] = lambda why: None) -> None:
         self.jobs = jobs
@@ -66,7 +66,7 @@ class LocalExecutor(PlanExecutor):
         self.jobs.finish(record, JobPhase.REJECTED, public_sentence(reject.reason))
 
     def on_expire(self, expire: Expire) -> None:
-        """A job that has reached its limit fails. It waits again if its retries allow."""
+        """Fail a job that has reached its limit; requeue it if its retries allow."""
         jobs, record = self.jobs, self.jobs.by_core[expire.job]
         record.failures += 1
         super().on_expire(expire)
@@ -78,7 +78,7 @@ class LocalExecutor(PlanExecutor):
             jobs.finish(record, JobPhase.FAILED, over_limit(record, jobs.clock.micros()))
 
     def stop(self, record: JobRecord, why: str) -> None:
-        """Stop the run of a job. A run that has not begun only loses its place."""
+        """Stop the run of a job. If it has not begun, the job only loses its place."""
         launcher = self.jobs.launcher
         if launcher.cancel_start(record):
             record.phase, record.started, record.place = JobPhase.WAITING, -1, []

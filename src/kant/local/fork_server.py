@@ -1,8 +1,8 @@
-"""The fork server: a small process that makes supervisors by forking itself, which costs a tenth of a new interpreter.
+"""The fork server: a small process that forks itself to create supervisors, at a tenth of a new interpreter's cost.
 
-It is started as `python -I -S -E fork_server.py` with a socket as its standard input. A message is the folder of a run;
-the answer is `PID START` (ticks since the boot) with a pidfd of the new supervisor, or `-ERRNO` where there is none. It
-ends when nobody holds the other end. What it has made does not need it.
+It is started as `python -I -S -E fork_server.py` with a socket as its standard input. A request is the folder of a run;
+the response is `PID START` (ticks since boot) with a pidfd of the new supervisor, or `-ERRNO` on failure. It exits when
+the other end is closed. Its supervisors do not need it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ else:
     from kant.local.supervisor import boot_id, fields, main
 
 MOST = 1 << 13  # bytes of a message
-HELD_BACK = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}  # until a new supervisor can take them
+HELD_BACK = {signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP}  # until a new supervisor can handle them
 
 
 def serve(asked: socket.socket) -> None:
-    """Make a supervisor for each folder that is asked for, until nobody can ask any more."""
+    """Create a supervisor for each requested folder, until the other end is closed."""
     signal.signal(signal.SIGCHLD, _reap)
-    json.loads(json.dumps([boot_id(), fields("self"), os.get_exec_path({})]))  # what is loaded at first use is shared
+    json.loads(json.dumps([boot_id(), fields("self"), os.get_exec_path({})]))  # forks share what is loaded now
     gc.freeze()
     with contextlib.suppress(ConnectionError):
         while folder := asked.recv(MOST):
@@ -45,11 +45,11 @@ def serve(asked: socket.socket) -> None:
 
 
 def _supervise(asked: socket.socket, folder: str) -> None:
-    """This process is the supervisor of a run from here to its end."""
+    """Run this process as the supervisor of a run until it exits."""
     code = 1
     try:
         os.setsid()
-        os.dup2(1, asked.detach())  # which is standard input: nothing, from now on
+        os.dup2(1, asked.detach())  # standard input becomes empty
         with contextlib.suppress(OSError), open("/proc/self/comm", "w") as file:
             file.write("kant " + "/".join(folder.rsplit("/", 2)[-2:]))
         code = main(folder)
@@ -58,11 +58,11 @@ def _supervise(asked: socket.socket, folder: str) -> None:
 
 
 def _tell(asked: socket.socket, pid: int) -> None:
-    """Say who the supervisor is. While SIGCHLD is held back its number cannot be another's."""
+    """Send the supervisor's process id. While SIGCHLD is blocked the id cannot be reused."""
     answer = b"%d %d" % (pid, int((fields(pid) or ["0"] * 20)[19]))
     try:
         handle = os.pidfd_open(pid)
-    except OSError:  # there are kernels without
+    except OSError:  # the kernel may lack it
         asked.send(answer)
         return
     try:

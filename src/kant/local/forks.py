@@ -1,4 +1,4 @@
-"""Asking the fork server (local/fork_server.py) for supervisors. Nobody waits for an answer: it comes to the loop."""
+"""Client of the fork server (local/fork_server.py). Requests do not block: responses arrive in the event loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 
 from kant.local import fork_server
 
-LOADER = ("LD_LIBRARY_PATH",)  # what an interpreter may need to start
-MOST = 64  # questions that may be open
-PATIENCE = 1.0  # seconds in which a server that is not needed any more ends by itself
+LOADER = ("LD_LIBRARY_PATH",)  # variables that an interpreter may need to start
+MOST = 64  # most requests in flight
+PATIENCE = 1.0  # seconds for a server to exit before it is killed
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """A new process: its number, its start in ticks since the boot, and a pidfd of it, -1 where there is none."""
+    """A new process: its id, its start in ticks since boot, and a pidfd, -1 if there is none."""
 
     pid: int
     start: int
@@ -29,11 +29,11 @@ class Fork:
 
 
 Answer = Fork | OSError | None
-"""The new process, why there is none, or None: the server has gone, and nobody knows."""
+"""The new process, the error that prevented it, or None: the server exited, and the outcome is unknown."""
 
 
 class ForkServer:
-    """The fork server of one Kant. It is started when it is needed, and again where it has gone."""
+    """The fork server of one Kant. It is started on demand, and restarted if it has exited."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -43,30 +43,30 @@ class ForkServer:
 
     @property
     def has_room(self) -> bool:
-        """Whether one more can be asked for."""
+        """Whether another request may be sent."""
         return len(self._open) < MOST
 
     def ask(self, folder: Path, then: Callable[[Answer], None]) -> None:
-        """Ask for the supervisor of a run; `then` is told. Raises OSError, and then there will be none."""
+        """Request the supervisor of a run; `then` gets the response. Raises OSError, and then none is created."""
         if self._socket is None:
             self._start()
         assert self._socket is not None
         try:
             self._socket.send(os.fsencode(folder))
-        except (BrokenPipeError, ConnectionResetError):  # somebody has killed it
+        except (BrokenPipeError, ConnectionResetError):  # it was killed
             self._gone()
             self._start()
             self._socket.send(os.fsencode(folder))
         self._open.append(then)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take answers in this loop, now and from every server that is started later."""
+        """Receive responses in this loop, now and from every later server."""
         self._loop = loop
         if self._socket is not None:
             loop.add_reader(self._socket, self.take)
 
     def take(self) -> None:
-        """Take one answer, and wait for it where there is none yet."""
+        """Receive one response; blocks if there is none."""
         assert self._socket is not None
         try:
             text, handles, _, _ = socket.recv_fds(self._socket, 64, 1)
@@ -83,7 +83,7 @@ class ForkServer:
             then(Fork(numbers[0], numbers[1], handles[0] if handles else -1))
 
     def close(self) -> None:
-        """Let the server end. What it has made lives on; who waits for an answer gets none."""
+        """Close the server. Its supervisors continue; pending requests get no response."""
         self._open.clear()
         self._gone()
 

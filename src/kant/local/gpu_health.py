@@ -1,4 +1,4 @@
-"""The GPUs of this machine, looked at by NVML: those not fit for new work are withdrawn while nobody holds them."""
+"""Monitors GPUs by NVML: those unfit for new work are taken out of service once no job holds them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kant.model.event import DevicesChanged
 from kant.model.units import GPU
 
 log = logging.getLogger("kant.local")
-EVERY = 10.0  # seconds between two looks
+EVERY = 10.0  # seconds between two checks
 
 
 class GpuHealth:
-    """The GPUs with something wrong, by index, and why (`ailing`). Nobody who runs is stopped for it.
+    """Unhealthy GPUs, by index, with the reason (`ailing`). No running job is stopped for it.
 
-    `changed` is called from the loop when there are others, `used` after each look with what the GPUs did.
+    `changed` is called from the loop when they change, `used` after each check with the GPUs' use.
     """
 
     def __init__(self, library: Any, devices: Sequence[Device], every: float = EVERY) -> None:
@@ -34,7 +34,7 @@ class GpuHealth:
         self.used: Callable[[Mapping[int, Use]], None] = lambda gpus: None
 
     async def watch(self) -> None:
-        """Look for ever, in a thread: a GPU that is lost may let a call wait."""
+        """Check periodically, in a thread: a call for a lost GPU may block."""
         if self.library.nvmlInit_v2() != SUCCESS:
             return
         try:
@@ -61,11 +61,11 @@ class GpuHealth:
 
     @property
     def complaint(self) -> str:
-        """Which GPUs take nothing new, and why; "" where all do."""
+        """Return which GPUs accept no new job, and why; "" if all do."""
         return "; ".join(f"GPU {gpu} takes nothing new: {why}" for gpu, why in sorted(self.ailing.items()))
 
     def settle(self, core: Core) -> None:
-        """Withdraw the devices of GPUs that ail, each when nobody holds it, and give back the others."""
+        """Take devices of unhealthy GPUs out of service once they are free, and return healthy ones."""
         state = core.state
         before, free = state.health.lost.get(0, 0), state.table[0, c.DEVICES : c.DEVICES + len(self.devices)].tolist()
         lost = sum(

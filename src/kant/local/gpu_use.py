@@ -1,4 +1,4 @@
-"""What running jobs do with the GPUs of this machine, and interactive ones that let theirs idle."""
+"""GPU use of running jobs, and detection of interactive jobs that leave their GPUs idle."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from kant.local.submission import devices
 from kant.model.units import SECOND, show_duration
 
 WARNED = 0.5
-"""The share of the limit after which the owner of an idle job is warned."""
+"""The fraction of the idle limit after which the job's owner is warned."""
 
 
 @dataclass(slots=True)
 class JobUse:
-    """What a run does with its GPUs: the share of the time in which they were busy, over `looks` and at the last of
-    them; MiB of their memory in use and of all, and the most that was; since when none of them was busy (microseconds
-    of Kant's clock)."""
+    """GPU use of a run: the sum over `looks` of the fraction of time that its GPUs were busy, and the last one; MiB of
+    their memory in use, in total, and the peak; since when none was busy (microseconds on Kant's clock)."""
 
     attempt: int
     idle_since: int
@@ -32,7 +31,7 @@ class JobUse:
 
 
 class GpuUse:
-    """Follows the runs. `limit_s`: an interactive job whose GPUs idle for so long is stopped; 0: none is."""
+    """GPU use of all runs. `limit_s`: an interactive job with GPUs idle for this long is stopped; 0: none is."""
 
     def __init__(self, places: Sequence[Device], limit_s: float = 0.0) -> None:
         self.places = places
@@ -41,7 +40,7 @@ class GpuUse:
         self.jobs: dict[str, JobUse] = {}
 
     def look(self, gpus: Mapping[int, Use], records: Iterable[JobRecord], now: int) -> list[JobRecord]:
-        """Take in what the GPUs did since the last look. Returns the jobs that idle for longer than they may."""
+        """Record the GPUs' use since the last call. Return the jobs that have been idle for longer than the limit."""
         self.gpus, before, self.jobs = gpus, self.jobs, {}
         for record in records:
             own = self.of(record)
@@ -61,18 +60,18 @@ class GpuUse:
         return [record for record in records if self._idles(record, now) >= self.limit > 0]
 
     def of(self, record: JobRecord) -> list[Use]:
-        """What the GPUs of a job did; nothing where one of them does not say."""
+        """Return the use of a job's GPUs; empty if one of them is not measured."""
         mask = devices(record.place).get(0, 0)
         gpus = sorted({device.gpu for place, device in enumerate(self.places) if mask >> place & 1})
         return [self.gpus[gpu] for gpu in gpus] if all(gpu in self.gpus for gpu in gpus) else []
 
     def _idles(self, record: JobRecord, now: int) -> int:
-        """Microseconds for which an interactive job has let its GPUs idle."""
+        """Return the microseconds for which an interactive job's GPUs have been idle."""
         found, terminal = self.jobs.get(record.id), record.submission.terminal
         return now - found.idle_since if found is not None and terminal is not None and terminal.pty else 0
 
     def warning(self, record: JobRecord, now: int) -> str:
-        """What the owner of a job is told that idles for half of what it may; "" of others."""
+        """Return the warning for a job that has been idle for half of the limit; "" for others."""
         idles = self._idles(record, now)
         if not self.limit or idles < WARNED * self.limit:
             return ""
@@ -81,5 +80,5 @@ class GpuUse:
 
     @property
     def reason(self) -> str:
-        """Why a job is stopped."""
+        """The reason for which a job is stopped."""
         return f"its GPUs were idle for {show_duration(self.limit)}"

@@ -1,7 +1,7 @@
-"""The jobs of this machine that are not over: their records, the ids by which the core knows them, what they wait for.
+"""The jobs of this machine that have not ended: their records, their ids in the core, and their dependencies.
 
-A record that changes is `dirty` until the driver has written it. Whoever changes a job does it here, so that the core,
-the launcher and the record agree.
+A changed record is `dirty` until the driver has written it. All changes to a job are made here, so that the core, the
+launcher and the record agree.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from kant.model.units import SECOND
 
 
 class LocalJobs:
-    """`records` has the jobs by id, in the order of their submission. `notes` says why a job waits, as last decided.
+    """The jobs: `records` has them by id, in order of submission. `notes` says why a job waits, as last decided.
 
-    `core` is the present core. `wake` is called when a job comes to wait for its next cycle. `nodes` are those of the
-    cluster. `ready`: there is one.
+    `core` is the present core; `ready`: there is one. `wake` is called when a job enters the core. `nodes` are the
+    cluster's.
     """
 
     core: Core
@@ -50,13 +50,13 @@ class LocalJobs:
         self.dirty: dict[str, JobRecord] = {}
         self.waits_for: dict[str, dict[str, None]] = {}
         self.ready = False
-        self.later: dict[str, int] = {}  # jobs that may not start before a time
-        self.inside: dict[int, set[str]] = {}  # of each array with a most: those that wait for a place or run
-        self.throttled: dict[int, dict[str, None]] = {}  # and those that come when one of these has ended
-        self.refusals: dict[str, int] = {}  # how often the run of a job could not begin
+        self.later: dict[str, int] = {}  # jobs that may not start before a time, with that time
+        self.inside: dict[int, set[str]] = {}  # by array with a limit: its jobs in the core
+        self.throttled: dict[int, dict[str, None]] = {}  # and the jobs that wait for one of these to end
+        self.refusals: dict[str, int] = {}  # how often each job's run could not begin
 
     def follow(self, core: Core) -> None:
-        """Use a newly built core, which no job has entered yet."""
+        """Use a new core, which no job has entered yet."""
         self.core = core
         self.ready = True
         self.by_core.clear()
@@ -65,7 +65,7 @@ class LocalJobs:
         self.throttled.clear()
 
     def enter(self, record: JobRecord, moment: int, came: int = -1) -> None:
-        """Submit a job to the core; where it has come earlier, `came` says when."""
+        """Submit a job to the core; `came`: its submission time if that is earlier."""
         if record.submission.array_most:
             self.inside.setdefault(record.array, set()).add(record.id)
         name = self.core.fresh_id(record.id)
@@ -73,8 +73,8 @@ class LocalJobs:
         self.core.happen(JobSubmitted(moment, job_of(record, name, came if came >= 0 else moment, self.nodes)))
 
     def change(self, record: JobRecord, new: JobRecord) -> None:
-        """Let a job that waits ask for something else, and come after other jobs. It keeps its age unless it has to
-        wait for one of these."""
+        """Change the request and the dependencies of a waiting job. It keeps its age unless it must wait for a
+        dependency."""
         name = self.core_id.get(record.id)
         came = int(self.core.state.jobs[self.core.state.rows[name], J_SUBMIT]) if name is not None else -1
         self.withdraw(record)
@@ -87,10 +87,10 @@ class LocalJobs:
         else:
             self.enter(record, self.core.now, came)
             self.wake()
-        self.wake_after(record)  # a singleton may have waited for its name
+        self.wake_after(record)  # a singleton may have waited because of its old name
 
     def check_dependencies(self, changed: Mapping[str, JobRecord]) -> None:
-        """Raise InputError where jobs that were as `changed` says would never start."""
+        """Raise InputError if the jobs in `changed` would never start."""
         job, through = circle(self.records, changed)
         if job:
             raise InputError("dependencies", f"jobs that do not wait for job {job} themselves", f"job {through}")
@@ -102,19 +102,18 @@ class LocalJobs:
                 raise InputError("dependencies", f"jobs that can still end so ({never[0]})")
 
     def limit(self, record: JobRecord, submission: Submission, digest: bytes) -> None:
-        """Let a job that runs have another limit."""
+        """Change the time limit of a running job."""
         record.submission, record.digest = submission, digest
         self.touch(record)
         limit = round((submission.time_s or 0) * SECOND)
         self.core.happen(JobLimited(self.core.now, self.core_id[record.id], limit))
 
     def fill(self, record: JobRecord, closes: bool = False) -> bool:
-        """Take in the job that a slot was given; with `closes` it gets none from now on. False where it has none.
-
+        """Record the job that a slot was given; with `closes` it gets none from now on. Return False if it has none.
         Raises OSError."""
         folder = self.launcher.folder(record)
         if closes:
-            with suppress(FileNotFoundError):  # it has not begun, and never will
+            with suppress(FileNotFoundError):  # its run has not begun and never will
                 withdraw(folder)
         given = given_to(folder)
         if given is None:
@@ -134,7 +133,7 @@ class LocalJobs:
         self.notes.pop(record.id, None)
 
     def withdraw(self, record: JobRecord) -> None:
-        """Take a job out of the core."""
+        """Remove a job from the core."""
         name = self.core_id.get(record.id)
         if name is not None:
             self.launcher.cancel_plan(record)
@@ -148,7 +147,7 @@ class LocalJobs:
         self.dirty[record.id] = record
 
     def block(self, record: JobRecord) -> None:
-        """Let a job wait for the jobs it comes after, or submit it to the core."""
+        """Let a job wait for its dependencies, or submit it to the core."""
         if record.phase not in (JobPhase.BLOCKED, JobPhase.WAITING) or record.id in self.core_id:
             return
         if (pending := self._pending(record)) is not None:
@@ -171,14 +170,14 @@ class LocalJobs:
         self.wake()
 
     def wake_after(self, record: JobRecord) -> None:
-        """A job has started or ended: those that come after it are looked at again."""
+        """Check the jobs again that depend on one that has started or ended."""
         for other in self.waits_for.pop(record.id, {}):
             if other in self.records:
                 self.block(self.records[other])
 
     def _pending(self, record: JobRecord) -> list[str] | None:
-        """The jobs for which it has to wait; None where it may go on. One that waits in vain is ended, and waits for
-        none."""
+        """Return the jobs that it must wait for; None if it may proceed. If a dependency can never be met, end it and
+        return []."""
         one, pending, refused = record.submission.after_one, list[str](), ""
         for other, when in self._ahead(record):
             state = self._state_of(record, other, when)
@@ -202,7 +201,7 @@ class LocalJobs:
         return None
 
     def _state_of(self, record: JobRecord, other: str, when: str) -> str:
-        """Whether a dependency is `met` or `pending`, or the sentence why it never will be met."""
+        """Return `met` or `pending` for a dependency, or the sentence why it can never be met."""
         name, _, delay = other.partition("+")
         ahead = self.records.get(name)
         phase = ahead.phase if ahead is not None else self.book.phase_of(name)
@@ -224,23 +223,23 @@ class LocalJobs:
         return "met"
 
     def _ahead(self, record: JobRecord) -> list[tuple[str, str]]:
-        """The jobs that come before it, and what each has to be: ended anyhow, well or not well, or started."""
+        """Return its dependencies, each with its condition: ended in any way, well, not well, or started."""
         if record.submission.singleton and (one := self._like(record)):
             return [(one, "ended")]
         return _named(record)
 
     def _like(self, record: JobRecord) -> str | None:
-        """The first job before it of its user and name that is not over, of an array those of other arrays; or None."""
+        """Return the first earlier job of its user and name that has not ended, outside its own array; or None."""
         own = (record.user, record.submission.name)
         for other in self.records.values():  # in the order of their submission
-            if other.seq >= (record.array if record.array >= 0 else record.seq):  # those of an array are side by side
+            if other.seq >= (record.array if record.array >= 0 else record.seq):  # the jobs of an array are consecutive
                 return None
             if (other.user, other.submission.name) == own and not other.is_over:
                 return other.id
         return None
 
     def _postponed(self, record: JobRecord) -> str | None:
-        """Why a job that comes after no other may not start yet; it is blocked again when that may have changed."""
+        """Return why a job without pending dependencies may not start yet; `block` runs again when that may change."""
         submission = record.submission
         begin = round(submission.begin * 1e6)
         if begin > self.clock.micros():
@@ -252,7 +251,7 @@ class LocalJobs:
         return None
 
     def _make_room(self, record: JobRecord) -> None:
-        """A job of an array has gone: those that it kept out come in, in their order."""
+        """Admit jobs that their array's limit held back, in order, after another job of the array has gone."""
         inside = self.inside.get(record.array)
         if inside is None or record.id not in inside:
             return
@@ -265,7 +264,7 @@ class LocalJobs:
                 self.block(other)
 
     def let_begin(self) -> int:
-        """Let those come in whose time has come. Microseconds until the next, -1 for none."""
+        """Admit jobs whose time has come. Return the microseconds until the next, -1 for none."""
         now = self.clock.micros()
         for job in [job for job, begin in self.later.items() if begin <= now]:
             del self.later[job]
@@ -285,7 +284,7 @@ class LocalJobs:
 
 
 def _named(record: JobRecord) -> list[tuple[str, str]]:
-    """The jobs that it names, and what each of them has to be."""
+    """Return the dependencies that a job names, each with its condition."""
     parts = (
         (record.after, "ended"), (record.after_ok, "well"), (record.after_not_ok, "not well"),
         (record.after_started, "started"),

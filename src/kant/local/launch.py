@@ -1,4 +1,4 @@
-"""Launching and stopping runs. A place is given away on paper at once; a process waits until its place is empty."""
+"""Starts and stops runs. A place is assigned at once; the process starts when the place is empty."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 Place = list[list[int]]
 Run = SupervisedRun | JoinedRun
 IDLE = ("sleep", "infinity")
-SLICE = 0.02  # seconds for which runs begin before others have their turn
+SLICE = 0.02  # seconds of starting runs before other work
 
 
 class Launcher:
-    """The runs that live, by job, with what they hold; and those that are to begin, in the order of the plans."""
+    """The live runs by job, with what they hold; and those to begin, in the order of the plans."""
 
     def __init__(
         self,
@@ -62,29 +62,29 @@ class Launcher:
         self.cores: dict[str, tuple[int, ...]] = {}
         self.to_stop: list[JobRecord] = []
         self._to_begin: list[JobRecord] = []
-        self.shed: Callable[[], list[Place]] = list  # what elastic runs are giving back
-        self.begins: Callable[[JobRecord], dict[str, str]] = lambda record: {}  # tells a run where it is
+        self.shed: Callable[[], list[Place]] = list  # devices that elastic runs are giving back
+        self.begins: Callable[[JobRecord], dict[str, str]] = lambda record: {}  # tells an elastic run its place
 
     @property
     def begins_more(self) -> bool:
-        """Whether runs that are ready wait for the next call of `go`."""
+        """Whether ready runs wait for the next call of `go`."""
         return bool(self._to_begin)
 
     @property
     def is_busy(self) -> bool:
-        """Whether runs are planned that a rebuilt state would not know."""
+        """Whether there are pending starts, which a rebuilt state would not contain."""
         return bool(self.planned or self._to_begin)
 
     def folder(self, record: JobRecord, attempt: int | None = None) -> Path:
-        """Where a run of a job keeps its files; by default the present one."""
+        """Return the folder of a run of a job; by default the current one."""
         return self.settings.runs / record.id / str(record.attempt if attempt is None else attempt)
 
     def plan(self, record: JobRecord, place: Place) -> None:
-        """A run is to begin at this place, as soon as it is empty."""
+        """Plan a run at this place, to begin as soon as the place is empty."""
         self.planned[record.id] = (record, place)
 
     def resize(self, record: JobRecord, place: Place) -> None:
-        """An elastic run has this place from now on, or will have it when it begins."""
+        """Change the place of an elastic run, at once or for its start."""
         if record.id in self.planned:
             self.planned[record.id] = record, place
         else:
@@ -95,11 +95,11 @@ class Launcher:
         return record.id in self.planned
 
     def cancel_plan(self, record: JobRecord) -> bool:
-        """It is not to begin. False where it was not planned."""
+        """Cancel a planned run. Return False if it was not planned."""
         return self.planned.pop(record.id, None) is not None
 
     def cancel_start(self, record: JobRecord) -> bool:
-        """A run that was ready, but has not begun, is not to begin. False where there is none."""
+        """Cancel a run that is ready but has not begun. Return False if there is none."""
         if record not in self._to_begin:
             return False
         self._to_begin.remove(record)
@@ -107,7 +107,7 @@ class Launcher:
         return True
 
     def ready(self) -> list[JobRecord]:
-        """Those whose place is empty; from now on they hold it."""
+        """Return planned runs whose place is empty; from now on they hold it."""
         found = []
         leaving = [held for other, held in self.holds.values() if other.stopping]
         leaving += self.shed() if self.planned else []
@@ -121,10 +121,8 @@ class Launcher:
         return found
 
     def go(self) -> Iterator[tuple[JobRecord, str]]:
-        """Stop what has been written down, and begin it for a SLICE of time; the rest begins when it is called again.
-
-        Gives the jobs that could not begin, and why.
-        """
+        """Stop the runs to stop, and start ready runs for a SLICE of time; the next call starts more. Yield the jobs
+        that could not begin, with the reason."""
         self.stop_all()
         end = self.ticks() + SLICE
         while self._to_begin and self.server.has_room and self.ticks() < end:
@@ -139,7 +137,7 @@ class Launcher:
                 self._watch(record, run)
 
     def _run(self, record: JobRecord, folder: Path) -> JoinedRun | None:
-        """The run of a job that has a place on a machine that has joined; None of another. Raises InputError."""
+        """Return the run of a job with a place on a joined machine; None for other jobs. Raises InputError."""
         parts = self.machines.parts(record.place)
         if all(machine is None for machine, _ in parts):
             return None
@@ -148,7 +146,7 @@ class Launcher:
 
         def begun(at: int) -> Part:
             (machine, place), spec, own = parts[at], specs[at], folder
-            if at:  # it keeps the place for tasks that the command starts there
+            if at:  # it reserves the place for tasks that the command starts there
                 own = folder / f"on.{at}"
                 spec = msgspec.structs.replace(spec, command=IDLE, output="", error="", terminal=None)
                 spec = msgspec.structs.replace(spec, env=spec.env | {MARK: str(own)})
@@ -166,7 +164,7 @@ class Launcher:
         return JoinedRun(lambda: begun(0), others, names)
 
     def _here(self, folder: Path, spec: Spec) -> Part:
-        """A part that is on this machine, begun at most once. Raises OSError."""
+        """Return the part on this machine, begun at most once. Raises OSError."""
         if not (folder / "spec.json").exists():
             return begin(folder, spec, self.server)
         found = find(folder)
@@ -177,9 +175,8 @@ class Launcher:
     def _spec(
         self, record: JobRecord, folder: Path, machine: Machine | None = None, place: Place | None = None
     ) -> Spec:
-        """What its supervisor has to know; from now on it has its cores. Raises InputError where its user has gone.
-
-        With a `place`, of the part that is there: on that `machine`, or here. A machine gives cores by itself."""
+        """Return the spec of a run, and assign its cores. Raises InputError if its user no longer exists. With a
+        `place`: the spec of that part, on `machine` or here. A machine assigns its own cores."""
         place, base = record.place if place is None else place, self.settings.cgroups
         cores: tuple[int, ...] = ()
         if machine is None:
@@ -228,36 +225,36 @@ class Launcher:
         return self.folder(record) / f"on.{at}" if at else self.folder(record)
 
     def stop_all(self) -> None:
-        """Stop the runs that are to be stopped: that needs no disk."""
+        """Stop the runs in `to_stop`, which needs no disk."""
         stops, self.to_stop = self.to_stop, []
         for record in stops:
             self.stop(record)
 
     def stop(self, record: JobRecord) -> None:
-        """Tell a run to end."""
+        """Stop a run."""
         run = self.runs.get(record.id)
         if run is not None:
             run.stop()
 
     def limit(self, record: JobRecord, seconds: float | None) -> None:
-        """Let the run of a job last so long from its start on. Raises OSError, and then nothing has changed."""
+        """Set the time limit of a job's run, counted from its start. Raises OSError, and then nothing has changed."""
         run = self.runs.get(record.id)
-        if run is not None:  # else it has not begun, and begins with what the job asks for then
+        if run is not None:  # else it has not begun, and will begin with the job's new limit
             run.limit(seconds)
 
     def signal(self, record: JobRecord, name: SignalName) -> int:
-        """Send a signal to the processes of a run, or to those that handle it; how many got it."""
+        """Send a signal to the processes of a run, or to those that handle it. Return how many received it."""
         number, handled, sent = Signals[f"SIG{name}"], name in FOR_HANDLERS, 0
         for part in self.runs[record.id].parts:
             if isinstance(part, RemotePart):
                 part.machine.tell(wire.Signal(part.name, number, handled))
-                sent += 1  # how many got it is known there
+                sent += 1  # only the machine knows how many received it
             else:
                 sent += send(mark(part.folder), number, handled)
         return sent
 
     def find(self, record: JobRecord) -> Run | Exit | None:
-        """What has become of a run that the last Kant knew; one that lives is watched from now on. Raises OSError."""
+        """Return what became of a run of the last Kant, and watch it if it lives. Raises OSError."""
         self.holds[record.id] = (record, record.place)
         joined = self._run(record, self.folder(record))
         if joined is not None:
@@ -271,11 +268,11 @@ class Launcher:
             if spec is not None and spec.cores:
                 self.cores[record.id] = spec.cores
             self._watch(record, found)
-            found.limit(record.submission.time_s)  # of which the last Kant may have told it alone
+            found.limit(record.submission.time_s)  # the last Kant may not have written a new limit
         return found
 
     def sweep(self) -> None:
-        """Let no cgroup be left of runs that do not live."""
+        """Remove the cgroups of runs that have ended."""
         base = self.settings.cgroups
         if base is not None:
             living = {cgroups.of_run(base, part.folder) for run in self.runs.values() for part in run.parts}
@@ -287,13 +284,13 @@ class Launcher:
         run.watch(asyncio.get_running_loop())
 
     def gone(self, record: JobRecord) -> None:
-        """Its place is empty."""
+        """Note that a run has left its place."""
         self.runs.pop(record.id, None)
         self.holds.pop(record.id, None)
         self.cores.pop(record.id, None)
 
     def forget(self) -> None:
-        """Watch nothing any more; what runs runs on."""
+        """Stop watching all runs; they continue."""
         for run in self.runs.values():
             run.forget()
         self.server.close()
@@ -302,8 +299,7 @@ class Launcher:
 def clash(new: Place, held: Place) -> bool:
     """Whether two places share a whole device, or both take cores or memory of a node.
 
-    Only a run that is being stopped can hold what was given to another, so this is about those alone: what the core
-    gives out does not clash.
+    Only a run that is being stopped can hold what another was given, since the core assigns nothing twice.
     """
     for a in new:
         for b in held:

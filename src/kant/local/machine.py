@@ -1,4 +1,4 @@
-"""What this machine has: its NVIDIA GPUs, as NVML or else nvidia-smi lists them, its cores and its memory."""
+"""The resources of this machine: NVIDIA GPUs, as NVML or else nvidia-smi lists them, cores and memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What a job counts as one GPU: a whole one, or a device into which one is divided. `gpu` is the index of that."""
+    """What counts as one GPU for a job: a whole GPU, or a MIG device of it. `gpu` is the index of the GPU."""
 
     model: str
     uuid: str
@@ -30,26 +30,26 @@ class Device:
 
 
 def this_machine(devices: Sequence[Device]) -> ClusterSpec:
-    """The machine with these devices as a cluster of one node."""
+    """Return the machine with these devices as a cluster of one node."""
     model = devices[0].model if devices else ""
     node = Node(os.uname().nodename, len(devices), model, cpu=1000 * len(own_cores()), memory=memory())
     return ClusterSpec(node.name, (node,))
 
 
 def own_cores() -> tuple[int, ...]:
-    """The cores that this process may use."""
+    """Return the cores that this process may use."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def memory() -> int:
-    """MiB of main memory."""
+    """Return the MiB of main memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
 
 
 def devices() -> list[Device]:
-    """What jobs can have of the GPUs, in their order, as NVML lists them or else nvidia-smi; none without a driver.
+    """Return the devices for jobs, in order, as NVML or else nvidia-smi lists them; none without a driver.
 
-    Raises InputError where they cannot be listed, or are not alike.
+    Raises InputError if they cannot be listed, or have different models.
     """
     library = load()
     found = list_gpus(library) if library is not None else None
@@ -61,7 +61,7 @@ def devices() -> list[Device]:
 
 
 def checked(found: Sequence[Gpu]) -> list[Device]:
-    """What jobs can have of these GPUs. Raises InputError."""
+    """Return the devices of these GPUs. Raises InputError."""
     devices: list[Device] = []
     for index, gpu in enumerate(found):
         if gpu.mig and not gpu.slices:
@@ -78,12 +78,12 @@ def checked(found: Sequence[Gpu]) -> list[Device]:
 
 
 def visible(devices: Sequence[Device]) -> tuple[str, ...]:
-    """The names by which CUDA sees the devices, by their places; empty where their places are CUDA's own indices."""
+    """Return the CUDA names of the devices, by position; empty if their positions are CUDA's indices."""
     return tuple(each.uuid for each in devices) if any(each.uuid.startswith("MIG-") for each in devices) else ()
 
 
 def by_program() -> list[Gpu]:
-    """The GPUs as nvidia-smi lists them; none where there is no driver. Raises InputError."""
+    """Return the GPUs that nvidia-smi lists; none without a driver. Raises InputError."""
     program = shutil.which("nvidia-smi")
     if program is None or not Path("/proc/driver/nvidia").exists():
         return []
@@ -97,7 +97,7 @@ def by_program() -> list[Gpu]:
 
 
 def listed(text: str) -> list[Gpu]:
-    """The GPUs in the lines `index, name, UUID, MIG mode` of nvidia-smi. Raises InputError."""
+    """Parse the lines `index, name, UUID, MIG mode` of nvidia-smi into GPUs. Raises InputError."""
     found: list[Gpu] = []
     for line in filter(None, (line.strip() for line in text.splitlines())):
         parts = [part.strip() for part in line.split(",")]

@@ -1,9 +1,9 @@
-"""That a run takes no more memory than it may: the kernel sees to it in a cgroup, or its supervisor looks.
+"""Memory limits of runs: the kernel enforces them in a cgroup, or the supervisor checks.
 
 The supervisor loads this file by itself: the standard library alone.
 
-What counts is what only ends with the processes: anonymous and shared memory, and what of it is in the swap. Pages of
-files can be read again and do not count. A page that several processes share counts once: to each its share of it.
+Only memory that lasts until the process ends counts: anonymous and shared memory, including its swap. Pages of files
+can be read again and do not count. A page that several processes share is counted once: divided among them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import ctypes
 import os
 from collections.abc import Iterable
 
-EVERY, SELDOM = 1.0, 10.0  # seconds between two looks: at least, and at most
-CALM = 50  # so many times what the last one has cost of a core lies between
-SIZES = (b"RssAnon", b"RssShmem", b"VmSwap")  # of /proc/PID/status: shared pages count for each
+EVERY, SELDOM = 1.0, 10.0  # seconds between two checks: at least, and at most
+CALM = 50  # the pause, as a multiple of the last check's core time
+SIZES = (b"RssAnon", b"RssShmem", b"VmSwap")  # of /proc/PID/status: shared pages count in full for each process
 KCMP, KCMP_VM = {"x86_64": 312, "aarch64": 272}, 1
 SHARES = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")  # of /proc/PID/smaps_rollup: shared pages are divided
 
 
 def sizes(path: str, names: tuple[bytes, ...]) -> int | None:
-    """The sum of the lines `name: N kB` of a file, in bytes; None where they cannot be read."""
+    """Return the sum of the lines `name: N kB` of a file, in bytes; None if they cannot be read."""
     total, found = 0, 0
     try:
         with open(path, "rb") as file:
@@ -35,7 +35,7 @@ def sizes(path: str, names: tuple[bytes, ...]) -> int | None:
 
 
 def below(pid: int) -> list[int] | None:
-    """The processes that come from one, found from parent to child, so that others cost nothing; None where the
+    """Return the descendants of a process, found from parent to child at no cost for other processes; None if the
     kernel does not list them."""
     if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
         return None
@@ -45,17 +45,17 @@ def below(pid: int) -> list[int] | None:
             for thread in os.listdir(f"/proc/{each}/task"):
                 with open(f"/proc/{each}/task/{thread}/children", "rb") as file:
                     found += map(int, file.read().split())
-    return list(dict.fromkeys(found[1:]))  # who has just lost its parent may come twice
+    return list(dict.fromkeys(found[1:]))  # a process that has just lost its parent may be listed twice
 
 
 def pause(cost: float) -> float:
-    """Seconds until the next look, after one that has cost so many seconds of a core."""
+    """Return the seconds until the next check, after one that took `cost` seconds of a core."""
     return min(max(EVERY, CALM * cost), SELDOM)
 
 
 def taken(pids: Iterable[int], most: int) -> int:
-    """Bytes that the processes hold together. Up to `most` it may say too much, which then decides nothing: what they
-    share costs a walk through their pages, and is asked for only where they seem to hold more."""
+    """Return the bytes that the processes hold together. Up to `most` the result may be too high, which has no effect:
+    shared pages are expensive to find, and are looked up only if the sum is above `most`."""
     full = {pid: _size(pid) for pid in pids}
     total = sum(full.values())
     if total <= most:
@@ -80,13 +80,13 @@ def _size(pid: int) -> int:
 
 
 def _one_space(one: int, other: int) -> bool:
-    """Whether two processes are in the same memory, as after vfork: then neither has a share of its own."""
+    """Whether two processes share one address space, as after vfork, so that neither has a share of its own."""
     number = KCMP.get(os.uname().machine)
     return number is not None and ctypes.CDLL(None).syscall(number, one, other, KCMP_VM, 0, 0) == 0
 
 
 class Cgroup:
-    """A cgroup of the second version for one run, at `path`; with `path` empty, or where it cannot be made, none."""
+    """A cgroup v2 for one run, at `path`; none if `path` is empty or it cannot be created."""
 
     def __init__(self, path: str, most: int) -> None:
         self.path = ""
@@ -101,17 +101,17 @@ class Cgroup:
             return
         self.path = path
         for name, value in (("memory.swap.max", 0), ("memory.oom.group", 1)):
-            with contextlib.suppress(OSError):  # there are kernels without swap
+            with contextlib.suppress(OSError):  # the kernel may lack swap
                 _put(f"{path}/{name}", value)
 
     def enter(self) -> None:
-        """This process, and all that it starts, belongs to it. Where that cannot be the looks remain."""
+        """Move this process and its children into the cgroup. If that fails, the checks remain."""
         if self.path:
             with contextlib.suppress(OSError):
                 _put(f"{self.path}/cgroup.procs", 0)
 
     def killed(self) -> bool:
-        """Whether the kernel has killed one of its processes for want of memory."""
+        """Whether the kernel has killed one of its processes for lack of memory."""
         try:
             with open(f"{self.path}/memory.events", "rb") as file:
                 return any(line.startswith(b"oom_kill ") and int(line.split()[1]) > 0 for line in file)
@@ -119,13 +119,13 @@ class Cgroup:
             return False
 
     def remove(self) -> None:
-        """It is empty, and goes."""
+        """Remove the cgroup."""
         if self.path:
             remove(self.path)
 
 
 def remove(path: str) -> bool:
-    """Kill what is left in a cgroup, and remove it. False where it stays, until what was killed has gone."""
+    """Kill all processes in a cgroup, and remove it. Return False if it remains, until the processes have gone."""
     with contextlib.suppress(OSError):
         _put(f"{path}/cgroup.kill", 1)
     try:

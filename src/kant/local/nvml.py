@@ -1,8 +1,7 @@
-"""The GPUs of this machine by NVML, the library of NVIDIA's driver, with ctypes alone.
+"""The GPUs of this machine by NVML, the library of NVIDIA's driver, through ctypes alone.
 
-Indices are in the order of the PCI bus, as CUDA counts them too with the CUDA_DEVICE_ORDER that jobs get.
-Source: NVIDIA's NVML API Reference Guide (device queries, multi-instance GPU management). What makes a GPU unfit is
-what NVIDIA's DCGM calls a failure of its health.
+Indices are in PCI bus order, as in CUDA with the CUDA_DEVICE_ORDER that jobs get. Source: NVIDIA's NVML API Reference
+Guide (device queries, multi-instance GPU management). A GPU is unfit if NVIDIA's DCGM would report a health failure.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ SUCCESS, NOT_SUPPORTED, NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED = 0, 3, 6, 15, 16
 UNCORRECTED, VOLATILE = 1, 0  # ECC errors since the driver was loaded
 SLOWDOWN = 1  # the temperature at which the hardware slows a GPU down
 HOT = "it is too hot"
-COOLER = 5  # degrees below that at which a GPU that was too hot takes work again
-USED, MOST_SAMPLES = 1, 1000  # the kind of samples that say how busy a GPU was; it keeps some hundred of them
-WIDTH = 96  # bytes of a name or a UUID, as NVML's second version of both has
+COOLER = 5  # degrees below that at which a hot GPU gets work again
+USED, MOST_SAMPLES = 1, 1000  # the kind of samples for utilization; NVML keeps a few hundred
+WIDTH = 96  # bytes of a name or a UUID in NVML's v2 functions
 
 
 class _Sample(ctypes.Structure):
@@ -30,7 +29,7 @@ class _Sample(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    """Version 2: what the driver keeps for itself is `reserved`, and not in use."""
+    """Version 2: memory that the driver keeps for itself is `reserved`, and not in use."""
 
     _fields_ = (
         ("version", ctypes.c_uint), ("total", ctypes.c_ulonglong), ("reserved", ctypes.c_ulonglong),
@@ -39,8 +38,8 @@ class _Memory(ctypes.Structure):
 
 
 class Use(NamedTuple):
-    """What a GPU did since a look before: the share of the time in which a kernel ran, and MiB of its memory in use, of
-    all that it has. `until`: when the latest sample of it was taken, by NVML's clock."""
+    """The use of a GPU since the last call: the fraction of time in which a kernel ran, and the MiB of memory in use
+    and in total. `until`: the time of its latest sample, by NVML's clock."""
 
     busy: float
     memory_mib: int
@@ -49,7 +48,7 @@ class Use(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A device into which a GPU is divided: its name with the profile, such as `… MIG 1g.10gb`, and its UUID."""
+    """A MIG device: its name with the profile, such as `… MIG 1g.10gb`, and its UUID."""
 
     model: str
     uuid: str
@@ -57,7 +56,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. `mig`: it is divided (multi-instance), into `slices` with models and UUIDs of their own."""
+    """One GPU. `mig`: it is divided (multi-instance) into `slices`, with models and UUIDs of their own."""
 
     model: str
     uuid: str = ""
@@ -66,7 +65,7 @@ class Gpu:
 
 
 def load() -> Any:
-    """The library; None where there is none."""
+    """Load the library; None if there is none."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError:
@@ -74,9 +73,9 @@ def load() -> Any:
 
 
 def list_gpus(library: Any) -> list[Gpu] | None:
-    """The GPUs in the order of their indices. None where NVML cannot begin: no driver, or another version of it.
+    """Return the GPUs in order of their indices. None if NVML cannot start: no driver, or a different version of it.
 
-    Raises InputError for a GPU that does not answer.
+    Raises InputError for a GPU that does not respond.
     """
     if library.nvmlInit_v2() != SUCCESS:
         return None
@@ -89,10 +88,10 @@ def list_gpus(library: Any) -> list[Gpu] | None:
 
 
 def ailments(library: Any, count: int, before: Mapping[int, str]) -> dict[int, str]:
-    """Which of `count` GPUs are not fit for new work, by index, and why in words; `before` is what was found last.
+    """Return which of `count` GPUs are unfit for new work, by index, with the reason; `before` is the last result.
 
-    A GPU that is lost or has to be reset; one with ECC errors that were not corrected, or with a row of memory that
-    could not be replaced; one so hot that the hardware slows it down, until it is `COOLER` than that.
+    Unfit are a GPU that is lost or must be reset; one with uncorrected ECC errors, or with a memory row that could not
+    be remapped; one so hot that the hardware slows it down, until it is `COOLER` degrees below that.
     """
     found = {index: _ailment(library, index, before.get(index, "")) for index in range(count)}
     return {index: why for index, why in found.items() if why}
@@ -124,8 +123,8 @@ def _ailment(library: Any, index: int, before: str) -> str:
 
 
 def uses(library: Any, count: int, before: Mapping[int, Use]) -> dict[int, Use]:
-    """What each of `count` GPUs did since it was looked at before. Those that do not say are left out: in MIG mode none
-    does."""
+    """Return the use of each of `count` GPUs since the last call. GPUs without samples are left out, as all are in MIG
+    mode."""
     found = {index: _use(library, index, before[index].until if index in before else 0) for index in range(count)}
     return {index: use for index, use in found.items() if use is not None}
 
@@ -148,7 +147,7 @@ def _use(library: Any, index: int, since: int) -> Use | None:
 
 
 def _call(library: Any, name: str, *arguments: Any) -> int:
-    """The code that a function answers with; NOT_SUPPORTED where the library is older than it."""
+    """Call a function and return its code; NOT_SUPPORTED if the library is too old to have it."""
     function = getattr(library, name, None)
     return int(function(*arguments)) if function is not None else NOT_SUPPORTED
 
@@ -168,7 +167,7 @@ def _gpu(library: Any, index: int) -> Gpu:
 
 
 def _slices(library: Any, where: str, device: ctypes.c_void_p) -> tuple[Slice, ...]:
-    """The devices into which a GPU is divided."""
+    """Return the MIG devices of a GPU."""
     most, found = ctypes.c_uint(), []
     _ask(library, where, library.nvmlDeviceGetMaxMigDeviceCount, device, ctypes.byref(most))
     for number in range(most.value):

@@ -1,4 +1,4 @@
-"""The output of a run as one stream of bytes, of which the oldest may be gone."""
+"""The output of a run as one stream of bytes, whose oldest part may have been deleted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """`data` from `offset` on; `end` is where the stream ends today. An offset above what was asked for: what lay
-    between is not kept any more."""
+    """Output: `data` from `offset` on; `end` is the current end of the stream. If `offset` is higher than requested,
+    the bytes between have been deleted."""
 
     offset: int
     data: bytes
@@ -17,13 +17,13 @@ class Output:
 
 
 def parts(folder: Path) -> list[tuple[int, Path]]:
-    """The files of a run's output, with the offset at which each begins."""
+    """Return the files of a run's output, each with its first offset."""
     found = ((path.name.partition(".")[2], path) for path in folder.glob("log.*"))
     return sorted((int(offset), path) for offset, path in found if offset.isdigit())
 
 
 def read_output(folder: Path, offset: int = 0, most: int = 1 << 20) -> Output:
-    """At most `most` bytes from `offset` on; with a negative offset, from so many bytes before the end."""
+    """Read at most `most` bytes from `offset` on; a negative offset counts from the end."""
     files = parts(folder)
     sizes = [(begin, path, _size(path)) for begin, path in files]
     end = max((begin + size for begin, _, size in sizes), default=0)
@@ -37,7 +37,7 @@ def read_output(folder: Path, offset: int = 0, most: int = 1 << 20) -> Output:
                 with path.open("rb") as file:
                     file.seek(at - begin)
                     data += file.read(most - len(data))
-            except FileNotFoundError:  # it has just been dropped
+            except FileNotFoundError:  # it has just been deleted
                 return read_output(folder, begin + size, most)
             at = first + len(data)
     return Output(first, data, end)

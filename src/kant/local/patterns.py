@@ -1,4 +1,4 @@
-"""Names of files for what a job writes, as Slurm's `--output` has them: `out/%x-%j.log`."""
+"""File name patterns for a job's output, as in Slurm's `--output`: `out/%x-%j.log`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = frozenset("AajNux")
 
 
 def check_pattern(text: str, where: str, array: bool) -> None:
-    """Raise InputError for a pattern with what Kant has no meaning for, such as Slurm's `%t` of tasks."""
+    """Raise InputError for a pattern that Kant does not support, such as Slurm's `%t` of tasks."""
     if "\0" in text:
         raise InputError(where, "a text without a zero byte", text)
     for width, letter in PART.findall(text):
@@ -24,7 +24,7 @@ def check_pattern(text: str, where: str, array: bool) -> None:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """The pattern with its letters filled in. No value adds a folder; a width pads whole numbers with zeros."""
+    """Return the pattern with its letters replaced. No value adds a folder; a width pads whole numbers with zeros."""
 
     def value(found: re.Match[str]) -> str:
         width, letter = found.groups()

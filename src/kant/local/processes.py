@@ -1,4 +1,4 @@
-"""What /proc says: which process is which, also across a restart of Kant, and since when the machine runs."""
+"""Process identity from /proc, stable over restarts of Kant, and the time since boot."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ PROC = Path("/proc")
 
 
 def boot_id() -> str:
-    """A name for this run of the machine: another one after each boot."""
+    """Return the id of this boot of the machine."""
     return (PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def since_boot() -> int:
-    """Microseconds since the machine was booted, asleep or awake. No setting of a clock touches it."""
+    """Return the microseconds since boot, including sleep. Setting a clock does not affect it."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
 
 
 def started(pid: int) -> int | None:
-    """When a process started, in ticks since the boot; None where there is none, or only what is left of one.
+    """Return when a process started, in ticks since boot; None if there is none, or it is a zombie.
 
-    With the boot this tells a process from a later one of the same number.
+    Together with the boot id this distinguishes a process from a later one with the same id.
     """
     try:
         fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()
@@ -34,7 +34,7 @@ def started(pid: int) -> int | None:
 
 
 def marked(mark: str) -> list[int]:
-    """The processes whose environment has the line `mark`, such as `KANT_RUN=…`: a job's, wherever they fled to."""
+    """Return the processes whose environment has the line `mark`, such as `KANT_RUN=…`, in whatever session."""
     wanted, found = mark.encode(), []
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -45,7 +45,7 @@ def marked(mark: str) -> list[int]:
 
 
 def send(mark: str, number: int, handled: bool) -> int:
-    """Send a signal to every process that carries the mark, or to those that handle it; how many got it."""
+    """Send a signal to all processes with the mark, or to those that handle it. Return how many received it."""
     sent = 0
     for pid in marked(mark):
         if not handled or _handles(pid, number):
@@ -66,7 +66,7 @@ def _handles(pid: int, number: int) -> bool:
 
 
 def kill_marked(mark: str) -> int:
-    """Kill all of them. Returns how many there were."""
+    """Kill all processes with the mark. Return how many there were."""
     found = [pid for pid in marked(mark) if pid != os.getpid()]
     for pid in found:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What is kept of a job of this machine, and what is submitted and ordered of jobs."""
+"""The stored record of a job, and the requests that clients submit."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class JobUpdate(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
 
 FOR_HANDLERS = ("HUP", "USR1", "USR2", "WINCH")
-"""Signals for those that handle them: others would be ended by them, or would not notice."""
+"""Signals that only go to processes that handle them: others would be killed by them, or would not notice."""
 
 
 class JobSignal(Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,9 +125,9 @@ class ReservationRequest(Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class JobRecord:
     """One job. Times are microseconds since the Unix epoch on Kant's clock, -1 for none.
 
-    `attempt` counts its runs, `failures` those that failed. `stopping` says why a run of it is being stopped. `held_by`
-    is the place of its run: rows of `model.placement`. `waited` splits the wait of a job that is over by cause,
-    microseconds. `rss_kib` is the most memory that one process of its last run had.
+    `attempt` counts its runs, `failures` those that failed. `stopping` says why its run is being stopped. `place` is
+    the place of its run: rows of `model.placement`. `waited` splits the wait of an ended job by cause, in microseconds.
+    `rss_kib` is the peak memory of one process of its last run.
     """
 
     seq: int
@@ -157,7 +157,7 @@ class JobRecord:
 
     @property
     def ahead(self) -> list[str]:
-        """The jobs that it comes after, whatever they have to be."""
+        """All jobs that it depends on, whatever the condition."""
         started = (job.partition("+")[0] for job in self.after_started)
         return [*self.after, *self.after_ok, *self.after_not_ok, *started]
 
@@ -167,10 +167,10 @@ class JobRecord:
 
 
 class Book(Protocol):
-    """Where records are kept. `write` returns when they are safe; it raises OSError where they cannot be."""
+    """Storage of records. `write` returns when they are on disk; it raises OSError if they cannot be written."""
 
     def write(self, records: list[JobRecord]) -> None: ...
 
     def phase_of(self, job: str) -> JobPhase | None:
-        """The phase of any job that ever was; None for one that never came."""
+        """Return the phase of any job, ended or not; None if unknown."""
         ...

@@ -1,7 +1,7 @@
-"""The reservations of this machine: what people have booked, kept across restarts, and told to each core.
+"""The reservations of this machine: kept across restarts, and passed to each core.
 
-Where a new one lies is chosen by the calendar (`optimize/calendar/choose.py`), beside what stands in the way of its
-window: other reservations, jobs that may not be told to make way, nodes and GPUs that are out of service.
+The calendar (`optimize/calendar/choose.py`) chooses the place of a new one, around what blocks its window: other
+reservations, jobs that may not be preempted, nodes and GPUs out of service.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from kant.optimize.calendar.choose import Choice, Held, Request, Taken, choose
 from kant.optimize.calendar.occupied import occupied
 
 MOST = 1000
-"""Reservations that may be there at once."""
+"""The most reservations at once."""
 NAMED = 8
-"""Who is in the way, by name, in one sentence."""
+"""The most names of blocking reservations or jobs in one sentence."""
 
 
 class Reservation(Struct):
-    """A reservation as it is kept. Times are microseconds since the Unix epoch; `held`: the GPUs as bits, by node."""
+    """A reservation as stored. Times are microseconds since the Unix epoch; `held`: its GPUs as bits, by node."""
 
-    request: ReservationRequest = field(name="wish")  # as files of earlier versions say it
+    request: ReservationRequest = field(name="wish")  # the name in files of earlier versions
     user: str
     start: int
     end: int
@@ -40,9 +40,9 @@ class Reservation(Struct):
 
 
 class LocalReservations:
-    """The reservations that are not over, by name, in the order in which they were made.
+    """The reservations that have not ended, by name, in order of creation.
 
-    `keep` writes all of them where they outlive Kant; it raises OSError where it cannot.
+    `keep` stores all of them; it raises OSError if it cannot.
     """
 
     def __init__(self, cluster: ClusterSpec) -> None:
@@ -51,12 +51,12 @@ class LocalReservations:
         self.keep: Callable[[bytes], None] = lambda text: None
 
     def set_cluster(self, cluster: ClusterSpec) -> None:
-        """The nodes of which GPUs can be booked."""
+        """Set the cluster whose GPUs can be reserved."""
         self.cluster = cluster
         self.index = {node.name: index for index, node in enumerate(cluster.nodes)}
 
     def restore(self, kept: bytes | None) -> None:
-        """Take over what the last Kant has kept. Raises InputError for nodes or GPUs that are not there any more."""
+        """Load the reservations of the last Kant. Raises InputError for nodes or GPUs that no longer exist."""
         for one in msgspec.json.decode(kept or b"[]", type=list[Reservation]):
             for name, bits in one.held.items():
                 if name not in self.index or bits >> self.cluster.nodes[self.index[name]].gpus:
@@ -66,13 +66,13 @@ class LocalReservations:
             self.known[one.request.name] = one
 
     def enter(self, core: Core) -> None:
-        """Tell a new core, before any job has entered it."""
+        """Pass all reservations to a new core, before any job enters it."""
         for one in self.known.values():
             if one.end > core.zero + core.now:
                 core.happen(self._event(core, one, 0))
 
     def settle(self, core: Core) -> None:
-        """Let those go that are over."""
+        """Remove reservations that have ended."""
         now = core.zero + core.now
         over = [name for name, one in self.known.items() if one.end <= now]
         if over:
@@ -81,9 +81,9 @@ class LocalReservations:
     # --- what people ask -----------------------------------------------------------------------------------------
 
     def make(self, core: Core, asked: ReservationRequest, user: str) -> list[str]:
-        """Book. Returns the names of the reservations that lie elsewhere from now on.
+        """Reserve GPUs. Return the names of the reservations that move to other GPUs for it.
 
-        Raises InputError where there is no place, with the names of those that are in the way.
+        Raises InputError if there is no place, with the names of what is in the way.
         """
         now = core.zero + core.now
         start = max(round(asked.start * SECOND), now)
@@ -112,7 +112,7 @@ class LocalReservations:
         return list(found.moved)
 
     def cancel(self, core: Core, name: str) -> Reservation:
-        """Take a reservation back. Raises InputError for one that is not there, or in which jobs run."""
+        """Cancel a reservation. Raises InputError if there is none of this name, or jobs run in it."""
         found = self.find(name)
         inside = self.jobs_in(core, name)
         if inside:
@@ -121,7 +121,7 @@ class LocalReservations:
         return found
 
     def find(self, name: str) -> Reservation:
-        """The reservation of this name. Raises InputError."""
+        """Return the reservation of this name. Raises InputError."""
         found = self.known.get(name)
         if found is None:
             there = ", ".join(list(self.known)[:NAMED]) or "none"
@@ -129,18 +129,18 @@ class LocalReservations:
         return found
 
     def jobs_in(self, core: Core, name: str) -> list[str]:
-        """The jobs that run in a reservation, by their ids in the core."""
+        """Return the jobs that run in a reservation, by their ids in the core."""
         state = core.state
         return [state.ids[row] for row in state.running if state.shape_of(row).ask.reservation == name]
 
     def place(self, one: Reservation) -> dict[str, str]:
-        """Its GPUs, as the indices of each node."""
+        """Return its GPUs, as the indices on each node."""
         return {node: indices(bits) for node, bits in one.held.items()}
 
     # --- what stands in the way ----------------------------------------------------------------------------------
 
     def taken(self, core: Core) -> list[Taken]:
-        """All that has GPUs from now on and cannot be told to go: on the clock of the core."""
+        """Return everything that holds GPUs from now on and cannot be preempted, on the clock of the core."""
         found = occupied(core.state, core.now, core.profile.preemption is not None)
         for name, one in self.known.items():
             start, end = one.start - core.zero, one.end - core.zero
@@ -169,7 +169,7 @@ class LocalReservations:
                 core.happen(BookingEnded(core.now, name))
 
     def _write(self, before: dict[str, Reservation]) -> None:
-        """Keep what is known now; where that cannot be, it is as `before`, and InputError says why."""
+        """Store the reservations; if that fails, restore `before` and raise InputError."""
         try:
             self.keep(msgspec.json.encode(list(self.known.values())))
         except OSError as error:
@@ -178,7 +178,7 @@ class LocalReservations:
 
 
 def _refusal(request: Request, found: Choice, zero: int) -> str:
-    """What was expected, and who is in the way."""
+    """Return the sentence that says what was requested, and what is in the way."""
     window = f"from {moment(zero + request.start)} to {moment(zero + request.end)}"
     what = f"{request.gpus:,} GPUs side by side that are free {window}"
     named = ", ".join(found.collide[:NAMED])
@@ -192,5 +192,5 @@ def _refusal(request: Request, found: Choice, zero: int) -> str:
 
 
 def moment(time: int) -> str:
-    """A time, microseconds since the Unix epoch, as people here say it."""
+    """Format a time (microseconds since the Unix epoch) in local time."""
     return datetime.fromtimestamp(time / SECOND).isoformat(" ", "seconds")

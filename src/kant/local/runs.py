@@ -1,8 +1,8 @@
-"""Runs: one try of a job to run, under a supervisor (local/supervisor.py), and what is known of it after a restart.
+"""Runs: one attempt of a job, under a supervisor (local/supervisor.py), and recovery of its state after a restart.
 
-A run begins exactly once. Before it, its intent is in the store; then its folder is made, and the fork server
-(local/forks.py) makes its supervisor, which claims the folder. If Kant was killed in between, the next Kant claims the
-folder itself: either it is too late, and the run is there to be adopted, or no supervisor will ever begin it.
+A run begins exactly once. First its intent is stored; then its folder is created, and the fork server (local/forks.py)
+creates its supervisor, which claims the folder. If Kant was killed in between, the next Kant claims the folder itself:
+if that fails, the run exists and is adopted; if it succeeds, no supervisor will ever begin it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ from kant.model.submission import Terminal
 
 MARK = "KANT_RUN"
 REBOOTED = "the machine was started anew"
-POLL = 0.2  # seconds between two looks at a process that cannot be watched
+POLL = 0.2  # seconds between two checks of a process without a pidfd
 
 
 class Exit(Struct, frozen=True):
-    """How a run ended: by an exit code, or by a signal. `why`: `limit`, `memory` or `stopped` where it was made to, or
-    `lease` where its machine could not reach Kant any more.
+    """How a run ended: by an exit code or a signal. `why`: `limit`, `memory` or `stopped` if it was made to end, or
+    `lease` if its machine could no longer reach Kant.
 
-    `swept` counts the processes that it had left behind; `began` and `ended` are microseconds since the boot. `cpu_us`
-    is what all its processes took of cores, `rss_kib` the most memory that one of them had at a time, and `dropped` the
-    bytes of output for which the disk had no room. `lost` says in one sentence what happened to a run of which
-    nobody knows how it ended; `unborn`: it never began.
+    `swept` counts the processes that it left behind; `began` and `ended` are microseconds since boot. `cpu_us` is the
+    core time of all its processes, `rss_kib` the peak memory of one of them, `dropped` the bytes of output lost to a
+    full disk. If it is not known how it ended, `lost` says in one sentence what happened; `unborn`: it never began.
     """
 
     code: int | None = None
@@ -58,12 +57,12 @@ class Exit(Struct, frozen=True):
 
     @property
     def is_of_machine(self) -> bool:
-        """Whether the run is gone with its machine, through no fault of its own."""
+        """Whether the run was lost with its machine, through no fault of its own."""
         return self.lost == REBOOTED or self.why == "lease"
 
 
 class Claim(Struct, frozen=True):
-    """Who supervises a run; nobody ever will where `pid` is 0."""
+    """The supervisor of a run; if `pid` is 0, there will never be one."""
 
     pid: int = 0
     start: int = 0
@@ -74,13 +73,12 @@ NOBODY = Claim()
 
 
 class Spec(Struct, frozen=True):
-    """What a supervisor has to know. Times in seconds; no limit: None. Of memory and cores: 0 and none.
+    """The input of a supervisor. Times are in seconds. No limit: None; for memory and cores: 0 and empty.
 
-    `cgroup` is the path of the one to make for the run, empty where there can be none. Without a `terminal` its
-    standard input is empty. `account` is the user as whom it runs; None: as Kant's owner. `output` and `error` are the
-    files for what it writes, empty where the log is enough; `append`: what is there stays. `warn_signal` is
-    sent `warn_s` before the limit to those that handle it. `lease` is a file that says until when the run may go on, in
-    seconds since the boot; empty: for as long as it likes.
+    `cgroup` is the path of the run's cgroup, empty if there is none. Without a `terminal`, standard input is empty.
+    `account` is the user of the run; None: Kant's owner. `output` and `error` are files for its output, empty if the
+    log is enough; `append`: they are not truncated. `warn_signal` is sent `warn_s` before the limit to processes that
+    handle it. `lease` is a file with the time until which the run may continue, in seconds since boot; empty: no lease.
     """
 
     command: tuple[str, ...]
@@ -105,9 +103,8 @@ class Spec(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class SupervisedRun:
-    """A run with its supervisor: one that lives, or one that has been asked for (`server`) and is not there yet.
-
-    `over` is called once from the loop, when the supervisor has gone or will never come."""
+    """A run with its supervisor, which lives, or has been requested of `server`. `over` is called once from the loop,
+    when the supervisor has exited or will never exist."""
 
     folder: Path
     claim: Claim = NOBODY
@@ -122,11 +119,11 @@ class SupervisedRun:
 
     @property
     def parts(self) -> list[SupervisedRun]:
-        """What it consists of, machine by machine."""
+        """Its parts, one for each machine."""
         return [self]
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Call `over` from the loop when the supervisor has gone."""
+        """Call `over` from the loop when the supervisor has exited."""
         self._loop = loop
         if self.server is not None:
             self.server.watch(loop)
@@ -137,7 +134,7 @@ class SupervisedRun:
             except OSError:
                 self._poll()
                 return
-            if started(self.claim.pid) != self.claim.start:  # gone, and another has its number
+            if started(self.claim.pid) != self.claim.start:  # exited, and its id was reused
                 self._close()
                 loop.call_soon(self._gone)
                 return
@@ -148,7 +145,7 @@ class SupervisedRun:
         loop.add_reader(self._handle, self._gone)
 
     def answered(self, answer: Answer) -> None:
-        """The fork server has answered, or has gone."""
+        """Process the response of the fork server, or its exit."""
         self.server = None
         if isinstance(answer, Fork):
             self.claim, self._handle = Claim(answer.pid, answer.start), answer.handle
@@ -164,7 +161,7 @@ class SupervisedRun:
             self.watch(self._loop) if self.claim.pid else self._loop.call_soon(self._gone)
 
     def _look(self) -> None:
-        """Find out what became of a question to which there is no answer."""
+        """Find out what became of a request without a response."""
         try:
             found = find(self.folder)
         except OSError as error:
@@ -187,7 +184,7 @@ class SupervisedRun:
         self.over(self)
 
     def forget(self) -> None:
-        """Watch it no longer; it runs on."""
+        """Stop watching; the run continues."""
         if self._timer is not None:
             self._timer.cancel()
         if self._handle >= 0 and self._loop is not None:
@@ -201,12 +198,12 @@ class SupervisedRun:
             self._handle = -1
 
     def stop(self) -> None:
-        """Tell the supervisor to stop the job; telling it again does nothing."""
+        """Tell the supervisor to stop the job; repeated calls have no effect."""
         self._is_stopped = True
         self._tell(signal.SIGTERM)
 
     def limit(self, seconds: float | None) -> None:
-        """Let the run last so long from its start on. Raises OSError, and then nothing has changed."""
+        """Set the time limit of the run, counted from its start. Raises OSError, and then nothing has changed."""
         spec = read_spec(self.folder)
         if spec is not None and spec.limit_s != seconds:
             write_spec(self.folder, msgspec.structs.replace(spec, limit_s=seconds))
@@ -221,7 +218,7 @@ class SupervisedRun:
                 os.kill(self.claim.pid, number)
 
     def exit(self) -> Exit:
-        """How it ended, once it has gone."""
+        """Return how the run ended; call it after the supervisor has exited."""
         if self._refused:
             return Exit(lost=self._refused, unborn=True)
         found = read_exit(self.folder)
@@ -234,12 +231,12 @@ class SupervisedRun:
 
 
 def mark(folder: Path) -> str:
-    """The line of the environment that all processes of a run have."""
+    """Return the environment variable, as `NAME=value`, of all processes of a run."""
     return f"{MARK}={folder}"
 
 
 def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
-    """Ask for the run whose folder this is to be. Raises OSError, and then nothing runs."""
+    """Request the run of this folder. Raises OSError, and then nothing runs."""
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     write_spec(folder, spec)
     run = SupervisedRun(folder, server=server)
@@ -248,9 +245,9 @@ def begin(folder: Path, spec: Spec, server: ForkServer) -> SupervisedRun:
 
 
 def find(folder: Path) -> SupervisedRun | Exit | None:
-    """What has become of a run that was meant to begin: it lives, it has ended, or (None) it never will begin.
+    """Return what became of a run that was to begin: it lives, it has ended, or (None) it will never begin.
 
-    Raises OSError where the disk does not let us make sure.
+    Raises OSError if the disk prevents making sure.
     """
     claim = read_claim(folder)
     if claim is None:
@@ -274,18 +271,18 @@ def find(folder: Path) -> SupervisedRun | Exit | None:
 
 
 def clear(folder: Path) -> None:
-    """Let nothing be left of a run whose supervisor has gone before its time."""
+    """Kill all processes of a run whose supervisor has been killed, and remove its cgroup."""
     kill_marked(mark(folder))
     spec = read_spec(folder)
     if spec is not None and spec.cgroup:
-        for _ in range(20):  # until what was killed has gone; else the next start of Kant sweeps
+        for _ in range(20):  # until the killed processes have gone; else the next start removes it
             if remove(spec.cgroup):
                 break
             time.sleep(0.01)
 
 
 def write_spec(folder: Path, spec: Spec) -> None:
-    """Write it whole, or leave what is there. Raises OSError."""
+    """Write the spec atomically. Raises OSError."""
     own = folder / "spec.json.new"
     with os.fdopen(os.open(own, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
         out.write(msgspec.json.encode(spec))
@@ -293,7 +290,7 @@ def write_spec(folder: Path, spec: Spec) -> None:
 
 
 def read_spec(folder: Path) -> Spec | None:
-    """What the supervisor of a run was told; None where that is not there."""
+    """Read the spec of a run; None if there is none."""
     try:
         return msgspec.json.decode((folder / "spec.json").read_bytes(), type=Spec)
     except (OSError, msgspec.MsgspecError):
@@ -301,7 +298,7 @@ def read_spec(folder: Path) -> Spec | None:
 
 
 def read_claim(folder: Path) -> Claim | None:
-    """Who has the run; None while nobody has."""
+    """Read the claim of a run; None if there is none yet."""
     try:
         return msgspec.json.decode((folder / "claim").read_bytes(), type=Claim)
     except FileNotFoundError:
@@ -309,9 +306,9 @@ def read_claim(folder: Path) -> Claim | None:
 
 
 def read_exit(folder: Path) -> Exit | None:
-    """How the run ended; None while it has not."""
+    """Read how the run ended; None if it has not."""
     try:
         raw: Any = json.loads((folder / "exit").read_bytes() or b"{}")
         return msgspec.convert(raw, Exit) if raw else None
-    except (FileNotFoundError, ValueError):  # it is blank until then
+    except (FileNotFoundError, ValueError):  # the file is blank until then
         return None

@@ -1,4 +1,4 @@
-"""What the driver of this machine is told when it starts."""
+"""The settings of this machine's driver."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NO_QUEUES = QueueConfig()
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """`runs` is the folder of the runs. `log_bytes` limits what is kept of the output of one run.
+    """Settings of the driver. `runs` is the folder of the runs. `log_bytes` limits the stored output of one run.
 
-    `cores` are those of this machine, of which runs get a share; empty where the cluster is a virtual one. `cgroups` is
-    the folder in which runs may have cgroups. `as_users`: each job runs as the user who has submitted it. `visible` has
-    the names by which CUDA sees the devices, where their indices do not do. With `trace_key` runs get a TRACEPARENT.
+    `cores` are those of this machine, which runs share; empty for a virtual cluster. `cgroups` is the folder in which
+    runs can have cgroups. `as_users`: each job runs as the user who submitted it. `visible` has the devices' CUDA
+    names, if their indices do not work. With `trace_key` runs get a TRACEPARENT.
     """
 
     cluster: ClusterSpec
@@ -37,5 +37,5 @@ class LocalSettings:
 
     @property
     def shims(self) -> Path:
-        """Where Slurm's commands are, as Kant has them, for jobs of scripts with `#SBATCH` lines."""
+        """The folder of Kant's versions of Slurm's commands, for jobs of scripts with `#SBATCH` lines."""
         return self.runs.with_name("slurm")

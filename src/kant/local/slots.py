@@ -1,8 +1,8 @@
-"""Slots: runs that hold a place and wait for a short job, which a front end gives them without asking anybody.
+"""Slots: runs that hold a place and wait for a short job, which a front end assigns without asking Kant.
 
-To the core a slot is a job that runs, so nothing else gets its place. Its supervisor waits until the folder of the run
-has the file `given`: the job, or that none comes. Whoever makes this file first decides: a slot gets one job or is
-taken back, never both, and after a crash the file says which.
+For the core a slot is a running job, so its place is taken. Its supervisor waits for the file `given` in the folder of
+the run: the job, or that none comes. The first process to create this file decides: a slot gets one job or is taken
+back, never both, and after a crash the file says which.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 GIVEN = "given"
 SLOT = ("",)
-"""The command of a slot. No job can have it."""
+"""The command of a slot, which no job can have."""
 LASTS_S = 600.0
-"""A slot for which nothing comes ends after this time, in seconds; Kant takes it back long before."""
+"""A slot without a job ends after this time, in seconds; normally Kant takes it back long before."""
 OF_PLACE = ("gpus", "cpus", "memory_mib", "queue", "priority", "preemptible", "account", "qos", "comment")
 OF_JOB = ("command", "env", "workdir", "name", "umask", "time_s", "grace_s", "warn_s", "warn_signal")
-"""What a slot has to have as its job has it, and what the job brings with it."""
+"""Fields that a slot and its job must share, and fields that the job brings."""
 
 
 class Given(Struct, frozen=True):
-    """The job of a slot and its digest, as its supervisor and Kant read it. `time`: microseconds since the boot."""
+    """The job of a slot and its digest, for its supervisor and for Kant. `time`: microseconds since boot."""
 
     spec: Spec
     job: Submission
@@ -44,7 +44,7 @@ class Given(Struct, frozen=True):
 
 
 def slot_for(job: Submission) -> Submission | None:
-    """The slot that a short job fits in; None where it asks for more than a place and a command."""
+    """Return the slot that fits a short job; None if the job asks for more than a place and a command."""
     asked = {name: getattr(job, name) for name in OF_PLACE}
     slot = Submission(command=SLOT, workdir="/", env={}, name="(slot)", time_s=LASTS_S, **asked)
     same = structs.replace(job, **{name: getattr(slot, name) for name in OF_JOB}) == slot
@@ -52,12 +52,12 @@ def slot_for(job: Submission) -> Submission | None:
 
 
 def is_slot(record: JobRecord) -> bool:
-    """Whether it is a slot without a job."""
+    """Whether a record is a slot without a job."""
     return record.submission.command == SLOT
 
 
 def give(folder: Path, job: Submission, digest: bytes) -> bool:
-    """Give a slot its job, which starts at once. False where the slot has been taken back. Raises OSError."""
+    """Give a slot its job, which starts at once. Return False if the slot has been taken back. Raises OSError."""
     spec = read_spec(folder)
     if spec is None:
         return False
@@ -79,7 +79,7 @@ def give(folder: Path, job: Submission, digest: bytes) -> bool:
 
 
 def withdraw(folder: Path) -> None:
-    """Let a slot get no job from now on; one that has none ends. Raises OSError."""
+    """Take a slot back: it gets no job from now on, and ends if it has none. Raises OSError."""
     _decide(folder, "null")
 
 
@@ -87,14 +87,14 @@ def _decide(folder: Path, given: str) -> bool:
     if not supervisor.claim(str(folder), given, GIVEN):
         return False
     claim = read_claim(folder)
-    if claim is not None and started(claim.pid) == claim.start:  # else it has not begun, and looks when it does
+    if claim is not None and started(claim.pid) == claim.start:  # else it has not begun, and reads it then
         with contextlib.suppress(ProcessLookupError):
             os.kill(claim.pid, signal.SIGHUP)
     return True
 
 
 def given_to(folder: Path) -> Given | None:
-    """The job of a slot; None where it has none."""
+    """Return the job of a slot; None if it has none."""
     try:
         return msgspec.json.decode((folder / GIVEN).read_bytes(), type=Given | None)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""The variables that Slurm gives a batch script, for jobs of scripts with `#SBATCH` lines: those that are true here.
+"""Slurm's environment variables of a batch script, for jobs of scripts with `#SBATCH` lines: those that are true here.
 
-Source of the names and of what they mean: sbatch(1), OUTPUT ENVIRONMENT VARIABLES
-(https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES).
-Variables of options that nobody gave are not set, as there. Each task of `srun` has its own ranks (`kant.cli.srun`).
+Source of the names and of their meaning: sbatch(1), OUTPUT ENVIRONMENT VARIABLES
+(https://slurm.schedmd.com/sbatch.html#SECTION_OUTPUT-ENVIRONMENT-VARIABLES). As in Slurm, variables of options that
+were not given are not set. Each task of `srun` has its own ranks (`kant.cli.srun`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kant.model.node import ClusterSpec
 
 OF_SUBMISSION = frozenset({"SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST"})
-"""Those that the command line sets, which alone knows where it was called."""
+"""Variables that the command line sets, since only it knows where it was called."""
 
 NAMES = OF_SUBMISSION | {
     "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_COUNT", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_MAX",
@@ -34,11 +34,11 @@ NAMES = OF_SUBMISSION | {
     "SLURM_NNODES", "SLURM_NODEID", "SLURM_NODELIST", "SLURM_NPROCS", "SLURM_NTASKS", "SLURM_PROCID",
     "SLURM_RESTART_COUNT", "SLURM_TASKS_PER_NODE", "SLURMD_NODENAME",
 }  # fmt: skip
-"""Every variable that a job may have."""
+"""All variables that a job may have."""
 
 
 def spread(tasks: int, nodes: int) -> list[int]:
-    """How many tasks each node has: as many on each, and one more on the first where that does not go up."""
+    """Return the number of tasks of each node: equal, with the remainder on the first nodes."""
     each, rest = divmod(tasks, nodes)
     return [each + (at < rest) for at in range(nodes)]
 
@@ -117,13 +117,13 @@ def slurm_env(
 
 
 def _cpus(record: JobRecord, cluster: ClusterSpec, node: int) -> int:
-    """The cores that a job has on a node: those that are counted, or all where none are."""
+    """Return the cores of a job on a node: the requested ones, or all if none were requested."""
     counted = sum(piece[CPU] for piece in record.place if piece[NODE] == node) or cluster.nodes[node].cpu
     return -(-counted // 1000) if counted < FOREVER else len(os.sched_getaffinity(0))
 
 
 def _repeated(counts: list[int]) -> str:
-    """`4(x2),8`: as Slurm writes the same count of several nodes in a row."""
+    """Format counts as Slurm does, with repeated ones joined: `4(x2),8`."""
     runs: list[list[int]] = []
     for count in counts:
         if runs and runs[-1][0] == count:
@@ -134,7 +134,7 @@ def _repeated(counts: list[int]) -> str:
 
 
 def _of_array(indices: tuple[int, ...]) -> dict[str, str]:
-    """What is known of an array as a whole; its step is 1 unless all indices are as far apart."""
+    """Return the variables of a whole array; its step is 1 unless all indices are equally spaced."""
     ordered = sorted(indices)
     steps = {after - before for before, after in pairwise(ordered)}
     return {

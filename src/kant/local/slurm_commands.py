@@ -1,4 +1,4 @@
-"""The commands of Slurm that Kant stands in for, as files that call it."""
+"""Slurm's commands, as scripts that call Kant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ COMMANDS = ("sacct", "salloc", "sbatch", "scancel", "scontrol", "sinfo", "squeue
 
 
 def write_shims(folder: Path, python: str) -> None:
-    """Write the commands into a folder. Raises InputError where a file there is not ours."""
+    """Write the commands into a folder. Raises InputError if a file there is not Kant's."""
     if not folder.exists():
         folder.mkdir(parents=True)
         folder.chmod(0o755)  # jobs of other users call them, too

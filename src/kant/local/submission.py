@@ -1,4 +1,4 @@
-"""From what a person submits to what the core takes, and to what a process is told of its place."""
+"""Converts a submission to the core's job, and to the spec of a process at its place."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def limited(submission: Submission, queue_config: QueueConfig) -> Submission:
-    """The submission with the time limit of its queue where it says none. Raises InputError where it asks for more."""
+    """Return the submission with its queue's time limit if it has none. Raises InputError if it asks for more."""
     most, where = queue_config.max_time(submission.queue)
     if not most:
         return submission
@@ -57,7 +57,7 @@ def limited(submission: Submission, queue_config: QueueConfig) -> Submission:
 
 
 def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
-    """The submission itself. Raises InputError for what no type can say."""
+    """Validate a submission beyond its types, and return it. Raises InputError."""
     if submission.gpus != int(submission.gpus) and (submission.gpus > 1 or round(submission.gpus * GPU) < 1):
         raise InputError("gpus", "a whole number, or a share of one GPU of at least 0.001", submission.gpus)
     for text in (submission.workdir, *submission.command, *submission.env, *submission.env.values()):
@@ -98,7 +98,7 @@ def checked(submission: Submission, queues: tuple[str, ...]) -> Submission:
 
 
 def check_room(submission: Submission, cluster: ClusterSpec) -> None:
-    """Raise InputError for what the empty cluster could not hold, whatever the quotas."""
+    """Raise InputError if the empty cluster could not run it, whatever the quotas."""
     if submission.gpus > cluster.gpus:
         raise InputError("gpus", f"at most {cluster.gpus:,}, as many as there are", submission.gpus)
     cpu, memory = (max(getattr(node, name) for node in cluster.nodes) for name in ("cpu", "memory"))
@@ -113,14 +113,14 @@ def _widest(nodes: Sequence[Node]) -> Node:
 
 
 def counted(submission: Submission, nodes: Sequence[Node]) -> Submission:
-    """The submission with the GPUs that it gets: all of its nodes where these are to be its own."""
+    """Return the submission with the GPUs that it gets: all GPUs of its nodes if it is exclusive."""
     if not submission.exclusive:
         return submission
     return structs.replace(submission, gpus=max(submission.nodes, 1) * _widest(nodes).gpus)
 
 
 def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, ...]:
-    """The gang: one pod, or a total of GPUs that is cut by those of `nodes` that the job may use."""
+    """Return the pods of the gang: one pod, or its GPUs split over those of `nodes` that the job may use."""
     milli = round(submission.gpus * GPU)
     cores = submission.cpus if submission.cpus is not None else 0 if milli else 1
     cpu, memory = round(cores * 1000), submission.memory_mib
@@ -144,7 +144,7 @@ def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, 
 
 
 def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node]) -> Job:
-    """The job of the core, submitted at `submit` on its clock, to a cluster of `nodes`."""
+    """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`."""
     submission = record.submission
     limit = round(submission.time_s * SECOND) if submission.time_s is not None else -1
     return Job(
@@ -165,7 +165,7 @@ def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node]) -> 
 
 
 def devices(place: list[list[int]]) -> dict[int, int]:
-    """The devices of a place by node, as bits."""
+    """Return the devices of a place by node, as bits."""
     found: dict[int, int] = {}
     for piece in place:
         found[piece[NODE]] = found.get(piece[NODE], 0) | piece[MASK]
@@ -173,8 +173,8 @@ def devices(place: list[list[int]]) -> dict[int, int]:
 
 
 def slots_of(record: JobRecord) -> list[tuple[int, int]]:
-    """The node of the cluster and the devices, as bits, of each node that the job has for `srun`: of each of its pods
-    where it asks for `nodes`, else all that it holds of a node."""
+    """Return (cluster node, devices as bits) for each node that the job has for `srun`: for each of its pods if it asks
+    for `nodes`, else for all that it holds of a cluster node."""
     submission = record.submission
     if submission.nodes <= 1:
         return list(devices(record.place).items())
@@ -188,17 +188,17 @@ def slots_of(record: JobRecord) -> list[tuple[int, int]]:
 
 
 def most_memory(place: list[list[int]]) -> int:
-    """MiB that a run at this place may take, on all nodes together; 0: as many as it likes."""
+    """Return the MiB that a run at this place may use, over all nodes; 0: no limit."""
     return sum(piece[MEMORY] for piece in place)
 
 
 def indices(mask: int, names: tuple[str, ...] = ()) -> str:
-    """The devices of a node as CUDA_VISIBLE_DEVICES lists them: by their `names`, or their indices."""
+    """Return the devices of a node for CUDA_VISIBLE_DEVICES: their `names`, or their indices."""
     return ",".join(names[bit] if names else str(bit) for bit in range(mask.bit_length()) if mask >> bit & 1)
 
 
 def check_notice(notice: Notice) -> None:
-    """Raise InputError unless it says one way in which somebody is told."""
+    """Raise InputError unless the notice has exactly one valid way of delivery."""
     if bool(notice.webhook) == bool(notice.command):
         raise InputError("notices", "each with a webhook or a command", notice.webhook or None)
     parts = urlsplit(notice.webhook)
@@ -209,7 +209,7 @@ def check_notice(notice: Notice) -> None:
 
 
 def file_of(record: JobRecord, pattern: str, host: str = "") -> str:
-    """The file that a pattern names for a job on a host, by default this one; empty where there is none."""
+    """Return the file that a pattern names for a job on a host, by default this one; "" without a pattern."""
     if not pattern:
         return ""
     values = {
@@ -269,7 +269,7 @@ def spec_of(
         env |= slurm_env(record, cluster, [(node, gpus) for (node, _), gpus in zip(slots, lists, strict=True)], names)
         if shims:
             env["PATH"] = f"{shims}:{env.get('PATH', os.defpath)}"
-            env.setdefault("KANT_HOME", str(folder.parents[2]))  # of these commands
+            env.setdefault("KANT_HOME", str(folder.parents[2]))  # for Slurm's commands
     return Spec(
         submission.command, env, submission.workdir, submission.umask, log_bytes, submission.grace_s, submission.time_s,
         submission.warn_s, most_memory(record.place), cores, cgroup, submission.terminal, account,

@@ -1,19 +1,18 @@
-"""The supervisor of one run of a job: a small process of its own, so that what it runs outlives Kant.
+"""The supervisor of one run of a job: a small process of its own, so that the job outlives Kant.
 
-The fork server (fork_server.py) makes it, for the folder of a run. It needs nothing but the standard library, and
-memory.py and terminals.py beside it. The folder holds `spec.json`; the supervisor adds
+The fork server (fork_server.py) creates it for the folder of a run. It needs only the standard library, and memory.py
+and terminals.py next to it. The folder holds `spec.json`; the supervisor adds
 
-- `claim`: who supervises (pid, start time, boot). Whoever makes this file first has the run. Kant makes it, with pid 0,
-  where a run is not to begin any more, so that a supervisor that comes late does nothing.
-- `log.<offset>`: what the job wrote, in files of half of what it may keep; the oldest goes.
-- `given`: of a slot, the job that it gets, or null (slots.py). Whoever makes this file first decides.
-- `terminal`: the socket of who is attached, while it runs (terminals.py).
-- `exit`: blank while the job runs, then how it ended. Its room on the disk is taken before the job starts.
+- `claim`: who supervises (pid, start time, boot). The first process to create this file owns the run. To cancel a
+  start, Kant creates it with pid 0, so that a late supervisor does nothing.
+- `log.<offset>`: the job's output, in files of half of the allowed size; the oldest is deleted.
+- `given`: for a slot, the job that it gets, or null (slots.py). The first process to create this file decides.
+- `terminal`: the socket for attached clients, while the job runs (terminals.py).
+- `exit`: blank while the job runs, then how it ended. Its disk space is allocated before the job starts.
 
-SIGHUP says that `spec.json` has another limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after
-the grace. On a machine that has joined another, `spec.json` names the file of a lease: when the time in it has passed,
-everything is killed at once. The supervisor is the reaper of everything that the job leaves behind, whatever session it
-has fled to, and it ends only when all of that is gone.
+SIGHUP says that `spec.json` has a new limit. SIGTERM stops the job: SIGTERM to its process group, and SIGKILL after the
+grace period. On a joined machine, `spec.json` names the file of a lease: when it expires, everything is killed at once.
+The supervisor reaps every process that the job leaves behind, in any session, and exits only when all have ended.
 
 Long: it is loaded by itself, file by file, in every run.
 """
@@ -40,12 +39,12 @@ else:
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
-SWEEP = 2.0  # seconds that a process left behind has after SIGTERM
+SWEEP = 2.0  # seconds between SIGTERM and SIGKILL for processes left behind
 AGAIN = 0.2  # seconds between two rounds of SIGKILL
-FOR_CHILDREN = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)  # they are told, too
+FOR_CHILDREN = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGCHLD)  # a child gets their default handlers
 LONGEST = 3600.0
-WIDTH = 256  # of the file `exit`
-BACKSTOP = 2.0  # seconds after the limit at which the supervisor acts where Kant has not
+WIDTH = 256  # bytes of the file `exit`
+BACKSTOP = 2.0  # seconds after the limit until the supervisor stops the run itself
 
 
 def boot_id() -> str:
@@ -54,12 +53,12 @@ def boot_id() -> str:
 
 
 def now() -> float:
-    """Seconds since the machine was booted, asleep or awake; no clock setting touches it."""
+    """Return the seconds since boot, including sleep; setting a clock does not affect it."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def fields(pid: int | str) -> list[str]:
-    """The fields of /proc/PID/stat from the third (state) on; none where there is no such process."""
+    """Return the fields of /proc/PID/stat from the third (state) on; empty if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b") ")[2].decode().split()
@@ -68,7 +67,7 @@ def fields(pid: int | str) -> list[str]:
 
 
 def claim(folder: str, content: str, name: str = "claim") -> bool:
-    """Make a file, whole or not at all. False where somebody was first."""
+    """Create a file atomically. Return False if it exists."""
     own = f"{folder}/{name}.{get_native_id()}"
     with open(own, "w") as file:
         file.write(content)
@@ -84,10 +83,9 @@ def claim(folder: str, content: str, name: str = "claim") -> bool:
 
 
 class Log:
-    """What the job writes, in files of `cap` / 2 bytes. A disk that is full loses output and nothing else.
-
-    `dropped` counts all bytes that are lost, `lost` those of which the log does not say so yet. `show` is told what
-    comes, with its offset, -1 for what is lost."""
+    """The output of a job, in files of `cap` / 2 bytes. A full disk loses output and nothing else. `dropped` counts all
+    lost bytes, `lost` those that the log does not mention yet. `show` gets the output with its offset, -1 for lost
+    bytes."""
 
     def __init__(self, folder: str, cap: int, show: Callable[[int, bytes], None] = lambda offset, data: None) -> None:
         self.folder = folder
@@ -110,7 +108,7 @@ class Log:
         self.dropped += missing
 
     def note(self) -> bool:
-        """Say in the log what of it is lost. False where there is no room for that either."""
+        """Write a note into the log about lost bytes. Return False if there is no room for it."""
         if self.lost:
             note = f"\n[kant: {self.lost} bytes of output are lost: the disk was full]\n".encode()
             if self._put(note) < len(note):
@@ -146,15 +144,14 @@ class Log:
 
 
 class Copy:
-    """A file beside the log for what a job writes. What it does not take is in the log alone, and the log says so.
-
-    Opened as the job itself would: from its folder, under its umask. Raises OSError."""
+    """A file for the output of a job, besides the log. What it does not take is only in the log, which says so. It is
+    opened as the job would: from the job's folder, under its umask. Raises OSError."""
 
     def __init__(self, path: str, spec: dict, log: Log) -> None:  # type: ignore[type-arg]
         self.path = os.path.join(spec["workdir"], path)
         self.log = log
         kind = os.O_APPEND if spec["append"] else os.O_TRUNC
-        with acting_as(spec.get("account"), spec["umask"]):  # a pipe that nobody reads does not hold us up
+        with acting_as(spec.get("account"), spec["umask"]):  # a pipe without a reader must not block
             self.file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK | kind, 0o666)
 
     def write(self, data: bytes) -> None:
@@ -168,7 +165,7 @@ class Copy:
 
 
 class Supervisor:
-    """One run, from fork to the last of its processes."""
+    """Supervises one run, from fork to the end of its last process."""
 
     def __init__(self, folder: str, spec: dict) -> None:  # type: ignore[type-arg]
         self.folder = folder
@@ -191,7 +188,7 @@ class Supervisor:
 
     def run(self, wake: int) -> None:
         if self.spec["cores"]:
-            with contextlib.suppress(OSError):  # some may have been taken from this machine
+            with contextlib.suppress(OSError):  # some of them may be offline now
                 os.sched_setaffinity(0, self.spec["cores"])
         self._start()
         began = self.began
@@ -232,7 +229,7 @@ class Supervisor:
             self.warn_at = self.began + limit - warn if 0 < warn < limit else float("inf")
 
     def _other_limit(self) -> None:
-        """Take in the limit that the file says now. A signal that says nothing new changes nothing."""
+        """Apply the limit in `spec.json`. Does nothing if it has not changed."""
         with open(f"{self.folder}/spec.json") as file:
             limit = json.load(file)["limit_s"]
         if limit != self.spec["limit_s"] and self.status is None:
@@ -268,15 +265,14 @@ class Supervisor:
             os.set_blocking(each, False)
 
     def _beside(self, command: list[str], env: dict[str, str], ends: Ends) -> int:
-        """Start a shell beside the job, where the job is and with what it has. Raises OSError."""
+        """Start a shell next to the job, with its user, limits and environment. Raises OSError."""
         if self.status is not None or self.why:
             raise OSError(0, "the run is ending")
         return self._fork(command, self.spec["env"] | env, ends.within, ends.pty)
 
     def _fork(self, command: list[str], env: dict[str, str], streams: Streams, pty: bool, refused: str = "") -> int:
-        """Start a command, or where it is `refused` a process that says so and ends.
-
-        A signal for the child waits until it has no handler of the supervisor any more."""
+        """Start a command; if it is `refused`, a process that prints why and exits. Signals are blocked until the child
+        no longer has the supervisor's handlers."""
         own = os.getpid()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_CHILDREN)
         child = os.fork()
@@ -286,7 +282,7 @@ class Supervisor:
                 self.cgroup.enter()
                 os.dup2(streams[2], 2)
                 become(self.spec["account"], streams[0] if pty else None)
-                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # which another user's process begins without
+                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user has cleared it
                 if os.getppid() != own:
                     os._exit(1)
                 signal.set_wakeup_fd(-1)
@@ -316,12 +312,12 @@ class Supervisor:
             os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
     def _read(self, output: int) -> bool:
-        """Pass on what is there; False where nothing more can come now."""
+        """Read output and pass it on; return False if no more can come now."""
         try:
             data = os.read(output, 1 << 16)
         except BlockingIOError:
             return self.status is None
-        except OSError:  # nobody has the terminal any more
+        except OSError:  # no process has the terminal open
             return False
         if data:
             self.log.write(data)
@@ -331,7 +327,7 @@ class Supervisor:
         return bool(data)
 
     def _reap(self) -> bool:
-        """Take in who has ended. False when nobody is left."""
+        """Collect ended children. Return False when none are left."""
         ended = False
         while True:
             try:
@@ -366,7 +362,7 @@ class Supervisor:
             self._look()
         if moment >= self.lease_at:
             self.lease_at = held_until(self.spec["lease"])
-            if now() >= self.lease_at:  # somebody may take the run for dead soon
+            if now() >= self.lease_at:  # Kant will soon consider the run dead
                 self.why = self.why or ("lease" if self.status is None else "")
                 self.lease_at, self.kill_at = float("inf"), moment
         if moment >= self.kill_at:
@@ -374,7 +370,7 @@ class Supervisor:
             self.kill_at = moment + AGAIN
 
     def _look(self) -> None:
-        """Whoever takes more memory than it may is killed at once, as the kernel does it in a cgroup."""
+        """Check memory use, and kill the run at once if it is too high, as the kernel does in a cgroup."""
         began = time.process_time()
         inside = below(os.getpid())
         if taken(self._descendants() if inside is None else inside, self.most) > self.most:
@@ -387,19 +383,19 @@ class Supervisor:
             self.why = why
             self.kill_at = now() + self.spec["grace_s"]
             signals = [signal.SIGTERM, signal.SIGCONT]
-            if self.ends is not None and self.ends.pty:  # a shell with a terminal ignores other signals
+            if self.ends is not None and self.ends.pty:  # a shell with a terminal ignores SIGTERM
                 signals.insert(1, signal.SIGHUP)
             for each in signals:
                 try:
                     os.killpg(self.child, each)
-                except OSError:  # it has no group of its own yet
+                except OSError:  # it has no process group yet
                     self._signal([self.child], each)
 
     def _group(self) -> list[int]:
         return [pid for pid in pids() if (fields(pid)[2:3] or [""])[0] == str(self.child)]
 
     def _descendants(self) -> list[int]:
-        """All processes below this one; those that have ended do not count."""
+        """Return all living descendants of this process."""
         parents: dict[int, list[int]] = {}
         for pid in pids():
             found = fields(pid)
@@ -437,14 +433,14 @@ class Supervisor:
 
 
 def write_exit(folder: str, ended: dict[str, object]) -> None:
-    """Say how a run ended."""
+    """Write how a run ended."""
     file = os.open(f"{folder}/exit", os.O_WRONLY | os.O_CREAT, 0o600)
     os.pwrite(file, json.dumps(ended).encode().ljust(WIDTH), 0)
     os.fsync(file)
 
 
 def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ignore[type-arg]
-    """The spec of the job that a slot is given (slots.py); None where it is stopped first, or none comes in time."""
+    """Wait for the job of a slot and return its spec (slots.py); None if it is stopped first, or gets none in time."""
     end, waits, told = now() + seconds, select.poll(), b""
     waits.register(wake, select.POLLIN)
     while True:
@@ -462,7 +458,7 @@ def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ign
         with open(own, "w") as file:
             json.dump(given["spec"], file)
         os.replace(own, f"{folder}/spec.json")
-        if signal.SIGTERM in told:  # the job is stopped as any other
+        if signal.SIGTERM in told:  # the job is stopped like any other
             os.kill(os.getpid(), signal.SIGTERM)
         found: dict = given["spec"]  # type: ignore[type-arg]
         return found
@@ -470,7 +466,7 @@ def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ign
 
 @contextlib.contextmanager
 def acting_as(account: dict | None, umask: int) -> Iterator[None]:  # type: ignore[type-arg]
-    """Make files as this user would, for a while; None: as whoever one is. Raises OSError."""
+    """Create files as this user for the duration of the block; None: as the current user. Raises OSError."""
     groups, mask = os.getgroups(), os.umask(umask)
     try:
         if account is not None:
@@ -487,9 +483,8 @@ def acting_as(account: dict | None, umask: int) -> Iterator[None]:  # type: igno
 
 
 def become(account: dict | None, terminal: int | None) -> None:  # type: ignore[type-arg]
-    """Be this user from here on, with its limits (`local.accounts.Account`) and this terminal; None: whoever one is.
-
-    Where that cannot be this process ends."""
+    """Become this user, with its limits (`local.accounts.Account`) and this terminal; None: stay the current user. On
+    failure this process exits."""
     if account is None:
         return
     try:
@@ -519,7 +514,7 @@ def pids() -> list[int]:
 
 
 def held_until(lease: str | None) -> float:
-    """Seconds since the boot until which a run may go on, as the file of its lease says; for ever without one."""
+    """Return the end of a run's lease, in seconds since boot; infinite without one."""
     if not lease:
         return float("inf")
     try:
@@ -530,7 +525,7 @@ def held_until(lease: str | None) -> float:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether the process has a handler for the signal, which would kill it else."""
+    """Whether the process has a handler for the signal, which would otherwise kill it."""
     try:
         with open(f"/proc/{pid}/status") as file:
             caught = next(int(line.split()[1], 16) for line in file if line.startswith("SigCgt:"))

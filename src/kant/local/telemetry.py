@@ -1,4 +1,4 @@
-"""Telemetry of this machine's Kant: what every live Kant has, and its jobs by phase (docs/up.md)."""
+"""Metrics of this machine's Kant: those of every live Kant, and its jobs by phase (docs/up.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kant.local.record import OVER, JobPhase, JobRecord
 
 
 class LocalTelemetry(telemetry.Telemetry):
-    """Of the jobs of one driver, which tells it what happens. `trouble` says why nothing can be written."""
+    """Metrics of the jobs of one driver, which calls it on changes. `trouble` returns why nothing can be written."""
 
     def __init__(self, jobs: LocalJobs, trouble: Callable[[], str]) -> None:
         self.jobs = jobs
@@ -36,14 +36,14 @@ class LocalTelemetry(telemetry.Telemetry):
         return _LocalGauges(self)
 
     def started(self, record: JobRecord) -> None:
-        """A run of the job begins."""
+        """Count the start of a run."""
         self._inc("kant_runs_started")
         state, name = self.jobs.core.state, self.jobs.core_id.get(record.id)
         if name is not None:
             self.whole(state, state.rows[name], self.jobs.core.now)
 
     def changed(self, record: JobRecord) -> None:
-        """A job has changed, and that is safe."""
+        """Count a changed job, once the change is on disk."""
         if record.phase in OVER:
             self._inc("kant_jobs_over", phase=str(record.phase))
 

@@ -1,16 +1,14 @@
-"""Terminals of a run: a pty or a pipe for its processes, and the socket to which whoever is attached is connected.
+"""Terminals of a run: a pty or pipes for its processes, and the socket for attached clients.
 
 The supervisor loads this file by itself: the standard library alone.
 
-The socket `terminal` lies in the folder of the run, which Kant's owner alone can enter; the daemon connects to it and
-has checked before who asks. What goes over it are frames: a letter, the length of what follows in four bytes, and that.
-
-To the supervisor: `O`, what is wanted, as JSON: the run's own streams (`attach`) or a shell beside it (`shell`); `I`,
+The socket `terminal` is in the folder of the run, which only Kant's owner can enter; the daemon connects to it after it
+has authorized the client. Frames go over it: a letter, the payload's length in four bytes, and the payload.
+To the supervisor: `O`, the request, as JSON: the run's own streams (`attach`) or a shell next to it (`shell`); `I`,
 input; `E`, the end of input; `W`, rows and columns of the window, as JSON.
 From it: `D`, output, after its offset in the log in eight bytes; `L`, output that is not in the log; `X`, how the shell
-has ended, as JSON; `N`, why there is none, in a sentence.
-
-Nobody who is slow holds up a run: what he cannot take in time he finds in the log.
+ended, as JSON; `N`, why there is none, in a sentence.
+A slow client does not block a run: it finds in the log what it could not receive in time.
 """
 
 from __future__ import annotations
@@ -29,8 +27,8 @@ from collections.abc import Callable, Iterator
 SOCKET = "terminal"
 HEAD = 5
 MOST_FRAME = 1 << 17
-MOST_BEHIND = 1 << 20  # bytes that wait for somebody who is attached
-MOST_INPUT = 1 << 16  # bytes that wait for a process that does not read
+MOST_BEHIND = 1 << 20  # bytes queued for an attached client
+MOST_INPUT = 1 << 16  # bytes queued for a process that does not read
 MOST_CLIENTS = 16
 Streams = tuple[int, int, int]
 Ran = tuple[int, int, int]
@@ -41,13 +39,13 @@ def frame(kind: bytes, payload: bytes = b"") -> bytes:
 
 
 class Frames:
-    """Frames out of a stream that comes in pieces."""
+    """Decodes frames from a stream of chunks."""
 
     def __init__(self) -> None:
         self._left = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The frames that are whole now. Raises ValueError for one that is too long."""
+        """Add data, and yield the frames that are now complete. Raises ValueError for one that is too long."""
         self._left += data
         while len(self._left) >= HEAD:
             end = HEAD + int.from_bytes(self._left[1:HEAD], "big")
@@ -60,10 +58,10 @@ class Frames:
 
 
 class Ends:
-    """Both ends of what a process has as its standard streams: a pty, or a pipe for each direction.
+    """Both ends of a process's standard streams: a pty, or a pipe in each direction.
 
-    `within` are the three that the process gets. From `output` is read what it writes, and what is written to `input`
-    it reads; they are one for a pty.
+    `within` are the three descriptors of the process. Its output is read from `output`, its input is written to
+    `input`; for a pty they are the same.
     """
 
     def __init__(self, pty: bool, rows: int = 24, columns: int = 80) -> None:
@@ -82,29 +80,29 @@ class Ends:
         self._is_ended = False
 
     def resize(self, rows: int, columns: int) -> None:
-        """Set the size of the window; the kernel tells the processes by SIGWINCH where it is another."""
+        """Set the window size; if it changes, the kernel sends SIGWINCH to the processes."""
         if self.pty and self.output >= 0:
             fcntl.ioctl(self.output, termios.TIOCSWINSZ, struct.pack("4H", rows, columns, 0, 0))
 
     def redraw(self) -> None:
-        """Let a program that has the whole window draw it again, for somebody who has not seen it."""
+        """Make a full-screen program redraw, for a newly attached client."""
         if self.pty and self.output >= 0:
             with contextlib.suppress(OSError):
                 os.killpg(os.tcgetpgrp(self.output), signal.SIGWINCH)
 
     def take(self, data: bytes) -> None:
-        """Input, for when the process can take it."""
+        """Queue input for the process."""
         if not self._is_ended:
             self.pending += data
 
     def end(self) -> None:
-        """There is no more input, once what has come is written. A terminal says so itself, by Ctrl-D."""
+        """Close the input after queued data is written. On a terminal, the user sends Ctrl-D instead."""
         if not self.pty:
             self._is_ended = True
             self.write()
 
     def write(self) -> None:
-        """Give the process what it takes now."""
+        """Write queued input without blocking."""
         if self.input < 0:
             return
         try:
@@ -112,21 +110,21 @@ class Ends:
                 self.pending = self.pending[os.write(self.input, self.pending[:4096]) :]
         except BlockingIOError:
             return
-        except OSError:  # it reads no more
+        except OSError:  # it has closed its input
             self.pending = b""
         if self._is_ended:
             os.close(self.input)
             self.input = -1
 
     def release(self) -> None:
-        """Close what the process has by now, but for the inner end of a pty: without it there is no reading."""
+        """Close the descriptors that the process has now, but not the inner end of a pty: reading would fail."""
         if not self.pty:
             for each in set(self.within):
                 os.close(each)
             self.within = (-1, -1, -1)
 
     def close(self) -> None:
-        """Close everything: the processes of a terminal get SIGHUP."""
+        """Close all descriptors; the processes of a terminal get SIGHUP."""
         for each in {self.input, self.output, *self.within} - {-1}:
             os.close(each)
         self.input = self.output = -1
@@ -134,7 +132,7 @@ class Ends:
 
 
 def enter(streams: Streams, pty: bool) -> None:
-    """Have these three as one's standard streams; a pty becomes the terminal of this new session."""
+    """Make these three the standard streams of this process; a pty becomes the terminal of its new session."""
     if pty:
         fcntl.ioctl(streams[0], termios.TIOCSCTTY, 0)
     for number, file in enumerate(streams):
@@ -142,7 +140,7 @@ def enter(streams: Streams, pty: bool) -> None:
 
 
 class Client:
-    """Somebody who is connected: to the run's own streams, or to a shell (`ends` and `pid` of it)."""
+    """A connected client: of the run's own streams, or of a shell (`ends` and `pid`)."""
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
@@ -151,25 +149,25 @@ class Client:
         self.attached = False
         self.ends: Ends | None = None
         self.pid = 0
-        self.is_last = False  # goes when all is sent
+        self.is_last = False  # disconnect when all is sent
 
     def send(self, kind: bytes, payload: bytes) -> None:
-        """Say something; nothing is lost but output that is in the log, too."""
+        """Queue a frame; under backlog, only output that is also in the log is dropped."""
         if kind != b"D" or len(self.out) < MOST_BEHIND:
             self.out += frame(kind, payload)
 
     def flush(self) -> None:
-        """Send what goes now. Raises OSError where they have gone."""
+        """Send queued data without blocking. Raises OSError if the client has disconnected."""
         with contextlib.suppress(BlockingIOError):
             while self.out:
                 self.out = self.out[self.line.send(self.out[: 1 << 16]) :]
 
 
 class Terminals:
-    """The socket of a run, and all who are connected. `begin` starts a command beside the run; its process id.
+    """The socket of a run, and its clients. `begin` starts a command next to the run, and returns its process id.
 
-    `ends` are those of the run itself where it has a terminal or a pipe, else None. `logged` says how much of its
-    output is in the log.
+    `ends` are those of the run if it has a terminal or a pipe, else None. `logged` returns how much of its output is in
+    the log.
     """
 
     def __init__(self, folder: str, ends: Ends | None, begin: Callable[[list[str], dict[str, str], Ends], int]) -> None:
@@ -179,7 +177,7 @@ class Terminals:
         self.clients: list[Client] = []
         self.path = f"{folder}/{SOCKET}"
         self.line: socket.socket | None = None
-        with contextlib.suppress(OSError):  # without one the run runs all the same
+        with contextlib.suppress(OSError):  # the run works without a socket
             self._listen(folder)
 
     def _listen(self, folder: str) -> None:
@@ -196,7 +194,7 @@ class Terminals:
         self.line = line
 
     def wants(self) -> dict[int, int]:
-        """What to wait for, by descriptor."""
+        """Return the poll events to wait for, by descriptor."""
         found: dict[int, int] = {}
         if self.line is not None and len(self.clients) < MOST_CLIENTS:
             found[self.line.fileno()] = select.POLLIN
@@ -214,7 +212,7 @@ class Terminals:
         return found
 
     def act(self, ready: dict[int, int]) -> None:
-        """Do what can be done now."""
+        """Handle ready descriptors."""
         if self.line is not None and self.line.fileno() in ready:
             with contextlib.suppress(OSError):
                 line, _ = self.line.accept()
@@ -242,7 +240,7 @@ class Terminals:
                 self._drop(client)
 
     def _hear(self, client: Client) -> bool:
-        """Take in what somebody says. False where they have gone."""
+        """Process a client's frames. Return False if it has disconnected."""
         try:
             data = client.line.recv(1 << 16)
             for kind, payload in client.frames.feed(data):
@@ -270,7 +268,7 @@ class Terminals:
         rows, columns = _size(wanted)
         if wanted["kind"] == "attach":
             client.attached = True
-            client.send(b"D", self.logged().to_bytes(8, "big"))  # so far it is all in the log
+            client.send(b"D", self.logged().to_bytes(8, "big"))  # everything before this offset is in the log
             if self.ends is not None:
                 if rows and columns:
                     self.ends.resize(rows, columns)
@@ -288,31 +286,31 @@ class Terminals:
             client.is_last = True
 
     def _pass_on(self, client: Client, ends: Ends) -> bool:
-        """Pass on what a shell has written; False where nothing more is there."""
+        """Pass on the output of a shell; return False if there is none."""
         try:
             data = os.read(ends.output, 1 << 16)
-        except OSError:  # there is none yet, or all who could write have gone
+        except OSError:  # no output yet, or all writers have exited
             return False
         if data:
             client.send(b"L", data)
-        elif client.pid:  # it has closed its streams and goes on: nothing is to come from there
+        elif client.pid:  # it has closed its streams but still runs
             os.close(ends.output)
             ends.output = -1
         return bool(data)
 
     def show(self, offset: int, data: bytes) -> None:
-        """The run has written this, and it is in the log; with an `offset` below 0 it is not."""
+        """Send output of the run to attached clients; it is in the log unless `offset` is below 0."""
         for client in list(self.clients):
             if client.attached:
                 client.send(*((b"D", offset.to_bytes(8, "big") + data) if offset >= 0 else (b"L", data)))
                 self._flush(client)
 
     def ended(self, pid: int, status: int) -> None:
-        """A process has ended: where it is a shell, whoever has it is told."""
+        """Tell the client of a shell that its process has ended."""
         for client in self.clients:
             if client.pid == pid and client.ends is not None:
                 client.pid = 0
-                for _ in range(64):  # more than a pipe holds; what others write who have it goes on
+                for _ in range(64):  # more than a pipe holds; other processes may keep writing
                     if client.ends.output < 0 or not self._pass_on(client, client.ends):
                         break
                 client.ends.close()
@@ -321,13 +319,13 @@ class Terminals:
                 client.is_last = True
 
     def hang_up(self) -> None:
-        """The run has ended: shells beside it end, too."""
+        """End the shells next to the run, because it has ended."""
         for client in list(self.clients):
             if client.ends is not None:
                 self._drop(client)
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Send what is queued, and disconnect all clients."""
         for client in list(self.clients):
             self._flush(client)
             if client in self.clients:
@@ -349,7 +347,7 @@ class Terminals:
 
 
 def how(status: int) -> dict[str, int | None]:
-    """How a process has ended: by an exit code, or by a signal."""
+    """Return how a process ended: by an exit code or a signal."""
     signalled = os.WIFSIGNALED(status)
     return {
         "code": None if signalled else os.WEXITSTATUS(status),
@@ -358,6 +356,6 @@ def how(status: int) -> dict[str, int | None]:
 
 
 def _size(said: dict) -> tuple[int, int]:  # type: ignore[type-arg]
-    """Rows and columns; 0 where they are not known."""
+    """Return rows and columns; 0 if not known."""
     rows, columns = int(said.get("rows", 0)), int(said.get("columns", 0))
     return min(max(rows, 0), 9999), min(max(columns, 0), 9999)

@@ -1,7 +1,7 @@
-"""The ids of a job's trace, by which its runs find it: the same after a restart, and known before anything is sent.
+"""The ids of a job's trace, which its runs use: the same after a restart, and known before any span is sent.
 
-Source: W3C Trace Context, https://www.w3.org/TR/trace-context/; TRACEPARENT in the environment is what OpenTelemetry
-reads and hands on there.
+Source: W3C Trace Context, https://www.w3.org/TR/trace-context/; OpenTelemetry reads and passes on TRACEPARENT in the
+environment.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ _PARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16
 
 
 def trace_of(key: bytes, record: JobRecord) -> tuple[str, str]:
-    """The trace of a job, and the span of it that is above the job's ("": none): whoever submitted it may have one."""
+    """Return the trace of a job and its parent span, both of which the submitter may set ("": no parent)."""
     match = _PARENT.fullmatch(record.submission.env.get(VARIABLE, ""))
     return (match[1], match[2]) if match else (_hash(key, record.id, 16), "")
 
 
 def span_of(key: bytes, record: JobRecord, name: str = "") -> str:
-    """The span of a job, or the one of this name below it. `key` tells the jobs of one Kant from those of others."""
+    """Return the span of a job, or its child span of this name. `key` makes the ids differ between Kants."""
     return _hash(key, f"{record.id} {name}", 8)
 
 
 def run_name(record: JobRecord) -> str:
-    """The name of the span of the present run."""
+    """Return the span name of the current run."""
     return f"run {record.attempt}"
 
 
 def traceparent(key: bytes, record: JobRecord) -> str:
-    """What the present run of a job has as TRACEPARENT: spans of its processes go below that of the run."""
+    """Return TRACEPARENT for the current run of a job: spans of its processes become children of the run's span."""
     return f"00-{trace_of(key, record)[0]}-{span_of(key, record, run_name(record))}-01"
 
 

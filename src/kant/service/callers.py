@@ -1,4 +1,4 @@
-"""Who calls: the owner of the other end of the socket, or whose token it is. Files are read anew when they change."""
+"""Identifies callers: by the user at the other end of the socket, or by token. Changed token files are read again."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def name_of(uid: int) -> str:
 
 
 def page_token(home: Path, fresh: bool = False) -> str:
-    """The token of Kant's owner, made where there is none yet. It is in clear, so that its owner sees it again."""
+    """Return the owner's token; create it if there is none. It is kept in clear text, so that its owner can read it."""
     path = home / PAGE_TOKEN
     if fresh or not path.exists():
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(path, fresh_token() + "\n")
-    read_keys(path, "owner")  # it may be read by nobody else, and is one
+    read_keys(path, "owner")  # check that only the owner can read it and that it is valid
     return path.read_text(encoding="utf-8").strip()
 
 
 class Keys:
-    """The keys of one file as it is now. A file that is gone has none; of one that is wrong the last good ones stay."""
+    """The current keys of one file. A missing file has none; if it becomes invalid, the last valid keys stay in use."""
 
     def __init__(self, path: Path, owner: str) -> None:
         self.path = path
@@ -54,7 +54,7 @@ class Keys:
         self._stamp: Stamp | None = None
 
     def now(self) -> tuple[Key, ...]:
-        """The keys."""
+        """Return the current keys; read the file again if it has changed."""
         try:
             stat = self.path.stat()
         except FileNotFoundError:
@@ -71,20 +71,20 @@ class Keys:
 
 
 class Callers:
-    """All who may come by an address: by the page's token, the home's tokens, those of `--token-file`, and of OIDC."""
+    """Every caller that may use the address: by the page's token, the home's tokens, `--token-file`, or OIDC."""
 
     def __init__(self, home: Path, token_file: Path | None = None, oidc: Oidc | None = None) -> None:
         self.oidc = oidc
         self.owner = name_of(os.getuid())
         self.files = [Keys(home / name, self.owner) for name in (PAGE_TOKEN, TOKENS)]
-        self.pages: dict[int, str] = {}  # tokens of the pages of users of this machine, until Kant stops
+        self.pages: dict[int, str] = {}  # page tokens of this machine's users, until Kant stops
         if token_file is not None:
             read_keys(token_file, self.owner)  # a start with a wrong file is refused; a change of it is not followed
             self.files.append(Keys(token_file, self.owner))
 
     def of(self, request: web.Request) -> Caller | None:
-        """Who calls now; None for somebody unknown. Over the socket it is a user of this machine."""
-        if request.transport is None:  # they have gone
+        """Return the caller of a request, or None if unknown. Over the socket, the caller is a user of this machine."""
+        if request.transport is None:  # the caller has disconnected
             return None
         own = request.transport.get_extra_info("socket")
         if own is not None and own.family == socket.AF_UNIX:
@@ -103,9 +103,9 @@ class Callers:
         return Caller(key.user, key.role, key.queues, origin)
 
     def page_of(self, request: web.Request, fresh: bool) -> str:
-        """A token for the page of the user at the other end of the socket, who has the same rights by it.
+        """Return a page token for the user at the other end of the socket; it gives the user's own rights.
 
-        It is the same until Kant stops, or until a `fresh` one is made. Raises InputError for a caller by an address.
+        It is the same until Kant stops, or `fresh` asks for a new one. Raises InputError for a caller by an address.
         """
         own = request.transport.get_extra_info("socket") if request.transport is not None else None
         if own is None or own.family != socket.AF_UNIX:
@@ -116,7 +116,7 @@ class Callers:
         return self.pages[uid]
 
     def _uid(self, token: str) -> int | None:
-        """The user whose page has this token. It looks at all of them, so that time tells nothing."""
+        """Return the user whose page has this token. Compares with every token, so timing reveals nothing."""
         found = None
         for uid, known in self.pages.items():
             if hmac.compare_digest(known.encode(), token.encode()):
@@ -124,9 +124,8 @@ class Callers:
         return found
 
     def _of_user(self, uid: int, origin: str) -> Caller:
-        """A user of this machine. Others than root and Kant's owner have the role of the tokens of their name, if any.
-
-        Without a token of their name they are tenants who may submit to every queue."""
+        """Return a user of this machine. Root and Kant's owner are operators; others have the highest role of the
+        tokens with their name. Without such a token they are tenants who may submit to every queue."""
         name = name_of(uid)
         if uid in (0, os.getuid()):
             return Caller(name, Role.OPERATOR, (), origin)
@@ -135,7 +134,7 @@ class Callers:
         return Caller(name, role, tuple(queue for key in keys for queue in key.queues), origin, is_unix=True)
 
     def key(self, token: str) -> Key | None:
-        """Whose token this is. It looks at all of them, whichever it is, so that time tells nothing."""
+        """Return the key of a token. Compares with every key, so that timing reveals nothing."""
         shown, found = digest(token), None
         for file in self.files:
             for key in file.now():
@@ -145,5 +144,5 @@ class Callers:
 
     @property
     def is_shared(self) -> bool:
-        """Whether anybody was given a token, beside the page's."""
+        """Whether any token other than the page's exists, or OIDC is configured."""
         return self.oidc is not None or any(file.now() for file in self.files[1:])

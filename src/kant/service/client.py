@@ -1,4 +1,4 @@
-"""The client of a Kant: the API over its Unix socket, or at KANT_URL with a token, with the standard library alone."""
+"""The client of Kant's API: over its Unix socket, or at KANT_URL with a token. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRONT_SOCKET = "front.sock"
 
 
 def home_of(given: Path | None) -> Path:
-    """Where Kant keeps everything: as given, else KANT_HOME, else ~/.local/share/kant."""
+    """Return Kant's home directory: `given`, else KANT_HOME, else ~/.local/share/kant."""
     if given is not None:
         return given.absolute()
     if os.environ.get("KANT_HOME"):
@@ -35,7 +35,7 @@ def home_of(given: Path | None) -> Path:
 
 
 def _place_of(url: str) -> tuple[bool, str, int | None]:
-    """Whether an address wants TLS, its host and its port. Raises InputError."""
+    """Split a URL into whether it uses TLS, its host and its port. Raises InputError."""
     parts = urlsplit(url)
     try:
         host, port = parts.hostname, parts.port
@@ -47,7 +47,7 @@ def _place_of(url: str) -> tuple[bool, str, int | None]:
 
 
 def _ask_at(url: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> HTTPResponse:
-    """What is answered at an address. Raises InputError, or OSError or ValueError where nobody answers."""
+    """Send a request to an address; return the response. Raises InputError, or OSError or ValueError if none comes."""
     import http.client
 
     safe, host, port = _place_of(url)
@@ -61,7 +61,7 @@ def _ask_at(url: str, method: str, target: str, body: bytes | None, headers: dic
 
 
 def _connected(url: str, path: str) -> tuple[socket.socket, str]:
-    """A connection to an address, or where there is none to the socket at a path; and what its host is called."""
+    """Connect to `url`, or if that is empty to the socket at `path`. Return the connection and its Host header."""
     import socket
 
     if not url:
@@ -78,14 +78,14 @@ def _connected(url: str, path: str) -> tuple[socket.socket, str]:
 
 
 def _breaks() -> tuple[type[Exception], ...]:
-    """What is raised where an answer ends too early; loaded when that has happened."""
+    """Return the exceptions of a truncated response; imports `http.client` only when one is needed."""
     from http.client import HTTPException
 
     return OSError, HTTPException
 
 
 def _token() -> str:
-    """The token of KANT_TOKEN, or in the file KANT_TOKEN_FILE. Raises InputError."""
+    """Return the token from KANT_TOKEN, or from the file KANT_TOKEN_FILE. Raises InputError."""
     if os.environ.get("KANT_TOKEN"):
         return os.environ["KANT_TOKEN"].strip()
     if os.environ.get("KANT_TOKEN_FILE"):
@@ -97,30 +97,30 @@ def _token() -> str:
 
 
 class ServiceClient:
-    """Asks the Kant of one home; in place of the home by default the one at KANT_URL, unless it has to be `here`.
+    """Client of the Kant of one home. The default home is replaced by KANT_URL if that is set, unless `here` is true.
 
-    Every method raises InputError with the sentence that Kant has answered.
+    Every method raises InputError with the message that Kant returned.
     """
 
     def __init__(self, home: Path, here: bool = False) -> None:
         self.home = home
-        self.token = ""  # in place of the one of the environment
+        self.token = ""  # overrides the token of the environment
         self.url = "" if here or home != home_of(None) else os.environ.get("KANT_URL", "")
 
     def own_token(self) -> str:
-        """The token that is shown at an address. Raises InputError where there is none."""
+        """Return the token to send to an address. Raises InputError if there is none."""
         return self.token or _token()
 
     def get(self, path: str, **query: Any) -> Any:
-        """A question."""
+        """Send a GET request and return the decoded JSON."""
         return json.loads(b"".join(self._parts(self._ask("GET", path, query))))
 
     def post(self, path: str, body: Any = None) -> Any:
-        """An order."""
+        """Send a POST request and return the decoded JSON."""
         return json.loads(b"".join(self._parts(self._ask("POST", path, {}, body))))
 
     def post_short(self, path: str, body: Any) -> Any:
-        """An order that a front end may take, where there are any; else Kant itself gets it."""
+        """Send a POST request to a front end if there is one, and to Kant itself if that does not take it."""
         front = self.home / FRONT_SOCKET
         if not self.url and front.exists():
             try:
@@ -128,7 +128,7 @@ class ServiceClient:
                 reply = exchange(str(front), "POST", path, text, {"Content-Type": "application/json"})
                 if reply.status < 400:
                     return json.loads(reply.read())
-                if reply.status not in (421, 503):  # those say that it is for Kant itself
+                if reply.status not in (421, 503):  # 421 and 503: send it to Kant itself
                     raise RefusedError(_said(reply, f"POST {path}"))
             except (ConnectionRefusedError, FileNotFoundError):
                 pass
@@ -138,20 +138,20 @@ class ServiceClient:
         return self.post(path, body)
 
     def parts(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Iterator[bytes]:
-        """An answer of any route as it comes."""
+        """Send a request to any route and yield the response body as it arrives."""
         return self._parts(self._ask(method, path, query, body))
 
     def job(self, job: str, *rest: str) -> str:
-        """The path of a job."""
+        """Return the URL path of a job."""
         return "/".join(["/v1/jobs", quote(job, safe=""), *rest])
 
     def stream(self, path: str, **query: Any) -> tuple[dict[str, str], Iterator[bytes]]:
-        """The headers, and the body as it comes."""
+        """Send a GET request; return the response headers, and an iterator over the body as it arrives."""
         response = self._ask("GET", path, query)
         return dict(response.getheaders()), self._parts(response)
 
     def line(self, path: str, **query: Any) -> Line:
-        """A WebSocket. Raises InputError with what Kant answers in its place."""
+        """Open a WebSocket. Raises InputError with Kant's message if Kant refuses."""
         from kant.service.websocket import Line, open_line
 
         given = {name: value for name, value in query.items() if value not in (None, "", ())}
@@ -177,7 +177,7 @@ class ServiceClient:
             raise InputError(self.url or str(self.home), "a Kant that goes on answering (it has gone)") from None
 
     def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Answer | HTTPResponse:
-        """The answer of Kant. Raises RefusedError."""
+        """Send a request and return Kant's response. Raises RefusedError."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         url = f"{path}?{urlencode(given)}" if given else path
         text = json.dumps(body).encode() if body is not None else None
@@ -194,7 +194,7 @@ class ServiceClient:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Say in a sentence that nobody answers, or not as Kant does."""
+        """Turn connection errors into an InputError that says that Kant does not answer, or not as expected."""
         try:
             yield
         except BrokenAnswerError as error:
@@ -210,7 +210,7 @@ class ServiceClient:
 
 
 def _said(answer: Answer | HTTPResponse, what: str) -> str:
-    """The sentence of a refusal."""
+    """Return the error message of a refusal."""
     try:
         return str(json.loads(answer.read())["error"])
     except (ValueError, KeyError):
@@ -218,7 +218,7 @@ def _said(answer: Answer | HTTPResponse, what: str) -> str:
 
 
 class RefusedError(InputError):
-    """What Kant has answered in place of doing it: one sentence, as it is."""
+    """Kant refused the request; the message is Kant's own sentence, unchanged."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("", "", None)

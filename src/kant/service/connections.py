@@ -1,8 +1,8 @@
-"""The connections of one listener: how many there may be, and which of them is closed for a new one.
+"""The open connections of one listener: their maximum, and which one is closed to make room for a new one.
 
 A connection is *busy* while a request of a known caller is answered: a stream, a long poll and a terminal are busy
-until they end. All others may be closed at any time, the oldest first: those that have not asked for anything yet, then
-those of strangers and of callers who are silent. So connections that finish no request keep nobody out.
+until they end. Any other connection may be closed at any time. Those without a request yet are closed first, then idle
+connections and those of unknown callers; each oldest first. So connections that finish no request block no caller.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from itertools import chain
 from typing import cast
 
 SHARE = 2
-"""One caller who is not an operator may be busy on at most one in so many of a listener's connections."""
+"""A caller that is not an operator may keep at most 1/`SHARE` of a listener's connections busy."""
 
 
 class TooManyError(Exception):
-    """A caller has as many requests under way as one caller may have."""
+    """The caller already has the maximum number of requests in flight."""
 
 
 class Connections:
-    """The open connections of a listener, of which there may be `most`."""
+    """The open connections of a listener, at most `most`."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self._silent: dict[Connection, None] = {}  # nothing was asked on them; the oldest first
-        self._idle: dict[Connection, None] = {}  # the answer was given longest ago first
+        self._silent: dict[Connection, None] = {}  # no request yet; the oldest first
+        self._idle: dict[Connection, None] = {}  # the longest idle first
         self._busy: set[Connection] = set()
         self._callers: Counter[str] = Counter()
 
@@ -36,17 +36,17 @@ class Connections:
         return len(self._silent) + len(self._idle) + len(self._busy)
 
     def add(self, connection: Connection) -> None:
-        """A connection is open."""
+        """Add a new connection."""
         self._silent[connection] = None
 
     def remove(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self._silent.pop(connection, None)
         self._idle.pop(connection, None)
         self._busy.discard(connection)
 
     def close_one(self) -> bool:
-        """Close the connection that is missed least. False where all are busy."""
+        """Close the oldest connection without a request, else the longest idle one. Return False if all are busy."""
         each = next(chain(self._silent, self._idle), None)
         if each is None:
             return False
@@ -54,13 +54,13 @@ class Connections:
         return True
 
     def close_all(self) -> None:
-        """Close all on which nothing is answered now."""
+        """Close every connection that is not busy."""
         while self.close_one():
             pass
 
     @contextmanager
     def busy(self, connection: Connection, caller: str) -> Iterator[None]:
-        """While a request is answered. `caller`: who counts, "" for an operator. Raises TooManyError."""
+        """Keep a connection busy while a request is answered. `caller`: "" for an operator. Raises TooManyError."""
         if caller and self._callers[caller] >= max(self.most // SHARE, 1):
             raise TooManyError
         self._callers[caller] += 1
@@ -77,14 +77,14 @@ class Connections:
                 self._idle[connection] = None
 
     def asked(self, connection: Connection) -> None:
-        """A stranger has asked for something."""
+        """Note that the head of a request has arrived; its caller may be unknown."""
         if connection in self._silent:
             del self._silent[connection]
             self._idle[connection] = None
 
 
 class Connection(asyncio.Protocol):
-    """One connection, whose bytes go to the protocol `inner`. It is closed unless it asks for something in `head_s`."""
+    """One connection; passes its bytes to the protocol `inner`. It is closed if no request arrives within `head_s`."""
 
     def __init__(self, of: Connections, inner: asyncio.Protocol, head_s: float) -> None:
         self.of = of
@@ -95,12 +95,12 @@ class Connection(asyncio.Protocol):
         of.add(self)
 
     def asked(self) -> None:
-        """The head of a request has come."""
+        """Note that the head of a request has arrived, which ends the timeout."""
         self._late.cancel()
         self.of.asked(self)
 
     def abort(self) -> None:
-        """Close it now, whatever it is about; a handshake, too."""
+        """Close the connection now, even during a request or a TLS handshake."""
         self._late.cancel()
         self.of.remove(self)
         if self.transport is not None:

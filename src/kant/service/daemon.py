@@ -74,20 +74,20 @@ JOIN = "join"
 """The folder of the home with the certificates for machines that join."""
 COMPILING = "its kernels compile: until they are there it decides by slower ones"
 REMEMBERED = 2_000
-"""Jobs that have finished from whose run times forecasts of starts begin to learn."""
+"""The number of finished jobs from whose run times start forecasts begin to learn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonOptions:
-    """`cluster`: None for this machine. `token_file`: more tokens than the home has. `proxy_names`: see `Guard`.
+    """Options of `kant up`. `cluster`: None for this machine. `token_file`: tokens besides the home's.
 
-    `any_port`: the port of `listen` is a preference. `on_listen` gets the address and the token of Kant's owner.
-    An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. What is over for longer than `keep_days` is
-    pruned; 0: nothing is. So many `front_ends` take short jobs. `users` is the group whose members may open the
-    socket: each job then runs as the user who has submitted it ("": Kant's owner alone, as whom all jobs run). The
-    address speaks HTTPS where `files` have a certificate. `oidc` knows further callers. `traces` is the URL to which
-    traces of jobs are posted. Other machines join at `join_listen`, and hold what they run for `lease_s` seconds after
-    Kant has answered them last.
+    `proxy_names`: see `Guard`. `any_port`: if the port of `listen` is taken, another is used. `on_listen` gets the
+    address and the owner's token. An interactive job whose GPUs idle for `idle_s` is stopped; 0: none is. Jobs that
+    ended more than `keep_days` ago are pruned; 0: none are. `front_ends` processes take short jobs. Members of the
+    group `users` may open the socket, and each job runs as its user ("": only Kant's owner may, and all jobs run as the
+    owner). The address speaks HTTPS if `files` has a certificate. `oidc` identifies further callers. Traces of jobs are
+    posted to the URL `traces`. Other machines join at `join_listen`, and hold what they run for `lease_s` seconds after
+    Kant's last answer to them.
     """
 
     home: Path
@@ -124,7 +124,7 @@ def serve(options: DaemonOptions) -> int:
     if options.listen:
         address(options.listen, callers.is_shared)
     tls = options.files.certificate.context() if options.files.certificate is not None else None
-    mask = os.umask(0o077)  # what people submit has secrets in its environment
+    mask = os.umask(0o077)  # the environment of a job may contain secrets
     try:
         with locked(options.home):
             store = Store(options.home / "kant.db")
@@ -197,7 +197,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     compiled, told = asyncio.Event(), asyncio.Event()
 
     async def forecast(moment: Moment) -> StartForecast:
-        """What the forecaster says. It needs the same kernels, and two need not compile them."""
+        """Return the forecaster's answer once the kernels are compiled; it uses the same ones, so they compile once."""
         await compiled.wait()
         return await forecaster(moment)
 
@@ -214,7 +214,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         health.changed, health.used = driver.wake, driver.gpus_used
         tasks.append(asyncio.create_task(health.watch()))
     questions.complaint = lambda: "; ".join(filter(None, (reloader.complaint, driver.gpu_complaint)))
-    hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # a terminal that closes ends it
+    hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # closing the terminal stops Kant
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     service = Service(questions, events, stop, guard)
     socket = options.home / SOCKET
@@ -298,7 +298,7 @@ def _each(*followers: Callable[[JobRecord], None]) -> Callable[[JobRecord], None
 
 
 def trace_key(store: Store) -> bytes:
-    """The key of the ids of this Kant's traces."""
+    """Return the key from which the ids of this Kant's traces are derived."""
     if (key := store.kept("traces")) is None:
         store.keep("traces", key := os.urandom(16))
     return key
@@ -306,7 +306,7 @@ def trace_key(store: Store) -> bytes:
 
 @contextmanager
 def locked(home: Path) -> Iterator[None]:
-    """Have the home for ourselves; it is let go when the process ends, however that may be. Raises InputError."""
+    """Hold the lock of the home; the kernel releases it when the process ends in any way. Raises InputError."""
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = os.open(home / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""The doors of a Kant: who may open its socket, and the certificate of its address."""
+"""Access to Kant: who may open its socket, and the TLS certificate of its address."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kant.model.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Files in PEM: the certificate, with those between it and the authority, and its private key."""
+    """PEM files: the certificate with its intermediate certificates, and its private key."""
 
     chain: Path
     key: Path
 
     def context(self) -> ssl.SSLContext:
-        """What a server needs. Raises InputError."""
+        """Return a server-side TLS context. Raises InputError."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.load(context)
         return context
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Take the files as they are now for connections to come. Raises InputError, and then the old ones stay."""
+        """Load the current files for new connections. Raises InputError and keeps the old ones if they are invalid."""
         for option, path in (("--tls-cert", self.chain), ("--tls-key", self.key)):
             try:
                 path.read_bytes()
@@ -42,9 +42,9 @@ class Certificate:
 
 
 def check_users(group: str, home: Path) -> int:
-    """The id of the group whose members may open the socket of `home`. Raises InputError where that is not safe.
+    """Return the id of the group whose members may open the socket of `home`. Raises InputError if that is not safe.
 
-    Whoever could rename a folder above the home, or a file in it, could have root run anything.
+    A user who can rename a folder above the home, or a file in it, could make root run anything.
     """
     if os.geteuid() != 0:
         raise InputError("--users", "Kant as root, which alone can run jobs as other users")
@@ -62,13 +62,13 @@ def check_users(group: str, home: Path) -> int:
 
 
 def open_to(group: int, home: Path, path: Path) -> None:
-    """Let the members of a group connect to the socket, and pass through the home, whose files stay shut."""
+    """Let the members of a group connect to the socket and traverse the home; the files in it stay private."""
     os.chown(path, 0, group)
     path.chmod(0o660)
     home.chmod(0o711)
 
 
 def peer(own: socket.socket) -> tuple[int, int]:
-    """The process at the other end of a Unix socket and its user, by their numbers."""
+    """Return the process id and the user id of the other end of a Unix socket."""
     pid, uid, _ = struct.unpack("3i", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return pid, uid

@@ -1,4 +1,4 @@
-"""Live updates: changes of jobs, kept for a while, so that each follower reads at its own pace."""
+"""Live updates: recent job changes, buffered so that each follower reads at its own pace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CALM = 0.05  # seconds between two batches
 
 
 class Events:
-    """A ring of changes, each encoded once however many follow. A follower that falls behind is told to start again."""
+    """A ring buffer of changes, each encoded once for all followers. A follower that falls behind gets a `reset`."""
 
     def __init__(self) -> None:
         self.ring: deque[bytes] = deque(maxlen=KEPT)
@@ -23,13 +23,13 @@ class Events:
         self._news = asyncio.Event()
 
     def changed(self, record: JobRecord) -> None:
-        """A job has changed."""
+        """Add the change of a job."""
         self.end += 1
         self.ring.append(b"id: %d\nevent: job\ndata: %b\n\n" % (self.end, msgspec.json.encode(shown(record))))
         self._news.set()
 
     def since(self, seen: int) -> bytes:
-        """What has come after the change number `seen`."""
+        """Return the changes after change number `seen`."""
         missing = self.end - seen
         if missing == 0:
             return b""
@@ -38,7 +38,7 @@ class Events:
         return b"".join(list(self.ring)[-missing:])
 
     async def more(self, seen: int, patience: float) -> None:
-        """Wait until there is something after the change number `seen`, or for `patience` seconds."""
+        """Wait for a change after change number `seen`, for at most `patience` seconds."""
         if self.end == seen:
             self._news.clear()
             try:

@@ -1,7 +1,7 @@
-"""What `kant export` takes out of a home, and how another home takes it in.
+"""Export of a home (`kant export`), and its import into another home.
 
 An export is a folder: `kant.db` (a copy of the store), `profile.toml`, `queues.toml`, the journals, and `export.json`
-that says what it is. It has the environments of jobs, so it is for its owner alone.
+that describes it. It contains the environments of jobs, so only its owner can read it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ PART = 1000
 
 
 class ExportHeader(Struct, frozen=True):
-    """`source` tells this export from others. `over`, `waiting` and `running` count its jobs, `widest` the GPUs of the
-    largest node (-1: not known)."""
+    """The description of an export. `source` identifies it. `over`, `waiting` and `running` count its jobs; `widest` is
+    the number of GPUs of the largest node (-1: not known)."""
 
     source: str
     host: str
@@ -51,19 +51,19 @@ class ExportHeader(Struct, frozen=True):
 
 
 class Brought(Struct, frozen=True):
-    """What a home has taken in: jobs that are over, jobs that wait, and by their new ids those that it now holds."""
+    """The result of an import: how many jobs were over or waited, and the new ids of the jobs that are now held."""
 
     over: int
     waiting: int
     held: list[str]
     ids: dict[str, str]
-    """The new ids of jobs that wait, by the old ones, where they differ."""
+    """The new ids of waiting jobs, by their old ids, where the two differ."""
 
 
 def export_home(home: Path, folder: Path) -> ExportHeader:
-    """Write what a home knows to a new folder. Raises InputError; what it has begun to write is then removed.
+    """Export a home to a new folder. Raises InputError; a partial export is then removed.
 
-    A Kant that runs there goes on: the export is as of one moment, and its jobs are in both.
+    A Kant that runs on the home is not stopped: the export is of one moment, and its jobs are then in both.
     """
     if not (home / STORE).exists():
         raise InputError(f"--home {home}", "the home of a Kant")
@@ -89,7 +89,7 @@ def _export(home: Path, folder: Path) -> ExportHeader:
         journals = sorted((home / JOURNALS).glob("*.jsonl"))
         (folder / JOURNALS).mkdir()
         for path in journals:
-            with suppress(FileNotFoundError):  # it was old, and was pruned
+            with suppress(FileNotFoundError):  # it was pruned meanwhile
                 shutil.copyfile(path, folder / JOURNALS / path.name)
     profile, queues, widest = _settings(folder)
     (folder / PROFILE).write_text(profile.text, encoding="utf-8")
@@ -107,9 +107,9 @@ def _export(home: Path, folder: Path) -> ExportHeader:
 
 
 def _settings(folder: Path) -> tuple[Profile, QueueConfig, int]:
-    """The profile, the queues and the widest node that were last, as the last journal that can be read says."""
+    """Return the profile, the queues and the GPUs of the largest node, from the latest journal that can be read."""
     for path in sorted((folder / JOURNALS).glob("*.jsonl"), reverse=True):
-        with suppress(InputError):  # it has not even begun
+        with suppress(InputError):  # its first line is not complete
             walk = read_journal(path)
             return walk.profile(), _queues(walk), max(node.gpus for node in walk.header.cluster.nodes)
     return builtin_profile("kant"), QueueConfig(), -1
@@ -124,7 +124,7 @@ def _queues(walk: JournalWalk) -> QueueConfig:
 
 
 def read_export(folder: Path) -> ExportHeader:
-    """What an export is. Raises InputError for a folder that is none."""
+    """Return the description of an export. Raises InputError if the folder is no export."""
     try:
         found = msgspec.json.decode((folder / HEADER).read_bytes(), type=ExportHeader)
     except (OSError, msgspec.MsgspecError) as error:
@@ -135,7 +135,7 @@ def read_export(folder: Path) -> ExportHeader:
 
 
 def jobs_of(folder: Path) -> Iterator[JobRecord]:
-    """All jobs of an export, in the order of their submission. Raises InputError."""
+    """Yield all jobs of an export in order of submission. Raises InputError."""
     with closing(Store(folder / STORE)) as store:
         yield from _every(store)
 
@@ -148,16 +148,16 @@ def _every(store: Store) -> Iterator[JobRecord]:
 
 
 def learned_of(folder: Path) -> bytes | None:
-    """What was learned of expected starts, as the store keeps it."""
+    """Return the saved start-forecast calibration, as the store keeps it."""
     with closing(Store(folder / STORE)) as store:
         return store.kept(LEARNED)
 
 
 def import_home(folder: Path, home: Path) -> Brought:
-    """Take an export into a home on which no Kant runs. Raises InputError, and then changes nothing.
+    """Import an export into a home on which no Kant runs. Raises InputError, and then changes nothing.
 
-    Jobs keep their ids where the home has had none, and else get the next ones. Those that ran when the export was made
-    run on where they are, and are left out; who comes after one of them is held.
+    Jobs keep their ids if the home has had no jobs, and otherwise get the next free ones. Jobs that ran when the export
+    was made keep running where they are and are not imported; a job that depends on one of them is held.
     """
     header = read_export(folder)
     with locked(home), closing(Store(home / STORE)) as store:
@@ -206,7 +206,7 @@ def _merge(folder: Path, store: Store, later: int, key: str) -> Brought:
 
 
 def renumbered(record: JobRecord, later: int) -> JobRecord:
-    """The job with numbers that are higher by `later`, and so those of the jobs that it comes after."""
+    """Return the job with its own number and those of its dependencies increased by `later`."""
 
     def moved(job: str) -> str:
         number, rest = re.fullmatch("([0-9]+)(.*)", job).groups()  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
-"""An export as objects of Kubernetes: queues, what was learned, what was, and the jobs that wait.
+"""Converts an export to Kubernetes objects: queues, start-forecast calibration, job history, and the waiting jobs.
 
-Jobs become those that `kant submit --kube` makes, each under a name that follows from its id: applied twice they are
-there once.
+Jobs become the same objects as with `kant submit --kube`. Each name is derived from the job's id, so applying the
+objects twice creates each once.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from kant.workload.tenants_file import read_tenants
 
 OBJECTS = "kubernetes.json"
 ORIGIN = f"{OWN}/exported"
-"""The annotation that says which job a Job was."""
+"""The annotation of a Job that names the job it was exported from."""
 
 
 class KubernetesOptions(Struct, frozen=True):
-    """`env` names the variables that jobs take along of the environment that they were submitted with."""
+    """Options of the conversion. `env` names the environment variables that jobs keep from their submission."""
 
     image: str
     namespace: str = "default"
@@ -50,7 +50,7 @@ class KubernetesOptions(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """How many objects were written, and by their ids the jobs that are held there or were left out, each with why."""
+    """The number of objects written, and by id the jobs that are held there or were left out, each with the reason."""
 
     objects: int
     jobs: int
@@ -59,7 +59,7 @@ class Written(Struct, frozen=True):
 
 
 def write_objects(folder: Path, options: KubernetesOptions) -> Written:
-    """Write the objects of an export beside it, as one list that `kubectl apply -f` takes. Raises InputError."""
+    """Write the objects of an export into its folder, as one list for `kubectl apply -f`. Raises InputError."""
     header = read_export(folder)
     source = header.source
     queues = read_tenants(folder / QUEUES) if (folder / QUEUES).exists() else QueueConfig()
@@ -96,7 +96,7 @@ def _row(record: JobRecord) -> dict[str, Any]:
 
 
 def _run(record: JobRecord, namespace: str) -> PastRun:
-    """How long it ran, of the user that it would be there: the namespace."""
+    """Return the run time of a job, with the namespace as its user, as it will be on Kubernetes."""
     submission = record.submission
     said = round(submission.time_s * SECOND) if submission.time_s is not None else -1
     ran = max(record.ended - record.started, 1)
@@ -117,7 +117,7 @@ def _learned(folder: Path, runs: list[PastRun]) -> SavedCalibration:
 def _jobs(
     waiting: list[JobRecord], header: ExportHeader, options: KubernetesOptions
 ) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, str]]:
-    """The manifests, the jobs that are held there and those that have none, each with why."""
+    """Return the manifests, the jobs that are held there and those without a manifest, each with the reason."""
     made, held, left_out = list[dict[str, Any]](), dict[str, str](), dict[str, str]()
     for record, count in _arrays(waiting):
         why = _held(record)
@@ -138,7 +138,7 @@ def _jobs(
 
 
 def _arrays(waiting: list[JobRecord]) -> Iterable[tuple[JobRecord, int]]:
-    """The jobs one by one; an array of which all wait as its first job, with so many indices (0: no array)."""
+    """Yield each job with 0, but an array whose members all wait as its first job, with the number of its indices."""
     members: dict[int, list[JobRecord]] = {}
     for record in waiting:
         if record.array >= 0:
@@ -175,7 +175,7 @@ def _request(record: JobRecord, count: int, hold: bool, options: KubernetesOptio
 
 
 def _check(submission: Submission, widest: int) -> None:
-    """Raise InputError for what a Job cannot do, and which would be missed."""
+    """Raise InputError for a required feature that a Kubernetes Job does not have."""
     if submission.terminal is not None:
         raise InputError("--terminal", "no such thing on Kubernetes: `kubectl attach`")
     if 0 < widest < submission.gpus:
@@ -183,7 +183,7 @@ def _check(submission: Submission, widest: int) -> None:
 
 
 def _held(record: JobRecord) -> str:
-    """Why a job has to be held there: what it waits for here is nothing that Kubernetes could wait for."""
+    """Return why a job must be held on Kubernetes: what it waits for here has no counterpart there. "": no reason."""
     submission = record.submission
     if ahead := record.ahead:
         return f"it comes after job {', '.join(ahead)}"
@@ -197,6 +197,6 @@ def _held(record: JobRecord) -> str:
 
 
 def _tail(text: str) -> str:
-    """Five letters that follow from a text, as those that the API server puts behind a name."""
+    """Return five letters derived from a text, in the style of the API server's generated names."""
     number = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
     return "".join(TAIL[number // len(TAIL) ** at % len(TAIL)] for at in range(5))

@@ -1,7 +1,7 @@
-"""`kant serve run`: keeps the replicas of services as their forecasts want them, until told to stop.
+"""`kant serve run`: keeps the replicas of services at the number their forecasts ask for, until stopped.
 
-What a person with a forecast would do is done beside the scheduler, by the same orders as anybody's. Nothing is
-remembered that could not be seen again: whoever takes over after a crash goes on from what is there.
+It runs next to the scheduler and uses the same API requests as any user. It keeps no state that it cannot observe
+again, so a restart after a crash continues from what it finds.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kant.services")
 TICK_S = 5.0
-"""Between two looks at a service: what has ended is begun again, and what is drained is ended."""
+"""Seconds between two checks of a service: ended replicas are restarted, and drained ones are ended."""
 
 
 class Place(Protocol):
-    """Where the replicas of a service are."""
+    """The place where the replicas of a service run."""
 
     def count(self) -> int:
-        """Replicas that there are or shall be, without those that leave. Raises InputError."""
+        """Return the number of current and requested replicas, without those that are leaving. Raises InputError."""
         ...
 
     def have(self, wanted: int, now: float) -> None:
-        """Have so many. Raises InputError; it is tried again."""
+        """Scale to `wanted` replicas. Raises InputError; the caller retries."""
         ...
 
 
 class ScaledReplicas:
-    """The bursts of one service on Kubernetes. Its core is a workload of its own, which is nobody's to scale."""
+    """The burst replicas of one service on Kubernetes. Its core is a separate workload, which is never scaled."""
 
     def __init__(self, service: LiveService, workload: ScaledWorkload) -> None:
         self.core = service.table.core
@@ -57,7 +57,7 @@ class ScaledReplicas:
 
 
 class Follower:
-    """Follows one service: counts its requests, asks how many replicas it should have, and has them."""
+    """Follows one service: counts its requests, computes its number of replicas, and scales it."""
 
     def __init__(self, service: LiveService, place: Place) -> None:
         self.service, self.place = service, place
@@ -66,7 +66,7 @@ class Follower:
         self.trouble = ""
 
     def turn(self, now: float) -> None:
-        """Do what is to be done at `now`, in seconds of the epoch. Trouble is logged once, and tried again."""
+        """Run one round at `now`, in seconds of the epoch. An error is logged once and retried in the next round."""
         service, trouble = self.service, ""
         try:
             if service.counts_requests:
@@ -85,7 +85,7 @@ class Follower:
         self.trouble = trouble
 
     def _count(self, now: float) -> str:
-        """Count its requests; where its routers do not say and a forecast does without, returns what they said."""
+        """Count requests. If the routers do not answer but a forecast works without them, return the error message."""
         try:
             self.service.traffic.note(now, Operators(self.service.table.operators).total())
         except InputError as error:
@@ -96,7 +96,7 @@ class Follower:
 
 
 def follow(followers: Sequence[Follower], stop: Event, tick_s: float = TICK_S) -> None:
-    """Take turns until told to stop. Replicas stay as they are then."""
+    """Run rounds until `stop` is set. The replicas then stay as they are."""
     while not stop.is_set():
         for follower in followers:
             follower.turn(time.time())
@@ -104,7 +104,7 @@ def follow(followers: Sequence[Follower], stop: Event, tick_s: float = TICK_S) -
 
 
 def plan(services: Sequence[LiveService], now: float, hours: int) -> list[dict[str, Any]]:
-    """What each service is to have in the next hours. Raises InputError where nobody forecasts."""
+    """Return the planned replicas of each service for the next hours. Raises InputError where there is no forecast."""
     return [
         {"service": service.name, "gpus": service.gpus, "core": service.table.core, "hours": service.ahead(now, hours)}
         for service in services
@@ -113,7 +113,7 @@ def plan(services: Sequence[LiveService], now: float, hours: int) -> list[dict[s
 
 @contextmanager
 def alone(folder: Path, names: Sequence[str]) -> Iterator[None]:
-    """Be the only one who follows these services from this folder. Raises InputError."""
+    """Lock these services in this folder, so that no other process follows them. Raises InputError."""
     files: list[int] = []
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,4 @@
-"""The process that makes forecasts of starts: moments on its input, forecasts on its output."""
+"""The process that forecasts job starts: it reads `Moment`s from its input and writes forecasts to its output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kant.sim.forecast_starts import forecast_starts
 
 
 def answer(question: bytes) -> bytes:
-    """The forecast of a moment."""
+    """Return the forecast of a pickled `Moment`, as JSON."""
     moment = pickle.loads(question)
     assert isinstance(moment, Moment)
     count_from(moment.zero)

@@ -1,4 +1,4 @@
-"""Forecasts of starts by a process of their own (`service/side_process.py`), so that no decision waits for one."""
+"""Forecasts job starts in a separate process (`service/side_process.py`), so that scheduling never waits for one."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PROCESS = (sys.executable, "-m", "kant.service.forecast_process")
 
 
 class ForecastProcess:
-    """A process that makes one forecast after the other. Call it with a moment; `close` ends it."""
+    """A process that makes one forecast at a time. Call it with a moment; `close` ends it."""
 
     def __init__(self, process: tuple[str, ...] = PROCESS, longest: float = LONGEST) -> None:
         self._side = SideProcess(process, "the forecaster", longest)
 
     async def __call__(self, moment: Moment) -> StartForecast:
-        """The forecast of this moment. Raises InputError where the process cannot answer."""
+        """Return the forecast of this moment. Raises InputError if the process cannot answer."""
         answer = await self._side.ask(pickle.dumps(moment, pickle.HIGHEST_PROTOCOL))
         try:
             return msgspec.json.decode(answer, type=StartForecast)

@@ -1,8 +1,8 @@
-"""A front end of `kant up --front-ends N`: starts short jobs in slots of its own, and hands others over to Kant.
+"""A front end of `kant up --front-ends N`: starts short jobs in its own slots, and passes others on to Kant.
 
-`python -m kant.service.front_end HOME SOCKET`: the socket, which listens, is a descriptor that all front ends share.
-Its standard input has its slots, a line for some at once, and it lives for as long as that is open; on its standard
-output it reports what it gave them. What it has answered for is safe: in the folder of a run, or with Kant.
+`python -m kant.service.front_end HOME SOCKET`: SOCKET is the descriptor of a listening socket, which all front ends
+share. Each line of standard input lists the slots it has now; when the input ends, the process ends. It reports to
+standard output which slots it filled. Every job that it has confirmed is durable: in the folder of a run, or with Kant.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from kant.service.replies import answer, failure
 from kant.service.store import digest_of
 
 MOST, BATCHES = 500, 4
-"""Jobs that are handed over at once, and batches that may be on their way."""
+"""The most jobs in one batch, and the most batches in flight."""
 REPORT_S = 0.02
-"""Seconds between two reports at least."""
+"""The least number of seconds between two reports."""
 MOST_WAITING = 10_000
-"""Jobs of which a front end has not heard yet."""
+"""The most jobs that may wait in a front end for Kant's answer."""
 BACKLOG = 1024
 MOST_BODY, MOST_BYTES = 1 << 20, 4 << 20
-"""Bytes of a job, and of those that are handed over at once, to which one more may be added."""
+"""The most bytes of one job; and the size of a batch in bytes at which no further job is added."""
 ELSEWHERE, UNKNOWN = 421, 502
-"""The status for what is no short job, which belongs to Kant's own socket; and where nobody knows what became of it."""
+"""HTTP statuses: not a short job, so it belongs to Kant's own socket; the outcome of the submission is unknown."""
 
 JSON = {"Content-Type": "application/json"}
 
@@ -51,7 +51,7 @@ Waiting = tuple[bytes, "asyncio.Future[web.Response]"]
 
 
 class FrontEnd:
-    """Takes submissions, and hands them over while the next ones gather."""
+    """Accepts submissions, and passes them on in batches while the next ones collect."""
 
     def __init__(self, home: Path, draw: random.Random) -> None:
         self.home, self.draw = home, draw
@@ -66,7 +66,7 @@ class FrontEnd:
         self._came: Counter[bytes] = Counter()
 
     def application(self) -> web.Application:
-        """What it serves."""
+        """Return the web application."""
         app = web.Application(client_max_size=MOST_BODY)
         app.add_routes([web.post("/v1/jobs", self.submit)])
         return app
@@ -100,7 +100,7 @@ class FrontEnd:
         return await said
 
     async def _start(self, job: Submission) -> str | None:
-        """Start a job in a slot that there is for it; its id, or None where there is none. Raises InputError."""
+        """Start a job in a free slot of its kind; return its id, or None if there is no slot. Raises InputError."""
         slot = slot_for(job)
         if slot is None:
             return None
@@ -121,16 +121,16 @@ class FrontEnd:
         return None
 
     def take(self, line: bytes) -> None:
-        """Take in all slots that there are now."""
+        """Replace the list of free slots by the one that Kant sent."""
         told = msgspec.json.decode(line, type=tuple[Slot, ...])
         self._used &= {slot.job for slot in told}
         self.slots = {}
         for slot in told:
-            if slot.job not in self._used:  # Kant does not know yet
+            if slot.job not in self._used:  # Kant does not yet know that it is used
                 self.slots.setdefault(msgspec.json.encode(slot.asks), []).append(slot)
 
     async def report(self, tell: Callable[[bytes], None]) -> None:
-        """Say what has come, and which slots have got their jobs."""
+        """Report which jobs have arrived, and which slots have been filled."""
         while True:
             await self.news.wait()
             self.news.clear()
@@ -141,7 +141,7 @@ class FrontEnd:
             await asyncio.sleep(REPORT_S)
 
     def expected_wait(self, job: Submission) -> float:
-        """How long the job may wait, in seconds, on the lighter of two nodes that are drawn."""
+        """Return the expected wait of the job in seconds, on the less loaded of two random nodes."""
         with suppress(OSError, msgspec.DecodeError):
             written = (self.home / LOADS).stat().st_mtime_ns
             if written != self._written:
@@ -152,7 +152,7 @@ class FrontEnd:
         return wait_s(self.nodes, job, first, second)
 
     async def run(self) -> None:
-        """Hand over what gathers, in batches of which some are on their way at once."""
+        """Pass the collected jobs on to Kant in batches, up to `BATCHES` in flight."""
         connector = aiohttp.UnixConnector(str(self.home / SOCKET))
         async with (
             aiohttp.ClientSession(connector=connector, headers=JSON, timeout=aiohttp.ClientTimeout(None)) as kant,
@@ -176,7 +176,7 @@ class FrontEnd:
             batch = await self._hand_over(kant, batch)
 
     async def _hand_over(self, kant: aiohttp.ClientSession, batch: list[Waiting]) -> list[Waiting]:
-        """Send a batch, and answer; returns those that have to go again, without the one that was refused."""
+        """Send a batch and answer its requests. Return the jobs to send again, without the one that Kant rejected."""
         lines = [{"line": place, "job": Raw(body)} for place, (body, _) in enumerate(batch)]
         try:
             reply = await kant.post("http://kant/v1/batches", data=msgspec.json.encode({"lines": lines}))
@@ -194,7 +194,7 @@ class FrontEnd:
         if sentence.startswith("line ") and comma and place.isdecimal():
             _answer([batch[int(place)]], lambda _: failure(rest, reply.status))
             return batch[: int(place)] + batch[int(place) + 1 :]
-        if len(batch) > 1:  # it is about one of them, and does not say which
+        if len(batch) > 1:  # the error is about one of them, but does not say which
             return [*await self._hand_over(kant, batch[:1]), *batch[1:]]
         _answer(batch, lambda place: failure(sentence, reply.status))
         return []
@@ -202,7 +202,7 @@ class FrontEnd:
 
 def _answer(batch: list[Waiting], say: Callable[[int], web.Response]) -> None:
     for place, (_, said) in enumerate(batch):
-        if not said.done():  # who asked may have gone
+        if not said.done():  # the caller may have disconnected
             said.set_result(say(place))
 
 

@@ -1,5 +1,5 @@
-"""The front ends of a Kant: their socket, their processes, their slots, and the loads that they read
-(`kant up --front-ends N`)."""
+"""Runs the front ends (`kant up --front-ends N`): their socket, their processes, their slots, and the loads they
+read."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from kant.service.slot_keeper import SlotKeeper
 log = logging.getLogger("kant.service")
 BACKLOG = 1024
 EVERY_S = 0.2
-"""Seconds between two looks at the loads, and more where a look takes longer than a twentieth of that."""
+"""Seconds between two updates of the loads; longer if an update takes more than a twentieth of that."""
 AGAIN_S = 0.5
-"""Seconds after which a front end that has ended is started anew."""
+"""Seconds after which a front end that has ended is restarted."""
 LOOK_S = 0.02
-"""Seconds between two looks at slots, while there are any, or somebody asks for one."""
+"""Seconds between two checks of the slots, while there are slots or requests for them."""
 IDLE_S = 0.5
-"""And where there are none, and nobody does."""
+"""The same without slots and requests."""
 MOST_BYTES = 4 << 20
-"""Of what a front end says at once."""
+"""The most bytes of one report of a front end."""
 
 
 class FrontEnds:
-    """`async with FrontEnds(home, count, driver, keeper)`: they are there, and are started anew where one ends."""
+    """`async with FrontEnds(home, count, driver, keeper)`: runs the front ends, and restarts one that ends."""
 
     def __init__(self, home: Path, count: int, driver: LocalDriver, keeper: SlotKeeper) -> None:
         self.home, self.count, self.driver, self.keeper = home, count, driver, keeper
@@ -65,7 +65,7 @@ class FrontEnds:
         return self.home / FRONT_SOCKET
 
     async def _keep(self, own: socket.socket) -> None:
-        """One front end, for as long as Kant lives."""
+        """Run one front end, and restart it when it ends."""
         while True:
             child = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "kant.service.front_end", str(self.home), str(own.fileno()),
@@ -86,7 +86,7 @@ class FrontEnds:
             finally:
                 self.keeper.leave(share)
                 if child.returncode is None:
-                    into.close()  # it ends by that
+                    into.close()  # it exits when its input ends
                     try:
                         await asyncio.wait_for(child.wait(), 2)
                     except TimeoutError:
@@ -96,18 +96,18 @@ class FrontEnds:
 
     def _write(self) -> None:
         records = self.driver.jobs.records.values()
-        with suppress(OSError):  # the disk may be full: front ends go on by what they know
+        with suppress(OSError):  # the disk may be full: front ends use the last loads they read
             write_loads(self.home, loads_of(records, self.driver.settings.cluster, self.driver.clock.micros()))
 
     async def _tell(self) -> None:
-        """Write the loads now and then."""
+        """Write the loads periodically."""
         while True:
             began = time.monotonic()
             self._write()
             await asyncio.sleep(max(EVERY_S, 20 * (time.monotonic() - began)))
 
     async def _look(self) -> None:
-        """Keep the slots, while there are any or somebody asks for one."""
+        """Update the slots: often while there are slots or requests for them, seldom otherwise."""
         while True:
             await asyncio.sleep(LOOK_S)
             if not self.keeper.look():

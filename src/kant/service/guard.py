@@ -1,4 +1,4 @@
-"""The guard of the API: which callers are let in, and with which rights."""
+"""Access control of the API: authenticates callers and checks their rights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLE = "an IP address with a port, such as 127.0.0.1:8080"
 
 
 def address(text: str, shared: bool) -> tuple[str, int]:
-    """Host and port of `--listen`. Raises InputError; beyond this machine also unless tokens are `shared`."""
+    """Parse `--listen` into host and port. Raises InputError, also for a public address unless tokens are `shared`."""
     match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[0-9.]+):(\d{1,5})", text)
     if match is None or int(match[2]) > 65535:
         raise InputError("--listen", EXAMPLE, text)
@@ -45,14 +45,14 @@ def address(text: str, shared: bool) -> tuple[str, int]:
 
 
 def is_loopback(listen: str) -> bool:
-    """Whether only this machine can reach `--listen`, which holds; "" is nowhere."""
+    """Whether only this machine can reach the valid address `--listen`; "": no address, so True."""
     return not listen or ipaddress.ip_address(listen.rpartition(":")[0].strip("[]")).is_loopback
 
 
 class Guard:
-    """Who comes by an address shows a token, and no page of elsewhere comes in by way of somebody's browser.
+    """Requires a token of every caller by an address, and rejects requests of foreign web pages in a user's browser.
 
-    `names` are those by which a proxy on this machine is called. What is not under `GUARDED` (the page) needs no token.
+    `names` are the host names of a proxy on this machine. Paths outside `GUARDED` (the page) need no token.
     """
 
     def __init__(self, callers: Callers, store: Store, clock: Callable[[], int], names: tuple[str, ...] = ()) -> None:
@@ -63,7 +63,7 @@ class Guard:
         self._writing: asyncio.TimerHandle | None = None
 
     def refused(self, request: web.Request) -> web.Response | None:
-        """Why a request may not come in; else it has its caller, and this is None. Raises Forbidden."""
+        """Return the response that refuses a request, or set its caller and return None. Raises ForbiddenError."""
         if self._is_elsewhere(request):
             return failure("Host and Origin: expected those of this machine (or --proxy-name)", 403)
         caller = self.callers.of(request)
@@ -80,7 +80,7 @@ class Guard:
         return None
 
     def _is_elsewhere(self, request: web.Request) -> bool:
-        """A page of another place may have found a name that leads here: its requests say so in Host or Origin."""
+        """Whether Host or Origin shows that a foreign page sent the request, by a name that leads here."""
         own = request.transport.get_extra_info("socket") if request.transport is not None else None
         if own is None or own.family == socket.AF_UNIX or not ipaddress.ip_address(own.getsockname()[0]).is_loopback:
             return False
@@ -92,7 +92,8 @@ class Guard:
         return origin is not None and origin != own_page and urlsplit(origin).netloc not in self.names
 
     def note(self, request: web.Request, error: InputError) -> None:
-        """An order was refused to somebody known: it is written soon. Strangers, who could fill the disk, are not."""
+        """Soon log a refused order of a known caller. Those of unknown callers, who could fill the disk, are not
+        logged."""
         caller: Caller | None = request.get("caller")
         resource = request.match_info.route.resource
         route = _ROUTES.get((request.method, resource.canonical)) if resource is not None else None
@@ -105,7 +106,7 @@ class Guard:
             self._writing = asyncio.get_running_loop().call_later(CALM, self.write)
 
     def write(self) -> None:
-        """Bring the notes to the disk; they wait while it is full."""
+        """Write the pending audit entries to disk; while the disk is full they are kept in memory."""
         self._writing = None
         try:
             self.store.write([])

@@ -50,16 +50,16 @@ from kant.sim.question import Question
 
 log = logging.getLogger("kant.service")
 MOST_BODY = 8 << 20
-BODY_S = 300.0  # seconds in which the body of a request has to come
-FOLLOW = 0.2  # seconds between two looks at a log
-LOOK = 1.0  # seconds after which a wait looks whether Kant stops
-BEAT = 15.0  # seconds after which a quiet stream says that it lives
+BODY_S = 300.0  # timeout in seconds for the body of a request
+FOLLOW = 0.2  # seconds between two reads of a log
+LOOK = 1.0  # seconds after which a wait checks whether Kant stops
+BEAT = 15.0  # seconds after which a quiet stream sends a keep-alive
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Service:
-    """The handlers of the routes, by their names."""
+    """The handlers of the routes, named as the routes are."""
 
     def __init__(self, questions: LocalQuestions, events: Events, stop: asyncio.Event, guard: Guard) -> None:
         self.questions = questions
@@ -73,7 +73,7 @@ class Service:
         self._schema = (resources.files("kant.service") / "openapi.json").read_bytes()
 
     def application(self) -> web.Application:
-        """All that is served."""
+        """Return the web application with all routes and the page."""
         app = web.Application(middlewares=[self._guard], client_max_size=MOST_BODY)
         app.add_routes([web.route(route.method, route.path, getattr(self, route.name)) for route in ROUTES])
         app.add_routes(page_routes(self.questions.driver.settings.cluster.name))
@@ -81,7 +81,7 @@ class Service:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Let in who may come, and put every failure in one sentence."""
+        """Admit authorized requests, and turn every failure into one sentence."""
         try:
             connection = _connection(request)
             connection.asked()
@@ -218,7 +218,7 @@ class Service:
                 if record.phase in OVER or wanted not in (0, record.attempt):
                     break
                 await asyncio.sleep(FOLLOW)
-                if not wanted and record.attempt != attempt:  # it is tried again, and its output begins anew
+                if not wanted and record.attempt != attempt:  # a retry: its output starts at 0
                     attempt, after = record.attempt, 0
             found = self.questions.log(job, after, limit, caller(request), wanted)
         await response.write_eof()
@@ -257,7 +257,7 @@ class Service:
         return await self.sessions.serve(request, lambda: self.guard.callers.of(request) is not None, act)
 
     def _own_job(self, request: web.Request, route: str) -> JobRecord:
-        """A job into which the caller may look while it runs. Raises ForbiddenError."""
+        """Return a running job that the caller may attach to. Raises ForbiddenError."""
         record, who = self.questions.find(request.match_info["job"]), caller(request)
         check_own(who, route, self.questions.lineage(record.submission.queue), record.user)
         check_user(who, route, record.user)
@@ -369,7 +369,7 @@ class Service:
 
 
 async def body(request: web.Request) -> bytes:
-    """What was sent; only JSON, which no form of a web page can send."""
+    """Return the body of a request. Only JSON is accepted, which no HTML form can send."""
     if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(reason="the Content-Type application/json")
     try:
@@ -380,7 +380,7 @@ async def body(request: web.Request) -> bytes:
 
 
 def _connection(request: web.Request) -> Connection:
-    """The connection by which a request came. Raises ConnectionError where it is gone."""
+    """Return the connection of a request. Raises ConnectionError if it is closed."""
     found = request.transport.get_protocol() if request.transport is not None else None
     if not isinstance(found, Connection):
         raise ConnectionResetError
@@ -388,13 +388,13 @@ def _connection(request: web.Request) -> Connection:
 
 
 def caller(request: web.Request) -> Caller:
-    """Who calls, once the guard has let them in."""
+    """Return the caller that the guard has identified."""
     who: Caller = request["caller"]
     return who
 
 
 def flag(request: web.Request, name: str, default: bool = False) -> bool:
-    """True or false in the query. Raises InputError."""
+    """Parse a query parameter that is true or false. Raises InputError."""
     text = request.query.get(name, "true" if default else "false")
     if text not in ("true", "false"):
         raise InputError(name, "true or false", text)
@@ -402,12 +402,12 @@ def flag(request: web.Request, name: str, default: bool = False) -> bool:
 
 
 def _window(request: web.Request) -> dict[str, int]:
-    """The window of somebody who wants a terminal; 0 where it is not known. Raises InputError."""
+    """Return the size of the caller's terminal window; 0: not known. Raises InputError."""
     return {name: number(request, name, 0, 9999, 0) for name in ("rows", "columns")}
 
 
 def number(request: web.Request, name: str, low: int, high: int, default: int) -> int:
-    """A whole number of the query. Raises InputError."""
+    """Parse a query parameter that is a whole number. Raises InputError."""
     text = request.query.get(name)
     if text is None:
         return default

@@ -1,6 +1,6 @@
-"""Accepting connections, as many as there is room for, so that descriptors stay for what Kant itself opens.
+"""Accepts connections up to a limit, so that file descriptors remain for what Kant itself opens.
 
-asyncio's own servers accept until no descriptor is left, and then write a line for each connection that waits.
+asyncio's own servers accept until no descriptor is left, and then log a line for each connection that waits.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from kant.service.connections import Connection, Connections
 
 log = logging.getLogger("kant.service")
 AT_ONCE = 16
-"""Connections that are accepted before others have their turn: what they ask is read before more of them come."""
+"""Connections accepted in one go: their requests are read before more are accepted."""
 PAUSE_S = 0.2
-"""Seconds after which it is tried again, where the operating system gives no connection."""
+"""Seconds before the next attempt when the operating system cannot accept a connection."""
 CALM_S = 600.0
-"""Seconds without trouble after which trouble is said again."""
+"""A problem is logged again if it has not occurred for this number of seconds."""
 FULL = b'{"error": "Kant: expected fewer requests at once (it runs with few open files; see ulimit -n)"}'
 REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
@@ -31,10 +31,11 @@ REFUSAL = (
 
 
 class Listener:
-    """Takes what comes to the socket `own`, whose connections are the first of `all`; those of other sockets follow.
+    """Accepts connections of the socket `own`. Its own connections are the first of `all`; those of other sockets
+    follow.
 
-    `make` makes the protocol of a connection. `favoured` says how many more of a caller are taken beyond the most, 0
-    for others, and which part of all descriptors is kept from them (1 / n).
+    `make` creates the protocol of a connection. `favoured` returns for a new connection how many it may exceed the
+    maximum by (0: none), and n: the last 1/n of all descriptors is not available to it.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Listener:
         self._loop.add_reader(own, self._accept)
 
     def close(self) -> None:
-        """Take no more, and close all on which nothing is answered."""
+        """Stop accepting, and close every connection that is not busy."""
         if self._retry is not None:
             self._retry.cancel()
         self._loop.remove_reader(self.own)
@@ -85,7 +86,7 @@ class Listener:
                 self._refuse(found)
 
     def _has_room(self, found: socket.socket) -> bool:
-        """Whether a connection may stay, after one that is missed less was closed if need be."""
+        """Whether there is room for a new connection, after closing another one if needed."""
         more, part = self.favoured(found)
         mine = self.all[0]
         if len(mine) >= mine.most + more:
@@ -105,7 +106,7 @@ class Listener:
         async def opened() -> None:
             nonlocal begun
             begun = True
-            with suppress(OSError):  # it has gone, or there is no handshake
+            with suppress(OSError):  # the peer disconnected, or the handshake failed
                 await self._loop.connect_accepted_socket(
                     lambda: connection, found, ssl=self.tls,
                     ssl_handshake_timeout=self.head_s if self.tls is not None else None,
@@ -124,15 +125,15 @@ class Listener:
         connection.opening.add_done_callback(done)
 
     def _refuse(self, found: socket.socket) -> None:
-        """Say that there is no room, to somebody who may hear it."""
+        """Send a 503 response, unless the connection uses TLS."""
         with found, suppress(OSError):
             if self.tls is None:
                 found.send(REFUSAL)
                 found.shutdown(socket.SHUT_WR)
-                found.recv(1 << 16)  # what is unread would take the answer with it
+                found.recv(1 << 16)  # unread data would reset the connection and lose the answer
 
     def _say(self, what: str, **fields: object) -> None:
-        """Log it, once while it lasts."""
+        """Log a problem once while it lasts."""
         now = self._loop.time()
         if now - self._said.get(what, -CALM_S) >= CALM_S:
             log_event(log, what, logging.WARNING, listen=_name(self.own), **fields)
@@ -140,6 +141,6 @@ class Listener:
 
 
 def _name(own: socket.socket) -> str:
-    """What a listening socket is called."""
+    """Return the address of a listening socket."""
     name = own.getsockname()
     return name if isinstance(name, str) else f"{name[0]}:{name[1]}"

@@ -1,7 +1,7 @@
-"""What front ends know of the machine: loads of its nodes, as Kant last wrote them; and whether a short job is let in.
+"""What front ends know of the machine: the loads of its nodes, as Kant last wrote them. They decide on short jobs.
 
-Nobody is asked: Kant writes a file now and then, and a front end counts what it lets in beside it, as the schedulers of
-Dodoor (arXiv 2510.12889) do. Loads only say whether a job is let in. Where it runs the core decides, which sees all.
+Front ends send no query: Kant writes a file periodically, and a front end adds the jobs that it admits, like the
+schedulers of Dodoor (arXiv 2510.12889). Loads only decide on admission. The core, which sees all jobs, places them.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LOADS = "front.json"
 SHORT_S = 300.0
 """The longest limit of a short job, in seconds."""
 LONGEST_WAIT_S = 600.0
-"""A short job that would wait longer than this, in seconds, is not let in."""
+"""A short job whose expected wait is longer than this, in seconds, is not admitted."""
 UNLIMITED_S = 3600.0
-"""How long a job without a limit is taken to run, in seconds."""
+"""The assumed run time of a job without a limit, in seconds."""
 ALPHA = 0.5
-"""What pending durations weigh in the score, as published; the rest is for loads."""
+"""The weight of pending durations in the score, as published; the rest is the weight of loads."""
 
 
 class NodeLoad(Struct):
-    """A node: its GPUs and cores, what is held of them, and the seconds for which what runs there and its part of what
-    waits would fill all of it."""
+    """The load of a node: its GPUs and cores, how many are held, and the seconds of full use of the node that its
+    running jobs and its part of the waiting jobs need."""
 
     gpus: float
     cores: float
@@ -42,7 +42,7 @@ class NodeLoad(Struct):
 
 
 class Slot(Struct, frozen=True):
-    """A slot that a front end may give a job: the folder of its run, and what it holds (`slot_for`)."""
+    """A slot that a front end may give to a job: the folder of its run, and the resources it holds (`slot_for`)."""
 
     job: str
     folder: str
@@ -50,16 +50,16 @@ class Slot(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What a front end says now and then: which slots have got their jobs, and what has come, as the slots for it."""
+    """A report of a front end: the slots that it filled, and the jobs that arrived, counted by the slot they need."""
 
     filled: tuple[str, ...] = ()
     came: tuple[tuple[Submission, int], ...] = ()
 
 
 def short_fault(job: Submission) -> str:
-    """Why a submission is no short job, as the end of a sentence; empty where it is one.
+    """Return why a submission is no short job, as the end of a sentence; "" if it is one.
 
-    A short job runs for at most five minutes by its own limit, on one node, and depends on nothing but free resources.
+    A short job runs for at most five minutes by its own limit, on one node, and waits for nothing but free resources.
     """
     if job.time_s is None or job.time_s > SHORT_S:
         return f"a time_s of at most {SHORT_S:g}"
@@ -70,13 +70,13 @@ def short_fault(job: Submission) -> str:
 
 
 def part_of(job: Submission, node: NodeLoad) -> float:
-    """The part of a node that a job takes, of the resource of which it takes most."""
+    """Return the fraction of a node that a job takes, of its dominant resource."""
     gpus = job.gpus / node.gpus if node.gpus else 0.0
     return min(1.0, max(gpus, (job.cpus or 0) / node.cores if node.cores else 0.0))
 
 
 def loads_of(records: Iterable[JobRecord], cluster: ClusterSpec, now: int) -> list[NodeLoad]:
-    """The loads of all nodes by what is known of jobs that are not over. What waits is spread over all nodes."""
+    """Return the loads of all nodes from the jobs that have not ended. Waiting jobs are spread over all nodes."""
     nodes = [NodeLoad(node.gpus, node.cpu / 1000 if node.cpu < FOREVER else 0.0) for node in cluster.nodes]
     for record in records:
         job = record.submission
@@ -96,7 +96,7 @@ def loads_of(records: Iterable[JobRecord], cluster: ClusterSpec, now: int) -> li
 
 
 def wait_s(nodes: list[NodeLoad], job: Submission, first: int, second: int) -> float:
-    """How long a job may have to wait on the lighter of two nodes, in seconds, by their loads; it is counted there."""
+    """Return the expected wait of a job in seconds on the less loaded of two nodes; if short, add the job there."""
     load, pending = [], []
     for node in (nodes[first], nodes[second]):
         gpus = anti_affinity(job.gpus, node.held_gpus, node.gpus)
@@ -116,12 +116,12 @@ def wait_s(nodes: list[NodeLoad], job: Submission, first: int, second: int) -> f
 
 
 def write_loads(home: Path, nodes: list[NodeLoad]) -> None:
-    """Put them where front ends look. What is there is always whole. Raises OSError."""
+    """Write the loads for the front ends, atomically. Raises OSError."""
     new = home / f"{LOADS}.new"
     new.write_bytes(msgspec.json.encode(nodes))
     new.replace(home / LOADS)
 
 
 def read_loads(home: Path) -> list[NodeLoad]:
-    """What was last written. Raises OSError or msgspec.DecodeError."""
+    """Read the loads that were last written. Raises OSError or msgspec.DecodeError."""
     return msgspec.json.decode((home / LOADS).read_bytes(), type=list[NodeLoad])

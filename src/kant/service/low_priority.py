@@ -15,12 +15,12 @@ from kant.service.memory_left import memory_left
 NICE = 10
 MOST_MEMORY = 8 << 30
 OOM_SCORE = "1000"
-"""`oom_score_adj`: the kernel kills this process first where memory runs out."""
+"""`oom_score_adj`: when memory runs out, the kernel kills this process first."""
 PR_SET_PDEATHSIG = 1
 
 
 def lower_priority() -> None:
-    """Lower the CPU priority of this process, bound its memory, and let it die with its parent."""
+    """Lower the CPU priority of this process, bound its memory, and make it exit with its parent."""
     os.nice(NICE)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with suppress(OSError):
@@ -31,9 +31,10 @@ def lower_priority() -> None:
 
 
 def most_memory(own: int, left: int | None) -> int:
-    """Bytes of data that the process may have: what it has, and half of what its container has `left` (None: plenty).
+    """Return the data bytes that the process may have: its own, and half of what its container has `left` (None: no
+    limit).
 
-    The other half is for the scheduler beside it.
+    The other half is for the scheduler.
     """
     return MOST_MEMORY if left is None else min(own + left // 2, MOST_MEMORY)
 

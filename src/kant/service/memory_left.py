@@ -1,4 +1,4 @@
-"""How much memory a container still has: what is beyond that ends all that runs in it, the scheduler first."""
+"""How much memory a container has left. Beyond it, the kernel kills processes in it, the scheduler first."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ FILES = (
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
 )
-"""Of cgroups 2 and 1: the limit, the use, and where the name of cached files is, which the kernel gives up first."""
+"""For cgroups 2 and 1: the files of limit, use and statistics, and the name of the reclaimable file cache."""
 UNLIMITED = 1 << 60
 
 
 def memory_left(cgroups: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes up to the limit; None where there is no limit, or nobody says one."""
+    """Return the bytes up to the limit; None if there is no limit, or none can be read."""
     for limit, use, stat, cached in FILES:
         with suppress(OSError, ValueError, KeyError):
             most = int((cgroups / limit).read_text())  # "max": no number

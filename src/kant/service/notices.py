@@ -1,8 +1,8 @@
-"""Telling others what happens to jobs: a webhook is posted to, or a command is run. Nobody waits for either.
+"""Notifications about jobs: posts to a webhook, or runs a command. The scheduler waits for neither.
 
-What the owner's file asks for (`kant up --notices`) holds for all jobs that fit it; what a submission asks for, for its
-own. An address that a tenant gives is asked only where it leads out to the world, or to a host that the owner has
-allowed: never to this machine. What cannot be told is tried again, then given up, and the log says so.
+Notices of the owner's file (`kant up --notices`) apply to all matching jobs; those of a submission apply to its own
+jobs. A webhook of a tenant must lead to the public internet, or to a host that the owner allows: never to this machine.
+A failed delivery is retried, then dropped with a line in the log.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ AT_ONCE = 4
 TRIES = 4
 PAUSE = 1.0  # seconds before the second try; twice that before each one after it
 PATIENCE = 10.0  # seconds for one try
-OUTPUT_SHOWN = 200  # characters of what a command has said
+OUTPUT_SHOWN = 200  # characters of a command's output in an error
 
 
 class OwnNotice(Notice, frozen=True, forbid_unknown_fields=True):
-    """A notice of the owner: for the jobs of a queue and of a user, of all where these are empty."""
+    """A notice of the owner, for the jobs of a queue and of a user; "": any."""
 
     queue: str = ""
     user: str = ""
 
 
 class NoticeFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """`allow`: hosts to which tenants may have something posted, wherever these are."""
+    """The file of `kant up --notices`. `allow`: hosts that tenants' webhooks may use, wherever these are."""
 
     notice: tuple[OwnNotice, ...] = ()
     allow: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ NONE = NoticeFile()
 
 
 def read_notices(path: Path) -> NoticeFile:
-    """The file of `kant up --notices`. Raises InputError."""
+    """Read the file of `kant up --notices`. Raises InputError."""
     found = read_toml(path, NoticeFile)
     try:
         for notice in found.notice:
@@ -71,7 +71,7 @@ def read_notices(path: Path) -> NoticeFile:
 
 
 class Elsewhere(AbstractResolver):
-    """Names of hosts to addresses that are not this machine's nor of its own networks."""
+    """Resolves host names only to addresses outside this machine and its networks."""
 
     def __init__(self) -> None:
         self.inner = aiohttp.ThreadedResolver()
@@ -88,7 +88,7 @@ class Elsewhere(AbstractResolver):
 
 
 def is_elsewhere(address: str) -> bool:
-    """Whether an address is out in the world, and none of this machine."""
+    """Whether an address is public, and none of this machine."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -98,7 +98,7 @@ def is_elsewhere(address: str) -> bool:
 
 
 def _is_own(address: str) -> bool:
-    """Whether this machine has the address: it can only be bound then."""
+    """Whether this machine has the address: only then it can be bound."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as own:
         try:
@@ -109,7 +109,7 @@ def _is_own(address: str) -> bool:
 
 
 class DeliveryError(Exception):
-    """It could not be told. `again`: it may work later."""
+    """A delivery failed. `again`: a retry may succeed."""
 
     def __init__(self, why: str, again: bool = True) -> None:
         super().__init__(why)
@@ -117,8 +117,8 @@ class DeliveryError(Exception):
 
 
 class Notifier:
-    """Tells others. `changed` takes what has happened and returns at once; `run` does the rest. With `as_users` the
-    commands of a job run as the user whose job it is."""
+    """Delivers notices. `changed` queues those of a change and returns at once; `run` delivers them. With `as_users`
+    the commands of a job run as the job's user."""
 
     def __init__(self, file: NoticeFile = NONE, as_users: bool = False) -> None:
         self.file = file
@@ -128,11 +128,11 @@ class Notifier:
         self._awake = asyncio.Event()
 
     def know(self, record: JobRecord) -> None:
-        """A job that was there before."""
+        """Note the phase of a job that existed before."""
         self.phases[record.id] = record.phase
 
     def changed(self, record: JobRecord) -> None:
-        """A job has changed."""
+        """Queue the notices of a changed job."""
         before = self.phases.get(record.id)
         if record.phase in OVER:
             self.phases.pop(record.id, None)
@@ -157,7 +157,7 @@ class Notifier:
             self._awake.set()
 
     async def run(self) -> None:
-        """Tell what is to be told, until cancelled."""
+        """Deliver queued notices until cancelled."""
         busy: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -198,7 +198,7 @@ class Notifier:
         log_event(log, "could not be told", logging.WARNING, job=record.id, of=happening, to=what, error=why)
 
     async def _run(self, notice: Notice, record: JobRecord, happening: str, text: bytes) -> None:
-        """Run a command of the owner as Kant runs, and one of a job as that: in its folder and environment."""
+        """Run a command of the owner as Kant itself, and one of a job as the job: in its folder and environment."""
         submission, own = record.submission, isinstance(notice, OwnNotice)
         env = (dict(os.environ) if own else submission.env) | {
             "KANT_EVENT": happening, "KANT_JOB_ID": record.id, "KANT_JOB_NAME": submission.name,
@@ -238,9 +238,8 @@ class Notifier:
 
 
 def leads_out(host: str) -> bool:
-    """Whether a host may be asked for a tenant: an address out in the world, or a name, of which `Elsewhere` sees more.
-
-    Numbers in other forms, such as 127.1, are neither: they would be an address without having been looked at."""
+    """Whether a tenant may use a host: a public address, or a name, which `Elsewhere` then resolves. Numbers in other
+    forms, such as 127.1, are refused: they are addresses that this check would not see."""
     try:
         return is_elsewhere(str(ipaddress.ip_address(host)))
     except ValueError:
@@ -248,7 +247,7 @@ def leads_out(host: str) -> bool:
 
 
 async def _command(command: tuple[str, ...], env: dict[str, str], who: dict[str, Any], text: bytes) -> None:
-    """Run a command that reads this. Raises DeliveryError."""
+    """Run a command with `text` on its input. Raises DeliveryError."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
@@ -266,7 +265,7 @@ async def _command(command: tuple[str, ...], env: dict[str, str], who: dict[str,
 
 
 def happenings(before: JobPhase | None, after: JobPhase) -> list[str]:
-    """The names of what has happened to a job between two phases, None for before it came."""
+    """Return the names of the events between two phases of a job; `before` is None for a new job."""
     found = ["submitted"] if before is None else []
     if before is after:
         return []

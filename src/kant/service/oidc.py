@@ -10,9 +10,9 @@
     role = "tenant"
     queues = ["vision"]
 
-A token is believed whose signature is of one of the issuer's keys, by an asymmetric algorithm, for this audience, and
-that has not expired. Keys are fetched beside the requests: one that is not known yet is asked for, and the token is
-refused until it is there. Source: OpenID Connect Core 1.0, 3.1.3.7; RFC 8725 (the algorithm is not the token's choice).
+A token is accepted if it has not expired, is for this audience, and is signed with one of the issuer's keys by an
+asymmetric algorithm. Keys are fetched in the background: a token with an unknown key starts a fetch, and is refused
+until the key is known. Source: OpenID Connect Core 1.0, 3.1.3.7; RFC 8725 (the algorithm is not the token's choice).
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from kant.toml_file import parse_toml
 log = logging.getLogger("kant.service")
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 LEEWAY = 30
-"""Seconds by which the clocks of the issuer and of this machine may differ."""
+"""The tolerated clock skew between the issuer and this machine, in seconds."""
 EVERY = 600.0
-"""Seconds after which keys are fetched anew; RARELY, where a token names one that is not known."""
+"""Seconds between two fetches of the keys; RARELY, if a token names an unknown key."""
 RARELY = 10.0
 MOST = 1 << 20
-"""Bytes of an answer of the issuer at most."""
+"""The most bytes read of an answer of the issuer."""
 
 
 class Group(Struct, frozen=True, forbid_unknown_fields=True):
-    """What the members of a group of the provider may do."""
+    """The rights of the members of a group of the provider."""
 
     name: str
     role: Role
@@ -58,7 +58,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OidcFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of `kant up --oidc`."""
+    """The file of `kant up --oidc`."""
 
     issuer: str
     audience: str
@@ -68,7 +68,7 @@ class OidcFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_oidc(path: Path) -> OidcFile:
-    """The file at `path`. Raises InputError."""
+    """Read the file of `kant up --oidc`. Raises InputError."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -92,7 +92,7 @@ def _check_url(where: str, url: str) -> None:
 
 
 class Oidc:
-    """Knows callers by their tokens. `keep_up` runs beside."""
+    """Identifies callers by their tokens. `keep_up` runs in the background and fetches the keys."""
 
     def __init__(self, file: OidcFile) -> None:
         self.file = file
@@ -101,7 +101,7 @@ class Oidc:
         self._wanted = asyncio.Event()
 
     async def keep_up(self) -> None:
-        """Fetch the keys now, again from time to time, and where one is missing; until it is cancelled."""
+        """Fetch the keys now, then periodically and when one is missing, until cancelled."""
         while True:
             self._wanted.clear()
             try:
@@ -117,7 +117,7 @@ class Oidc:
             await asyncio.sleep(max(RARELY - (time.monotonic() - since), 0))
 
     def caller(self, token: str, origin: str) -> Caller | None:
-        """Whose token this is, with the highest role and all queues of the groups; None where it is not believed."""
+        """Return the caller of a token, with the highest role and all queues of its groups; None if it is invalid."""
         try:
             header = jwt.get_unverified_header(token)
             key = self._keys.get(str(header.get("kid", "")))
@@ -152,7 +152,7 @@ class Oidc:
 
 
 def _is_owner(user: str) -> bool:
-    """Whether a name is root's, or that of Kant's owner: a provider elsewhere cannot speak for them."""
+    """Whether a name is root or Kant's owner, for whom an external provider cannot vouch."""
     try:
         return pwd.getpwnam(user).pw_uid in (0, os.getuid())
     except KeyError:

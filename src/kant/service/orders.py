@@ -1,4 +1,4 @@
-"""What can be ordered of this machine's Kant, apart from how the order travels."""
+"""The orders to this machine's Kant, independent of the transport."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ FITS = {
     "signal": (JobPhase.RUNNING,),
     "update": (JobPhase.HELD, JobPhase.BLOCKED, JobPhase.WAITING),
 }
-"""The phases in which jobs of an array are meant by an order."""
+"""The phases in which jobs of an array are affected by an order."""
 Ids = tuple[str, ...]
 Ahead = tuple[Ids, Ids, Ids, Ids]
 MOST_WAITING = 100_000
-"""Jobs that may be there at once."""
+"""The most jobs that may exist without having ended."""
 
 
 class Orders:
-    """Submits, cancels, holds and releases jobs. Each order returns when it is safe on disk.
+    """Submits, cancels, holds and releases jobs. Each order returns once it is safe on disk.
 
-    `who` is the caller: what a role may order is in `roles`. Raises ForbiddenError for the rest.
+    `who` is the caller; `roles` defines what a role may order. Raises ForbiddenError for anything else.
     """
 
     def __init__(self, questions: LocalQuestions) -> None:
@@ -69,9 +69,10 @@ class Orders:
         return await self._take_in(records, who, "submit")
 
     async def trial(self, submission: Submission, who: Caller) -> dict[str, Any]:
-        """When the job would start if it were submitted now. It is checked as one that is. Raises InputError.
+        """Return when the job would start if it were submitted now. It is validated as a submission is. Raises
+        InputError.
 
-        What it would wait for besides (other jobs, a time, being held) is not looked at.
+        Its other conditions (dependencies, a begin time, being held) are ignored.
         """
         self._check(submission, who, "submit")
         cluster = self.driver.settings.cluster
@@ -86,8 +87,8 @@ class Orders:
         )
 
     async def submit_workflow(self, asked: WorkflowSubmission, who: Caller) -> JobIds:
-        """Queue all stages of a workflow, or none: they are checked before the first is taken in, and come to the disk
-        in one transaction. Raises InputError that names the stage."""
+        """Queue all stages of a workflow, or none: all are validated first, and then written in one transaction. Raises
+        InputError that names the stage."""
         driver = self.driver
         driver.check_writing()
         now = driver.clock.micros()
@@ -99,7 +100,7 @@ class Orders:
                 self._check(submission, who, "workflow")
                 check_room(submission, driver.settings.cluster)
             except InputError as error:
-                if type(error) is not InputError:  # it is forbidden
+                if type(error) is not InputError:  # a ForbiddenError
                     raise
                 raise InputError(f"{where}, {error.where}", error.expected, error.got) from None
             if submission.array:
@@ -117,9 +118,7 @@ class Orders:
         return await self._take_in(records, who, "workflow")
 
     async def submit_batch(self, batch: Batch, who: Caller) -> JobIds:
-        """Queue all submissions of a batch, or none: they are checked before the first is taken in.
-
-        Raises InputError that names the line."""
+        """Queue all submissions of a batch, or none: all are validated first. Raises InputError that names the line."""
         driver = self.driver
         driver.check_writing()
         now = driver.clock.micros()
@@ -140,7 +139,7 @@ class Orders:
         )
 
     def take_slots(self, slot: Submission, count: int, who: Caller) -> list[JobRecord]:
-        """Queue slots without jobs (local/slots.py). Raises InputError."""
+        """Queue slots that have no job yet (local/slots.py). Raises InputError."""
         self.driver.check_writing()
         self._check(msgspec.structs.replace(slot, command=("a short job",)), who, "submit")
         check_room(slot, self.driver.settings.cluster)
@@ -151,7 +150,7 @@ class Orders:
         return records
 
     def _check(self, submission: Submission, who: Caller, route: str) -> None:
-        """Raise InputError for a submission that cannot be, or that the caller may not make."""
+        """Raise InputError for a submission that is invalid, or that the caller may not make."""
         queue_config = self.driver.settings.queue_config
         limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
         if submission.contract is not None and self.driver.settings.as_users:
@@ -175,7 +174,7 @@ class Orders:
             self._check_inside(submission)
 
     def _check_inside(self, submission: Submission) -> None:
-        """Raise InputError for a job that could not run in the reservation that it names."""
+        """Raise InputError for a job that cannot run in the reservation that it names."""
         asked = self.driver.reservations.find(submission.reservation).request
         if submission.gpus > asked.gpus:
             raise InputError(
@@ -191,7 +190,7 @@ class Orders:
             raise InputError("the queue", f"at most {MOST_WAITING:,} jobs at once", len(self.driver.jobs.records))
 
     def _records(self, submission: Submission, who: Caller, now: int) -> list[JobRecord]:
-        """The new jobs of a submission that holds, with ids of their own."""
+        """Return the new jobs of a valid submission, with new ids."""
         submission = counted(limited(submission, self.driver.settings.queue_config), self.driver.settings.cluster.nodes)
         if submission.notices:
             free = who.role is Role.OPERATOR
@@ -210,7 +209,7 @@ class Orders:
         return records
 
     def _ahead(self, submission: Submission | Dependencies) -> Callable[[int], Ahead]:
-        """What a job of this index comes after, by ids: ended, ended well, ended otherwise, started."""
+        """Return a function from an array index to the ids of jobs that must first end, succeed, fail, or start."""
         named = self.questions.named
         after, after_ok, after_not_ok = (
             tuple(each for job in jobs for each in named(job))
@@ -227,7 +226,7 @@ class Orders:
         return of
 
     async def _take_in(self, records: list[JobRecord], who: Caller, verb: str) -> JobIds:
-        """Hand new jobs to the driver, and wait until they are safe."""
+        """Pass new jobs to the driver, and wait until they are on disk."""
         self.driver.submit(records)
         first = records[0]
         what = first.id if len(records) == 1 else f"{first.seq} ({len(records)} jobs)"
@@ -236,7 +235,7 @@ class Orders:
         return JobIds([record.id for record in records])
 
     def reserve(self, asked: ReservationRequest, who: Caller) -> ReservationMade:
-        """Book GPUs for a window of time. Raises InputError, with the names of those that are in the way."""
+        """Reserve GPUs for a time window. Raises InputError with the names of what is in the way."""
         driver = self.driver
         driver.check_writing()
         known = tuple(queue.name for queue in driver.settings.queue_config.queues)
@@ -250,7 +249,7 @@ class Orders:
         return ReservationMade(self.questions.reservation(asked.name), moved)
 
     def unreserve(self, name: str, who: Caller) -> Reservations:
-        """Take a reservation back. Jobs that wait for it are given back. Raises InputError where jobs run in it."""
+        """Cancel a reservation. Waiting jobs that name it are rejected. Raises InputError if jobs run in it."""
         self.driver.check_writing()
         core, _ = self.questions.present()
         found = self.questions.reservation(self.driver.reservations.find(name).request.name)
@@ -260,7 +259,7 @@ class Orders:
         return Reservations([found])
 
     def pause(self, asked: QueueNames, who: Caller) -> PausedQueues:
-        """Let nothing start in some queues, or in any. Raises InputError."""
+        """Pause some queues, or all: no job starts in them. Raises InputError."""
         settings = self.driver.settings
         found = settings.queue_config.queues or tuple(map(Queue, asked.queues))
         known = {queue.name: queue for queue in found}
@@ -273,7 +272,7 @@ class Orders:
         return self._pause(self.driver.paused | set(asked.queues or (ALL,)), who, "pause", asked)
 
     def resume(self, asked: QueueNames, who: Caller) -> PausedQueues:
-        """Let jobs start again in some queues, or in all. Raises InputError for one that is not paused."""
+        """Resume some queues, or all. Raises InputError for one that is not paused."""
         paused = self.driver.paused
         for name in asked.queues:
             if name not in paused:
@@ -291,7 +290,7 @@ class Orders:
         return PausedQueues(sorted(paused - {ALL}), ALL in paused)
 
     async def cancel(self, job: str, who: Caller) -> JobIds:
-        """Withdraw a job, or all of an array that are not over. While nothing can be written it is written later."""
+        """Cancel a job, or the jobs of an array that have not ended; on a full disk too, then it is written later."""
         return await self._order(job, who, "cancel", self.driver.cancel)
 
     async def hold(self, job: str, who: Caller) -> JobIds:
@@ -303,13 +302,12 @@ class Orders:
         return await self._order(job, who, "release", self.driver.release)
 
     async def requeue(self, job: str, who: Caller) -> JobIds:
-        """Stop the run of a job, which then waits again."""
+        """Stop the run of a job and put the job back in its queue."""
         return await self._order(job, who, "requeue", self.driver.requeue)
 
     async def update(self, job: str, asked: JobUpdate, who: Caller) -> JobIds:
-        """Change what a waiting job asks for, or the limit of one that runs: which an operator alone raises.
-
-        Raises InputError, also where nothing is to be different, and then nothing is."""
+        """Change the request of a waiting job, or the limit of a running one, which only an operator raises. Raises
+        InputError, also if no change is given; then nothing changes."""
         new = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
         if not new:
             raise InputError("the update", "a priority, a time_s, a queue, a name or dependencies")
@@ -343,7 +341,7 @@ class Orders:
         return await self._order(job, who, "update", act, check, fits)
 
     def _check_limit(self, record: JobRecord, limit: float | None, who: Caller) -> None:
-        """Raise InputError where a job that runs may not have this limit (None: something else is to change)."""
+        """Raise InputError if a running job may not have this limit (None: another field is to change)."""
         if limit is None:
             raise InputError(f"job {record.id}", "a job that waits, or a time_s alone", str(record.phase))
         before, ran = record.submission.time_s, self.driver.clock.micros() - record.started
@@ -356,7 +354,7 @@ class Orders:
             raise InputError("time_s", f"more than job {record.id} has run ({show_duration(ran)})", limit)
 
     async def signal(self, job: str, asked: JobSignal, who: Caller) -> JobIds:
-        """Send a signal to the processes of a job that runs. Raises InputError where none of them takes it."""
+        """Send a signal to the processes of a running job. Raises InputError if none of them receives it."""
         return await self._order(job, who, "signal", lambda record: self.driver.signal(record, asked.signal))
 
     async def _order(
@@ -368,18 +366,18 @@ class Orders:
         check: Callable[[list[JobRecord]], None] = lambda records: None,
         fits: tuple[JobPhase, ...] = (),
     ) -> JobIds:
-        """Do something with a job, or with those of an array that it can be said of, if all of them pass the check."""
+        """Apply an order to a job, or to the members of an array in a fitting phase, if all of them pass `check`."""
         if verb != "cancel":  # a job may be what fills the disk
             self.driver.check_writing()
         names = self.questions.named(job)
-        first = self.questions.find(names[0])  # an array lies in one queue
+        first = self.questions.find(names[0])  # all jobs of an array are in one queue
         check_own(who, verb, self.questions.lineage(first.submission.queue), first.user)
         alive = self.driver.jobs.records
         records = [alive[name] for name in names if name in alive]
         if not records and verb != "cancel":
             what = "a job that runs" if verb in ("requeue", "signal") else "a job that waits"
             raise InputError(f"job {job}", what, str(first.phase))
-        if len(names) > 1 and verb != "cancel":  # of an array those that it can be said of
+        if len(names) > 1 and verb != "cancel":  # of an array those in a fitting phase
             records = [record for record in records if record.phase in (fits or FITS[verb])]
         check(records)
         for record in records:

@@ -1,4 +1,4 @@
-"""The page of a Kant that runs, at `/`: the same bundle that a report has, which asks for its data."""
+"""The live page at `/`: the same bundle as in a report, which fetches its data from Kant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ICON = (
 
 
 def routes(title: str) -> list[web.RouteDef]:
-    """What the page needs; none of it tells anything, so none needs a token. `title` is the name of the cluster."""
+    """Return the routes of the page's files. They hold no data and need no token. `title` is the cluster's name."""
     bundle = resources.files("kant") / "report" / "page"
     files = {f"/{name}": ((bundle / name).read_bytes(), kind) for name, kind in FILES.items()}
     files["/icon.svg"] = ICON, "image/svg+xml"
@@ -39,7 +39,7 @@ def routes(title: str) -> list[web.RouteDef]:
 
 
 def shell(title: str) -> str:
-    """The page before its data have come."""
+    """Return the HTML of the page, without data."""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>

@@ -1,8 +1,7 @@
-"""The past of a Kant that was started again: the record of the earlier starts, read from the journals that they left.
+"""The record before a restart: read from the journals of earlier starts.
 
-A line at a time, so that whoever has the loop can read a little between two turns; what takes longer can be done in a
-thread. The last journal read is the one that is written now: when all of it is read, the record stands where the live
-one stands, and takes its place.
+It is read line by line, so that the event loop can do a little between two turns; longer work can run in a thread. The
+last journal read is the one being written now: at its end, the record equals the live one and replaces it.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from kant.scheduler.profile import Profile
 
 log = logging.getLogger("kant.service")
 MOST_BYTES = 64 << 20
-"""Of the earlier journals the latest are read, up to so much together."""
+"""The most bytes of earlier journals that are read; the latest come first."""
 MOST_JOURNALS = 100
 
 ROUNDING = 1000
-"""Microseconds by which a journal may seem to begin before the one before it ended."""
+"""Microseconds by which a journal may seem to begin before the previous one ended."""
 
 Steps = Generator[Callable[[], None] | None]
 
 
 class Reader:
-    """Reads journals one after the other into one `record`; None while there is nothing."""
+    """Reads journals in order into one `record`; None while nothing has been read."""
 
     def __init__(self, journals: Journals, most_bytes: int = MOST_BYTES) -> None:
         self.journals = journals
@@ -46,11 +45,11 @@ class Reader:
         self.journals_read = 0
 
     def steps(self) -> Steps:
-        """Yields after each line, or work to be done before the next. At the end `record` stands where the one of the
-        present stands, or is None.
+        """Yield None after each line, or a function that must run before the next step. At the end `record` is None, or
+        as recent as the live one.
 
-        A journal, or the rest of one, that cannot be read means less past. Raises InputError where the journal of the
-        present cannot be read.
+        If an earlier journal or its rest cannot be read, that part is missing. Raises InputError if the current journal
+        cannot be read.
         """
         done = ""
         for path in self._earlier():
@@ -126,7 +125,7 @@ class Reader:
 
 
 class _Building:
-    """A state that is built: of a large cluster that takes a second."""
+    """Builds a cluster state, which takes about a second for a large cluster."""
 
     def __init__(self, walk: JournalWalk, profile: Profile) -> None:
         self.walk, self.profile = walk, profile
@@ -134,21 +133,21 @@ class _Building:
         self.error: InputError | None = None
 
     def work(self) -> None:
-        """Build it."""
+        """Build the state."""
         try:
             self.state = self.walk.new_state(self.profile)
         except InputError as error:
             self.error = error
 
     def result(self) -> ClusterState:
-        """The state. Raises InputError."""
+        """Return the state. Raises InputError."""
         if self.state is None:
             raise self.error or InputError(str(self.walk.path), "a state that was built")
         return self.state
 
 
 def whole(file: BinaryIO, flush: Callable[[], object]) -> Iterator[bytes]:
-    """The whole lines of a file that may still grow, up to its end after a `flush` that brought nothing more."""
+    """Yield the complete lines of a file that may still grow, until a `flush` brings no more."""
     rest = b""
     while True:
         line = file.readline()
@@ -165,4 +164,4 @@ def whole(file: BinaryIO, flush: Callable[[], object]) -> Iterator[bytes]:
 
 
 def _nothing() -> None:
-    """Nobody writes to it any more."""
+    """The flush of a journal that is no longer written."""

@@ -1,7 +1,7 @@
-"""Pruning: what is over for long goes, in small steps, so that a Kant that runs for months stays as quick as it was.
+"""Pruning: removes jobs that ended long ago, in small steps, so that Kant stays fast over months.
 
-Of a job its files go first and its row last: killed in between, the next sweep finds the row and goes on. Nothing that
-lives is touched, nor what a job that lives comes after, nor the last job of all, whose number must not be given again.
+The files of a job are removed first and its row last, so that a sweep after a crash finds the row and continues. Jobs
+that have not ended, their dependencies, and the last job, whose number must not be reused, are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_LOG = 64 << 20  # bytes of kant.log, and as much again of the one before
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the files are: of the runs, of the journals, and what Kant itself has said."""
+    """The paths of what is pruned: runs, journals, and Kant's own log."""
 
     runs: Path
     journals: Journals | None = None
@@ -40,7 +40,7 @@ class Places:
 
 
 class Pruner:
-    """Sweeps away what has ended more than `keep` microseconds ago. `wanted` names jobs that others wait for."""
+    """Removes what ended more than `keep` microseconds ago. `wanted` returns the jobs that others depend on."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Pruner:
         self.pruned = 0
 
     def steps(self) -> Iterator[list[Path]]:
-        """One sweep: each step gives folders that are to be removed before the next."""
+        """Run one sweep. Each step yields the folders to remove before the next step."""
         before = self.clock() - self.keep
         at = (-1, -1)
         while rows := self.store.over(before, at, BATCH):
@@ -84,15 +84,15 @@ class Pruner:
         journals = self.places.journals
         if journals is None:
             return
-        oldest = min(int(time.time() * 1e6), self.clock()) - self.keep  # one of the two may have leapt,
+        oldest = min(int(time.time() * 1e6), self.clock()) - self.keep  # one of the two clocks may have jumped,
         for path in sorted(journals.folder.glob("*.jsonl")):
-            with suppress(OSError):  # and so may that of the disk: the name says it too
+            with suppress(OSError):  # and so may the file times: the name is checked too
                 if path != journals.path and path.name < name_at(oldest) and path.stat().st_mtime * 1e6 < oldest:
                     path.unlink()
                     yield []
 
     def _trim(self) -> None:
-        """Begin kant.log anew when it is long. It is open for appending, so it goes on from its new end."""
+        """Copy kant.log and truncate it when it is long. It is open for appending, so it goes on at the new end."""
         path = self.places.log_file
         if path is None or not path.exists():
             return
@@ -102,14 +102,14 @@ class Pruner:
             os.truncate(path, 0)
 
     async def sweep(self) -> None:
-        """One sweep, at a pace that nobody notices."""
+        """Run one sweep, slowly enough not to disturb the scheduler."""
         for folders in self.steps():
             if folders:
                 await asyncio.to_thread(remove, folders)
             await asyncio.sleep(CALM)
 
     async def run(self, not_before: int = 0) -> None:
-        """Sweep for ever, from a moment of the clock on."""
+        """Sweep periodically, from the time `not_before` of the clock on."""
         while True:
             if self.clock() >= not_before:
                 try:
@@ -123,13 +123,13 @@ class Pruner:
 
 
 def remove(folders: list[Path]) -> None:
-    """Remove folders. One that stays keeps its job, and is tried again."""
+    """Remove folders. If one remains, its job is kept, and the next sweep retries."""
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def wanted(driver: LocalDriver) -> set[str]:
-    """The jobs that those that live come after, and the arrays of which a job lives."""
+    """Return the dependencies of jobs that have not ended, and the arrays with such a job."""
     found: set[str] = set()
     for record in driver.alive():
         found.update(record.ahead)
@@ -139,7 +139,7 @@ def wanted(driver: LocalDriver) -> set[str]:
 
 
 def in_doubt(latest: int, now: int, keep: int) -> int:
-    """The moment before which nothing is pruned: after a leap of the clock since `latest`, which may be a wrong one."""
+    """Return the time before which nothing is pruned: later after a clock jump since `latest`, which may be wrong."""
     if latest == 0 or now - latest < keep // 2:
         return 0
     log_event(log, "the clock has leapt: nothing is pruned for a week", logging.WARNING, days=(now - latest) // DAY)

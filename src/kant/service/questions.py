@@ -1,4 +1,4 @@
-"""What can be asked of this machine's Kant, apart from how the question travels."""
+"""The questions to this machine's Kant, independent of the transport."""
 
 from __future__ import annotations
 
@@ -53,19 +53,20 @@ from kant.service.views import (
 )
 
 MOST_REASONS = 100
-"""Jobs of a list for which a reason is found when it is asked for."""
+"""The most jobs of a list for which a reason is computed on request."""
 ABOUT_TO_START = "nothing keeps it: it is about to start"
 TAIL = "job {} is in the tail of its training: it is not stopped for another job (docs/elastic.md)"
 AHEAD = (JobPhase.WAITING, JobPhase.BLOCKED, JobPhase.HELD)
 MOST_NODES = 64
 MOST_OPERATIONS, OPERATIONS_BYTES = 300, 1 << 20
-"""Nodes that an answer lists one by one."""
+"""The most entries of an answer about operations, and the most bytes read of their audit."""
 
 
 class LocalQuestions(Questions):
-    """Questions about this machine's jobs. Raises ForbiddenError for what a role does not let its caller see.
+    """Answers questions about this machine's jobs. Raises ForbiddenError for what the caller's role may not see.
 
-    `complaint` says why a changed file was not taken, and which GPUs take nothing new; `starting` that kernels compile.
+    `complaint` returns why a changed file was not applied, and which GPUs accept no new job; `starting`: kernels
+    compile.
     """
 
     kind = "local"
@@ -92,7 +93,7 @@ class LocalQuestions(Questions):
     # --- jobs -----------------------------------------------------------------------------------------------------
 
     def find(self, job: str) -> JobRecord:
-        """Any job that ever was. Raises InputError for an array, and UnknownJobError."""
+        """Return any job, ended or not. Raises InputError for an array, and UnknownJobError."""
         found = self.driver.jobs.records.get(job) or self.store.record(job)
         if found is None:
             first = self.named(job)[0]
@@ -100,13 +101,14 @@ class LocalQuestions(Questions):
         return found
 
     def one_of(self, job: str) -> str:
-        """The job itself; of an array the job to ask about: the first that waits, else that lives, else the first."""
+        """Return the job; of an array the one to ask about: the first waiting, else the first not ended, else the
+        first."""
         names, alive = self.named(job), self.driver.jobs.records
         waits = (name for name in names if name in alive and alive[name].phase is JobPhase.WAITING)
         return next(waits, None) or next((name for name in names if name in alive), names[0])
 
     def named(self, job: str) -> list[str]:
-        """The ids of a job, or of the jobs of an array. Raises UnknownJobError."""
+        """Return the id of a job, or the ids of an array's jobs. Raises UnknownJobError."""
         if job in self.driver.jobs.records or self.store.phase_of(job) is not None:
             return [job]
         if job.isascii() and job.isdigit() and len(job) < 19:
@@ -118,7 +120,7 @@ class LocalQuestions(Questions):
         raise UnknownJobError("JOB", "the id of a job", job)
 
     def lineage(self, queue: str) -> tuple[str, ...]:
-        """A queue and those above it: who has one of them has the queue too."""
+        """Return a queue and its ancestors: a right to one of them includes the queue."""
         return self.driver.settings.queue_config.lineage(queue)
 
     def core_ids(self, job: str) -> list[str]:
@@ -156,7 +158,7 @@ class LocalQuestions(Questions):
         return super().record(cursor)
 
     def reservation(self, name: str) -> ReservationRow:
-        """A reservation that is not over. Raises InputError."""
+        """Return a reservation that has not ended. Raises InputError."""
         core, _ = self.present()
         booked = self.driver.reservations
         one = booked.find(name)
@@ -171,14 +173,14 @@ class LocalQuestions(Questions):
         )  # fmt: skip
 
     def reservations(self) -> Reservations:
-        """All reservations that are not over."""
+        """Return all reservations that have not ended."""
         found = [self.reservation(name) for name in self.driver.reservations.known]
         return Reservations(sorted(found, key=lambda one: (one.start, one.name)))
 
     def jobs(
         self, phases: tuple[str, ...], queue: str, user: str, before: int | None, limit: int, name: str = ""
     ) -> JobPage:
-        """Jobs, the latest first; in `name`, `*` and `?` stand for other letters."""
+        """Return a page of jobs, the latest first; in `name`, `*` and `?` are wildcards."""
         for phase in phases:
             if phase not in JobPhase.__members__.values():
                 raise InputError("state", f"one of {', '.join(JobPhase)}", phase)
@@ -190,12 +192,12 @@ class LocalQuestions(Questions):
         jobs = [
             msgspec.convert(row | {"waits": notes.get(row["id"], "")} | self._live_facts(row["id"]), JobRow)
             for row in present
-            if not phases or row["phase"] in phases  # it may have changed, and not be written yet
+            if not phases or row["phase"] in phases  # it may have changed and not be on disk yet
         ]
         return JobPage(jobs, rows[-1]["seq"] if len(rows) == limit else None)
 
     def _live_facts(self, job: str) -> dict[str, Any]:
-        """Where a job runs, and for how long it may; nothing of one that is over."""
+        """Return the nodes of a job and its time limit; nothing for one that has ended."""
         record = self.driver.jobs.records.get(job)
         if record is None or record.phase in OVER:
             return {}
@@ -203,7 +205,7 @@ class LocalQuestions(Questions):
         return {"nodes": self._nodes(record), "limit_us": -1 if limit is None else round(limit * SECOND)}
 
     def _nodes(self, record: JobRecord) -> dict[str, str]:
-        """The nodes on which a job lies, each with the indices of its GPUs there."""
+        """Return the nodes of a job, each with the indices of the job's GPUs there."""
         nodes = self.driver.settings.cluster.nodes
         return {
             nodes[node].name if node < len(nodes) else str(node): indices(mask)
@@ -211,7 +213,7 @@ class LocalQuestions(Questions):
         }
 
     def _missing_notes(self, names: list[str]) -> dict[str, str]:
-        """Why those of these jobs wait that no cycle has tried, at most so many as a page shows."""
+        """Return why jobs wait that no cycle has tried yet, for at most `MOST_REASONS` of these jobs."""
         records = [self.driver.jobs.records[name] for name in names if name in self.driver.jobs.core_id]
         pending = self.driver.core.state.pending if records else {}
         rows = self.driver.core.state.rows if records else {}
@@ -219,12 +221,12 @@ class LocalQuestions(Questions):
         return self._reasons([record for record in records if rows[ids[record.id]] in pending][:MOST_REASONS])
 
     def reason(self, job: str) -> str:
-        """Why a job that is not over does not run, in one sentence."""
+        """Return why a job that has not ended does not run, in one sentence."""
         notes = self.driver.jobs.notes
         return notes.get(job) or self._missing_notes([job]).get(job) or self.phase_of(job)[1]
 
     def waiting(self, queue: str, user: str, after: int, limit: int, name: str = "") -> WaitingPage:
-        """The jobs that wait, in the order in which they are tried, each with its reason."""
+        """Return a page of waiting jobs in scheduling order, each with its reason."""
         jobs = self.driver.jobs
         ordered = waiting_order(self.driver.core.scheduler, self.driver.core.now)
         inside = [jobs.by_core[name] for name in ordered]
@@ -250,7 +252,7 @@ class LocalQuestions(Questions):
         return WaitingPage(rows, len(found), after + limit if more else None)
 
     def _reasons(self, records: list[JobRecord]) -> dict[str, str]:
-        """Why jobs wait that the core has."""
+        """Return why waiting jobs wait; the core must know them."""
         core, ids = self.driver.core, self.driver.jobs.core_id
         found = waiting_reasons(core.scheduler, core.now, [ids[record.id] for record in records])
         return {
@@ -259,7 +261,7 @@ class LocalQuestions(Questions):
         }
 
     def job(self, job: str, who: Caller) -> JobDetail:
-        """One job, whole. Of other people's jobs what they run is left out."""
+        """Return all details of one job, without what it runs if it is not the caller's."""
         record = self.find(job)
         submission, place = record.submission, self._nodes(record)
         view = msgspec.convert(
@@ -283,7 +285,7 @@ class LocalQuestions(Questions):
         )  # fmt: skip
 
     def _gpu_use(self, record: JobRecord) -> GpuUsed | None:
-        """What a job does with its GPUs, if they say."""
+        """Return the GPU use of a running job, if it is measured."""
         use = self.driver.gpu_use
         found = use.jobs.get(record.id)
         if found is None or record.phase is not JobPhase.RUNNING:
@@ -292,12 +294,12 @@ class LocalQuestions(Questions):
         return GpuUsed(found.busy, mean, found.memory_mib, found.peak_mib, found.total_mib, warning)
 
     def gpu_warning(self, job: str) -> str:
-        """That the GPUs of a job idle, and what comes of it; "" of others."""
+        """Return a warning that the GPUs of a job idle, and what follows; "" if they do not."""
         use = self._gpu_use(self.find(job))
         return use.warning if use is not None else ""
 
     def top(self) -> dict[str, Any]:
-        """Also what each GPU does, where they say."""
+        """Return the answer with the use of each GPU, where it is measured."""
         use, jobs = self.driver.gpu_use, self.driver.jobs.records
         gpus = [
             {
@@ -313,7 +315,7 @@ class LocalQuestions(Questions):
         return super().top() | {"gpus": gpus}
 
     def _attempt(self, record: JobRecord, number: int) -> Attempt:
-        """A run of a job, as its supervisor has left it."""
+        """Return one run of a job, as its supervisor recorded it."""
         found = read_exit(self.driver.launcher.folder(record, number))
         if found is None:
             return Attempt(number)
@@ -323,7 +325,7 @@ class LocalQuestions(Questions):
         )  # fmt: skip
 
     def log(self, job: str, offset: int, limit: int, who: Caller, attempt: int = 0) -> Output:
-        """What a run of a job has written; `attempt` 0: the last. Raises InputError for a run that it never had."""
+        """Return the output of a run of a job; `attempt` 0: the last run. Raises InputError for a run it never had."""
         record = self.find(job)
         check_own(who, "log", self.lineage(record.submission.queue), record.user)
         if attempt > record.attempt:
@@ -331,19 +333,19 @@ class LocalQuestions(Questions):
         return read_output(self.driver.launcher.folder(record, attempt or None), offset, limit)
 
     def dropped(self, job: str, attempt: int = 0) -> int:
-        """Bytes of its output for which the disk had no room; 0 while it runs."""
+        """Return the bytes of output lost to a full disk; 0 while the run lasts."""
         record = self.find(job)
         found = read_exit(self.driver.launcher.folder(record, attempt or None))
         return found.dropped if found is not None else 0
 
     def outcome(self, job: str) -> Outcomes:
-        """How a job, or those of an array, have ended. Raises UnknownJobError."""
+        """Return how a job, or the jobs of an array, ended. Raises UnknownJobError."""
         names, alive = self.named(job), self.driver.jobs.records
         known = self.store.outcomes([name for name in names if name not in alive])
         jobs = []
         for name in names:
             record = alive.get(name)
-            if record is not None:  # what is over and not written yet is not over for others
+            if record is not None:  # ended, but not yet on disk: not reported as ended
                 over = record.is_over and name not in self.driver.jobs.dirty
                 jobs.append(JobOutcome(name, str(record.phase), over, record.code, record.signal, record.reason))
             elif name in known:
@@ -352,7 +354,7 @@ class LocalQuestions(Questions):
         return Outcomes(jobs, all(each.over for each in jobs))
 
     def usage(self, by: tuple[str, ...], since: int, until: int, where: dict[str, str]) -> Usage:
-        """What the jobs used that have ended from `since` until before `until` (-1: now). Raises InputError."""
+        """Return the usage of jobs that ended from `since` until before `until` (-1: now). Raises InputError."""
         for name in by:
             if name not in STORE_BY or by.count(name) > 1:
                 raise InputError("by", f"some of {', '.join(STORE_BY)}, each once", name)
@@ -361,13 +363,13 @@ class LocalQuestions(Questions):
         return Usage(since, end, rows)
 
     def audit(self, user: str, refused: bool, before: int | None, limit: int) -> AuditLog:
-        """Who did what, the latest first."""
+        """Return a page of the audit log, the latest entry first."""
         rows = self.store.audited(user=user, refused=refused, before=before, most=limit)
         entries = [msgspec.convert(row, AuditEntry) for row in rows]
         return AuditLog(entries, entries[-1].seq if len(entries) == limit else None)
 
     def operations(self) -> Operations:
-        """The end of the audit of the operations on this Kant, the latest first; nothing where there is none."""
+        """Return the last entries of the audit of `kant ops` on this Kant, the latest first; none without an audit."""
         path = self.store.path.parent / "ops" / "audit.jsonl"
         try:
             with path.open("rb") as file:
@@ -384,7 +386,7 @@ class LocalQuestions(Questions):
             raise InputError(str(path), f"lines of an audit ({error})") from None
 
     def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
-        """What the record has told, and what only the store knows where that goes back further."""
+        """Return the history of the record, with older entries that only the store has."""
         known = _stored(self.find(job), zero)
         if told is None:
             return known
@@ -392,7 +394,7 @@ class LocalQuestions(Questions):
         return sorted([*(each for each in known if each["what"] not in kinds), *told], key=lambda each: each["time_us"])
 
     def node_rows(self, core: Core) -> list[dict[str, Any]]:
-        """The cores, memory and GPUs of each node."""
+        """Return the cores, memory and GPUs of each node."""
         nodes = []
         for node, row in zip(core.state.nodes[:MOST_NODES], core.state.table.tolist(), strict=False):
             if row[c.STATUS] == NodeStatus.RETIRED:  # no node has taken this row yet
@@ -412,7 +414,7 @@ class LocalQuestions(Questions):
         return nodes
 
     def health(self) -> dict[str, Any]:
-        """Whether all is well, and what there is."""
+        """Return the health of Kant and the size of what it manages."""
         driver, settings = self.driver, self.driver.settings
         journals, cluster = settings.journals, settings.cluster
         found = ServiceHealth(
@@ -424,7 +426,7 @@ class LocalQuestions(Questions):
 
 
 def _stored(record: JobRecord, zero: int) -> list[dict[str, Any]]:
-    """The entries of a job's history that its record has."""
+    """Return the history entries that follow from a job's stored record."""
     found = [(record.submitted, "asked", f"{record.user} submitted it")]
     if record.started >= 0:
         found.append((record.started, "started", f"its last run began, number {record.attempt}"))

@@ -1,4 +1,4 @@
-"""What comes over HTTP: JSON that is as the schema says."""
+"""Decodes request bodies: JSON that matches the schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def received(text: bytes, kind: type[T]) -> T:
-    """An object of its type. A number such as 4.0 is an integer, as JSON Schema has it. Raises msgspec.DecodeError."""
+    """Decode an object of a type. A number such as 4.0 is an integer, as in JSON Schema. Raises msgspec.DecodeError."""
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:

@@ -1,4 +1,4 @@
-"""Keeps the record of the run that is live: across the states that its driver builds, and with the past before it."""
+"""Keeps the record of the live run: across state rebuilds of the driver, and joined with the past before this start."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from kant.model.status import JobStatus
 from kant.service.past import Reader, Steps
 
 log = logging.getLogger("kant.service")
-SLICE = 0.004  # seconds for which the past is read at a time
-CALM = 0.012  # and then not
+SLICE = 0.004  # seconds of reading at a time
+CALM = 0.012  # seconds of pause between
 ENDS = {JobPhase.FINISHED: JobStatus.FINISHED, JobPhase.CANCELLED: JobStatus.CANCELLED}
 
 
 class Recorded:
-    """Follows the core that is, from one that was built to the next, in one record. `find` knows all jobs."""
+    """Keeps one record of the current core across rebuilds. `find` returns any job by its id."""
 
     def __init__(self, find: Callable[[str], JobRecord | None]) -> None:
         self.find = find
@@ -31,7 +31,7 @@ class Recorded:
         self._core: Core | None = None
 
     def begin_rebuild(self, core: Core) -> None:
-        """A state begins to be built."""
+        """Start following a core whose state is being rebuilt."""
         zero, profile, waits = core.zero, core.profile.name, core.waits
         if self.run is None:
             self.run = RunRecord(core.state, secrets.token_hex(4), zero=zero, profile=profile, waits=waits)
@@ -42,12 +42,12 @@ class Recorded:
         core.observers.append(self.run)
 
     def finish_rebuild(self) -> None:
-        """All earlier jobs are in the state."""
+        """Note that the rebuilt state contains all earlier jobs."""
         if self.run is not None and self._core is not None:
             self.run.finish_rebuild(self._core.now)
 
     async def remember(self, journals: Journals) -> None:
-        """Read what was before this start, a little at a time, and go on from there."""
+        """Read the journals of earlier starts, a little at a time, and prepend them to the record."""
         reader, began = Reader(journals), time.monotonic()
         steps = reader.steps()
         try:
@@ -67,7 +67,7 @@ class Recorded:
             self.run.notes = None
 
     def resolve_missing(self) -> None:
-        """Of jobs that ended while no Kant was there, the store knows how."""
+        """Look up in the store how jobs ended that ended while Kant was down."""
         assert self.run is not None, "asked once the state has been built"
         for job, left in list(self.run.left.items()):
             record = self.find(job)
@@ -77,17 +77,17 @@ class Recorded:
                 self.run.resolve_missing(job, ENDS.get(record.phase, JobStatus.REJECTED), record.ended)
 
     def waited(self, job: str) -> dict[str, int] | None:
-        """What a job has waited, in total and by cause; None for one that is not kept."""
+        """Return the wait of a job, in total and by cause; None for a job that is not in the record."""
         return None if self.run is None or self._core is None else self.run.waited(job, self._core.now)
 
     def note(self, job: str, what: str, text: str) -> None:
-        """Keep a sentence about a job, such as who gave an order."""
+        """Add a sentence about a job to its history, such as who gave an order."""
         if self.run is not None and self._core is not None:
             self.run.note(job, self._core.now, what, text)
 
 
 def _some(steps: Steps) -> Callable[[], None] | None:
-    """Take some steps, up to one that has work; None where there are no more."""
+    """Take steps for `SLICE` seconds or up to one with work, and return the work; None at the end."""
     end = time.monotonic() + SLICE
     while time.monotonic() < end:
         try:
@@ -100,4 +100,4 @@ def _some(steps: Steps) -> Callable[[], None] | None:
 
 
 def _nothing() -> None:
-    """No work."""
+    """Do nothing."""

@@ -1,6 +1,6 @@
-"""Profile, queues, certificate and notices anew, without a restart, when their files change or SIGHUP comes.
+"""Reloads profile, queues, certificate and notices without a restart, when their files change or on SIGHUP.
 
-A file that is wrong changes nothing: what was there stays, and one sentence says why, in the log and in /v1/health.
+An invalid file changes nothing: the old settings stay, and one sentence in the log and in /v1/health says why.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from kant.service.notices import Notifier, read_notices
 from kant.workload.tenants_file import read_tenants
 
 log = logging.getLogger("kant.service")
-EVERY = 2.0  # seconds between two looks
+EVERY = 2.0  # seconds between two checks
 Stamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files that a start was given; None: it was given none."""
+    """The files given to `kant up`; None: not given."""
 
     profile: Path | None = None
     queues: Path | None = None
@@ -40,16 +40,16 @@ class Files:
 
 
 def check_quotas(profile: Profile, queue_config: QueueConfig) -> None:
-    """Raise InputError where there are queues that the profile does not honour."""
+    """Raise InputError if there are queues and the profile ignores quotas."""
     if queue_config.queues and not profile.quotas:
         what = "one that honours the quotas of queues"
         raise InputError(f"profile {profile.name}: discipline", what, profile.without_quotas)
 
 
 class Reloader:
-    """Follows the files for one driver and its `notifier`. `complaint` says why the last change was not taken.
+    """Applies changed files to one driver and its `notifier`. `complaint` says why the last change was not applied.
 
-    `tls` is what connections to come are served with.
+    `tls` is the context of new connections.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Reloader:
         return [path for path in given if path is not None]
 
     async def run(self, told: asyncio.Event) -> None:
-        """Look for ever; at once, and at all of them, when told."""
+        """Check the files periodically; when `told` is set, load all of them at once."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVERY):
@@ -81,14 +81,14 @@ class Reloader:
             told.clear()
             for path in self._paths():
                 now = stamp(path)
-                quiet = now == self._seen[path]  # it is not being written just now
+                quiet = now == self._seen[path]  # it is not being written
                 self._seen[path] = now
                 if everything or (quiet and now != self._taken[path]):
                     self._taken[path] = now
                     await self.take(path)
 
     async def take(self, path: Path) -> None:
-        """Read one file and do what it says."""
+        """Read one file and apply it."""
         try:
             if path == self.files.queues:
                 self._queues(path)
@@ -134,7 +134,7 @@ class Reloader:
 
 
 def stamp(path: Path) -> Stamp:
-    """What changes when a file does."""
+    """Return a value that changes when the file does."""
     try:
         found = path.stat()
     except OSError:

@@ -1,7 +1,7 @@
-"""The replicas of a service as jobs of the Kant of this machine.
+"""Runs the replicas of a service as jobs of this machine's Kant.
 
-Each is a job of its own, so that the queue, quotas and preemption do with it what they do with others. It is an array
-of one index, which is the replica's number; so nothing has to be remembered, and whoever starts again finds them.
+Each is a job of its own, so that queues, quotas and preemption treat it as any other job. It is an array of one index,
+the replica's number, so no state is kept: after a restart the replicas are found again by their jobs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A replica: its number, its job, and where that stands. Later jobs have a higher `seq`."""
+    """A replica: its number, its job, and the job's phase. Later jobs have a higher `seq`."""
 
     number: int
     job: str
@@ -34,14 +34,14 @@ class Replica:
 
 
 def surplus(replicas: Sequence[Replica], core: int, wanted: int) -> list[Replica]:
-    """Who is given back where only so many are wanted: none of the core; who waits first, then who came last."""
+    """Return the replicas to remove to get down to `wanted`: never the core; waiting ones first, then the newest."""
     bursts = [replica for replica in replicas if replica.number >= core]
     bursts.sort(key=lambda replica: (replica.phase == "running", -replica.seq))
     return bursts[: max(len(replicas) - wanted, 0)]
 
 
 def missing(replicas: Sequence[Replica], taken: Sequence[int], core: int, wanted: int) -> list[int]:
-    """The numbers of new replicas: all of the core that are not there, then the lowest that nobody has `taken`."""
+    """Return the numbers of replicas to start: all missing ones of the core, then the lowest that are not `taken`."""
     there = {replica.number for replica in replicas}
     found = [number for number in range(core) if number not in there and number not in taken]
     bursts = max(wanted, core) - core - sum(number >= core for number in there)
@@ -55,7 +55,7 @@ def missing(replicas: Sequence[Replica], taken: Sequence[int], core: int, wanted
 
 
 class LocalReplicas:
-    """The replicas of one service on one Kant. Raises InputError where the service cannot be there."""
+    """The replicas of one service on one Kant. Raises InputError if the service cannot run there."""
 
     def __init__(self, service: LiveService, client: ServiceClient, folder: Path) -> None:
         table = service.table
@@ -72,8 +72,8 @@ class LocalReplicas:
         self.service, self.client, self.local = service, client, table.local
         self.folder = (folder / self.local.workdir).absolute()
         self.operators = Operators(table.operators)
-        self.tried: dict[int, float] = {}  # when a number was last submitted
-        self.leaving: dict[str, float] = {}  # jobs of replicas that get no new requests, and when they end at last
+        self.tried: dict[int, float] = {}  # when each number was last submitted
+        self.leaving: dict[str, float] = {}  # draining jobs, and when each is ended at the latest
         if table.operators:
             try:
                 known = self.operators.known()
@@ -86,15 +86,15 @@ class LocalReplicas:
 
     @property
     def name(self) -> str:
-        """Of its jobs: they are one service to the policies that spread replicas."""
+        """The name of its jobs, which makes them one service for policies that spread replicas."""
         return f"service-{self.service.name}"
 
     def count(self) -> int:
-        """Replicas that run or wait, without those that leave."""
+        """Return the number of replicas that run or wait, without those that are leaving."""
         return len(self._staying(self._look()))
 
     def have(self, wanted: int, now: float) -> None:
-        """Have so many: submit what is missing, give back what is too much, and end what has been drained."""
+        """Scale to `wanted`: submit missing replicas, remove surplus ones, and end those that are drained."""
         there = self._look()
         staying, core = self._staying(there), self.service.table.core
         for replica in surplus(staying, core, wanted):
@@ -106,13 +106,13 @@ class LocalReplicas:
         self._end_drained(there, now)
         taken = [replica.number for replica in there]
         for number in missing(staying, taken, core, wanted):
-            # One that ends at once is not begun again all the time.
+            # At most one start per `every_s`, even if the replica ends at once.
             if now >= self.tried.get(number, -math.inf) + self.service.table.every_s:
                 self.tried[number] = now
                 self._submit(number)
 
     def _end_drained(self, there: Sequence[Replica], now: float) -> None:
-        """Let those that leave get no new requests, and end who has none, or has had his time."""
+        """Send leaving replicas no new requests, and end each that is empty or whose drain time has passed."""
         leaving = [replica for replica in there if replica.job in self.leaving and replica.phase == "running"]
         running = self._urls([replica.number for replica in there if replica.phase == "running"])
         closed = self._urls([replica.number for replica in leaving])
@@ -120,12 +120,12 @@ class LocalReplicas:
         for replica in leaving:
             (url,) = self._urls([replica.number])
             is_empty = self.operators.addresses and has.get(url) == 0
-            # Where nobody can be told, the engine ends what it has after SIGTERM, within the same time.
+            # Without routers, the engine finishes its requests after SIGTERM, within the same time.
             if is_empty or not self.operators.addresses or now >= self.leaving[replica.job]:
                 self._cancel(replica)
 
     def _look(self) -> list[Replica]:
-        """All jobs of ours that are not over."""
+        """Return all replicas whose jobs have not ended."""
         found: list[Replica] = []
         before: int | None = None
         user = self.client.get("/v1/whoami")["user"]
@@ -173,5 +173,5 @@ class LocalReplicas:
 
 
 def address_of(local: OnMachine, number: int) -> str:
-    """Where a replica listens, as a router's `--backends` names it."""
+    """Return the URL of a replica, as in a router's `--backends`."""
     return f"http://{local.host}:{local.port + number}"

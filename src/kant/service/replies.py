@@ -1,4 +1,4 @@
-"""What goes back over HTTP: one JSON object, or one sentence."""
+"""HTTP responses: one JSON object, or one sentence of error."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from aiohttp import web
 
 
 def answer(value: Any, status: int = 200) -> web.Response:
-    """One JSON object."""
+    """Return a response with one JSON object."""
     return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")
 
 
 def failure(sentence: str, status: int, **headers: str) -> web.Response:
-    """What was wrong."""
+    """Return a response with an error message."""
     reply = answer({"error": sentence}, status)
     reply.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
     return reply

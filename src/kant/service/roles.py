@@ -1,4 +1,4 @@
-"""Who may do what: one table of roles beside the table of routes."""
+"""Authorization: the roles, and the role that each route needs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kant.model.errors import InputError
 
 
 class Role(StrEnum):
-    """What a token is for. A viewer asks; a tenant also orders, in its own queues; an operator may do everything."""
+    """The role of a token. A viewer reads; a tenant also gives orders, in its queues; an operator may do everything."""
 
     VIEWER = "viewer"
     TENANT = "tenant"
@@ -22,9 +22,9 @@ RANK = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, by which right, and from where (`origin`: an address, or a process at the other end of the socket).
+    """An authenticated caller. `origin`: its address, or the process at the other end of the socket.
 
-    `is_unix`: a user of this machine, as the socket says. What it has submitted is its own, in whatever queue.
+    `is_unix`: a user of this machine, as the socket says, who owns the jobs it submitted in any queue.
     """
 
     user: str
@@ -39,7 +39,7 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """The least role that a route needs. `own`: a tenant has it for the jobs of its own queues alone."""
+    """The least role that a route needs. `own`: a tenant has the route only for jobs of its own queues."""
 
     least: Role
     own: bool = False
@@ -51,7 +51,7 @@ RIGHTS = {
     "waiting": VIEWER,
     "outcome": VIEWER,
     "usage": VIEWER,
-    "job": VIEWER,  # without command, environment and folders where it is not one's own: see `Api.job`
+    "job": VIEWER,  # without command, environment and folders of other users' jobs: see `LocalQuestions.job`
     "why": VIEWER,
     "history": VIEWER,
     "queues": VIEWER,
@@ -61,7 +61,7 @@ RIGHTS = {
     "record": VIEWER,
     "events": VIEWER,
     "profiles": VIEWER,
-    "whatif": VIEWER,  # an order by its method alone: it changes nothing
+    "whatif": VIEWER,  # a POST, but it changes nothing
     "health": VIEWER,
     "whoami": VIEWER,
     "metrics": VIEWER,
@@ -77,7 +77,7 @@ RIGHTS = {
     "update": TENANT,
     "signal": TENANT,
     "log": TENANT,
-    "attach": TENANT,  # and of a tenant's jobs those alone that were submitted under the same name: see `check_user`
+    "attach": TENANT,  # a tenant only for jobs submitted under its own name: see `check_user`
     "shell": TENANT,
     "reservations": VIEWER,
     "reserve": OPERATOR,
@@ -88,7 +88,7 @@ RIGHTS = {
     "operations": OPERATOR,
     "stop": OPERATOR,
 }
-"""The right that each route needs, by the route's name. One that is not here is for operators."""
+"""The right that each route needs, by the route's name. A route that is not listed is for operators."""
 
 
 class ForbiddenError(InputError):
@@ -96,32 +96,32 @@ class ForbiddenError(InputError):
 
 
 def check_role(caller: Caller, route: str) -> None:
-    """Raise Forbidden unless the caller's role has the route."""
+    """Raise ForbiddenError unless the caller's role has the route."""
     least = RIGHTS.get(route, OPERATOR).least
     if RANK[caller.role] < RANK[least]:
         raise ForbiddenError(f"the token of {caller.user}", f"one of role {least} for `{route}`", str(caller.role))
 
 
 def routes_of(caller: Caller) -> tuple[str, ...]:
-    """The routes that the caller's role has, by their names; some only for what is the caller's own."""
+    """Return the names of the routes that the caller's role has; some apply only to the caller's own jobs."""
     return tuple(sorted(route for route, right in RIGHTS.items() if RANK[caller.role] >= RANK[right.least]))
 
 
 def check_user(caller: Caller, route: str, user: str) -> None:
-    """Raise Forbidden unless the job is of the caller's own name. An operator may have the route for all."""
+    """Raise ForbiddenError unless the job's user is the caller. An operator may use the route for all jobs."""
     if caller.role is not Role.OPERATOR and caller.user != user:
         raise ForbiddenError(f"the token of {caller.user}", f"a job of {caller.user} for `{route}`", f"one of {user}")
 
 
 def owns(caller: Caller, lineage: Iterable[str], user: str) -> bool:
-    """Whether a job is the caller's own; `lineage` is its queue and those above that, `user` who submitted it."""
+    """Whether a job is the caller's own; `lineage` is its queue and the ancestors, `user` is who submitted it."""
     if caller.role is not Role.TENANT:
         return caller.role is Role.OPERATOR
     return (caller.is_unix and caller.user == user) or not set(lineage).isdisjoint(caller.queues)
 
 
 def check_own(caller: Caller, route: str, lineage: Iterable[str], user: str) -> None:
-    """Raise Forbidden unless the caller may have the route for a job of `user` in the queue that begins `lineage`."""
+    """Raise ForbiddenError unless the caller may use the route for a job of `user` in the first queue of `lineage`."""
     check_role(caller, route)
     path = tuple(lineage)
     if RIGHTS.get(route, OPERATOR).own and not owns(caller, path, user):
@@ -132,5 +132,5 @@ def check_own(caller: Caller, route: str, lineage: Iterable[str], user: str) -> 
 
 
 def check_queue(caller: Caller, route: str, lineage: Iterable[str]) -> None:
-    """Raise Forbidden unless the caller may submit to the queue that `lineage` begins with."""
+    """Raise ForbiddenError unless the caller may submit to the first queue of `lineage`."""
     check_own(caller, route, lineage, caller.user if not caller.queues else "")

@@ -13,11 +13,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Declared = Callable[Concatenate[Any, P], T]
 MEDIA = {bytes: "application/octet-stream", str: "text/plain"}
-"""What a route sends whose method gives this; anything else is JSON."""
+"""The media type of a route by the return type of its method; any other is JSON."""
 
 
 class Request(NamedTuple):
-    """What is sent, and the type of its answer. `query` has the parameters that were given."""
+    """A request, and the type of its response (`gives`). `query` has the parameters that were given."""
 
     method: str
     path: str
@@ -27,24 +27,24 @@ class Request(NamedTuple):
 
 
 class AtOnce:
-    """Has routes as methods that return the answer."""
+    """Base of a client whose route methods return the response."""
 
     def __init__(self, ask: Callable[[Request], Any]) -> None:
         self._ask = ask
 
 
 class Awaited:
-    """Has routes as methods whose answer is awaited."""
+    """Base of a client whose route methods return an awaitable."""
 
     def __init__(self, ask: Callable[[Request], Coroutine[Any, Any, Any]]) -> None:
         self._ask = ask
 
 
 class Route(Generic[P, T]):
-    """A route, and the method that asks it.
+    """A route, and the method that requests it.
 
-    Of the parameters of `declared` those in the path stand there and `body` is sent as JSON; the others are the query,
-    without those that are None. `answers` is the type of the answer, if the method returns it as a dict or not at all.
+    Of the parameters of `declared`, those named in the path go there and `body` is sent as JSON; the others are the
+    query, without those that are None. `answers` is the type of the response, if the method returns a dict or nothing.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Route(Generic[P, T]):
         return self._call if asks is None else MethodType(self._call, asks)
 
     def request(self, *args: Any, **kwargs: Any) -> Request:
-        """What a call with these arguments sends. Raises TypeError for others than are declared."""
+        """Return the request of a call with these arguments. Raises TypeError for undeclared arguments."""
         given = inspect.signature(self._declared).bind(None, *args, **kwargs).arguments
         given = {name: value for name, value in list(given.items())[1:] if value is not None}
         body = given.pop("body", None)
@@ -83,38 +83,38 @@ class Route(Generic[P, T]):
 
     @property
     def places(self) -> list[str]:
-        """The parameters that stand in the path."""
+        """The parameters in the path."""
         return [name for name in inspect.signature(self._declared).parameters if f"{{{name}}}" in self.path]
 
     @property
     def query(self) -> dict[str, tuple[Any, Any]]:
-        """The type and the default of each parameter of the query. None as default: it may be absent."""
+        """The type and the default of each query parameter; default None: it is optional."""
         own = list(inspect.signature(self._declared).parameters.values())[1:]
         others = {*self.places, "body"}
         return {each.name: (self._types[each.name], each.default) for each in own if each.name not in others}
 
     @property
     def takes(self) -> Any:
-        """The type of the body, None where there is none."""
+        """The type of the body, or None."""
         return self._types.get("body")
 
     @property
     def gives(self) -> Any:
-        """The type of an answer in JSON, None where it is not JSON or its fields are not said."""
+        """The type of a JSON response; None if it is not JSON or its fields are not declared."""
         returned = self._types["return"]
         return self._answers or (returned if hasattr(returned, "__struct_fields__") else None)
 
     @property
     def media(self) -> str:
-        """The content type of the answer."""
+        """The content type of the response."""
         return self._media or MEDIA.get(self._types["return"], "application/json")
 
 
 def get(path: str, answers: Any = None, media: str = "", status: int = 200) -> Callable[[Declared[P, T]], Route[P, T]]:
-    """Declare a route that is asked by GET."""
+    """Declare a GET route."""
     return lambda declared: Route("GET", path, declared, status, answers, media)
 
 
 def post(path: str, status: int = 200, answers: Any = None) -> Callable[[Declared[P, T]], Route[P, T]]:
-    """Declare a route that is asked by POST."""
+    """Declare a POST route."""
     return lambda declared: Route("POST", path, declared, status, answers)

@@ -15,14 +15,14 @@ from kant.service.views import Failure
 
 
 def schema() -> dict[str, Any]:
-    """The OpenAPI document. `kant/service/openapi.json` is this, and a test holds them together."""
+    """Return the OpenAPI document. `kant/service/openapi.json` is a copy; a test checks that they are equal."""
     types = [kind for route in ROUTES for kind in (route.gives, route.takes) if kind] + [Failure]
     unique = list({each.__name__: each for each in types}.values())
     refs, components = msgspec.json.schema_components(unique, ref_template="#/components/schemas/{name}")
     ref = {each.__name__: found for each, found in zip(unique, refs, strict=True)}
     for name, own in components.items():
         if isinstance(kind := getattr(views, name, None), type) and issubclass(kind, Shown):
-            own["additionalProperties"] = False  # a view is whole; a client reads one of a later version, too
+            own["additionalProperties"] = False  # Kant sends no other fields; a client must accept new ones
     paths: dict[str, Any] = {}
     wrong = {"description": "What was wrong.", "content": {"application/json": {"schema": ref["Failure"]}}}
     for route in ROUTES:
@@ -56,14 +56,14 @@ def schema() -> dict[str, Any]:
 
 
 def _parameter(hint: Any, default: Any) -> dict[str, Any]:
-    """The schema of a parameter of the query."""
+    """Return the schema of a query parameter."""
     if default is None:
         (hint,) = [each for each in get_args(hint) if each is not type(None)]
     return msgspec.json.schema(hint) | ({"default": default} if default is not None else {})
 
 
 def _links(route: Route[..., Any]) -> dict[str, Any]:
-    """What can be asked of the first job that an answer names."""
+    """Return links to the routes about the first job of a response."""
     if route.name != "submit":
         return {}
     job = {"job": "$response.body#/jobs/0"}

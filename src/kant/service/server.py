@@ -1,4 +1,4 @@
-"""The web server: the API on a Unix socket that its owner, and a group where wanted, can open, and on an address."""
+"""The web server: the API on a Unix socket that its owner and an optional group can open, and on an address."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from kant.service.http import Service
 from kant.service.listener import Listener
 
 log = logging.getLogger("kant.service")
-LONGEST_SOCKET = 107  # bytes of a path that the operating system takes
+LONGEST_SOCKET = 107  # the most bytes of a socket path in Linux
 BACKLOG = 1024
 HEAD_S = 10.0
-"""Seconds in which a new connection has to send the head of a request, a TLS handshake included."""
+"""Timeout in seconds for the head of the first request on a new connection, with the TLS handshake."""
 IDLE_S = 75.0
-"""Seconds after an answer in which the head of the next request has to come."""
+"""Timeout in seconds between a response and the head of the next request."""
 BY_SOCKET, BY_ADDRESS = 2, 4
-"""Connections take at most this part of the descriptors (1 / n) on the socket and on the address."""
+"""The connections of the socket and of the address use at most 1/n of the descriptors."""
 FEWEST, MOST = 16, 4096
-"""Connections that a listener may have at least and at most, whatever the limit of open files."""
+"""The least and the greatest limit of connections of a listener, whatever the limit of open files."""
 OWNER, OTHERS, ADDRESS = 32, 12, 8
-"""The last 1 / n of the descriptors are kept from Kant's owner and from others on the socket, and from the address."""
+"""The last 1/n of the descriptors are not available to Kant's owner and to others on the socket, and to the address."""
 FOR_OWNER = 16
-"""Connections of Kant's owner on the socket beyond the most."""
+"""Connections that Kant's owner may have on the socket beyond the limit."""
 
 
 class _Faults(logging.Filter):
-    """Lets through faults of the server, and not those of requests: strangers could fill the disk with them."""
+    """Drops log records of invalid requests, with which strangers could fill the disk; keeps the server's faults."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
@@ -49,10 +49,11 @@ _logger.addFilter(_Faults())
 
 
 class HttpServer:
-    """The web server while it runs: `async with Server(...)`. `address` is where it listens, "" for the socket alone.
+    """The web server while it runs: `async with HttpServer(...)`. `address` is where it listens, "" for the socket
+    alone.
 
-    With `any_port` the address is a preference: where its port is taken, a free one is opened, if there is one.
-    With `tls` it speaks HTTPS there. Members of the `group` may open the socket; None: its owner alone.
+    With `any_port`, a free port is used if the port of the address is taken. With `tls` it speaks HTTPS there. Members
+    of the `group` may open the socket; None: only its owner.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class HttpServer:
     async def __aenter__(self) -> HttpServer:
         await self._runner.setup()
         try:
-            self.path.unlink(missing_ok=True)  # whoever has the lock of the home owns it
+            self.path.unlink(missing_ok=True)  # the holder of the home's lock owns the socket
             own = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             mask = os.umask(0o177)
             try:
@@ -127,7 +128,7 @@ class HttpServer:
                 return
 
     def _take(self, own: socket.socket, by_address: bool = False) -> None:
-        """Accept what comes to a socket that listens."""
+        """Accept the connections of a listening socket."""
         make = self._runner.server
         assert make is not None
         if by_address:
@@ -148,11 +149,11 @@ class HttpServer:
 
 
 def _most(part: int) -> int:
-    """How many connections of one kind there may be."""
+    """Return the most connections of one listener."""
     return min(max(descriptors.limit() // part, FEWEST), MOST)
 
 
 def _of_user(found: socket.socket) -> tuple[int, int]:
-    """How many more connections the user at the other end may have, and which part of the descriptors is kept."""
+    """Return the connections that the peer may have beyond the limit, and n of the last 1/n of descriptors."""
     _, uid = peer(found)
     return (FOR_OWNER, OWNER) if uid in (0, os.geteuid()) else (0, OTHERS)

@@ -10,11 +10,11 @@ from msgspec import Struct
 
 MOST_ROWS = 200
 WIDE = 120
-"""Letters of a value in a table."""
+"""The most characters of a value in a table."""
 
 
 class Shown(Struct, frozen=True):
-    """An object of the service that shows itself as a table in a notebook."""
+    """An API object that shows itself as a table in a notebook."""
 
     def _repr_html_(self) -> str:
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -22,7 +22,7 @@ class Shown(Struct, frozen=True):
 
 
 def cell(value: Any) -> str:
-    """A value as a cell has it: escaped, and not long."""
+    """Return a value as the text of a cell: escaped and shortened."""
     if value is None or value == "" or value == [] or value == {}:
         return ""
     text = f"{value:g}" if isinstance(value, float) else str(value)
@@ -30,7 +30,7 @@ def cell(value: Any) -> str:
 
 
 def table_html(rows: Sequence[Struct]) -> str:
-    """Objects of one kind, a row each, without the columns that say nothing."""
+    """Return the table of objects of one type, one row each, without empty columns."""
     if not rows:
         return "<p>none</p>"
     names = [name for name in rows[0].__struct_fields__ if any(cell(getattr(row, name)) for row in rows)]
@@ -43,7 +43,7 @@ def table_html(rows: Sequence[Struct]) -> str:
 
 
 def fields_html(title: str, fields: dict[str, Any]) -> str:
-    """The fields of one object, a row each; lists of objects as tables of their own."""
+    """Return the table of one object's fields; lists of objects become tables of their own."""
     plain, tables = [], []
     for name, value in fields.items():
         if isinstance(value, list | tuple) and value and isinstance(value[0], Struct):

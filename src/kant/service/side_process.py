@@ -1,7 +1,7 @@
-"""A process beside the one that schedules: it is asked in bytes on its input, and answers on its output, one by one.
+"""A helper process that answers one question at a time: bytes on its input, bytes on its output.
 
-It works at low priority and with bounded memory, lives from the first question on, and ends when nobody has asked for a
-while or with the one who asks. Each message comes after its length.
+It runs at low priority and with bounded memory. It starts with the first question, and ends after a while without
+questions or with its parent. Each message follows its length.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import BinaryIO
 from kant.model.errors import InputError
 
 LONGEST = 300.0
-"""Seconds that one answer may take; the first one may have to compile."""
+"""Timeout of one answer in seconds; the first may include compilation."""
 
 MOST_ANSWER = 256 << 20
 
@@ -26,7 +26,7 @@ IDLE = 300.0
 
 
 class SideProcess:
-    """One process that is asked one question after the other; `close` ends it. `name` is what people call it."""
+    """One process that answers one question at a time; `close` ends it. `name` is its name in error messages."""
 
     def __init__(self, process: tuple[str, ...], name: str, longest: float = LONGEST) -> None:
         self.process, self.name, self.longest = process, name, longest
@@ -34,7 +34,8 @@ class SideProcess:
         self._turn = asyncio.Lock()
 
     async def ask(self, question: bytes) -> bytes:
-        """The answer. Raises InputError where the process cannot be started, is killed, or takes too long."""
+        """Return the answer to a question. Raises InputError if the process cannot start, is killed or takes too
+        long."""
         async with self._turn:
             try:
                 async with asyncio.timeout(self.longest):
@@ -69,8 +70,8 @@ class SideProcess:
 
 
 def answer_all(answer: Callable[[bytes], bytes]) -> int:
-    """Be such a process: answer until the input ends, or nobody asks."""
-    from kant.service.low_priority import lower_priority  # who asks keeps its own
+    """Run as such a process: answer until the input ends or no question comes for `IDLE` seconds."""
+    from kant.service.low_priority import lower_priority  # the parent keeps its own priority
 
     lower_priority()
     while (question := _read(sys.stdin.buffer)) is not None:

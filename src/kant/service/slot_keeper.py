@@ -1,7 +1,7 @@
-"""Slots for front ends: a share of what is free, handed out in batches before anybody asks (local/slots.py).
+"""Allocates slots for front ends: a share of the free capacity, given out in advance (local/slots.py).
 
-As many of a kind are there as short jobs of that kind have come in the last seconds, at most half of what is free, and
-none while a job waits for room. Each is a job of the core, which alone gives out places.
+The number of slots of a kind follows the short jobs of that kind of the last seconds. It is at most half of the free
+capacity, and none while a job waits for capacity. Each slot is a job of the core, which alone places jobs.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from kant.service.prune import remove
 from kant.service.roles import Caller
 
 MEMORY_S = 2.0
-"""So long an arrival counts, in seconds: slots for which nothing comes are given back after that."""
+"""Seconds for which an arrival counts: slots are released if no arrival of their kind follows."""
 MOST = 64
-"""Slots of one front end at most: each is a small process."""
+"""The most slots of one front end: each is a small process."""
 AGAIN_S = 1.0
-"""Seconds without slots after a job has waited for room."""
+"""Seconds without new slots after a job has waited for capacity."""
 
 
 @dataclass
 class Share:
-    """What one front end has. `slots` are those without a job, by their ids; `told` are those of which it knows."""
+    """The slots of one front end: `slots` have no job, by id; `told` are those that the front end knows."""
 
     tell: Callable[[tuple[Slot, ...]], None]
     slots: dict[str, JobRecord] = field(default_factory=dict)
@@ -54,18 +54,18 @@ class SlotKeeper:
         self._not_before = 0.0
 
     def join(self, tell: Callable[[tuple[Slot, ...]], None]) -> Share:
-        """A front end begins; it is told of its slots."""
+        """Add a front end; `tell` sends it its slots."""
         share = Share(tell)
         self.shares.append(share)
         return share
 
     def leave(self, share: Share) -> None:
-        """A front end has ended. What it had given out is taken in, and the rest taken back."""
+        """Remove a front end that has ended: keep the slots that it filled, and release the rest."""
         self.shares.remove(share)
         self._take_back(share, share.slots)
 
     def report(self, share: Share, said: Report) -> None:
-        """Take in what a front end says."""
+        """Process a report of a front end."""
         now = time.monotonic()
         share.came += [(now, msgspec.json.encode(slot), count) for slot, count in said.came]
         taken = [record for job in said.filled if (record := share.slots.pop(job, None)) is not None]
@@ -75,17 +75,17 @@ class SlotKeeper:
             self.driver.wake()
 
     def changed(self, record: JobRecord) -> None:
-        """A record has changed (`LocalDriver.on_change`): a slot that ended without a job is forgotten soon."""
+        """Note an ended slot without a job (`LocalDriver.on_change`); it is deleted soon."""
         if is_slot(record) and record.is_over:
             self._over.append(record.id)
 
     def close(self) -> None:
-        """Take all slots back."""
+        """Release all slots."""
         for share in self.shares:
             self._take_back(share, share.slots)
 
     def look(self) -> bool:
-        """Hand out, take back and ask for more. Whether there is anything to look at again soon."""
+        """Give out, release and request slots. Return whether to look again soon."""
         driver, now = self.driver, time.monotonic()
         self._forget()
         ours = {job for share in self.shares for job in share.slots}
@@ -112,7 +112,7 @@ class SlotKeeper:
         return {self.driver.jobs.core_id.get(job, "") for job in jobs}
 
     def _hand_out(self, share: Share) -> None:
-        """Tell of the slots that have begun; one that has not found its place at once is taken back."""
+        """Tell the front end which slots have started; release a slot that was not placed at once."""
         driver, begun, late = self.driver, list[Slot](), list[str]()
         for job, record in list(share.slots.items()):
             if record.is_over or not is_slot(record):
@@ -128,7 +128,7 @@ class SlotKeeper:
             share.tell(told)
 
     def _ask(self, share: Share, kind: bytes, wanted: int) -> None:
-        """Let there be so many slots of a kind without a job, as far as half of what is free goes."""
+        """Request slots of a kind up to `wanted` without a job, from at most half of the free capacity."""
         there = sum(msgspec.json.encode(record.submission) == kind for record in share.slots.values())
         slot = msgspec.json.decode(kind, type=Submission)
         if wanted <= there:
@@ -143,7 +143,7 @@ class SlotKeeper:
             free += int((1 - held) / part) if part else MOST
         count = min(wanted - there, free // 2 // len(self.shares))
         if count > 0:
-            with suppress(InputError):  # its queue may not have it
+            with suppress(InputError):  # its queue may not allow it
                 share.slots |= {record.id: record for record in self.orders.take_slots(slot, count, self.who)}
 
     def _take_back(self, share: Share, jobs: dict[str, JobRecord] | set[str] | list[str]) -> None:
@@ -154,7 +154,7 @@ class SlotKeeper:
                     self.driver.cancel(record, "no short job came for it")
 
     def _forget(self) -> None:
-        """Remove what is left of slots that had no job."""
+        """Delete the files and rows of slots that had no job."""
         over, self._over = self._over, []
         if over:
             remove([self.driver.settings.runs / job for job in over])

@@ -1,7 +1,7 @@
-"""One question and its answer over HTTP on a Unix socket, with nothing but `socket`.
+"""One HTTP request and its response on a Unix socket, with nothing but `socket`.
 
-`http.client` of the standard library would do; loading it takes longer than all else that a short command does. The
-question says HTTP/1.0, so the server closes the connection at the end of its answer and never sends it in chunks.
+`http.client` of the standard library would work, but importing it takes longer than the rest of a short command. The
+request is HTTP/1.0, so the server closes the connection after its response and never sends it in chunks.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ MOST_HEADERS = 1 << 16  # bytes
 
 
 class BrokenAnswerError(Exception):
-    """What came is no answer of HTTP."""
+    """The response is not valid HTTP."""
 
 
 class Answer:
-    """An answer whose head has been read: the parts of `http.client.HTTPResponse` that are needed."""
+    """A response whose head has been read: the needed parts of `http.client.HTTPResponse`."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -42,20 +42,20 @@ class Answer:
         return line.decode("latin-1").rstrip("\r\n")
 
     def getheader(self, name: str) -> str | None:
-        """The value of a header, None where there is none."""
+        """Return the value of a header, or None."""
         found = self._headers.get(name.lower())
         return found[1] if found is not None else None
 
     def getheaders(self) -> list[tuple[str, str]]:
-        """All headers, as they are written."""
+        """Return all headers, with their names as written."""
         return list(self._headers.values())
 
     def read(self) -> bytes:
-        """All that is left. Raises ConnectionError where it ends before the length that was said."""
+        """Return the rest of the body. Raises ConnectionError if it is shorter than its Content-Length."""
         return b"".join(iter(lambda: self.read1(1 << 20), b""))
 
     def read1(self, most: int) -> bytes:
-        """What has come, at most so much; nothing at the end. Raises ConnectionError where it ends too early."""
+        """Return at most `most` bytes of the body; b"" at its end. Raises ConnectionError if it ends too early."""
         if self._left == 0:
             return b""
         part = self._stream.read1(most if self._left is None else min(most, self._left))  # type: ignore[attr-defined]
@@ -67,12 +67,12 @@ class Answer:
 
 
 def exchange(path: str, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Answer:
-    """Ask the server at a socket. Raises OSError where nobody listens, BrokenAnswerError for what is no answer."""
+    """Send a request to the server of a socket. Raises OSError if none listens, BrokenAnswerError for invalid HTTP."""
     head = [f"{method} {target} HTTP/1.0", "Host: localhost", *(f"{name}: {value}" for name, value in headers.items())]
     if body is not None or method == "POST":
         head.append(f"Content-Length: {len(body or b'')}")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         line.connect(path)
-        with suppress(BrokenPipeError):  # it may answer before it has read everything
+        with suppress(BrokenPipeError):  # the server may respond before it has read everything
             line.sendall("\r\n".join([*head, "", ""]).encode("latin-1") + (body or b""))
         return Answer(line.makefile("rb"))

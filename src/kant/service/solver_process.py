@@ -1,4 +1,4 @@
-"""The process of the solver: tasks about moments on its input, answers on its output."""
+"""The solver's process: it reads tasks about moments from its input and writes answers to its output."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PROCESS = (sys.executable, "-m", "kant.service.solver_process")
 
 
 class SolverProcess:
-    """A solver in a process of its own. Call it with a task; `close` ends it."""
+    """A solver in a separate process. Call it with a task; `close` ends it."""
 
     def __init__(self, process: tuple[str, ...] = PROCESS) -> None:
         self._side = SideProcess(process, "the solver")
 
     async def __call__(self, task: SolverTask) -> bytes:
-        """The answer. Raises InputError where the process cannot answer."""
+        """Return the answer to a task. Raises InputError if the process cannot answer."""
         return await self._side.ask(pickle.dumps(task, pickle.HIGHEST_PROTOCOL))
 
     async def close(self) -> None:
@@ -27,7 +27,7 @@ class SolverProcess:
 
 
 def answer(question: bytes) -> bytes:
-    """The answer of a task."""
+    """Return the answer to a pickled task."""
     task = pickle.loads(question)
     assert isinstance(task, SolverTask)
     return work_out(task)

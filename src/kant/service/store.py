@@ -1,4 +1,4 @@
-"""The store: one SQLite file in WAL mode. Every write is one transaction that is on the disk when it returns."""
+"""The job store: one SQLite file in WAL mode. Every write is one transaction that is on disk when it returns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _UPSERT = (
 AUDIT = ("seq", "time", "who", "user", "role", "verb", "what", "refused")
 _NOTE = f"INSERT INTO audit ({', '.join(AUDIT[1:])}) VALUES ({', '.join('?' * len(AUDIT[1:]))})"
 MOST_NOTES = 10_000
-"""Notes that wait for the disk; beyond that the oldest are lost."""
+"""The most audit entries kept in memory until they can be written; beyond that the oldest are lost."""
 
 
 class StoreFullError(OSError):
@@ -45,25 +45,25 @@ class StoreFullError(OSError):
 
 
 def migrations() -> list[tuple[int, str]]:
-    """The numbered migrations, in order."""
+    """Return the numbered migrations, in order."""
     folder = resources.files("kant.service") / "migrations"
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
     return [(int(name.partition("-")[0]), (folder / name).read_text(encoding="utf-8")) for name in names]
 
 
 def damaged(path: Path, error: Exception) -> InputError:
-    """That a store cannot be read, and what to do about it."""
+    """Return an error that says that the store is damaged, and what to do about it."""
     salvage = f"`sqlite3 {path} .recover` salvages its jobs; move it away to begin without them"
     return InputError(str(path), f"a store that is whole ({error}); it is left as it is: {salvage}")
 
 
 def digest_of(body: bytes) -> bytes:
-    """The key under which a submission is kept."""
+    """Return the key under which a submission is stored."""
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
 class Store:
-    """The jobs of one machine, dead or alive. Raises InputError for a file that is not what it should be."""
+    """All jobs of one machine, ended or not. Raises InputError for a file that is not a valid store."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -76,7 +76,7 @@ class Store:
             self._open()
 
     def _check_pages(self) -> None:
-        """Raise InputError where a page of the file is damaged. Reads only: nothing is written, not even at the end."""
+        """Raise InputError if a page of the file is damaged. The check is read-only, also when it closes the file."""
         if not self.path.exists() or not self.path.stat().st_size:
             return
         with self._sound(), closing(sqlite3.connect(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)) as db:
@@ -123,7 +123,7 @@ class Store:
     # --- writing ----------------------------------------------------------------------------------------------
 
     def write(self, records: list[JobRecord]) -> None:
-        """Keep the records as they are now. Raises Full, and keeps none of them, where the disk does not take them."""
+        """Write the current records. Raises StoreFullError, and writes none of them, if the disk does not take them."""
         rows, bodies = [], {}
         for record in records:
             if record.digest not in self._known:
@@ -140,12 +140,13 @@ class Store:
             self._known.clear()
 
     def note(self, time: int, who: Caller, verb: str, what: str, refused: str = "") -> None:
-        """Note who did what, or why they may not: it is kept with what changes by it."""
+        """Note who did what, or why it was refused. The entry is written with the next change."""
         self._notes.append((time, str(who), who.user, str(who.role), verb, what, refused))
         del self._notes[:-MOST_NOTES]
 
     def prune(self, names: Sequence[str]) -> None:
-        """Forget jobs that are over, and what was submitted for them alone. Raises Full, and forgets nothing."""
+        """Delete ended jobs, and submissions that no other job uses. Raises StoreFullError, and then deletes
+        nothing."""
         marks = ", ".join("?" * len(names))
         with self._transaction():
             digests = self._db.execute(f"SELECT DISTINCT digest FROM jobs WHERE id IN ({marks})", names).fetchall()
@@ -157,7 +158,7 @@ class Store:
         self._known.difference_update(digest for (digest,) in digests)
 
     def prune_audit(self, before: int, most: int) -> int:
-        """Forget what was done before a time: at most so many rows, and never the last. Raises Full."""
+        """Delete audit entries before a time: at most `most` rows, and never the last. Raises StoreFullError."""
         last = self._db.execute("SELECT max(seq) FROM audit").fetchone()[0] or 0
         rows = self._db.execute("SELECT seq, time FROM audit WHERE seq < ? ORDER BY seq LIMIT ?", (last, most))
         old = list(itertools.takewhile(lambda row: row[1] < before, rows.fetchall()))
@@ -167,13 +168,13 @@ class Store:
         return len(old)
 
     def keep(self, key: str, value: bytes) -> None:
-        """Keep something under a name. Raises Full."""
+        """Store a value under a key. Raises StoreFullError."""
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """All that is written in this block is kept, or nothing of it. Raises Full."""
+        """Run the block in one transaction: all of its writes are kept, or none. Raises StoreFullError."""
         try:
             self._db.execute("BEGIN IMMEDIATE")
             yield
@@ -193,19 +194,19 @@ class Store:
                 yield
 
     def copy_to(self, path: Path) -> None:
-        """Write all of it to a new file, as of one moment, also while somebody else writes."""
+        """Copy the store to a new file, as of one moment, even during writes."""
         with self._sound():
             self._db.execute("VACUUM INTO ?", (str(path),))
 
     # --- reading ----------------------------------------------------------------------------------------------
 
     def kept(self, key: str) -> bytes | None:
-        """What was kept under a name."""
+        """Return the value of a key, or None."""
         row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
         return None if row is None else bytes(row[0])
 
     def last(self) -> tuple[int, int]:
-        """The last `seq` that was given out, and the latest time that was kept."""
+        """Return the last `seq` that was given out, and the latest time that was stored."""
         with self._sound():
             seq = self._db.execute("SELECT max(seq) FROM jobs").fetchone()[0] or 0
             times = self._db.execute(
@@ -214,7 +215,7 @@ class Store:
             return seq, max([0, *(time for time in times if time is not None)])
 
     def live(self) -> list[JobRecord]:
-        """The jobs that are not over, in the order of their submission."""
+        """Return the jobs that have not ended, in order of submission."""
         with self._sound():
             marks = ", ".join("?" * len(LIVE))
             rows = self._db.execute(
@@ -231,13 +232,13 @@ class Store:
         return msgspec.json.decode(row[0], type=Submission)
 
     def record(self, job: str) -> JobRecord | None:
-        """Any job that ever was; None for one that never came. Raises InputError where it cannot be read."""
+        """Return any job, ended or not; None if unknown. Raises InputError if it cannot be read."""
         with self._sound():
             row = self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE id = ?", (job,)).fetchone()
             return None if row is None else _record(row, self._submission(row[-1]))
 
     def every(self, after: int, most: int) -> list[JobRecord]:
-        """At most so many jobs, dead or alive, after the one with that `seq`, in the order of their submission."""
+        """Return at most `most` jobs after the one with `seq` `after`, ended or not, in order of submission."""
         with self._sound():
             rows = self._db.execute(
                 f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE seq > ? ORDER BY seq LIMIT ?", (after, most)
@@ -245,7 +246,7 @@ class Store:
             return self._with_submissions(rows.fetchall())
 
     def finished(self, most: int) -> list[JobRecord]:
-        """The latest jobs that have finished, at most so many, in the order in which they came."""
+        """Return the latest finished jobs, at most `most`, in order of submission."""
         with self._sound():
             rows = self._db.execute(
                 f"SELECT {', '.join(COLUMNS)} FROM jobs WHERE phase = ? ORDER BY seq DESC LIMIT ?",
@@ -254,12 +255,13 @@ class Store:
             return self._with_submissions(rows[::-1])
 
     def phase_of(self, job: str) -> JobPhase | None:
-        """The phase of any job that ever was; None for one that never came."""
+        """Return the phase of any job, ended or not; None if unknown."""
         row = self._db.execute("SELECT phase FROM jobs WHERE id = ?", (job,)).fetchone()
         return None if row is None else JobPhase(row[0])
 
     def over(self, before: int, at: tuple[int, int], most: int) -> list[tuple[int, int, str]]:
-        """Jobs that ended before a time: (ended, seq, id) in that order, after the place `at`, and never the last."""
+        """Return (ended, seq, id) of jobs that ended before a time, in that order, after `at`, and never the last
+        job."""
         found = self._db.execute(
             f"SELECT ended, seq, id FROM jobs WHERE ended >= 0 AND ended < ? AND (ended, seq) > (?, ?) "
             f"AND phase NOT IN ({', '.join('?' * len(LIVE))}) AND seq < (SELECT max(seq) FROM jobs) "
@@ -269,7 +271,7 @@ class Store:
         return found.fetchall()
 
     def outcomes(self, names: Sequence[str]) -> dict[str, tuple[str, int | None, int | None, str]]:
-        """Of these jobs the phase, the exit code, the signal and the reason."""
+        """Return the phase, the exit code, the signal and the reason of each of these jobs."""
         found: dict[str, tuple[str, int | None, int | None, str]] = {}
         for at in range(0, len(names), 500):
             part = names[at : at + 500]
@@ -280,18 +282,17 @@ class Store:
         return found
 
     def usage(self, by: Sequence[str], since: int, until: int, where: dict[str, str]) -> list[dict[str, Any]]:
-        """What the jobs used that ended in a time, added up `by` some of user, queue and day (of the local time).
-
-        `where` names a user or a queue. GPU time is that of the last run of a job."""
+        """Return the total usage of jobs that ended in a period, grouped `by` some of user, queue and day (local time).
+        `where` names a user or a queue. GPU time is that of a job's last run."""
         return usage_in(self._db, by, since, until, where)
 
     def id_of(self, seq: int) -> str | None:
-        """The id of the job with this number."""
+        """Return the id of the job with this number."""
         row = self._db.execute("SELECT id FROM jobs WHERE seq = ?", (seq,)).fetchone()
         return None if row is None else str(row[0])
 
     def elements(self, array: int) -> list[str]:
-        """The jobs of an array."""
+        """Return the ids of an array's jobs."""
         return [row[0] for row in self._db.execute("SELECT id FROM jobs WHERE array = ? ORDER BY seq", (array,))]
 
     def page(
@@ -304,11 +305,10 @@ class Store:
         before: int | None = None,
         most: int = 100,
     ) -> list[dict[str, Any]]:
-        """At most `most` jobs, the latest first, submitted before the job with the `seq` `before`.
+        """Return at most `most` jobs, the latest first, submitted before the job with the `seq` `before`.
 
-        In `name`, `*` and `?` stand for other letters.
-
-        It costs as much as it gives, however many jobs there are: each phase is read by its own index.
+        In `name`, `*` and `?` are wildcards. The cost depends on the size of the page, not on the number of jobs: each
+        phase is read by its own index.
         """
         parts, values = [], []
         for phase in phases or ("",):
@@ -327,7 +327,7 @@ class Store:
     def audited(
         self, *, user: str = "", refused: bool = False, before: int | None = None, most: int = 100
     ) -> list[dict[str, Any]]:
-        """Who did what, or was refused it, the latest first."""
+        """Return audit entries, also of refused orders, the latest first."""
         parts: list[tuple[str, Any]] = [("seq < ?", before if before is not None else 1 << 62)]
         parts += [("user = ?", user)] if user else []
         parts += [("refused != ?", "")] if refused else []
@@ -352,7 +352,7 @@ def _row(record: JobRecord) -> tuple[Any, ...]:
 
 
 def shown(record: JobRecord) -> dict[str, Any]:
-    """A record as a page shows it."""
+    """Return a record as the API shows it."""
     return dict(zip(SHOWN, _row(record), strict=False))
 
 

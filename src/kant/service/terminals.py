@@ -1,17 +1,17 @@
-"""Whoever is attached to a run, or has a shell beside it: a WebSocket here, the supervisor's socket there.
+"""Terminals: connects the WebSocket of a client to the supervisor of a run, for its output or for a shell in it.
 
-A message of the WebSocket is a letter and what belongs to it, in bytes. From outside come `I` (input), `E` (the end of
-it) and `W` (the window, as JSON: rows and columns); for a shell before all else `O`, the command as a list in JSON,
-empty for the job's own shell. To the outside go
+A message of the WebSocket is one letter and a payload in bytes. The client sends `I` (input), `E` (end of input) and
+`W` (the window, as JSON: rows and columns); for a shell first `O`, the command as a JSON list, empty for the job's own
+shell. The client receives
 
 - `S`: why the job waits, in a sentence;
-- `R`: it runs, and this is its run (a number); what follows is of that;
-- `D`: what it has written;
-- `X`: how the shell has ended, as JSON: code and signal;
-- `N`: why there is nothing to be had, in a sentence.
+- `R`: the number of the run that has started; what follows is about that run;
+- `D`: output of the run;
+- `X`: how the shell ended, as JSON: code and signal;
+- `N`: why the request cannot be served, in a sentence.
 
-What a run writes comes by the supervisor at once, and what somebody slow has missed of it from the log: nothing is
-lost to him, and nobody waits for him.
+Output comes from the supervisor at once. A slow client gets what it missed from the log, so it loses nothing and delays
+no other client.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from kant.local.terminals import HEAD, MOST_FRAME, SOCKET, frame
 from kant.model.errors import InputError
 
 MOST_OPEN = 200
-"""Who may be connected at once."""
-LOOK = 1.0  # seconds between two looks at whether somebody may still be there
-ALIVE = 20.0  # seconds after which a quiet line is asked for a sign of life
+"""The most connections at once."""
+LOOK = 1.0  # seconds between two checks whether the client is still allowed
+ALIVE = 20.0  # seconds of silence after which a ping is sent
 PIECE = 1 << 15
-AWAIT_SOCKET = 5.0  # seconds in which a run that has begun has its socket
+AWAIT_SOCKET = 5.0  # timeout in seconds for the socket of a new run
 Send = Callable[[bytes, bytes], Coroutine[Any, Any, None]]
 
 
 class Wire:
-    """The supervisor of a run: frames to it and from it (local/terminals.py)."""
+    """A connection to the supervisor of a run, over which frames are exchanged (local/terminals.py)."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
     @classmethod
     async def to(cls, folder: Path) -> Wire:
-        """Connect to the supervisor of a run. Raises OSError where there is none, or none with a socket."""
+        """Connect to the supervisor of a run. Raises OSError if there is none, or it has no socket."""
         inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:  # the path itself may be too long for a socket
             return cls(*await asyncio.open_unix_connection(f"/proc/self/fd/{inside}/{SOCKET}"))
@@ -56,12 +56,12 @@ class Wire:
             os.close(inside)
 
     async def say(self, kind: bytes, payload: bytes = b"") -> None:
-        """Send a frame, when there is room for it. Raises ConnectionError."""
+        """Send a frame, waiting for buffer space. Raises ConnectionError."""
         self.writer.write(frame(kind, payload))
         await self.writer.drain()
 
     async def frames(self) -> AsyncIterator[tuple[bytes, bytes]]:
-        """What comes, until the other end goes."""
+        """Yield received frames until the other end closes."""
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             while True:
                 head = await self.reader.readexactly(HEAD)
@@ -71,12 +71,12 @@ class Wire:
                 yield head[:1], await self.reader.readexactly(length)
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         self.writer.close()
 
 
 class Sessions:
-    """All who are connected. `allowed` says whether somebody still may, `gone` whether Kant stops."""
+    """All terminal connections. `gone` is set when Kant stops."""
 
     def __init__(self, gone: asyncio.Event) -> None:
         self.gone = gone
@@ -85,7 +85,7 @@ class Sessions:
     async def serve(
         self, request: web.Request, allowed: Callable[[], bool], act: Callable[[Send, web.WebSocketResponse], Any]
     ) -> web.WebSocketResponse:
-        """Have `act` speak with somebody, until it is through, they have gone, or may not be there any more."""
+        """Run `act` on a WebSocket until it returns, the client disconnects, or `allowed` returns false."""
         if self.open >= MOST_OPEN:
             raise InputError("Kant", f"at most {MOST_OPEN} terminals at once", self.open)
         socket = web.WebSocketResponse(heartbeat=ALIVE, max_msg_size=MOST_FRAME, timeout=LOOK)
@@ -123,7 +123,7 @@ class Sessions:
 
 
 class Follower:
-    """What somebody is shown of the output of a run, from `offset` on, which counts from the end if it is negative."""
+    """Sends the output of a run to one client, from `offset` on; a negative offset counts from the end."""
 
     def __init__(self, folder: Path, offset: int, send: Send) -> None:
         self.folder = folder
@@ -135,7 +135,7 @@ class Follower:
             self.at = found.offset + at
 
     async def catch_up(self, until: int | None = None) -> None:
-        """Show what is in the log up to an offset, or all of it."""
+        """Send the log up to the offset `until`, or all of it."""
         while until is None or self.at < until:
             most = PIECE if until is None else min(PIECE, until - self.at)
             found = read_output(self.folder, self.at, most)
@@ -147,7 +147,7 @@ class Follower:
             self.at = found.offset + len(found.data)
 
     async def show(self, offset: int, data: bytes) -> None:
-        """Show what has just come, and before it what was missed."""
+        """Send new output, after what was missed before it."""
         if offset > self.at:
             await self.catch_up(offset)
         fresh = data[self.at - offset :]
@@ -167,9 +167,8 @@ async def attach(
     socket: web.WebSocketResponse,
     warning_of: Callable[[], str] = str,
 ) -> None:
-    """Speak with somebody about the streams of a job: why it waits, then what its run writes, until that is over.
-
-    While it runs, a warning is shown among that when there is one."""
+    """Serve a client attached to a job: send why it waits, then what its run writes, until the run ends. A new warning
+    is sent between the output."""
     hearing = asyncio.ensure_future(_until_gone(socket))
     try:
         told = None
@@ -186,7 +185,7 @@ async def attach(
         if not hearing.done():
             hearing.cancel()
             await asyncio.gather(hearing, return_exceptions=True)
-    if record.attempt == 0:  # it is over, and never ran
+    if record.attempt == 0:  # it ended without a run
         return
     folder, attempt = folder_of(record), record.attempt
     wire = await _connect(folder, lambda: record_of().is_over or record_of().attempt != attempt)
@@ -213,7 +212,7 @@ async def attach(
             warned = bool(warning)
             await asyncio.sleep(LOOK)
 
-    with suppress(ConnectionError):  # a short run may be over by now: what it wrote is in the log
+    with suppress(ConnectionError):  # a short run may have ended: its output is in the log
         await wire.say(b"O", msgspec.json.encode({"kind": "attach"} | window))
     await follower.catch_up()
     warning = asyncio.ensure_future(warn())
@@ -225,7 +224,7 @@ async def attach(
 
 
 async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.WebSocketResponse) -> None:
-    """Speak with somebody who has a command beside a run, until that has ended. Raises InputError."""
+    """Serve a client with a command next to a run, until the command ends. Raises InputError."""
     first = await socket.receive()
     if first.type is not WSMsgType.BINARY or first.data[:1] != b"O":
         return
@@ -249,7 +248,7 @@ async def shell(folder: Path, opening: dict[str, Any], send: Send, socket: web.W
 
 
 async def _connect(folder: Path, is_over: Callable[[], bool]) -> Wire | None:
-    """The supervisor of a run that has just been asked for; None where there is none any more."""
+    """Connect to the supervisor of a new run; return None if the run has ended or its socket does not appear."""
     end = asyncio.get_running_loop().time() + AWAIT_SOCKET
     while True:
         try:
@@ -261,7 +260,7 @@ async def _connect(folder: Path, is_over: Callable[[], bool]) -> Wire | None:
 
 
 async def _both_ways(wire: Wire, socket: web.WebSocketResponse, output: Coroutine[Any, Any, None]) -> None:
-    """Pass on what somebody says to a supervisor, and the other way, until one of them has gone."""
+    """Relay between a client and a supervisor in both directions, until one of them disconnects."""
 
     async def heard() -> None:
         async for message in socket:
@@ -271,7 +270,7 @@ async def _both_ways(wire: Wire, socket: web.WebSocketResponse, output: Coroutin
     tasks = [asyncio.ensure_future(heard()), asyncio.ensure_future(output)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        if tasks[1] not in done and tasks[0].exception() is not None:  # the run has ended: what it wrote is still read
+        if tasks[1] not in done and tasks[0].exception() is not None:  # the run has ended: read the rest
             await tasks[1]
         for task in done:
             error = task.exception()
@@ -285,6 +284,6 @@ async def _both_ways(wire: Wire, socket: web.WebSocketResponse, output: Coroutin
 
 
 async def _until_gone(socket: web.WebSocketResponse) -> None:
-    """Listen to somebody who waits; what they type is for nobody yet."""
+    """Discard the input of a waiting client, until it disconnects."""
     async for _ in socket:
         pass

@@ -38,7 +38,7 @@ Word = Annotated[str, Meta(pattern=r"^[^\s\"'\\\x00-\x1f\x7f]{1,64}$")]
 
 
 class Key(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One token: whose it is and what it may do. A tenant has at least one queue, nobody else has any."""
+    """One token: its user and its rights. A tenant has at least one queue; other roles have none."""
 
     user: Word
     role: Role
@@ -48,7 +48,7 @@ class Key(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def id(self) -> str:
-        """How people call it."""
+        """The short id that users see."""
         return self.sha256[:8]
 
 
@@ -57,17 +57,17 @@ class _File(Struct, forbid_unknown_fields=True):
 
 
 def fresh_token() -> str:
-    """A new token."""
+    """Return a new random token."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def digest(token: str) -> str:
-    """What is kept of a token."""
+    """Return the digest under which a token is stored."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def make_key(token: str, user: str, role: Role, queues: tuple[str, ...]) -> Key:
-    """The key of a new token. Raises InputError."""
+    """Return the key of a new token. Raises InputError."""
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     raw = {"user": user, "role": str(role), "sha256": digest(token), "queues": queues, "made": made}
     return _checked(_converted(raw, Key, "the token"), "the token")
@@ -88,7 +88,7 @@ def _checked(key: Key, where: str) -> Key:
 
 
 def parse_keys(text: str, where: str, owner: str) -> tuple[Key, ...]:
-    """The keys of a file; one word is the token of the operator `owner`. Raises InputError."""
+    """Parse the keys of a file; a single word is the token of the operator `owner`. Raises InputError."""
     words = text.split()
     if len(words) == 1:
         if len(words[0]) < SHORTEST:
@@ -107,7 +107,7 @@ def parse_keys(text: str, where: str, owner: str) -> tuple[Key, ...]:
 
 
 def read_keys(path: Path, owner: str = "") -> tuple[Key, ...]:
-    """The keys of a file that nobody else may read. Raises InputError, also where there is none."""
+    """Read the keys of a file that only its owner can read. Raises InputError, also if it does not exist."""
     try:
         text, open_to_others = path.read_text(encoding="utf-8"), path.stat().st_mode & 0o077
     except (OSError, UnicodeDecodeError) as error:
@@ -118,7 +118,7 @@ def read_keys(path: Path, owner: str = "") -> tuple[Key, ...]:
 
 
 def show_keys(keys: tuple[Key, ...]) -> str:
-    """The text of a file. Words have no quotes and no control characters, so JSON's strings are TOML's."""
+    """Return the text of a token file. Words contain no quotes or control characters, so JSON strings are TOML."""
     parts = [HEAD]
     for key in keys:
         rows = {name: value for name, value in msgspec.to_builtins(key).items() if value not in ("", [], ())}
@@ -128,7 +128,7 @@ def show_keys(keys: tuple[Key, ...]) -> str:
 
 
 def change_keys(path: Path, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]) -> None:
-    """Write the file with other keys, whole or not at all, one writer after the other. Raises InputError."""
+    """Change the keys of a file, atomically and with one writer at a time. Raises InputError."""
     with _alone(path.parent):
         old: tuple[Key, ...] = ()
         if path.exists():
@@ -139,7 +139,7 @@ def change_keys(path: Path, change: Callable[[tuple[Key, ...]], tuple[Key, ...]]
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file for its owner alone, whole or not at all. Raises InputError."""
+    """Write a file that only its owner can read, atomically. Raises InputError."""
     other = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         file = os.open(other, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
-"""A trace of each job, from its submission to its exit, for an OpenTelemetry collector.
+"""Exports a trace of each job, from submission to exit, to an OpenTelemetry collector.
 
-A job is a span; below it is one for each time that it is held, blocked or waits, and one for each run. A span is sent
-when it ends. Source: OTLP over HTTP with JSON, https://opentelemetry.io/docs/specs/otlp/.
+A job is a span. Its child spans are its times of being held, blocked or waiting, and its runs. A span is sent when it
+ends. Source: OTLP over HTTP with JSON, https://opentelemetry.io/docs/specs/otlp/.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from kant.model.errors import InputError
 log = logging.getLogger("kant.service")
 MOST_WAITING = 10_000
 AT_ONCE = 500
-PAUSE = 1.0  # seconds between two requests; after one that went wrong twice as many each time, up to a minute
+PAUSE = 1.0  # seconds between two requests; doubled after each failure, up to a minute
 PATIENCE = 10.0  # seconds for one request
-AT_END = 2.0  # and for the last one, when Kant ends
+AT_END = 2.0  # and for the last one, at shutdown
 AGAIN = (429, 502, 503, 504)
-"""The answers after which OTLP wants the same once more."""
+"""HTTP statuses after which OTLP requires a retry."""
 RUNS = (JobPhase.RUNNING, JobPhase.STOPPING)
 
 Value = str | int | float
 
 
 class Stage(NamedTuple):
-    """What a job does since when: the name of the span that ends with it. Microseconds since the Unix epoch."""
+    """The current stage of a job: the name of the span that ends with it, and its start in Unix microseconds."""
 
     name: str
     since: int
 
 
 def traces_url(text: str, option: str) -> str:
-    """Where spans are posted, of the address of a collector. Raises InputError."""
+    """Return the URL for spans from the address of a collector. Raises InputError."""
     try:
         found = urlsplit(text)
         valid = found.scheme in ("http", "https") and bool(found.hostname) and (found.port is None or found.port > 0)
@@ -56,15 +56,15 @@ def traces_url(text: str, option: str) -> str:
 
 
 def headers() -> dict[str, str]:
-    """The headers that OTEL_EXPORTER_OTLP_HEADERS asks for: `name=value,name=value`, values as in URLs."""
+    """Return the headers of OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`, with URL-encoded values."""
     pairs = (pair.partition("=") for pair in os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(","))
     return {name.strip(): unquote(value.strip()) for name, _, value in pairs if name.strip()}
 
 
 class Traces:
-    """Sends the spans of jobs. `changed` takes what has happened and returns at once; `run` does the rest.
+    """Sends the spans of jobs. `changed` queues those of a change and returns at once; `run` sends them.
 
-    `key` is that of the ids, `now` the clock in microseconds since the Unix epoch.
+    The ids are derived from `key`; `now` is the clock in microseconds since the Unix epoch.
     """
 
     def __init__(self, url: str, key: bytes, now: Callable[[], int]) -> None:
@@ -74,11 +74,11 @@ class Traces:
         self._awake = asyncio.Event()
 
     def know(self, record: JobRecord) -> None:
-        """A job that was there before."""
+        """Note the stage of a job that existed before."""
         self.stages[record.id] = Stage(_stage(record), record.started if record.phase in RUNS else record.submitted)
 
     def changed(self, record: JobRecord) -> None:
-        """A job has changed."""
+        """Queue the spans that end with a job's change."""
         name = _stage(record)
         first = Stage("waiting" if record.attempt or record.is_over else name, record.submitted)
         stage = self.stages.pop(record.id, first)
@@ -121,9 +121,9 @@ class Traces:
         self._awake.set()
 
     async def run(self) -> None:
-        """Send what ends, until cancelled, and then what is left, once.
+        """Send spans as they end until cancelled, and then the rest once.
 
-        What a collector does not take for long is lost, the oldest first.
+        If the collector fails for long, the oldest spans are lost.
         """
         pause, sent = PAUSE, headers()
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=PATIENCE)) as session:
@@ -138,7 +138,7 @@ class Traces:
                         await self._send(session, sent)
 
     async def _send(self, session: aiohttp.ClientSession, sent: dict[str, str]) -> bool:
-        """Send the spans that have waited longest. True where they are to be sent once more."""
+        """Send the spans that have waited longest. Return True if they must be sent again."""
         spans = [self.waiting.popleft() for _ in range(min(len(self.waiting), AT_ONCE))]
         again, why = await self._post(session, spans, sent) if spans else (False, "")
         if why:
@@ -150,14 +150,14 @@ class Traces:
         return again
 
     def _put_back(self, spans: list[dict[str, Any]]) -> None:
-        """Let these spans wait before all others, the latest of them as far as there is room."""
+        """Put spans back at the front of the queue; if it is full, drop the oldest."""
         lost = max(len(self.waiting) + len(spans) - MOST_WAITING, 0)
         self.waiting.extendleft(reversed(spans[lost:]))
 
     async def _post(
         self, session: aiohttp.ClientSession, spans: list[dict[str, Any]], sent: dict[str, str]
     ) -> tuple[bool, str]:
-        """Whether these spans are to be sent once more, and what went wrong."""
+        """Post spans; return whether to send them again, and the error."""
         scope = {"scope": {"name": "kant", "version": __version__}, "spans": spans}
         resource = {"attributes": [_attribute("service.name", "kant")]}
         body = {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
@@ -174,7 +174,7 @@ def _stage(record: JobRecord) -> str:
 
 
 def _key_of(name: str, start: int) -> str:
-    """What tells a span from the others of its job: a run by its number, the rest by when it began."""
+    """Return the key of a span within its job: a run's number, or the name and start of another stage."""
     return name if name.startswith("run ") else f"{name} {start}"
 
 

@@ -1,4 +1,4 @@
-"""What jobs used that are over, added up: in the store of a machine, or of rows that come from elsewhere."""
+"""Usage totals of jobs that have ended: from the store of a machine, or from rows of another source."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STORE_BY = USAGE_BY | {
     "account": "(SELECT coalesce(json_extract(CAST(body AS TEXT), '$.account'), '') FROM submissions"
     " WHERE submissions.digest = jobs.digest)"
 }
-"""In the store of a machine, which has what was submitted, too by the account that a job named."""
+"""The groupings of the store, which also has the account of each job, from its submission."""
 _RAN = "CASE WHEN started >= 0 THEN ended - started ELSE 0 END"
 USAGE = {
     "jobs": "count(*)",
@@ -27,20 +27,20 @@ USAGE = {
     "ran_s": f"coalesce(sum({_RAN}), 0) / 1e6",
     "gpu_s": f"coalesce(sum(gpus * ({_RAN})), 0) / 1e6",
 }
-"""What is added up: the name, and how SQL says it."""
+"""The totals: name and SQL expression."""
 
 FIELDS = ("id", "phase", "queue", "user", "gpus", "submitted", "started", "ended", "attempt")
 DETAILS = ("user", "queue", "name", "phase", "code", "signal", "reason", "submitted", "started", "ended", "rss_kib")
-"""What is said besides of a job where each has a row of its own, as far as it is known."""
+"""Further columns of a row for a single job, as far as they are known."""
 
 
 def usage_in(
     db: sqlite3.Connection, by: Sequence[str], since: int, until: int, where: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """What the jobs of a table `jobs` used that ended from `since` until `until`, microseconds since the Unix epoch.
+    """Return the usage of jobs in the table `jobs` that ended from `since` until `until` (microseconds, Unix epoch).
 
-    It is added up `by` some of user, queue, day (of the local time) and job. `where` names a user or a queue. GPU time
-    is that of the last run of a job. Rows of single jobs have `DETAILS` too, the first that ended first.
+    The totals are grouped `by` some of user, queue, day (of the local time) and job. `where` names a user or a queue.
+    GPU time is that of a job's last run. Rows of single jobs also have `DETAILS`, in the order in which the jobs ended.
     """
     parts = [STORE_BY[name] for name in by]
     wheres = ["ended >= ?", "ended < ?", f"phase IN ({', '.join('?' * len(OVER))})", *(f"{n} = ?" for n in where)]
@@ -58,7 +58,7 @@ def usage_in(
 def usage_of(
     jobs: Iterable[dict[str, Any]], by: Sequence[str], since: int, until: int, where: dict[str, str]
 ) -> list[dict[str, Any]]:
-    """The same of jobs that are no store's, each with `FIELDS` and what it has of `DETAILS`."""
+    """Return what `usage_in` does for jobs outside the store, each with `FIELDS` and the known `DETAILS`."""
     columns = list(dict.fromkeys((*FIELDS, *DETAILS)))
     with closing(sqlite3.connect(":memory:")) as db:
         db.execute(f"CREATE TABLE jobs ({', '.join(columns)})")

@@ -1,6 +1,6 @@
-"""Stores what a Kant knows of its jobs by watching: their waits by cause, and how right expected starts were.
+"""Stores what Kant measures about its jobs: their waits by cause, and the calibration of expected starts.
 
-The next start goes on with both.
+The next start continues with both.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kant.service.store import Store, StoreFullError
 KEY = "waits"
 LEARNED = "learned"
 EVERY = 30.0
-"""Seconds between two times that they are written: after a kill, so much is not known."""
+"""Seconds between two writes: a crash loses at most this much."""
 PART = 100
-"""And of the time of the process at most one part in so many."""
+"""Writing takes at most 1/`PART` of the process's time."""
 
 
 def read_waits(store: Store) -> dict[str, Split]:
-    """By job and cause, as the last Kant wrote it; nothing where none did."""
+    """Read the saved waits, by job and cause; empty if there are none."""
     try:
         found: dict[str, Split] = msgspec.json.decode(store.kept(KEY) or b"{}", type=dict[str, dict[str, int]])
     except msgspec.MsgspecError:
@@ -34,7 +34,7 @@ def read_waits(store: Store) -> dict[str, Split]:
 
 
 def read_learned(store: Store) -> SavedCalibration | None:
-    """What the last Kant has learned of expected starts; None where nothing can be read."""
+    """Read the saved start-forecast calibration; None if it cannot be read."""
     try:
         return msgspec.json.decode(store.kept(LEARNED) or b"", type=SavedCalibration)
     except msgspec.MsgspecError:
@@ -42,7 +42,7 @@ def read_learned(store: Store) -> SavedCalibration | None:
 
 
 class WaitsWriter:
-    """Writes them from time to time, and at the end. A disk that is full keeps what it has."""
+    """Writes waits and calibration periodically and at the end. If the disk is full, the old values stay."""
 
     def __init__(self, store: Store, driver: LocalDriver) -> None:
         self.store = store
@@ -51,14 +51,14 @@ class WaitsWriter:
         self._learned = (0, 0, 0)
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Write periodically until cancelled."""
         while True:
             began = time.perf_counter()
             self.write()
             await asyncio.sleep(max(EVERY, PART * (time.perf_counter() - began)))
 
     def write(self) -> None:
-        """Keep them as they are now."""
+        """Write the current values if they have changed."""
         core = self.driver.core
         text, stands = msgspec.json.encode(core.waits.kept(core.now)), learned_version(core)
         try:
@@ -69,5 +69,5 @@ class WaitsWriter:
                 saved = replace(saved_calibration(core), runs=NO_RUNS)  # the store has the jobs themselves
                 self.store.keep(LEARNED, msgspec.json.encode(saved))
                 self._learned = stands
-        except StoreFullError:  # the driver says so, and nothing but causes and corrections is lost
+        except StoreFullError:  # the driver reports it; only causes and corrections are lost
             return

@@ -1,6 +1,6 @@
-"""A WebSocket (RFC 6455) to Kant with nothing but the standard library: messages are a letter and bytes.
+"""A WebSocket client (RFC 6455) for Kant, with only the standard library. A message is a letter and bytes.
 
-What is sent and what comes wait for nobody: whoever has a `Line` waits for its descriptor.
+Sending and receiving never block: the owner of a `Line` waits for its descriptor.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ PIECE = 1 << 16
 
 
 def masked(data: bytes, key: bytes) -> bytes:
-    """The data as a client sends it: each byte with one of the key's four."""
+    """Mask data as a client must: XOR with the key's four bytes in turn."""
     size = len(data)
     stream = (key * (size // 4 + 1))[:size]
     return (int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")).to_bytes(size, "big")
 
 
 def packet(operation: int, payload: bytes, key: bytes) -> bytes:
-    """A frame from a client."""
+    """Encode a client's frame."""
     size = len(payload)
     if size < 126:
         head = bytes([LAST | operation, MASKED | size])
@@ -41,14 +41,14 @@ def packet(operation: int, payload: bytes, key: bytes) -> bytes:
 
 
 class Packets:
-    """Frames from a server out of a stream that comes in pieces."""
+    """Decodes a server's frames from a stream of chunks."""
 
     def __init__(self, left: bytes = b"") -> None:
         self._left = left
         self._parts = b""
 
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """The operations that are whole now, each with what it says."""
+        """Add data, and yield the operations that are now complete, each with its payload."""
         self._left += data
         while len(self._left) >= 2:
             first, size, at = self._left[0], self._left[1] & 0x7F, 2
@@ -59,7 +59,7 @@ class Packets:
                 return
             payload, self._left = self._left[at : at + size], self._left[at + size :]
             operation = first & 0x0F
-            if operation > PING - 2:  # of the line itself, and never in parts
+            if operation > PING - 2:  # a control frame: never fragmented
                 yield operation, payload
                 continue
             self._parts += payload
@@ -69,7 +69,7 @@ class Packets:
 
 
 class Line:
-    """An open line. `closed` when the other end has said so, or has gone."""
+    """An open WebSocket. `closed`: the other end has sent a close frame or disconnected."""
 
     def __init__(self, own: socket.socket, left: bytes = b"") -> None:
         self.own = own
@@ -80,18 +80,18 @@ class Line:
         self._first = left
 
     def fileno(self) -> int:
-        """What to wait for."""
+        """Return the descriptor to wait for."""
         return self.own.fileno()
 
     def send(self, kind: bytes, payload: bytes = b"") -> None:
-        """Say something, as soon as it goes."""
+        """Queue a message."""
         self._put(BINARY, kind + payload)
 
     def _put(self, operation: int, payload: bytes) -> None:
         self.out += packet(operation, payload, os.urandom(4))
 
     def flush(self) -> None:
-        """Send what goes now."""
+        """Send queued data without blocking."""
         try:
             while self.out:
                 self.out = self.out[self.own.send(self.out[:PIECE]) :]
@@ -100,7 +100,7 @@ class Line:
                 self.closed, self.out = True, b""
 
     def messages(self) -> list[tuple[bytes, bytes]]:
-        """What has come by now."""
+        """Return the messages received so far."""
         found: list[tuple[bytes, bytes]] = []
         while True:
             data, self._first = self._first, b""
@@ -125,17 +125,17 @@ class Line:
                 return found
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the socket."""
         self.own.close()
 
 
 def _again(error: OSError) -> bool:
-    """Whether it is only too early; TLS has words of its own for that."""
+    """Whether the operation would block; TLS has its own errors for that."""
     return isinstance(error, BlockingIOError) or type(error).__name__ in ("SSLWantReadError", "SSLWantWriteError")
 
 
 def open_line(own: socket.socket, host: str, target: str, headers: dict[str, str]) -> Line | Answer:
-    """Ask for a WebSocket; the line, or the answer where there is none. Raises OSError and BrokenAnswerError."""
+    """Request a WebSocket; return the line, or the response that refuses it. Raises OSError and BrokenAnswerError."""
     key = b64encode(os.urandom(16))
     rows = [f"GET {target} HTTP/1.1", f"Host: {host}", "Connection: Upgrade", "Upgrade: websocket"]
     rows += [f"Sec-WebSocket-Key: {key.decode()}", "Sec-WebSocket-Version: 13"]

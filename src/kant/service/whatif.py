@@ -1,8 +1,7 @@
-"""`POST /v1/whatif`: two futures of the Kant that runs, simulated by a process of their own.
+"""`POST /v1/whatif`: simulates two futures of the running Kant in a separate process.
 
-The process reads the journal, which has all that the scheduler knows up to its last turn; so the scheduler does not
-wait for it. It works at low priority, for a bounded time and with bounded memory, and is killed when whoever asked
-has gone.
+The process reads the journal, which has all that the scheduler knew at its last turn, so the scheduler does not wait
+for it. It runs at low priority with bounded time and memory, and is killed when the caller disconnects.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from kant.model.errors import InputError
 from kant.sim.question import Question
 
 AT_ONCE = 2
-"""Futures that are simulated at the same time."""
+"""The most simulations at once."""
 
 LONGEST = 60.0
-"""Seconds that one answer may take."""
+"""Timeout of one answer in seconds."""
 
 LOOK = 0.2
 """Seconds between two checks whether the caller still waits."""
@@ -34,7 +33,7 @@ PROCESS = (sys.executable, "-m", "kant.service.whatif_process")
 
 
 class Task(Struct, frozen=True):
-    """What the process is told: the journal, the present (microseconds since the Unix epoch), and what is asked."""
+    """The input of the process: the journal, the present (microseconds since the Unix epoch), and the question."""
 
     journal: str
     now_us: int
@@ -45,7 +44,7 @@ class Asked(Protocol):
     """A question about a journal."""
 
     def check(self) -> None:
-        """Raise InputError where it cannot be meant."""
+        """Raise InputError if the question is invalid."""
 
 
 class BusyError(InputError):
@@ -53,11 +52,11 @@ class BusyError(InputError):
 
 
 class TooLongError(InputError):
-    """The futures were not known in time."""
+    """The simulation took too long."""
 
 
 class Desk:
-    """Answers what-ifs, a few at once; or other questions of the type `form`, which its `process` answers."""
+    """Answers what-if questions, `at_once` at a time; or questions of another type `form`, which `process` answers."""
 
     def __init__(
         self,
@@ -70,9 +69,9 @@ class Desk:
         self.working = 0
 
     async def ask(self, journal: str, now_us: int, question: Asked, gone: Callable[[], bool]) -> bytes:
-        """The answer as JSON. `gone` says whether nobody waits for it any more: then it is b"".
+        """Return the answer as JSON; b"" if `gone` says that the caller no longer waits.
 
-        Raises InputError for a question that cannot be meant, Busy and TooLong.
+        Raises InputError for an invalid question, BusyError and TooLongError.
         """
         question.check()
         if not journal:
@@ -87,7 +86,7 @@ class Desk:
             self.working -= 1
 
     async def reply(self, journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
-        """Answer a question for an HTTP server: the status code, and the answer or one sentence as JSON."""
+        """Answer a question for an HTTP server: return the status code, and the answer or an error as JSON."""
         try:
             return 200, await self.ask(journal, now_us, msgspec.json.decode(asked, type=self.form), gone)
         except (BusyError, TooLongError) as error:
@@ -133,7 +132,7 @@ async def _ended(child: Process, talk: asyncio.Task[Any]) -> None:
 
 
 def said_by(answer: bytes) -> InputError:
-    """What the process has said in place of an answer."""
+    """Return the error that the process reported instead of an answer."""
     try:
         sentence = str(msgspec.json.decode(answer)["error"])
     except (msgspec.DecodeError, KeyError, TypeError):

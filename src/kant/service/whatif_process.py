@@ -1,6 +1,6 @@
-"""The process that simulates the futures of `POST /v1/whatif`: a Task on its input, the answer on its output.
+"""The process that simulates the futures of `POST /v1/whatif`: reads a Task from its input, writes the answer.
 
-What cannot be answered ends it with 2 and one sentence: `{"error": …}`.
+If it cannot answer, it exits with 2 and one sentence: `{"error": …}`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from kant.sim.whatif_request import changes_of, end_of_futures
 
 
 def main(form: type[Any], answer_of: Callable[[Past, Any], Any]) -> int:
-    """Answer one question, of the type `form`, about the past."""
+    """Answer one question of the type `form` about the past."""
     lower_priority()
     try:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
@@ -38,7 +38,7 @@ def main(form: type[Any], answer_of: Callable[[Past, Any], Any]) -> int:
 
 
 def answer_of(past: Past, question: Question) -> dict[str, Any]:
-    """What `kant whatif --json` would say, with the jobs called by the ids that people know. Raises InputError."""
+    """Return what `kant whatif --json` prints, with the job ids that users know. Raises InputError."""
     if question.profile and question.profile not in builtin_texts():
         raise InputError("profile", f"one of {', '.join(builtin_texts())}", question.profile)
     other = builtin_profile(question.profile) if question.profile else None

@@ -1,1 +1,1 @@
-"""Inference engines and the requests that they serve: continuous batching over paged KV, request by request."""
+"""Simulated inference engines: continuous batching over paged KV, request by request."""

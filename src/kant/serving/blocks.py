@@ -1,8 +1,8 @@
 """The paged KV of an engine: free blocks in order of eviction, and the prefix cache over full blocks.
 
-As in vLLM V1 (vllm/v1/core/block_pool.py, 0.32): a full block is known by its content and all content before it; blocks
-that nobody holds any more stay known until they are needed for something else, the least recently used first; of blocks
-with equal contents the one that came first is found. Without the prefix cache blocks are alike, and are only counted.
+As in vLLM V1 (vllm/v1/core/block_pool.py, 0.32): a full block is identified by its content and all content before it;
+unused blocks stay in the cache until they are needed, the least recently used first; of blocks with equal contents the
+oldest is found. Without the prefix cache blocks are interchangeable, and only counted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from kant.serving.columns import (
 
 @inlined
 def content_of(requests: Table, shared: Table, r: int, k: int) -> int:
-    """What is in the `k`-th full block of request `r`."""
+    """Return the content of the `k`-th full block of request `r`."""
     if k < requests[r, SHARED]:
         return int(shared[requests[r, SHARED_FROM] + k])
     return int(requests[r, OWN] - k)
@@ -46,14 +46,14 @@ def content_of(requests: Table, shared: Table, r: int, k: int) -> int:
 
 @inlined
 def bucket_of(buckets: Table, content: int) -> int:
-    """The chain in which a content is kept."""
+    """Return the hash bucket of a content."""
     mixed = (content & 0xFFFFFFFF) * 1103515245 + (content >> 32) * 40503
     return int((mixed ^ (mixed >> 15)) & (buckets.shape[0] - 1))
 
 
 @inlined
 def find(blocks: Table, buckets: Table, content: int) -> int:
-    """The block that has held a content the longest, -1 where none has it."""
+    """Return the block that has held a content the longest, -1 if there is none."""
     b = buckets[bucket_of(buckets, content), 0]
     while b >= 0 and blocks[b, CONTENT] != content:
         b = blocks[b, NEXT_SAME]
@@ -62,7 +62,7 @@ def find(blocks: Table, buckets: Table, content: int) -> int:
 
 @inlined
 def remember(blocks: Table, buckets: Table, b: int, content: int) -> None:
-    """Let a content be found in block `b`."""
+    """Add the content of block `b` to the prefix cache."""
     chain = bucket_of(buckets, content)
     last = buckets[chain, 1]
     blocks[b, CONTENT] = content
@@ -77,7 +77,7 @@ def remember(blocks: Table, buckets: Table, b: int, content: int) -> None:
 
 @inlined
 def forget(blocks: Table, buckets: Table, b: int) -> None:
-    """Take what is in block `b` out of the prefix cache."""
+    """Remove the content of block `b` from the prefix cache."""
     chain = bucket_of(buckets, blocks[b, CONTENT])
     before, after = blocks[b, BEFORE_SAME], blocks[b, NEXT_SAME]
     if before >= 0:
@@ -93,7 +93,7 @@ def forget(blocks: Table, buckets: Table, b: int) -> None:
 
 @inlined
 def unlink(blocks: Table, state: Table, b: int) -> None:
-    """Take block `b` out of the free blocks."""
+    """Remove block `b` from the free list."""
     before, after = blocks[b, BEFORE], blocks[b, NEXT]
     if before >= 0:
         blocks[before, NEXT] = after
@@ -108,7 +108,7 @@ def unlink(blocks: Table, state: Table, b: int) -> None:
 
 @inlined
 def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limits: Table, r: int) -> int:
-    """Leading blocks of a waiting request that the cache has; its last token is always computed anew."""
+    """Return the number of leading blocks of a waiting request in the cache; its last token is always computed."""
     most = (requests[r, PROMPT] + requests[r, DONE] - 1) // limits[BLOCK]
     k = 0
     while k < most and find(blocks, buckets, content_of(requests, shared, r, k)) >= 0:
@@ -118,7 +118,7 @@ def hits_of(requests: Table, shared: Table, blocks: Table, buckets: Table, limit
 
 @inlined
 def idle_among(requests: Table, shared: Table, blocks: Table, buckets: Table, r: int, hits: int) -> int:
-    """How many of the `hits` blocks that a waiting request would get from the cache nobody holds."""
+    """Return how many of a waiting request's `hits` cached blocks no request holds."""
     idle = 0
     for k in range(hits):
         if blocks[find(blocks, buckets, content_of(requests, shared, r, k)), USERS] == 0:
@@ -130,7 +130,7 @@ def idle_among(requests: Table, shared: Table, blocks: Table, buckets: Table, r:
 def take_hits(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, state: Table, r: int, hits: int
 ) -> None:
-    """Let request `r` hold the first `hits` blocks of its content, which the cache has."""
+    """Assign to request `r` the first `hits` blocks of its content from the cache."""
     seat = requests[r, SEAT]
     for k in range(hits):
         b = find(blocks, buckets, content_of(requests, shared, r, k))
@@ -147,9 +147,9 @@ def grow(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table, state: Table,
     r: int, tokens: int,
 ) -> None:  # fmt: skip
-    """Give request `r` blocks for `tokens` tokens; the caller knows that they are free.
+    """Allocate blocks to request `r` for `tokens` tokens; the caller has checked that they are free.
 
-    As in vLLM, blocks that this step fills are known to the cache from now on, before the step has run.
+    As in vLLM, blocks that this step fills are in the cache from now on, before the step has run.
     """
     wanted = (tokens + limits[BLOCK] - 1) // limits[BLOCK]
     if limits[CACHING] == 0:
@@ -175,12 +175,12 @@ def grow(
 
 @inlined
 def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state: Table, r: int) -> None:
-    """Take all blocks from request `r`: those of known content go to the end of the free ones, others to the front."""
+    """Free all blocks of request `r`: cached ones go to the end of the free list, others to the front."""
     if limits[CACHING] == 0:
         state[FREE] += requests[r, HELD]
     else:
         seat = requests[r, SEAT]
-        after, last = state[HEAD], -1  # unknown blocks are put before `after`, each behind the one before it
+        after, last = state[HEAD], -1  # uncached blocks go before `after`, in their order
         for k in range(requests[r, HELD] - 1, -1, -1):
             b = held[seat, k]
             blocks[b, USERS] -= 1
@@ -207,7 +207,7 @@ def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state:
                     state[HEAD] = b
                 state[TAIL] = b
                 if after < 0:
-                    after = b  # nothing was free: unknown blocks still go before this one
+                    after = b  # nothing was free: uncached blocks still go before this one
     requests[r, HELD] = 0
     requests[r, HASHED] = 0
     requests[r, COMPUTED] = 0

@@ -1,4 +1,4 @@
-"""The folder of a run: summary, requests, series, and a report to look at."""
+"""The output folder of a run: summary, requests, series, and an HTML report."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COLUMNS = {
     "run": pl.Int64, "time_s": pl.Float64, "engine": pl.Int64, "running": pl.Int64, "waiting": pl.Int64,
     "kv_share": pl.Float64,
 }  # fmt: skip
-"""Of the series."""
+"""The columns of the series."""
 
 
 def write_bundle(folder: Path, summaries: Sequence[dict[str, Any]], runs: Sequence[Served]) -> None:
-    """Write `summary.json`, `requests.csv`, `series.csv` and `report.html`; several runs have a number in each row."""
+    """Write `summary.json`, `requests.csv`, `series.csv` and `report.html`; rows have the number of their run."""
     folder.mkdir(parents=True, exist_ok=True)
     summary = summaries[0] if len(summaries) == 1 else {"runs": list(summaries)}
     (folder / SUMMARY).write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n")
@@ -34,12 +34,12 @@ def write_bundle(folder: Path, summaries: Sequence[dict[str, Any]], runs: Sequen
 
 
 def is_bundle(folder: Path) -> bool:
-    """Whether a folder was written here."""
+    """Whether a folder was written by `write_bundle`."""
     return (folder / SERIES).is_file() and (folder / SUMMARY).is_file()
 
 
 def page_of(folder: Path, title: str | None = None) -> str:
-    """The report of a folder that was written here; raises InputError where it is not as it was."""
+    """Return the report of such a folder; raises InputError if its files have changed."""
     try:
         said = msgspec.json.decode((folder / SUMMARY).read_bytes(), type=dict[str, Any])
         series = pl.read_csv(folder / SERIES, schema=COLUMNS)

@@ -15,27 +15,27 @@ from kant.serving.requests import Requests
 from kant.serving.service import IN_TIME, MINUTE_S, Service, kept_minutes, late
 
 PRECISION = 0.01
-"""The search ends when the rate is known to this part of itself."""
+"""The search ends when the rate is known to this relative precision."""
 
 STEP = 0.9
-"""What the rate is multiplied by until the objectives are kept."""
+"""The factor by which the rate falls until the objectives are met."""
 
 LOWEST = 1e-3
-"""The search ends at this part of what the engines could do."""
+"""The search ends at this fraction of the engines' saturation rate."""
 
 MINUTES = 10
-"""Of a trial, at least."""
+"""The least number of minutes of a trial."""
 
 CLOSER = 0.97
-"""What the rate is multiplied by until a long trial bears it out."""
+"""The factor by which the rate falls until a long trial confirms it."""
 
 SATURATING = 512
-"""Requests at once that tell what one engine can do at most."""
+"""Concurrent requests that saturate one engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a run at one rate says: of so many minutes and requests, in how many minutes the objectives were kept."""
+    """The result of a run at one rate: its minutes and requests, and in how many minutes the objectives were met."""
 
     minutes: int
     kept: int
@@ -46,7 +46,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The highest rate found for so many replicas, requests a second, and the run at that rate."""
+    """The highest rate found for a number of replicas, in requests a second, and the run at that rate."""
 
     replicas: int
     rate: float
@@ -54,7 +54,7 @@ class Capacity:
 
 
 def trial(service: Service, requests: Requests, replicas: int, minutes: int, seed: int = 0) -> Trial:
-    """Serve requests that begin at time 0, and judge `minutes` after the first, in which the engines fill."""
+    """Serve requests from time 0, and evaluate `minutes` after the first, during which the engines fill."""
     served = service.serve(requests, replicas, seed)
     kept = kept_minutes(requests.arrival, *late(served, service.objectives), range(1, minutes + 1))
     each = (served.finish - served.first) / np.maximum(requests.output - 1, 1)
@@ -65,7 +65,7 @@ def trial(service: Service, requests: Requests, replicas: int, minutes: int, see
 
 
 def saturation(service: Service, seed: int = 0) -> float:
-    """Requests a second that one engine ends when many wait from the beginning."""
+    """Return the requests a second that one saturated engine completes."""
     requests = service.mix.requests(SATURATING, 1e9, seed)
     served = service.serve(requests, 1, seed)
     return SATURATING / float(served.finish.max())
@@ -79,12 +79,12 @@ def capacity(
     seed: int = 0,
     minutes: int = MINUTES,
 ) -> Capacity:
-    """The highest rate at which `replicas` engines keep the objectives in at least `share` of the minutes.
+    """Return the highest rate at which `replicas` engines meet the objectives in at least `share` of the minutes.
 
-    A rate is tried with about so many `requests`, ten minutes of them at least; the same requests, closer together,
-    make a higher rate. The search goes down from rates that are too high, since the objectives of a minute are strict
-    where it has few requests: below a hundred none may be late. With more `minutes` the rate found goes down until so
-    many bear it out. Raises InputError where even requests that are alone on an engine break the objectives.
+    Each trial has about `requests` requests, and at least ten minutes; a higher rate compresses the same requests. The
+    search goes down from rates that are too high, because the objectives of a minute are strict if it has few requests:
+    below a hundred none may be late. With more `minutes`, the rate is lowered until that many minutes confirm it.
+    Raises InputError if even requests alone on an engine miss the objectives.
     """
     if not 1 <= replicas <= 10_000:
         raise InputError("--replicas", "numbers from 1 to 10000", replicas)
@@ -124,7 +124,7 @@ def capacity(
 
 
 def check_alone(service: Service, seed: int = 0) -> None:
-    """Raise InputError where more than one request in a hundred breaks an objective, though none meets another."""
+    """Raise InputError if more than 1 % of requests that are alone on an engine miss an objective."""
     requests = service.mix.requests(SATURATING, 1e-4, seed)
     served = service.serve(requests, 1, seed)
     for name, rows, value in zip(
@@ -137,10 +137,10 @@ def check_alone(service: Service, seed: int = 0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CapacityCurve:
-    """Capacity by replicas: measured at some numbers, which begin with 1; a line between them.
+    """Capacity by number of replicas: measured at some numbers from 1, and interpolated linearly.
 
-    It never falls where replicas are added: a number has at least what fewer have. Beyond the largest measured number
-    each replica is taken to add what the replicas of that have in the mean.
+    It never falls when replicas are added: any number has at least the capacity of fewer. Beyond the largest measured
+    number, each further replica adds the mean capacity of that number's replicas.
     """
 
     replicas: tuple[int, ...]
@@ -150,14 +150,14 @@ class CapacityCurve:
         object.__setattr__(self, "rates", tuple(np.maximum.accumulate(self.rates).tolist()))
 
     def at(self, replicas: int) -> float:
-        """Requests a second that so many replicas bear."""
+        """Return the capacity of a number of replicas in requests a second."""
         last = self.replicas[-1]
         if replicas >= last:
             return self.rates[-1] * (replicas / last)  # so that rounding never lets it fall
         return float(np.interp(replicas, (0, *self.replicas), (0.0, *self.rates)))
 
     def needed(self, rate: float) -> int:
-        """The fewest replicas that bear a rate; none for none."""
+        """Return the fewest replicas with this capacity; 0 for rate 0."""
         most = math.ceil(rate / self.rates[-1] * self.replicas[-1]) + 1
         most = max(most, self.replicas[-1])
         return bisect_left(range(most), rate, key=self.at)
@@ -171,7 +171,7 @@ def capacity_curve(
     seed: int = 0,
     minutes: int = MINUTES,
 ) -> CapacityCurve:
-    """Measure the capacity at some numbers of replicas; raises InputError where these do not begin with 1 and rise."""
+    """Measure the capacity at some numbers of replicas; raises InputError if they do not start at 1 and increase."""
     if not replicas or replicas[0] != 1 or any(a >= b for a, b in pairwise(replicas)):
         raise InputError("--replicas", "numbers that begin with 1 and rise", ",".join(map(str, replicas)))
     found = [capacity(service, n, requests, share, seed, minutes).rate for n in replicas]

@@ -1,4 +1,4 @@
-"""Clients that wait for their answers before they ask again, and those that give up when answers come too late."""
+"""Simulated clients that wait for each response, or give up when it is too late."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from kant.serving.columns import Table
 from kant.serving.engine import Engine
 
 MOST_SENT = 10_000
-"""Times that a client sends a request before this cannot end well."""
+"""The most attempts of one request; beyond that the simulation would not end."""
 
 
 class ClosedLoop:
-    """So many clients that each take the next of `count` requests when theirs is over.
+    """A number of clients that each take the next of `count` requests when theirs has ended.
 
-    `begin` and `after` are those of `kant.serving.fleet.simulate`; `again`, of `Patience`, puts a request at the end of
-    the queue, `most` times.
+    `begin` and `after` are those of `kant.serving.fleet.simulate`; `again`, for `Patience`, puts a request at the end
+    of the queue, at most `most` times.
     """
 
     def __init__(self, count: int, clients: int, most: int = MOST_SENT) -> None:
@@ -29,14 +29,14 @@ class ClosedLoop:
         self._queue = deque(range(len(self.begin), count))
         self._most = most
         self.sent = [1] * count
-        """How often each request has been sent."""
+        """The number of attempts of each request."""
 
     def after(self, _: int, now: float) -> list[tuple[float, int]]:
-        """What follows a request that is over."""
+        """Return the request that follows one that has ended."""
         return [(now, self._queue.popleft())] if self._queue else []
 
     def again(self, i: int) -> None:
-        """Request `i` was in vain, and will be sent again. Raises InputError where that has no end."""
+        """Queue a failed request `i` again. Raises InputError if it has been sent too often."""
         self.sent[i] += 1
         if self.sent[i] > self._most:
             raise InputError("the patience of clients", f"requests that are answered in time once in {self._most}", i)
@@ -45,11 +45,11 @@ class ClosedLoop:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """When clients give up: no first token after `ttft_s`, or none for `gap_s` after another, both in seconds.
+    """When clients give up: no first token within `ttft_s`, or no next token within `gap_s`, both in seconds.
 
-    An engine lets such requests go; where `begun` is False it goes on with those that have a token, in vain. `again` is
-    told of each that was in vain, before `after` of `kant.serving.fleet.simulate` says what follows it. Policies hear
-    nothing of those that are let go.
+    An engine drops such requests; if `begun` is False, it completes those that already have a token, uselessly. `again`
+    is called for each failed request, before `after` of `kant.serving.fleet.simulate` says what follows. Policies are
+    not told of dropped requests.
     """
 
     ttft_s: float
@@ -58,7 +58,7 @@ class Patience:
     begun: bool = True
 
     def in_vain(self, engine: Engine, rows: Table) -> Table:
-        """Which of these requests have broken an objective."""
+        """Return which of these requests have missed an objective."""
         times, now = engine.times[rows], engine.now
         first = np.where(np.isnan(times[:, c.FIRST]), now, times[:, c.FIRST])
         since = np.where(np.isnan(times[:, c.FINISH]), now - times[:, c.LAST], 0.0)
@@ -66,7 +66,7 @@ class Patience:
         return np.asarray(found)
 
     def let_go(self, engine: Engine) -> list[int]:
-        """Requests that an engine has and lets go now; none of them is in a step."""
+        """Return the requests that an engine drops now; none of them is in a step."""
         live = np.concatenate([engine.running[: engine.state[c.RUNS]], engine.waiting[: engine.state[c.WAITS]]])
         if not self.begun:
             live = live[np.isnan(engine.times[live, c.FIRST])]

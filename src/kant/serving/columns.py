@@ -1,4 +1,4 @@
-"""What a row of each table of an engine holds. An engine is these tables and nothing else: a copy of them is a fork.
+"""The columns of an engine's tables. The tables are the whole state of an engine: a copy of them is a fork.
 
 Lengths and counts are integers; times are seconds in double precision, computed in vLLM's own order of operations.
 """
@@ -21,8 +21,8 @@ HASHED = 5  # leading blocks of those that the prefix cache knows
 SEAT = 6  # its row in the table of held blocks, -1 without one
 PREEMPTED = 7  # how often it lost its blocks
 CACHED = 8  # tokens found in the prefix cache when it was first scheduled; -1 before
-SWAPPED = 9  # tokens whose keys and values wait in host memory
-SHARED_FROM = 10  # where the contents that it shares with others begin in the list of shared contents
+SWAPPED = 9  # tokens whose KV is in host memory
+SHARED_FROM = 10  # start of its contents in the list of shared contents
 SHARED = 11  # how many leading blocks have such contents
 OWN = 12  # the contents of its other blocks are OWN, OWN - 1, … (negative, so never shared)
 TIE = 13  # last criterion of every order
@@ -48,11 +48,11 @@ BLOCK = 2  # tokens a block
 USABLE = 3  # blocks of the KV, without the one that vLLM reserves
 CACHING = 4  # 1: prefix cache
 BY_PRIORITY = 5  # 1: order by priority, then arrival; 0: by arrival
-PREEMPTIVE = 6  # 1: who waits takes the seat or the blocks of who runs at a worse priority
-SWAP = 7  # 1: the preempted keep keys and values in host memory; 0: they compute them again
+PREEMPTIVE = 6  # 1: waiting requests preempt running ones of worse priority
+SWAP = 7  # 1: preempted requests keep their KV in host memory; 0: recompute
 LONG = 8  # tokens a step of a request that is not alone; 0: as many as fit
-CHUNKED = 9  # 1: a prompt may be computed in parts; 0: whoever waits is admitted with all tokens or not at all
-WATERMARK = 10  # blocks that an admission leaves free where somebody runs
+CHUNKED = 9  # 1: a prompt may be computed in parts; 0: a request is admitted with all its tokens
+WATERMARK = 10  # blocks that an admission leaves free while any request runs
 WHOLE = 11  # 1: admitted only if all tokens so far fit in free blocks; 0: if those of this step do
 LIMITS_WIDTH = 12
 
@@ -60,7 +60,7 @@ LIMITS_WIDTH = 12
 FREE = 0  # blocks free
 RUNS = 1  # requests that run
 WAITS = 2  # requests that wait
-PLANNED = 3  # requests in the step under way; 0 where none is
+PLANNED = 3  # requests in the current step; 0: no step
 ENDED = 4  # requests that have finished since the caller last looked
 STEPS = 5  # steps completed
 PREEMPTIONS = 6

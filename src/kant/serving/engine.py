@@ -1,4 +1,4 @@
-"""One engine: its settings, and the tables on which the kernel runs."""
+"""A simulated engine: its settings, and the tables on which the kernel runs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ from kant.serving.latency import LatencyModel
 FOREVER = float("inf")
 NO_LIMIT = 1 << 62
 MOST = 1 << 24
-"""Of anything that an engine is set up with."""
+"""The maximum of any setting of an engine."""
 
 SPAN = 1 << 20
-"""Own contents of a request: more than any request has blocks."""
+"""The range of content ids of one request: larger than its number of blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """How an engine is set up; the names are vLLM's.
+    """Settings of an engine; the names are vLLM's.
 
-    `num_blocks` counts the block that vLLM keeps for itself: one less is usable. `policy` is `fcfs` or `priority`.
-    With `preemptive`, who waits takes seats and blocks from those that run at a worse priority; with `swap`, the
-    preempted keep keys and values in host memory and move them back, instead of computing them again. vLLM V1 has
-    neither.
+    `num_blocks` includes the block that vLLM reserves: one less is usable. `policy` is `fcfs` or `priority`. With
+    `preemptive`, waiting requests take seats and blocks from running ones of worse priority; with `swap`, preempted
+    requests keep their KV in host memory and move it back, instead of recomputing it. vLLM V1 has neither.
     """
 
     latency: LatencyModel
@@ -60,11 +59,11 @@ class EngineSettings:
 
     @property
     def tokens(self) -> int:
-        """Tokens whose keys and values fit."""
+        """The tokens whose KV fits."""
         return (self.num_blocks - 1) * self.block_size
 
     def check(self, prompt: int, output: int) -> None:
-        """Raise InputError where an engine can never finish a request of such lengths."""
+        """Raise InputError if an engine can never finish a request of these lengths."""
         if prompt < 1 or output < 1:
             raise InputError("request", "a prompt and an output of at least one token", (prompt, output))
         if prompt + output - 1 > self.tokens:
@@ -75,7 +74,7 @@ class EngineSettings:
 
 
 class Engine:
-    """A running engine. Requests are added in order of arrival and known by the number that `add` returns."""
+    """A running engine. Requests are added in order of arrival and identified by the number that `add` returns."""
 
     def __init__(self, settings: EngineSettings, expected: int = 64) -> None:
         self.settings = settings
@@ -108,7 +107,7 @@ class Engine:
         self.blocks, self.buckets, self.held = self._kv()
 
     def _kv(self) -> tuple[Table, Table, Table]:
-        """The blocks, all free in order, their buckets, and what each seat holds."""
+        """Return the blocks, all free in order, their buckets, and the blocks of each seat."""
         if not self.settings.prefix_cache:
             empty = np.zeros((1, c.BLOCK_WIDTH), dtype=np.int64)
             return empty, np.full((1, 2), -1, dtype=np.int64), np.zeros((1, 1), dtype=np.int64)
@@ -131,10 +130,10 @@ class Engine:
         contents: Sequence[int] | Table = (),
         tie: int | None = None,
     ) -> int:
-        """Let a request wait; returns its number. The engine must have run until `arrival`.
+        """Add a waiting request; return its number. The engine must have run until `arrival`.
 
-        `contents` are numbers, from 0 on, of the contents of its leading full blocks: equal numbers after equal numbers
-        are equal tokens. Raises InputError where it can never fit.
+        `contents` are non-negative numbers of the contents of its leading full blocks: equal prefixes of numbers mean
+        equal tokens. Raises InputError if it can never fit.
         """
         self.settings.check(prompt, output)
         r = self.count
@@ -170,14 +169,14 @@ class Engine:
             self.held = wider
 
     def widen(self) -> None:
-        """Have room for twice as many requests."""
+        """Double the capacity for requests."""
         self.requests = np.concatenate([self.requests, np.zeros_like(self.requests)])
         self.times = np.concatenate([self.times, np.zeros_like(self.times)])
         self.waiting = np.concatenate([self.waiting, np.zeros_like(self.waiting)])
         self.ended = np.concatenate([self.ended, np.zeros_like(self.ended)])
 
     def run(self, until: float = FOREVER, steps: int = NO_LIMIT, stop_at_finish: bool = False) -> int:
-        """Run until a time, so many steps, or a finish; returns why it came back (`columns.REACHED` …)."""
+        """Run until a time, a number of steps, or a finished request; return why it stopped (`columns.REACHED` …)."""
         why = kernel.run(
             self.requests, self.times, self.shared, self.blocks, self.buckets, self.held, self.limits, self.latency,
             self.state, self.clock, self.waiting, self.running, self.seats, self.plan, self.ended, until, steps,
@@ -188,40 +187,40 @@ class Engine:
         return why
 
     def take_ended(self) -> list[int]:
-        """Requests that have finished since the last call, in order."""
+        """Return the requests that have finished since the last call, in order."""
         found: list[int] = self.ended[: self.state[c.ENDED]].tolist()
         self.state[c.ENDED] = 0
         return found
 
     @property
     def now(self) -> float:
-        """When the latest step ended."""
+        """The time at which the latest step ended."""
         return float(self.clock[c.CLOCK])
 
     def live(self) -> Iterator[int]:
-        """Requests that run, in order of admission, then those that wait, in no order."""
+        """Yield the running requests in order of admission, then the waiting ones in no order."""
         yield from self.running[: self.state[c.RUNS]].tolist()
         yield from self.waiting[: self.state[c.WAITS]].tolist()
 
     @property
     def next_event(self) -> float:
-        """When the step under way ends; now where one can begin at once; infinity where there is nothing to do."""
+        """The end of the current step; now if one can start at once; infinity if there is nothing to do."""
         if self.state[c.PLANNED]:
             return float(self.clock[c.END])
         return self.now if self.state[c.RUNS] + self.state[c.WAITS] else FOREVER
 
     def ran(self) -> Table:
-        """Requests of the latest completed step."""
+        """Return the requests of the latest completed step."""
         return self.plan[: self.state[c.RAN], 0]
 
     def reorder(self) -> None:
-        """Put those that wait into order again, after their priorities have changed."""
+        """Reorder waiting requests after their priorities have changed."""
         for i in range(int(self.state[c.WAITS]) // 2 - 1, -1, -1):
             r = int(self.waiting[i])
             kernel.sink(self.requests, self.times, self.limits, self.state, self.waiting, r, i)
 
     def queue(self) -> list[int]:
-        """Those that wait, in the order in which they are admitted."""
+        """Return the waiting requests in order of admission."""
         waiting = self.waiting[: self.state[c.WAITS]]
         keys = [self.requests[waiting, c.TIE], self.times[waiting, c.ARRIVAL]]
         if self.limits[c.BY_PRIORITY]:
@@ -230,7 +229,7 @@ class Engine:
         return order
 
     def withdraw(self, r: int) -> bool:
-        """Take back a request that lives: its client has gone. False while the step under way computes it."""
+        """Remove a live request whose client has disconnected. Return False while the current step computes it."""
         if self.requests[r, c.STATE] not in (c.WAITING, c.RUNNING):
             return True
         if r in self.plan[: self.state[c.PLANNED], 0]:
@@ -253,10 +252,10 @@ class Engine:
         return True
 
     def fork(self, outputs: Times) -> tuple[Engine, Table]:
-        """A copy with the requests that live, which end after as many tokens as `outputs` says of each request.
+        """Return a copy with the live requests, which end after as many tokens as `outputs` says for each.
 
-        Returns it with the original number of each of its requests. What has already said more than was predicted is
-        taken to say ten tokens more (as Block does). The copy has no prefix cache.
+        Also returns the original number of each of its requests. A request that already exceeds its prediction is
+        assumed to have ten tokens more (as in Block). The copy has no prefix cache.
         """
         live = np.concatenate([self.running[: self.state[c.RUNS]], self.waiting[: self.state[c.WAITS]]])
         place = np.zeros(self.count + 1, dtype=np.int64)

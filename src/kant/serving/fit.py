@@ -1,4 +1,4 @@
-"""A latency fitted to measured steps, checked on others, and kept in a file with what it was measured on."""
+"""Fits a latency model to measured steps, checks it on others, and stores it with the measurement's conditions."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from kant.serving.source import read_bytes
 
 COLUMNS = ("tokens", "decode", "chunks", "ms")
 HELD_BACK = 3
-"""Every third step is not fitted but checks the fit."""
+"""Every third step is held out to check the fit."""
 
 CHANGES = 4
-"""Times that steps change sides in a fit."""
+"""The most iterations of reassigning steps to the two branches in a fit."""
 
 FEWEST = 15
-"""Steps that a fit needs."""
+"""The least number of steps for a fit."""
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the times of a latency were measured: `how` in words, on which GPU, by which software, on which day.
+    """How a latency was measured: the method in words (`how`), GPU, software, and date.
 
-    `steps` were held back from the fit; the errors are those of their times, relative to what was measured.
+    `steps` were held out of the fit; the errors are relative errors of their predicted times.
     """
 
     how: str
@@ -42,7 +42,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sentence(self) -> str:
-        """In words."""
+        """The check in words."""
         on = f" on {self.gpu}" if self.gpu else ""
         return (
             f"checked with {self.how}{on} ({self.date}): of {self.steps} steps held back half are within"
@@ -51,7 +51,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LatencyFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A fitted latency. `kv_tokens`: those whose keys and values fit; 0 where that is not known."""
+    """A fitted latency. `kv_tokens`: the tokens whose KV fits; 0: not known."""
 
     model: str
     tensor_parallel: int
@@ -63,14 +63,14 @@ class LatencyFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def fitted(steps: Times, missed: float, kv_bytes: int) -> LatencyModel:
-    """The latency with the least squares of relative errors for steps with the columns tokens, decode, chunks, ms.
+    """Return the model with the least squares of relative errors for steps with the columns tokens, decode, chunks, ms.
 
     The overhead is part of the floor and of the fixed part.
     """
     tokens, ms = steps[:, 0], steps[:, 3]
     reached = 1 - missed**tokens if missed else np.zeros(len(steps))
     best: tuple[float, Times] | None = None
-    # A step takes the floor or the line. Every count of tokens is tried as the border; then steps change sides.
+    # A step is on the floor or on the line. Try several token counts as the border, then reassign steps.
     for edge in np.unique(np.quantile(tokens, np.linspace(0, 1, 41))):
         line = tokens > edge
         for _ in range(CHANGES):
@@ -88,7 +88,7 @@ def fitted(steps: Times, missed: float, kv_bytes: int) -> LatencyModel:
 
 
 def _not_negative(matrix: Times) -> Times:
-    """The coefficients, none negative, with which the rows come nearest to 1: the worst leaves until none is."""
+    """Return non-negative least-squares coefficients for target 1: the most negative is removed until none is left."""
     left = np.flatnonzero(matrix.any(axis=0)).tolist()
     while True:
         found = np.zeros(matrix.shape[1])
@@ -106,7 +106,7 @@ def _errors(found: Times, steps: Times, reached: Times) -> Times:
 
 
 def checked(steps: Times, missed: float, kv_bytes: int) -> tuple[LatencyModel, int, float, float]:
-    """A latency fitted to two of each three steps, and how many the others are, their median error and P90.
+    """Fit a latency to two thirds of the steps; return it, the number of the others, and their median and P90 error.
 
     Raises InputError for fewer than fifteen steps.
     """
@@ -122,7 +122,7 @@ def checked(steps: Times, missed: float, kv_bytes: int) -> tuple[LatencyModel, i
 
 
 def read_steps(path: Path) -> Times:
-    """Measured steps of a CSV file with the columns tokens, decode, chunks and ms. Raises InputError."""
+    """Read measured steps from a CSV file with the columns tokens, decode, chunks and ms. Raises InputError."""
     import polars as pl
 
     try:
@@ -145,7 +145,7 @@ def write_latency(found: LatencyFile, path: Path) -> None:
 
 
 def read_latency(path: Path) -> LatencyFile:
-    """A latency that `kant serve fit` has written. Raises InputError."""
+    """Read a latency that `kant serve fit` has written. Raises InputError."""
     try:
         found = msgspec.json.decode(read_bytes(path), type=LatencyFile)
     except msgspec.MsgspecError as error:
@@ -157,5 +157,5 @@ def read_latency(path: Path) -> LatencyFile:
 
 
 def rows_of(steps: Sequence[tuple[float, float, float, float]]) -> Times:
-    """Steps as `fitted` takes them."""
+    """Return steps in the form that `fitted` takes."""
     return np.array(steps, dtype=np.float64).reshape(-1, 4)

@@ -1,4 +1,4 @@
-"""Engines side by side, a router before them, and requests that come by the clock or when others have finished."""
+"""Simulates engines behind a router, with requests that arrive by the clock or when others have finished."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from kant.serving.site import EngineSite, ObservedSite, Site
 from kant.serving.summary import Served
 
 SAMPLES = 400
-"""Points in time of the series, about."""
+"""The approximate number of time points of the series."""
 
 After = Callable[[int, float], Sequence[tuple[float, int]]]
-"""What follows when a request has finished: (arrival, request) for each that is released by it."""
+"""What follows a finished request: (arrival, request) for each request that it releases."""
 
 
 @dataclass(slots=True)
 class Fleet:
-    """The engines, and which of the requests each has by its own numbers."""
+    """The engines, and which requests each has, by the engine's own numbers."""
 
     requests: Requests
     engines: list[Engine]
@@ -43,19 +43,19 @@ class Fleet:
     router: Router
     draw: np.random.Generator
     sizes: list[float] = field(default_factory=list)
-    """Prompt and predicted output of each request."""
+    """The sum of prompt and predicted output of each request."""
     predicted: list[Times] = field(default_factory=list)
-    """What is predicted of the requests of each engine, by its own numbers."""
+    """The predicted outputs of the requests of each engine, by its own numbers."""
     cached: list[Table] = field(default_factory=list)
-    """How many tokens of each the router thinks were cached there."""
+    """The tokens of each request that the router assumes to be cached there."""
     observed: list[ObservedSite] = field(default_factory=list)
     held: deque[int] = field(default_factory=deque)
     """Requests that the router holds, in order."""
     asked: int = 0
-    """How many requests had ended when the router was last asked about these."""
+    """How many requests had ended when the router was last asked about held ones."""
 
     def sites(self) -> list[Site]:
-        """The engines as the router sees them."""
+        """Return the engines as the router sees them."""
         if self.observed:
             return list(self.observed)
 
@@ -68,7 +68,7 @@ class Fleet:
         return [EngineSite(engine, predicted(k), k, cached(k)) for k, engine in enumerate(self.engines)]
 
     def come(self, i: int, now: float, sites: Sequence[Site]) -> None:
-        """Request `i` comes now: it is routed, unless it may not overtake one that is held, or the router holds it."""
+        """Route request `i` now, unless it may not overtake a held request or the router holds it."""
         overtaking = Overtaking(self.router)
         for held in self.held:
             overtaking.held(self.sizes[held])
@@ -76,7 +76,7 @@ class Fleet:
             self.held.append(i)
 
     def ask_again(self, now: float, sites: Sequence[Site]) -> None:
-        """Route who is held, in order, but for those that may not overtake one that stays."""
+        """Route held requests in order, except those that may not overtake one that stays held."""
         overtaking = Overtaking(self.router)
         self.asked = self.over()
         for i in list(self.held):
@@ -86,7 +86,7 @@ class Fleet:
                 overtaking.held(self.sizes[i])
 
     def route(self, i: int, now: float, sites: Sequence[Site]) -> bool:
-        """Ask the router about a request; False where it holds it."""
+        """Route a request; return False if the router holds it."""
         if len(sites) == 1 and not self.router.holds:
             self.add(i, now, sites[0].number)
             return True
@@ -98,11 +98,11 @@ class Fleet:
         return k != HOLD
 
     def over(self) -> int:
-        """How many requests have ended."""
+        """Return how many requests have ended."""
         return sum(engine.count - int(engine.state[c.RUNS] + engine.state[c.WAITS]) for engine in self.engines)
 
     def incoming(self, i: int, now: float) -> Incoming:
-        """Request `i` as a router sees it."""
+        """Return request `i` as a router sees it."""
         requests, settings = self.requests, self.engines[0].settings
         blocks: list[int] = []
         per = block_tokens(settings.block_size)
@@ -114,7 +114,7 @@ class Fleet:
         )
 
     def _observe(self) -> None:
-        """Let the observed sites see what their engines have said so far."""
+        """Update the observed sites with the tokens that their engines have produced."""
         for k, site in enumerate(self.observed):
             rows = self.engines[k].requests
             for i in list(site.live):
@@ -125,7 +125,7 @@ class Fleet:
                     site.said(i, int(row[c.DONE]))
 
     def add(self, i: int, now: float, k: int, cached: int = 0) -> None:
-        """Send request `i` to engine `k`, which is thought to have `cached` tokens of its prompt."""
+        """Send request `i` to engine `k`, which is assumed to have `cached` tokens of its prompt."""
         requests = self.requests
         prompt, predicted, program = int(requests.prompt[i]), float(requests.predicted[i]), int(requests.program[i])
         engine = self.engines[k]
@@ -148,7 +148,7 @@ class Fleet:
             interrupt(engine, int(self.number[i]), now, self.policy.layers)
 
     def drive(self, engine: Engine, until: float) -> None:
-        """Let one engine run until a time, with its policy asked before every step."""
+        """Run one engine until a time, calling its policy before every step."""
         if not self.policy.by_step:
             engine.run(until)
             return
@@ -159,7 +159,7 @@ class Fleet:
             engine.run(np.nextafter(engine.now, FOREVER), steps=1)
 
     def end_step(self, engine: Engine, until: float) -> int:
-        """End the step under way if it ends by then, and tell the policy; STOPPED where another may begin."""
+        """End the current step if it ends by `until`, and tell the policy; return STOPPED if another may start."""
         under_way, began = int(engine.state[c.PLANNED]), engine.now
         why = engine.run(until, steps=0)
         if self.policy.by_step and under_way and not engine.state[c.PLANNED]:
@@ -178,7 +178,7 @@ def new_fleet(
     seed: int = 0,
     observed: bool = False,
 ) -> Fleet:
-    """Idle engines side by side, before which these requests will come; raises InputError as `simulate` does."""
+    """Create a fleet of idle engines for these requests; raises InputError as `simulate` does."""
     if not 1 <= engines <= 10_000:
         raise InputError("--engines", "a number of engines from 1 to 10000", engines)
     requests.check(settings.block_size, settings.tokens, settings.prefix_cache)
@@ -189,7 +189,7 @@ def new_fleet(
         preemptive=settings.preemptive or policy.preemptive,
     )
     count = len(requests)
-    requests = replace(requests, arrival=requests.arrival.copy())  # what is released gets its arrival then
+    requests = replace(requests, arrival=requests.arrival.copy())  # a released request gets its arrival time then
     return Fleet(
         requests,
         [Engine(settings, max(count // engines, 16)) for _ in range(engines)],
@@ -220,10 +220,10 @@ def simulate(
 ) -> Served:
     """Run all requests to their end.
 
-    With `observed` the router sees what a router before real engines sees: what was sent, and the tokens so far.
-    Without `after` every request comes at its arrival. With it only those of `begin` do, and each that finishes
-    releases what `after` says; with `patience` so does each that is given up. Raises InputError where a request can
-    never be served.
+    With `observed`, the router sees what it would see of real engines: what was sent, and the tokens so far. Without
+    `after`, every request arrives at its time. With it, only those of `begin` do, and each finished request releases
+    what `after` returns; with `patience` so does each that is given up. Raises InputError if a request can never be
+    served.
     """
     fleet = new_fleet(requests, settings, engines, policy, router, seed, observed)
     series = _by_clock(fleet) if after is None else _by_release(fleet, after, begin or range(len(requests)), patience)
@@ -239,7 +239,7 @@ def _sample(fleet: Fleet, now: float) -> list[tuple[float, ...]]:
 
 
 def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
-    """Every request at its arrival; the engines run side by side in between."""
+    """Simulate with every request at its arrival time; the engines run between arrivals."""
     arrival = fleet.requests.arrival
     every = max(float(arrival[-1] - arrival[0]) / SAMPLES, 1e-3)
     sites = fleet.sites()
@@ -253,7 +253,7 @@ def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
     tick = float(arrival[0])
 
     def ticks(until: float) -> None:
-        """Ask the router again about who is held, every TICK_S."""
+        """Ask the router again about held requests, every TICK_S."""
         nonlocal tick
         while tick + TICK_S < until:
             if not fleet.held:
@@ -277,13 +277,13 @@ def _by_clock(fleet: Fleet) -> list[tuple[float, ...]]:
         ticks(look)
         reach(look)
         series += _sample(fleet, look)
-        every *= 1.05  # who knows how long the rest takes
+        every *= 1.05  # the rest may take long
         look += every
     return series
 
 
 def _by_release(fleet: Fleet, after: After, begin: Sequence[int], patience: Patience | None) -> list[tuple[float, ...]]:
-    """Requests that come when others have finished: the engines move event by event, in order of time."""
+    """Simulate with requests released by finished ones: the engines advance event by event, in order of time."""
     coming = [(float(fleet.requests.arrival[i]), int(i)) for i in begin]
     heapq.heapify(coming)
     sites = fleet.sites()
@@ -335,7 +335,7 @@ def _by_release(fleet: Fleet, after: After, begin: Sequence[int], patience: Pati
 
 
 def served_by(fleet: Fleet, series: list[tuple[float, ...]]) -> Served:
-    """What became of each request, once nothing is under way any more."""
+    """Return the outcome of each request, once all have ended."""
     count = len(fleet.requests)
     times = np.full((count, c.TIMES_WIDTH), np.nan)
     rows = np.zeros((count, c.REQUEST_WIDTH), dtype=np.int64)

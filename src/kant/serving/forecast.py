@@ -1,4 +1,4 @@
-"""How many requests will come: as somebody has written, or by the rhythm of the days before."""
+"""Forecasts of request rates: from a file, or from the daily pattern of the past."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from kant.serving.columns import Times
 
 DAY = 24 * 60
 DAYS = 7
-"""Of the days before, how many the rhythm is learned from, and the errors of the forecast."""
+"""The number of past days from which the pattern and the forecast errors are learned."""
 
 SMOOTH = 7
-"""Minutes on both sides over which the rhythm is averaged."""
+"""Minutes on both sides over which the pattern is averaged."""
 
 WINDOW = 30
-"""Minutes over which the present is compared with the rhythm."""
+"""Minutes over which the present is compared with the pattern."""
 
 LATEST, AHEAD = 10, 60
-"""Minutes that say how far off a written forecast is, and for how many ahead that counts."""
+"""Minutes that show how far off a written forecast is, and for how many minutes ahead that applies."""
 
 UNKNOWN = 1.1
-"""The margin of what is seen before an hour was."""
+"""The margin until one hour has been seen."""
 
 QUIET = 1e-3
-"""Requests a second that the rhythm has at least."""
+"""The least requests a second of the pattern."""
 
 
 class Forecast(Protocol):
-    """What is expected of the minutes to come."""
+    """A forecast of the coming minutes."""
 
     def most(self, now: int, begin: int, end: int) -> float:
-        """Requests a second at most in the minutes from `begin` to before `end`, as known before minute `now`."""
+        """Return the most requests a second in the minutes from `begin` to before `end`, known before minute `now`."""
         ...
 
 
@@ -42,7 +42,7 @@ class Forecast(Protocol):
 class Written:
     """A forecast from a file: requests a second in each minute, times a margin.
 
-    Its last minute goes on; or it begins `again`, so that a day comes every day and a week every week.
+    Its last minute continues forever; with `again` it repeats, so a day repeats daily and a week weekly.
     """
 
     rates: Times
@@ -59,11 +59,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The larger of a forecast and what is seen, for the next hour: a forecast that is too low counts as it is off.
+    """The larger of a forecast and a projection from recent traffic, for the next hour: corrects forecasts that are too
+    low.
 
-    What is seen is the most of the last minutes, times how the forecast rises from these, times a margin: it would have
-    covered the share `cover` of the minutes of the last day, each from `lead` minutes before. `seen` has requests a
-    second from minute `first` of the forecast on; only those before `now` are used.
+    The projection is the maximum of the last minutes, times the forecast's rise since then, times a margin: that which
+    would have covered the share `cover` of the minutes of the last day, each from `lead` minutes before. `seen` has
+    requests a second from minute `first` of the forecast on; only those before `now` are used.
     """
 
     forecast: Forecast
@@ -82,7 +83,7 @@ class Seen:
         return max(said, float(latest.max()) * max(said / max(then, QUIET), 1.0) * self._margin(known))
 
     def _margin(self, known: Times) -> float:
-        """What the most of some minutes was off from the minute `lead` after them."""
+        """Return the margin: a quantile of the ratio of each minute to the recent maximum `lead` minutes before."""
         if len(known) < AHEAD:
             return UNKNOWN
         high = np.maximum(np.lib.stride_tricks.sliding_window_view(known, LATEST).max(axis=1), QUIET)
@@ -90,11 +91,11 @@ class Seen:
 
 
 class Rhythm:
-    """A forecast from the same minutes of up to seven days before, and how the last half hour compares with these.
+    """A forecast from the same minutes of up to seven past days, scaled by the last half hour relative to these.
 
-    It is multiplied so that it would have covered the share `cover` of the minutes of these days, each as forecast
-    `lead` minutes before: the margin is what the forecast itself was off, and is learned anew every day. `seen` has
-    requests a second of all minutes, `history` of them before time zero; only those before `now` are ever used. Raises
+    It is multiplied by a margin that would have covered the share `cover` of the minutes of these days, each as
+    forecast `lead` minutes before; the margin is learned again every day from the forecast's own errors. `seen` has
+    requests a second of all minutes, `history` of them before time zero; only those before `now` are used. Raises
     InputError for fewer than two days of history.
     """
 
@@ -109,17 +110,17 @@ class Rhythm:
         self._rhythm = self._usual(total, minutes)
         own = np.concatenate([[0.0], np.cumsum(self._rhythm)])
         at = np.arange(len(seen) + 1)
-        since = np.maximum(at - WINDOW, DAY)  # the first day has no day before it
+        since = np.maximum(at - WINDOW, DAY)  # the first day has no previous day
         usual = own[at] - own[np.minimum(since, at)]
         self._level = np.where(usual > 0, (total[at] - total[np.minimum(since, at)]) / np.maximum(usual, QUIET), 1.0)
         made = at[DAY : len(seen) - lead]
         off = seen[made + lead] / np.maximum(self._rhythm[made + lead] * self._level[made], QUIET)
-        self._off = np.concatenate([np.full(DAY + lead, np.nan), off])  # by the minute that was forecast
+        self._off = np.concatenate([np.full(DAY + lead, np.nan), off])  # by forecast minute
         self._margins: dict[int, float] = {}
 
     @staticmethod
     def _usual(total: Times, minutes: np.ndarray) -> Times:
-        """For each minute the mean of the same minutes of the days before it, as far as there are any."""
+        """Return for each minute the mean of the same minutes of the days before, as far as they exist."""
         known = len(total) - 1
         found, days = np.zeros(len(minutes)), np.zeros(len(minutes))
         for back in range(1, DAYS + 1):
@@ -134,7 +135,7 @@ class Rhythm:
         return usual
 
     def _covering(self, day: int) -> float:
-        """What to multiply by on a day that begins at that minute: it would have covered the days before."""
+        """Return the margin of the day that starts at that minute: it would have covered the days before."""
         if day not in self._margins:
             errors = self._off[max(day - DAYS * DAY, 0) : day]
             known = errors[~np.isnan(errors)]

@@ -1,4 +1,4 @@
-"""Requests drawn after published statistics: Poisson or bursty arrivals, lengths of known services."""
+"""Generates requests from published statistics: Poisson or bursty arrivals, lengths of known services."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Lengths = tuple[Table, Table]
 
 
 def lognormal(draw: Draw, count: int, mean: float, sigma: float, least: int, most: int) -> Table:
-    """Whole lengths with a log-normal distribution of the given mean, cut to a range."""
+    """Draw whole lengths from a log-normal distribution of the given mean, clipped to a range."""
     drawn = draw.lognormal(math.log(mean) - sigma * sigma / 2, sigma, count)
     return np.clip(drawn, least, most).astype(np.int64)
 
 
 def conversation_lengths(draw: Draw, count: int) -> Lengths:
-    """As long as the requests of Azure's conversation service of 2023: 1,155 and 211 tokens in the mean."""
+    """Draw lengths like those of Azure's conversation service of 2023: 1,155 and 211 tokens on average."""
     return lognormal(draw, count, 1155, 1.1, 4, 14000), lognormal(draw, count, 211, 0.8, 1, 1000)
 
 
 def sharegpt_lengths(draw: Draw, count: int) -> Lengths:
-    """As long as the conversations of ShareGPT: 230 and 430 tokens, as Block's artifact has them for 7B models."""
+    """Draw lengths like those of ShareGPT: 230 and 430 tokens, as in Block's artifact for 7B models."""
     return lognormal(draw, count, 230, 1.2, 4, 2000), lognormal(draw, count, 430, 0.9, 4, 1024)
 
 
 def uniform_lengths(prompt: tuple[int, int], output: tuple[int, int]) -> Callable[[Draw, int], Lengths]:
-    """Lengths uniform between two bounds, both included."""
+    """Return a generator of uniform lengths between two bounds, inclusive."""
 
     def draw_lengths(draw: Draw, count: int) -> Lengths:
         return (
@@ -50,11 +50,11 @@ KINDS: dict[str, Callable[[Draw, int], Lengths]] = {
     "balanced": uniform_lengths((3000, 5000), (3000, 5000)),
     "prefill-heavy": uniform_lengths((2048, 4096), (32, 4096)),
 }
-"""Lengths by name; the last three are Dist-1, Dist-2 and Dist-3 of Past-Future (arXiv 2507.10150)."""
+"""Length distributions by name; the last three are Dist-1, Dist-2 and Dist-3 of Past-Future (arXiv 2507.10150)."""
 
 
 def arrivals(draw: Draw, count: int, rate: float, burstiness: float = 1.0) -> Times:
-    """Arrival times at `rate` a second; `burstiness` is the variation of the times between, 1 for a Poisson process."""
+    """Draw arrival times at `rate` a second; `burstiness` is the variation of the gaps, 1 for a Poisson process."""
     if not 0 < rate <= 1e6:
         raise InputError("--rate", "a number of requests a second above 0", rate)
     if not 0 < burstiness <= 100:
@@ -66,7 +66,7 @@ def arrivals(draw: Draw, count: int, rate: float, burstiness: float = 1.0) -> Ti
 def generate(
     kind: str, count: int, rate: float, seed: int, burstiness: float = 1.0, groups: int = 0, prefix: int = 0
 ) -> Requests:
-    """`count` requests of a kind. With `groups`, each belongs to one and shares its first `prefix` tokens with it."""
+    """Generate `count` requests of a kind. With `groups`, each is in one group and shares its first `prefix` tokens."""
     if kind not in KINDS:
         raise InputError("kind", f"one of {', '.join(KINDS)}", kind)
     if not 1 <= count <= 100_000_000:

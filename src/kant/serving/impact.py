@@ -1,8 +1,8 @@
-"""Workload impact: what a request does to the requests of an engine, and they to it (Intelligent Router, 2408.13510).
+"""Workload impact: the mutual effect of a request and an engine's requests (Intelligent Router, 2408.13510).
 
-The paper's two gradients are seconds of a step for each token of a prompt (`slope` of the latency) and for each token
-that is decoded over (`kv`). Its equations 1 and 2 are typeset as pictures; the prose fixes what is proportional to
-what, and the scales here are ours: twice the KV, and `MANY` requests.
+The paper's two gradients are seconds of a step for each prompt token (`slope` of the latency) and for each token in
+decode (`kv`). Its equations 1 and 2 are typeset as pictures; the prose only gives the proportionalities, and the scales
+here are ours: twice the KV, and `MANY` requests.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from kant.serving.routing import ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Site
 
 MANY = 128
-"""Requests whose harm is as much as harm can be."""
+"""The number of requests at which the harm is at its maximum."""
 
 
 def impact(request: Incoming, site: Site, alpha: float = 0.5) -> float:
-    """The score of sending a request to an engine, from -1 to 1, higher for less harm.
+    """Return the score of sending a request to an engine, from -1 to 1; higher means less harm.
 
-    `alpha` weighs its own way, a step with its prompt over all tokens that the engine's requests will have, against the
-    harm to the others, each of whom waits for its prompt once and for its tokens in every step.
+    `alpha` weights the request's own delay, a step with its prompt over all tokens that the engine's requests will
+    have, against the harm to the others, each of which waits for its prompt once and for its tokens in every step.
     """
     latency = site.settings.latency
     slope, kv = latency.slope, max(latency.kv, 1e-9)

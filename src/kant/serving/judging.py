@@ -1,4 +1,4 @@
-"""Were the objectives kept? By the capacity of the replicas that served, and by the engine itself for a sample."""
+"""Checks whether objectives were met: by the capacity of the replicas, and by simulation for a sample of minutes."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from kant.serving.requests import Requests
 from kant.serving.service import MINUTE_S, Service, kept_minutes, late
 
 LOADS = (0.5, 0.7, 0.8, 0.9, 1.0, 1.2)
-"""Where the minutes are cut into strata: by their rate over the capacity of the replicas that they had."""
+"""The bounds of the strata of minutes, by their rate over the capacity of their replicas."""
 
 
 def by_capacity(counts: Times, replicas: Table, curve: CapacityCurve) -> np.ndarray:
-    """Which minutes are within the capacity: no more requests than their replicas bear."""
+    """Return which minutes have no more requests than their replicas' capacity."""
     bears = np.array([curve.at(n) for n in range(int(replicas.max(initial=0)) + 1)])
     within: np.ndarray = counts <= bears[replicas] * MINUTE_S
     return within
 
 
 def by_engine(service: Service, counts: Times, replicas: Table, minute: int, seed: int) -> bool:
-    """Whether the engine keeps the objectives in a minute: its requests, after those of the minute before.
+    """Simulate a minute, after the requests of the minute before, and return whether the objectives are met.
 
-    Both are served by the replicas of that minute. The requests come at any time of their minute, with lengths of the
-    mix, drawn for the seed and the minute.
+    Both minutes are served by the replicas of the second. Requests arrive at random times of their minute, with lengths
+    of the mix, drawn for the seed and the minute.
     """
     if counts[minute] == 0:
         return True
@@ -44,9 +44,9 @@ def by_engine(service: Service, counts: Times, replicas: Table, minute: int, see
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a sample of minutes says of all: the share kept, its standard error, and how many the engine judged.
+    """Estimates from a sample of minutes: the share that met the objectives, its standard error, and the sample size.
 
-    `agree` is the share of these on which the capacity says the same.
+    `agree` is the share of the sample on which the capacity gives the same result.
     """
 
     share: float
@@ -56,10 +56,10 @@ class Verdict:
 
 
 def judged(service: Service, curve: CapacityCurve, counts: Times, replicas: Table, sample: int, seed: int) -> Verdict:
-    """Judge about `sample` minutes by the engine, chosen evenly from strata of load, and weigh these by their size.
+    """Simulate about `sample` minutes, chosen evenly from strata of load, and weight the strata by their size.
 
-    Minutes near the capacity are few and uncertain, those far below it many and sure: strata say more of all minutes
-    than as many drawn from them alike (W. G. Cochran, Sampling Techniques, 1977, chapter 5).
+    Minutes near the capacity are few and uncertain, those far below it many and certain: a stratified sample is more
+    precise than a uniform one of equal size (W. G. Cochran, Sampling Techniques, 1977, chapter 5).
     """
     bears = np.array([curve.at(n) for n in range(int(replicas.max(initial=0)) + 1)])[replicas] * MINUTE_S
     stratum = np.searchsorted(LOADS, counts / np.maximum(bears, 1e-9))
@@ -76,7 +76,7 @@ def judged(service: Service, curve: CapacityCurve, counts: Times, replicas: Tabl
         mean = sum(kept) / n
         share += weight * mean
         if n < len(group):
-            # One more minute of either kind: where all agree, the error is not nothing.
+            # Add one half-kept minute, so that the error is not 0 if all agree.
             smooth = (sum(kept) + 0.5) / (n + 1)
             variance += weight**2 * smooth * (1 - smooth) / n * (1 - n / len(group))
         asked += n

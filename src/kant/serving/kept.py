@@ -1,4 +1,4 @@
-"""What is measured of a service on the simulated engine, kept in the user's cache under all that it depends on."""
+"""Caches measurements of a service on the simulated engine, in the user's cache, keyed by everything they depend on."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from kant.serving.removal_price import LateShares, late_shares
 from kant.serving.service import Service
 
 MEASURED = (1, 2, 4, 8)
-"""Numbers of replicas whose capacity is measured."""
+"""The numbers of replicas whose capacity is measured."""
 
 MINUTES = 100
-"""Of the trials that measure it."""
+"""The minutes of the trials that measure it."""
 
 
 def kept_curve(service: Service, replicas: Sequence[int] = MEASURED) -> CapacityCurve:
-    """The capacity curve of a service, measured once."""
+    """Return the capacity curve of a service, measured once."""
 
     def measure() -> dict[str, Any]:
         curve = capacity_curve(service, replicas, minutes=MINUTES)
@@ -34,7 +34,7 @@ def kept_curve(service: Service, replicas: Sequence[int] = MEASURED) -> Capacity
 
 
 def kept_shares(service: Service, curve: CapacityCurve) -> LateShares:
-    """What share of its requests is late while a replica is away, measured once."""
+    """Return the share of late requests while a replica is away, measured once."""
 
     def measure() -> dict[str, Any]:
         found = late_shares(service, curve)
@@ -45,7 +45,7 @@ def kept_shares(service: Service, curve: CapacityCurve) -> LateShares:
 
 
 def _kept(service: Service, of: tuple[object, ...], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was measured before, or is measured now; two lists of numbers, `replicas` and `rates`."""
+    """Return the cached measurement, or measure now: two lists of numbers, `replicas` and `rates`."""
     file = _kept_at(service, of)
     try:
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

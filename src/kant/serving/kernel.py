@@ -1,15 +1,16 @@
-"""The steps of an engine: whom a step computes, how long that takes, and what has appeared when it ends.
+"""The steps of an engine: which requests a step computes, how long it takes, and which tokens it produces.
 
 The rules are those of vLLM V1's scheduler, version 0.32 (vllm/v1/core/sched/scheduler.py, Apache-2.0), with synchronous
-scheduling and chunked prefill; `kant serve verify` holds them against recorded runs of it. In short:
+scheduling and chunked prefill; `kant serve verify` checks them against recorded runs of it. In short:
 
-- who runs goes first, in order of admission, then who waits, by (priority,) arrival; both within the token budget;
-- where blocks run out the last admitted is preempted, by priority the worst of those that run, and waits again; a
-  request that preempts itself ends the part of those that run, and nobody is admitted in a step that has preempted;
-- who waits is admitted only if all its tokens so far fit in free blocks; the first that does not ends the step's plan;
-- a threshold for long prompts, prompts that are not chunked, a watermark and admission by a step's tokens are settings.
+- running requests go first, in order of admission, then waiting ones by (priority,) arrival; all within the token
+  budget;
+- when blocks run out, the last admitted request is preempted, with priorities the worst running one, and waits again; a
+  request that preempts itself ends the planning of running ones, and a step that has preempted admits nothing;
+- a waiting request is admitted only if all its tokens so far fit in free blocks; the first that does not ends the plan;
+- a threshold for long prompts, unchunked prompts, a watermark and admission by a step's tokens are settings.
 
-What vLLM has not is marked: preemption for seats by priority, swapping, and a limit on admissions set from outside.
+Features that vLLM lacks are marked: preemption for seats by priority, swapping, and an external limit on admissions.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def before(requests: Table, times: Times, limits: Table, a: int, b: int) -> bool
 
 @inlined
 def wait(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int) -> None:
-    """Put request `r` into the heap of those that wait."""
+    """Add request `r` to the heap of waiting requests."""
     i = state[WAITS]
     state[WAITS] += 1
     while i > 0 and before(requests, times, limits, r, waiting[(i - 1) >> 1]):
@@ -109,7 +110,7 @@ def wait(requests: Table, times: Times, limits: Table, state: Table, waiting: Ta
 
 @inlined
 def sink(requests: Table, times: Times, limits: Table, state: Table, waiting: Table, r: int, i: int) -> None:
-    """Put request `r` at place `i` of the heap, or below."""
+    """Put request `r` at position `i` of the heap, or below."""
     size = state[WAITS]
     while 2 * i + 1 < size:
         child = 2 * i + 1
@@ -124,7 +125,7 @@ def sink(requests: Table, times: Times, limits: Table, state: Table, waiting: Ta
 
 @inlined
 def pop(requests: Table, times: Times, limits: Table, state: Table, waiting: Table) -> int:
-    """Take out the request that waits in front."""
+    """Remove and return the first waiting request."""
     r = waiting[0]
     state[WAITS] -= 1
     if state[WAITS] > 0:
@@ -134,7 +135,7 @@ def pop(requests: Table, times: Times, limits: Table, state: Table, waiting: Tab
 
 @inlined
 def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
-    """The place among those that run of who is preempted next: the last; by priority the worst, the first of equals."""
+    """Return the position of the next running request to preempt: the last; by priority the first of the worst."""
     worst = state[RUNS] - 1
     if limits[BY_PRIORITY] == 1:
         worst = 0
@@ -152,7 +153,7 @@ def preempt(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
     running: Table, seats: Table, at: int,
 ) -> int:  # fmt: skip
-    """Take seat and blocks from the request at place `at` of those that run; it waits again. Returns the request."""
+    """Preempt the running request at position `at`; it waits again. Return the request."""
     r = running[at]
     for i in range(at + 1, state[RUNS]):
         running[i - 1] = running[i]
@@ -179,8 +180,8 @@ def make_room(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
     running: Table, seats: Table, plan: Table,
 ) -> None:  # fmt: skip
-    """Preempt who runs at a worse priority than somebody who could be admitted in its place. Not in vLLM."""
-    taken, claimed = 0, 0  # those of better priority that get a seat, kept in `plan` for a moment, and their blocks
+    """Preempt running requests of worse priority than waiting ones that could take their place. Not in vLLM."""
+    taken, claimed = 0, 0  # better requests that get a seat, kept in `plan` temporarily, and their blocks
     while state[WAITS] > 0:
         w = waiting[0]
         need = claimed + blocks_for(requests[w, PROMPT] + requests[w, DONE], limits)
@@ -190,7 +191,7 @@ def make_room(
             if times[running[i], PRIORITY] > times[w, PRIORITY]:
                 could += requests[running[i], HELD]
                 seats_left += 1
-        if min(could, limits[USABLE]) < need or seats_left <= 0:  # blocks that several hold are counted by each
+        if min(could, limits[USABLE]) < need or seats_left <= 0:  # shared blocks are counted for each holder
             break
         while state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
             at = victim(times, limits, state, running)
@@ -208,7 +209,7 @@ def make_room(
 
 @inlined
 def unplan(plan: Table, planned: int, r: int) -> int:
-    """Take request `r` out of the plan; returns its tokens."""
+    """Remove request `r` from the plan; return its tokens."""
     k = 0
     while plan[k, 0] != r:
         k += 1
@@ -238,13 +239,13 @@ def schedule(
         tokens = requests[r, COMPUTED] + count
         room = requests[r, HELD] * size
         lost = False
-        if tokens > room:  # most steps need no block: nothing is divided or called for them
+        if tokens > room:  # most steps need no block: skip the division and the call
             wanted = blocks_for(tokens, limits) - requests[r, HELD]
             while wanted > state[FREE]:
                 at = victim(times, limits, state, running)
                 v = preempt(requests, times, blocks, held, limits, state, waiting, running, seats, at)
                 preempted = True
-                if at < i:  # it was planned already
+                if at < i:  # it was already planned
                     i -= 1
                     budget += unplan(plan, planned, v)
                     planned -= 1
@@ -263,7 +264,7 @@ def schedule(
     while not preempted and budget > 0 and state[WAITS] > 0 and state[RUNS] < limits[MAX_SEQS] and state[ADMIT] != 0:
         r = waiting[0]
         known = requests[r, PROMPT] + requests[r, DONE]
-        hits, idle = 0, 0  # blocks found in the cache, and how many of them nobody holds
+        hits, idle = 0, 0  # blocks found in the cache, and how many of them are unused
         swapped = requests[r, SWAPPED]
         if limits[CACHING] == 1 and swapped == 0:
             hits = hits_of(requests, shared, blocks, buckets, limits, r)
@@ -303,7 +304,7 @@ def schedule(
 
 @inlined
 def begin(requests: Table, times: Times, latency: Times, state: Table, clock: Times, plan: Table) -> None:
-    """Count the planned tokens as computed, and say when the step ends: the arithmetic of the recorded runs."""
+    """Count the planned tokens as computed, and set when the step ends: the arithmetic of the recorded runs."""
     tokens, decode, chunks = 0, 0, 0.0
     for k in range(state[PLANNED]):
         r, count = plan[k, 0], plan[k, 1]
@@ -328,7 +329,7 @@ def complete(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, clock: Times,
     running: Table, seats: Table, plan: Table, ended: Table,
 ) -> None:  # fmt: skip
-    """End the step under way: tokens appear, and requests that have all of theirs leave."""
+    """End the current step: produce tokens, and remove requests that have finished."""
     now = clock[END]
     took = now - clock[CLOCK]
     clock[BUSY] += took
@@ -375,10 +376,10 @@ def run(
     latency: Times, state: Table, clock: Times, waiting: Table, running: Table, seats: Table, plan: Table,
     ended: Table, until: float, steps: int, stop_at_finish: bool,
 ) -> int:  # fmt: skip
-    """Let an engine run: end steps that end by `until`, and begin steps before it, but no more than `steps`.
+    """Run an engine: end steps that end by `until`, and begin steps before it, but at most `steps`.
 
-    Returns REACHED, IDLE where nobody waits or runs, STOPPED after `steps` steps or, if asked, at a step in which a
-    request finished, STUCK where who waits can never be admitted. Who finished is in `ended`.
+    Returns REACHED; IDLE if no request waits or runs; STOPPED after `steps` steps or, if asked, at a step in which a
+    request finished; STUCK if the waiting requests can never be admitted. Finished requests are in `ended`.
     """
     begun = 0
     while True:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MODERN_OVERHEAD_MS = 2.0
 ALL_REDUCE_MS = 3.0
-"""Further overhead of tensor parallelism, for each GPU."""
+"""Additional overhead of tensor parallelism, for each GPU."""
 
 SWAP_BYTES_PER_MS = 25e6
 """PCIe 4.0 in practice: 25 GB/s between host and GPU."""
@@ -35,7 +35,7 @@ SWAP_BYTES_PER_MS = 25e6
 
 @dataclass(frozen=True, slots=True)
 class LatencyModel:
-    """The latency of a step, in milliseconds, and the bytes of keys and values that a token takes."""
+    """The latency of a step, in milliseconds, and the KV bytes of a token."""
 
     floor: float
     slope: float
@@ -48,13 +48,13 @@ class LatencyModel:
     missed: float = 0.0
 
     def row(self) -> Times:
-        """The model as the kernel takes it."""
+        """Return the model in the kernel's form."""
         swap = self.kv_bytes / SWAP_BYTES_PER_MS
         step = [self.floor, self.slope, self.fixed, self.kv, self.context, self.overhead]
         return np.array([*step, swap, self.experts, self.missed])
 
     def step_ms(self, tokens: int, decode: int = 0, chunks: float = 0.0) -> float:
-        """The duration of one step, in milliseconds."""
+        """Return the duration of one step, in milliseconds."""
         floor = self.floor + self.experts * (1 - self.missed**tokens)
         linear = max(floor, self.slope * tokens + self.fixed)
         return linear + decode * self.kv + chunks * self.context + self.overhead
@@ -102,7 +102,7 @@ ESTIMATED = {
     ("llama-2-7b", "a100-40", 1): (("llama-2-7b", "a100", 1), 2.039 / 1.555, 1.0),
     ("llama-3-8b", "a100-40", 1): (("llama-3-8b", "a100", 1), 2.039 / 1.555, 1.0),
 }
-"""Where nothing was measured: the nearest measured row, and the factors of its floor and of its slope."""
+"""For combinations without measurements: the nearest measured row, and the factors of its floor and of its slope."""
 
 
 ROOFLINE = (
@@ -111,7 +111,7 @@ ROOFLINE = (
     ("qwen3-30b-a3b", "a100", 1),
     ("llama-3-70b-fp8", "h100", 2),
 )
-"""Rows of experts and of FP8: rooflines, which the published figures check."""
+"""Rows of mixtures of experts and of FP8: rooflines, checked against published figures."""
 
 MEASURED = (
     ("llama-3-8b", "h200", 1),
@@ -133,27 +133,27 @@ PUBLISHED: dict[tuple[str, str, int], tuple[str, tuple[tuple[int, int, float, fl
     ("qwen3-30b-a3b", "a100", 1): (TENSTORRENT, ((1, 192, 0, 9.6), (1, 2112, 0, 9.9), (1, 4160, 0, 10.3))),
     ("llama-3-70b-fp8", "h100", 2): (NIM, ((1, 5250, 0, 18.58), (5000, 0, 5000 * 2500.0, 406.77))),
 }
-"""What others have measured: whose figures, and steps of them, as tokens, decode, chunks and milliseconds."""
+"""Published measurements: the source, and steps as tokens, decode, chunks and milliseconds."""
 
 MOE_LAYER_MS, REDUCE_MS = 0.06, 0.0075
-"""Of a layer of experts beside its weights; of each all-reduce (two a layer) and GPU. Fitted to the figures above."""
+"""Overhead of an expert layer besides its weights, and of an all-reduce (two a layer) per GPU. Fitted to the above."""
 
 
 def combinations() -> list[tuple[str, str, int]]:
-    """Every model, GPU and tensor parallelism of the table."""
+    """Return every model, GPU and tensor parallelism of the table."""
     return sorted([*LINEAR, *ESTIMATED, *ROOFLINE, *MEASURED])
 
 
 @cache
 def measured(key: tuple[str, str, int]) -> LatencyFile:
-    """A row that was measured."""
+    """Return a measured row."""
     from kant.serving.fit import read_latency
 
     return read_latency(Path(__file__).parent / "measured" / f"{key[1]}-{key[0]}.json")
 
 
 def about(key: tuple[str, str, int]) -> str:
-    """Where a row of the table is from, and by how much it is off what was measured, as far as anybody has."""
+    """Return the origin of a row of the table, and its deviation from known measurements."""
     if key in LINEAR:
         origin = "linear layers within 8 % of Vidur's profiles, attention by a roofline"
     elif key in ESTIMATED:
@@ -171,9 +171,9 @@ def about(key: tuple[str, str, int]) -> str:
 
 
 def latency_model(model: str, gpu: str, tensor_parallel: int | None = None) -> tuple[LatencyModel, int]:
-    """The latency of a model's step on so many GPUs (None: the fewest in the table), and how many they are.
+    """Return the latency of a model on so many GPUs (None: the fewest in the table), and the number of GPUs.
 
-    Raises InputError where the table has no such row.
+    Raises InputError if the table has no such row.
     """
     known = combinations()
     if model not in {row[0] for row in known}:
@@ -207,7 +207,7 @@ def latency_model(model: str, gpu: str, tensor_parallel: int | None = None) -> t
 
 
 def _roofline(shape: Shape, card: Gpu, degree: int) -> LatencyModel:
-    """Weights are read at 80 % of the bandwidth; computed is at half of the peak rate, which FP8 doubles."""
+    """Return a roofline model: weights are read at 80 % of the bandwidth, computing is at half peak (FP8: double)."""
     last = shape.vocab * shape.hidden * HALF
     reads, computes = 0.8 * card.bandwidth * degree / 1e3, 0.5 * card.peak * degree / 1e3
     active = shape.dense_weights + shape.expert_weights * (1 - shape.missed)
@@ -226,7 +226,7 @@ def _roofline(shape: Shape, card: Gpu, degree: int) -> LatencyModel:
 
 
 def kv_tokens(model: str, gpu: str, tensor_parallel: int) -> int:
-    """Tokens whose keys and values fit: 90 % of the memory, less the weights and 1.5 GB a GPU for the rest."""
+    """Return the tokens whose KV fits: 90 % of the memory, less the weights and 1.5 GB a GPU for the rest."""
     card, shape = GPUS[gpu], shape_of(model)
     room = 0.9 * card.memory_gb * tensor_parallel - shape.weight_gb - 1.5 * tensor_parallel
     if room <= 0:
@@ -235,7 +235,7 @@ def kv_tokens(model: str, gpu: str, tensor_parallel: int) -> int:
 
 
 def scaled(model: LatencyModel, factor: float) -> LatencyModel:
-    """The same engine, `factor` times as slow."""
+    """Return the latency of the same engine, `factor` times as slow."""
     return replace(
         model,
         floor=model.floor * factor,

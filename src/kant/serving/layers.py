@@ -1,7 +1,7 @@
 """Preemption between two layers of a step (QLLM, arXiv 2503.09304): an urgent prompt need not wait for the step's end.
 
-The step stops at the next boundary of a layer, the prompt runs alone through all layers, and the step goes on where it
-was; what its requests have computed so far they keep.
+The step stops at the next layer boundary, the prompt runs alone through all layers, and the step resumes; its requests
+keep what they have computed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from kant.serving.engine import Engine
 
 
 def interrupt(engine: Engine, r: int, now: float, layers: int) -> bool:
-    """Compute the prompt of waiting request `r` between two of the `layers` of the step under way.
+    """Compute the prompt of waiting request `r` between two of the `layers` of the current step.
 
-    Where seats or blocks are wanting, the worst leave the step and are preempted. Returns False where the request waits
-    for the end of the step: somebody in it has as good a priority, somebody waits in front of it, the step is in its
-    last layer, or one request alone would be left in it.
+    If seats or blocks are missing, the worst requests leave the step and are preempted. Returns False if the request
+    must wait for the end of the step: a request in it has as good a priority, another waits before it, the step is in
+    its last layer, or only one request would be left in it.
     """
     state, clock, limits, times = engine.state, engine.clock, engine.limits, engine.times
     planned = engine.plan[: state[c.PLANNED], 0]
@@ -58,7 +58,7 @@ def interrupt(engine: Engine, r: int, now: float, layers: int) -> bool:
 
 
 def _leave(engine: Engine, at: int) -> None:
-    """Preempt the request at place `at` of those that run, out of the middle of the step."""
+    """Preempt the running request at position `at` in the middle of the step."""
     v = int(engine.running[at])
     if v in engine.plan[: engine.state[c.PLANNED], 0]:
         engine.requests[v, c.COMPUTED] -= kernel.unplan(engine.plan, int(engine.state[c.PLANNED]), v)

@@ -1,7 +1,7 @@
-"""A router that learns on the simulated engines (Intelligent Router, arXiv 2408.13510).
+"""A router trained on the simulated engines (Intelligent Router, arXiv 2408.13510).
 
-The policy scores each engine by a few features of its requests and of the one that comes, with the same weights for all
-engines, so that their number does not matter; it holds a request where holding scores higher than every engine.
+The policy scores each engine by a few features of its requests and of the new one, with the same weights for all
+engines, so their number does not matter; it holds a request if holding scores higher than every engine.
 `kant.serving.learning` trains it.
 """
 
@@ -25,23 +25,23 @@ from kant.serving.routing import HOLD, ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Site
 
 HEAVY = 250
-"""Tokens of an output from which on it is a heavy decode: the paper's 5 s on its engine."""
+"""Output tokens from which a request is a heavy decode: the paper's 5 s on its engine."""
 
 FEATURES = ("requests", "heavy", "tokens", "peak", "overflow", "soonest")
-"""Of an engine: its requests, those of them that are heavy, the share of the KV that their tokens take now and that
-they would take if all were as long as predicted, how much of the newcomer would not fit then, and the tokens that the
-first of them to end still has to say. A second set of weights counts for heavy newcomers."""
+"""Features of an engine: its requests, the heavy ones, the share of the KV that their tokens take now and at their
+predicted lengths, the part of the new request that would not fit then, and the remaining tokens of the first to end. A
+second set of weights applies to heavy new requests."""
 
 SCORES = 2 * len(FEATURES)
 WEIGHTS = SCORES + 2
-"""And for holding a heavy newcomer: a constant, and for the least peak of all engines. Others are never held."""
+"""Plus, for holding a heavy request: a constant, and the least peak of all engines. Other requests are never held."""
 
 HEURISTIC = (-2.0, 0.0, 0.0, -1.0, *[0.0] * (SCORES - 4), -2.0, 0.0)
-"""The weights that choose, and hold, as the workload impact does at equal parts: four times its score, less two."""
+"""Weights with the same choices as the workload impact at equal parts: four times its score, less two."""
 
 
 def features(request: Incoming, site: Site) -> Times:
-    """The features of an engine for a request, each about 1 at most."""
+    """Return the features of an engine for a request, each at most about 1."""
     prompt, done, predicted = site.loads()
     room = site.settings.tokens
     rest = np.maximum(predicted - done, 10.0)
@@ -63,7 +63,7 @@ def features(request: Incoming, site: Site) -> Times:
 
 @cache
 def shipped() -> tuple[float, ...]:
-    """The weights that `python -m benchmarks.studies.serving_intelligent` has trained, in the form `guided`."""
+    """Return the weights trained by `python -m benchmarks.studies.serving_intelligent`, in the form `guided`."""
     text = (resources.files("kant.serving") / "intelligent.json").read_bytes()
     return tuple(msgspec.json.decode(text, type=list[float]))
 
@@ -80,7 +80,7 @@ class Intelligent(Router):
     weights: tuple[float, ...] = field(default_factory=shipped)
     watch: bool = False
     regrets: list[float] = field(default_factory=list)
-    """Where it is watched: of each choice, the best impact less the chosen one. Holding has an impact of 0."""
+    """With `watch`: for each choice, the best impact less the chosen one. Holding has an impact of 0."""
 
     def __post_init__(self) -> None:
         if len(self.weights) != WEIGHTS or not all(map(math.isfinite, self.weights)):

@@ -1,9 +1,9 @@
-"""How the learned router learns on the simulated engines (Intelligent Router, arXiv 2408.13510).
+"""Trains the learned router on the simulated engines (Intelligent Router, arXiv 2408.13510).
 
-By the cross-entropy method (Rubinstein, 1999): of policies drawn around the latest the best make the next. What is
-minimised is the mean latency of an episode, and in two of the paper's three forms the regret beside it: how far the
-workload impact of each choice was from the best. `base` leaves that out; `aware` begins at the heuristic and keeps it,
-`guided` begins there and lets it fade with exp(-k / 2) in round k (after Cheng et al., 2021).
+Uses the cross-entropy method (Rubinstein, 1999): policies are drawn around the current mean, and the best ones form the
+next. The objective is the mean latency of an episode, and in two of the paper's three forms also the regret: how far
+the workload impact of each choice was from the best. `base` has no regret; `aware` starts at the heuristic with
+constant regret, `guided` starts there and lets it decay with exp(-k / 2) in round k (after Cheng et al., 2021).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from kant.serving.router import RoundRobin
 from kant.serving.routing import Router
 
 FORMS = {"base": 0.0, "aware": 0.0, "guided": 0.5}
-"""How fast guidance fades with each round."""
+"""The decay rate of guidance per round."""
 
 GUIDANCE = {"base": 0.0, "aware": 1.0, "guided": 1.0}
-"""Its weight at first: seconds of mean latency for a regret of 1 with every request, over those of round robin."""
+"""Its initial weight: relative mean latency (over that of round robin) for a regret of 1 with every request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """How a router learns: `population` policies in each of `rounds`, the best `elite` of which make the next mean."""
+    """Training parameters: `population` policies in each of `rounds`, whose best `elite` form the next mean."""
 
     rounds: int = 12
     population: int = 16
@@ -42,9 +42,9 @@ class Lessons:
 def train(
     form: str, episode: Callable[[int], Requests], settings: EngineSettings, engines: int, seed: int, lessons: Lessons
 ) -> tuple[float, ...]:
-    """The weights of a router that has learned on the episodes 0, 1, 2, …; `form` is one of FORMS.
+    """Return weights trained on the episodes 0, 1, 2, …; `form` is one of FORMS.
 
-    All policies of a round are tried on the same episodes, and no episode comes again. Raises InputError for another
+    All policies of a round are evaluated on the same episodes, and no episode is reused. Raises InputError for another
     form.
     """
     if form not in FORMS:
@@ -74,6 +74,6 @@ def train(
 
 
 def _latency(router: Router, requests: Requests, settings: EngineSettings, engines: int) -> float:
-    """Mean seconds from arrival to end."""
+    """Return the mean seconds from arrival to end."""
     served = simulate(requests, settings, engines, router=router)
     return float((served.finish - requests.arrival).mean())

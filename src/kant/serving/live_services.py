@@ -1,4 +1,4 @@
-"""Services of a real cluster: how many replicas each should have now, and in the hours to come."""
+"""Services of a real cluster: the number of replicas for now, and for the coming hours."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ NAME = re.compile("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class LiveService:
-    """A service whose replicas are real: its table, what they bear, the GPUs of each, and what is known of requests.
+    """A service with real replicas: its table, its capacity curve, the GPUs of a replica, and its traffic.
 
-    `expected` is a forecast that somebody has written, which begins in minute `begins` of the Unix epoch, and begins
-    again where it ends; None: there is none. `traffic` has the requests that came.
+    `expected` is a written forecast that starts in minute `begins` of the Unix epoch, and repeats; None: there is none.
+    `traffic` has the counted requests.
     """
 
     table: ServiceTable
@@ -41,19 +41,19 @@ class LiveService:
 
     @property
     def counts_requests(self) -> bool:
-        """Whether what it should have depends on the requests that come."""
+        """Whether its number of replicas depends on counted requests."""
         table = self.table
         return table.scale == "utilisation" or bool(table.history or (table.forecast and table.operators))
 
     def wanted(self, now: float, count: int) -> int:
-        """Replicas to have from `now` on, in seconds of the epoch: never fewer than the core, nor more than allowed."""
+        """Return the replicas for `now`, in seconds of the epoch: at least the core, at most the maximum."""
         scaler, minute = self._scaler(int(now // 60))
         return self._bounded(scaler.wanted(minute, count))
 
     def ahead(self, now: float, hours: int) -> list[dict[str, Any]]:
-        """For each of the next hours: the most requests a second that are forecast, and the replicas that bear them.
+        """Return for each of the next hours the highest forecast rate in requests a second, and the replicas for it.
 
-        Raises InputError where nobody forecasts.
+        Raises InputError if there is no forecast.
         """
         minute = int(now // 60)
         if self.table.scale == "utilisation":
@@ -76,7 +76,7 @@ class LiveService:
         return min(max(replicas, self.table.core), self.table.most)
 
     def _scaler(self, minute: int) -> tuple[Scaler, int]:
-        """Who is asked, and the present minute as they count it."""
+        """Return the scaler, and the present minute on its clock."""
         table = self.table
         if table.scale == "static":
             return Static(table.replicas), 0
@@ -87,7 +87,7 @@ class LiveService:
         return Foresight(self.curve, forecast, table.start_s, table.every_s, table.hold_s), at
 
     def _forecast(self, minute: int) -> tuple[Forecast, int]:
-        """The forecast, and the present minute as it counts them."""
+        """Return the forecast, and the present minute on its clock."""
         table = self.table
         seen = self.traffic.rates(minute)
         lead = math.ceil((table.start_s + table.every_s) / 60)
@@ -98,9 +98,9 @@ class LiveService:
 
 
 def read_live_services(path: Path, now: float, kept: Path) -> tuple[LiveService, ...]:
-    """The services of a file whose replicas are real; what is counted of their requests is kept in the folder `kept`.
+    """Read the services with real replicas of a file; counts of their requests are kept in the folder `kept`.
 
-    Raises InputError where something is missing without which their objectives could not be kept.
+    Raises InputError if something is missing that their objectives need.
     """
     found = []
     for table in read_tables(path):

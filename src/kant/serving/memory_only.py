@@ -1,11 +1,11 @@
 """The simulator of Past-Future's artifact (arXiv 2507.10150; WuSiYu/lightllm-ae, behavior-analysis): memory, no time.
 
 A batch decodes one token of each request a step. Every ten steps new requests are admitted, in order, up to 32,768
-tokens of prompts. Where the memory overflows the last admitted is evicted, keeps its tokens and waits in front. It ends
-when a request is wanted and there is none; what runs then is not counted.
+prompt tokens. When the memory overflows, the last admitted request is evicted, keeps its tokens and waits first. The
+run ends when a request is wanted and there is none; running requests are then not counted.
 
-The artifact's scripts draw unseeded. With their generators, seeded alike, and their order of draws (`drawn_lazily`,
-`ArtifactPast`) the counts here are theirs, integer for integer.
+The artifact's scripts draw without seeds. With their generators, equally seeded, and their order of draws
+(`drawn_lazily`, `ArtifactPast`) the counts here equal theirs exactly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFILL = 32768
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run counted: steps, the mean share of memory used, finished requests, and evictions."""
+    """Counts of a run: steps, the mean share of memory used, finished requests, and evictions."""
 
     steps: int
     use: float
@@ -36,25 +36,25 @@ class Outcome:
 
     @property
     def evicted(self) -> float:
-        """Evictions for each finished request."""
+        """Evictions per finished request."""
         return self.evictions / max(self.finished, 1)
 
 
 class Rule(Protocol):
-    """Says whether one more request may join the batch."""
+    """A rule that decides whether one more request may join the batch."""
 
     def begin(self, batch: Table) -> None:
-        """Rows of (prompt, said, output) are in the batch; requests are asked about one by one."""
+        """Start a round with rows of (prompt, said, output) in the batch; requests are then asked about singly."""
 
     def admits(self, request: Table) -> bool:
         """Whether this request may join those in the batch and those admitted since."""
 
     def ended(self, outputs: Table) -> None:
-        """Requests have finished with such outputs."""
+        """Note the outputs of finished requests."""
 
 
 class Aggressive:
-    """By what is used now, but for one hundredth."""
+    """Admits by current use, with a reserve of 1 %."""
 
     def __init__(self, memory: int) -> None:
         self.room, self.used = 0.99 * memory, 0
@@ -72,7 +72,7 @@ class Aggressive:
 
 
 class Conservative:
-    """By the worst case: every request says `longest` tokens."""
+    """Admits by the worst case: every request outputs `longest` tokens."""
 
     def __init__(self, memory: int, longest: int = 4096) -> None:
         self.room, self.longest, self.worst = memory, longest, 0
@@ -89,7 +89,7 @@ class Conservative:
 
 
 class Optimum:
-    """By the peak of the true outputs, which nobody knows."""
+    """Admits by the peak of the true outputs, which are not known in practice."""
 
     def __init__(self, memory: int) -> None:
         self.room, self.batch = memory, np.zeros((0, 3), dtype=np.int64)
@@ -98,7 +98,7 @@ class Optimum:
         self.batch = batch
 
     def admits(self, request: Table) -> bool:
-        # What is new counts its whole output, also where it was evicted half way.
+        # A new request counts its whole output, even if it was evicted half way.
         self.batch = np.vstack([self.batch, [request[0], request[1], request[2] + request[1]]])
         return bool(
             peaks(self.batch[:, 0] + self.batch[:, 1], (self.batch[:, 2] - self.batch[:, 1])[None])[0] < self.room
@@ -109,7 +109,7 @@ class Optimum:
 
 
 class ArtifactPast(Past):
-    """The past of the artifact, which draws from Python's and NumPy's older generators, request by request."""
+    """The artifact's history, which draws from Python's and NumPy's older generators, request by request."""
 
     def __init__(self, draw: random.Random, conditional: np.random.RandomState, longest: int = 4096) -> None:
         super().__init__(1000, 512, longest, np.random.Generator(np.random.PCG64(0)))
@@ -123,7 +123,7 @@ class ArtifactPast(Past):
 
 
 class FromThePast:
-    """By the worst peak of draws from the past, but for three hundredths of the memory."""
+    """Admits by the worst peak of draws from the past, with a reserve of 3 % of the memory."""
 
     def __init__(self, memory: int, past: Past, most: int = 5) -> None:
         self.room, self.most = 0.97 * memory, most
@@ -149,7 +149,7 @@ class FromThePast:
 def drawn_lazily(
     draw: random.Random, prompt: tuple[int, int], output: tuple[int, int], count: int
 ) -> Iterator[tuple[int, int]]:
-    """Prompts and outputs, uniform within bounds that are included, drawn when asked for: as the artifact."""
+    """Yield prompts and outputs, uniform within inclusive bounds, drawn on demand as in the artifact."""
     for _ in range(count):
         yield draw.randint(*prompt), draw.randint(*output)
 

@@ -1,6 +1,6 @@
-"""The report of a run of engines: its numbers, and requests, queues and KV over time for each engine.
+"""The HTML report of a simulation: its numbers, and requests, queues and KV over time for each engine.
 
-One HTML file that needs nothing else: a time bar moves a line through all charts, and each says what it has there.
+One self-contained HTML file: a time slider moves a line through all charts, and each shows its values there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kant.serving.columns import Times
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 860, 130, 44, 18
 COLOURS = ("#2f6fb5", "#c4572a", "#3c8048", "#9a58b0", "#94770f", "#2a8c95", "#b0506e", "#6b747d")
-"""Of engines; a ninth begins again, with dashes."""
+"""Colours of engines; from the ninth they repeat, with dashes."""
 
 CHARTS = (
     ("Requests that run", "running", ".0f"),
@@ -32,7 +32,7 @@ NUMBERS = (
 QUANTILES = ("mean", "p50", "p90", "p99")
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-"""No connection is made, wherever the page is opened."""
+"""The page makes no connection, wherever it is opened."""
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --faint: #59636d; --ground: #fff; --field: #f3f5f7; --line: #cdd4da; }
@@ -82,7 +82,7 @@ show();
 
 
 def page(summaries: Sequence[dict[str, Any]], series: pl.DataFrame, title: str | None = None) -> str:
-    """The report of one run, or of several side by side; `series` is that of `kant.serving.bundle`."""
+    """Return the report of one run, or of several side by side; `series` is that of `kant.serving.bundle`."""
     return "\n".join(_lines(summaries, series, title)) + "\n"
 
 
@@ -124,7 +124,7 @@ def _lines(summaries: Sequence[dict[str, Any]], series: pl.DataFrame, title: str
 
 
 def _table(summaries: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterator[str]:
-    """The numbers, a column for each run."""
+    """Yield the table of numbers, with a column for each run."""
     heads = "".join(f"<th scope='col'>{escape(name)}</th>" for name in names)
     yield "<div class='wide' tabindex='0' role='region' aria-label='numbers'>"
     yield f"<table><thead><tr><td></td>{heads}</tr></thead><tbody>"
@@ -147,7 +147,7 @@ def _table(summaries: Sequence[dict[str, Any]], names: Sequence[str]) -> Iterato
 
 
 def _columns(rows: pl.DataFrame) -> dict[str, Times]:
-    """`time_s`, and a row for each engine of what it has at these times."""
+    """Return `time_s`, and for each column a row per engine of its values at these times."""
     engines = max(1, rows["engine"].n_unique())
     shaped = {name: rows[name].to_numpy().astype(np.float64).reshape(-1, engines).T for name in COLUMNS}
     return {"time_s": shaped.pop("time_s")[0], **shaped, "kv_share": 100 * shaped["kv_share"]}
@@ -161,7 +161,7 @@ def _rounded(values: Times) -> Any:
 
 
 def _chart(run: dict[str, Times], column: str, begin: float, end: float, top: float, label: str) -> str:
-    """Lines over time, one for each engine, on axes that all runs share."""
+    """Return a chart with a line for each engine, on axes that all runs share."""
     box = f"viewBox='0 0 {WIDTH} {HEIGHT + BOTTOM}'"
     lines = [f"<svg role='img' aria-label='{escape(label, quote=True)}, over time, by engine' {box}>"]
     for part in range(3):

@@ -1,7 +1,7 @@
-"""What a policy of one engine may do: set priorities, limit admissions, and learn from what has finished.
+"""The interface of an engine's policy: it sets priorities, limits admissions, and learns from finished requests.
 
 A policy is a small class in a file of `policies`. It sees the engine's tables, and its requests by their number on that
-engine. Outputs that are not yet generated are no business of a policy; `Job.predicted` is.
+engine. A policy must not use outputs that are not yet generated; it may use `Job.predicted`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from kant.serving.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a policy knows of a request when it comes: its prompt, what is predicted of its output, who calls, and when.
+    """What a policy knows of a new request: its prompt, predicted output, priority, program, and time.
 
-    `now` is in seconds, from any beginning that all requests share.
+    `now` is in seconds, from any origin common to all requests.
     """
 
     prompt: int
@@ -38,12 +38,12 @@ class Policy:
         "timing": ("online",),
         "knowledge": ("none",),
         "objective": ("none",),
-        "preemption": ("evict",),  # the last to come gives its blocks back where they run out
+        "preemption": ("evict",),  # when blocks run out, the latest request is evicted
         "resources": ("1-d",),
         "method": ("rule",),
         "freshness": ("live",),
     }
-    """Where it sits in `kant.model.taxonomy`; a subclass says where it differs."""
+    """Its tags in `kant.model.taxonomy`; a subclass overrides those that differ."""
 
     preemptive = False
     """Whether a better priority takes the seat of a worse one."""
@@ -52,30 +52,30 @@ class Policy:
     """Whether requests are ordered by priority before arrival."""
 
     by_step = False
-    """Whether the policy is asked before every step and told after it; others only hear of arrivals."""
+    """Whether the policy is called before and after every step; others are only told of arrivals."""
 
     layers = 0
     """Layers of the model, if a better priority may interrupt a step between two of them; 0: only between steps."""
 
     def arrived(self, engine: Engine, job: Job, number: int) -> float:
-        """The priority of a new request, lower first; `number` is what the engine will call it."""
+        """Return the priority of a new request, lower first; `number` is its number on the engine."""
         return 0.0
 
     def before_step(self, engine: Engine) -> None:
-        """Change priorities (then `engine.reorder()`), or allow so many admissions (`engine.state[ADMIT]`)."""
+        """Change priorities (then call `engine.reorder()`), or limit admissions (`engine.state[ADMIT]`)."""
 
     def after_step(self, engine: Engine, took: float) -> None:
-        """The step of `engine.ran()` took so many seconds."""
+        """Note that the step of `engine.ran()` took `took` seconds."""
 
     def finished(self, engine: Engine, number: int) -> None:
-        """A request has its last token."""
+        """Note that a request has its last token."""
 
     limits = False
-    """Whether `admitted` may say less than all."""
+    """Whether `admitted` may return less than all."""
 
     def admitted(self, engine: Engine, running: list[int], waiting: list[int]) -> int:
-        """How many of those that wait, in order, may run with those that do."""
+        """Return how many of the waiting requests, in order, may run with the running ones."""
         return len(waiting)
 
     def forget(self, program: int) -> None:
-        """A program will not call again, or is remembered no longer."""
+        """Forget a program, which will not call again or is no longer remembered."""

@@ -1,9 +1,9 @@
-"""Which answer will be longer: a small model that ranks prompts, trained on a CPU from (prompt, length) pairs.
+"""A small model that ranks prompts by the length of their answers, trained on a CPU from (prompt, length) pairs.
 
-Learning to Rank (arXiv 2408.15792) needs no lengths, only their order, and learns it with ListMLE (Xia et al.,
-ICML'08): the likelihood of the true order of a list under the Plackett-Luce model. The paper trains a language model of
-125 million parameters; here words and pairs of words are hashed into a table of vectors, whose mean goes through one
-hidden layer: half a million parameters, trained in seconds.
+Learning to Rank (arXiv 2408.15792) needs only the order of lengths, and learns it with ListMLE (Xia et al., ICML'08):
+the likelihood of the true order of a list under the Plackett-Luce model. The paper trains a language model of 125
+million parameters; here words and pairs of words are hashed into a table of vectors, whose mean goes through one hidden
+layer: half a million parameters, trained in seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kant.serving.source import read_bytes
 
 TABLE, WIDTH, HIDDEN = 1 << 14, 24, 32
 LIST = 32
-"""Pairs of which an order is learned at once, as in the paper."""
+"""The number of pairs per list, as in the paper."""
 
 EPOCHS = 12
 RATE = 0.02
@@ -34,14 +34,14 @@ WORD = re.compile(r"\w+|[^\w\s]")
 
 
 class Pair(msgspec.Struct):
-    """A prompt, and how many tokens its answer had."""
+    """A prompt, and the tokens of its answer."""
 
     prompt: str
     output: int
 
 
 def read_pairs(path: Path) -> list[Pair]:
-    """The pairs of a file with a JSON object on each line; raises InputError with the line that is none."""
+    """Read the pairs of a file with a JSON object on each line; raises InputError with an invalid line."""
     decoder = msgspec.json.Decoder(Pair)
     found: list[Pair] = []
     for number, line in enumerate(read_bytes(path).split(b"\n"), 1):
@@ -59,14 +59,14 @@ def read_pairs(path: Path) -> list[Pair]:
 
 
 def features(prompt: str) -> Table:
-    """The rows of the table of vectors that a prompt uses: words, pairs of words, and how long it is."""
+    """Return the table rows that a prompt uses: words, pairs of words, and its length."""
     words = WORD.findall(prompt.lower())[:512]
     grams = [*words, *(f"{a} {b}" for a, b in pairwise(words)), f"length {len(words).bit_length()}"]
     return np.array([zlib.crc32(gram.encode()) % TABLE for gram in grams], dtype=np.int64)
 
 
 def listmle(scores: Times, order: Table) -> tuple[float, Times]:
-    """The negative log-likelihood of an order, best first, under scores, and its gradient."""
+    """Return the negative log-likelihood of an order, best first, under scores, and its gradient."""
     sorted_scores = scores[order] - scores.max()
     weights = np.exp(sorted_scores)
     rest = np.cumsum(weights[::-1])[::-1]
@@ -76,7 +76,7 @@ def listmle(scores: Times, order: Table) -> tuple[float, Times]:
 
 
 def kendall(first: Times, second: Times) -> float:
-    """Kendall's tau-a over all pairs, ties counting nothing."""
+    """Return Kendall's tau-a over all pairs; ties count nothing."""
     signs = np.sign(first[:, None] - first) * np.sign(second[:, None] - second)
     count = len(first)
     return float(signs.sum() / (count * (count - 1)))
@@ -84,7 +84,7 @@ def kendall(first: Times, second: Times) -> float:
 
 @dataclass(slots=True)
 class LengthRanker:
-    """A trained model. `rank` gives a number for each prompt, lower for shorter answers; it is no length."""
+    """A trained model. `rank` returns a score for each prompt, lower for shorter answers; it is not a length."""
 
     table: Times
     hidden: Times
@@ -92,17 +92,17 @@ class LengthRanker:
     out: Times
 
     def rank(self, prompts: Sequence[str]) -> Times:
-        """The number of each prompt."""
+        """Return the score of each prompt."""
         return np.array([-self._forward(features(prompt))[0] for prompt in prompts])
 
     def _forward(self, rows: Table) -> tuple[float, Times, Times]:
-        """The score (higher is shorter), the mean vector and the hidden layer."""
+        """Return the score (higher: shorter), the mean vector and the hidden layer."""
         mean = self.table[rows].mean(axis=0)
         layer = np.tanh(mean @ self.hidden + self.bias)
         return float(layer @ self.out), mean, layer
 
     def save(self, path: Path) -> None:
-        """Write the model; `load` reads it."""
+        """Write the model to a file for `load`."""
         content = io.BytesIO()
         np.savez_compressed(content, table=self.table, hidden=self.hidden, bias=self.bias, out=self.out)
         try:
@@ -112,7 +112,7 @@ class LengthRanker:
 
     @classmethod
     def load(cls, path: Path) -> LengthRanker:
-        """The model of a file; raises InputError where it is none."""
+        """Read a model from a file; raises InputError if it is invalid."""
         try:
             with np.load(io.BytesIO(read_bytes(path)), allow_pickle=False) as file:
                 return cls(file["table"], file["hidden"], file["bias"], file["out"])
@@ -121,7 +121,7 @@ class LengthRanker:
 
 
 def train(pairs: Sequence[Pair], seed: int, epochs: int = EPOCHS) -> tuple[LengthRanker, float]:
-    """A model of the pairs, and Kendall's tau of its ranks with the lengths of the tenth that was held out."""
+    """Train a model; return it, and Kendall's tau of its scores with the lengths of the held-out tenth."""
     draw = np.random.Generator(np.random.PCG64(seed))
     shuffled = draw.permutation(len(pairs))
     cut = max(int(HELD_OUT * len(pairs)), 8)
@@ -144,7 +144,7 @@ def train(pairs: Sequence[Pair], seed: int, epochs: int = EPOCHS) -> tuple[Lengt
 
 
 def _learn(model: LengthRanker, squares: LengthRanker, rows: list[Table], lengths: Times) -> None:
-    """One step of Adagrad on one list."""
+    """Run one step of Adagrad on one list."""
     passes = [model._forward(row) for row in rows]
     means = np.array([mean for _, mean, _ in passes])
     layers = np.array([layer for _, _, layer in passes])

@@ -1,4 +1,4 @@
-"""A router that weighs what an engine has of a prompt against what it has to do: one estimate of the first token."""
+"""A router that balances an engine's cached prefix against its load: one estimate of the time to first token."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from kant.serving.routing import PROGRAMS, ROUTES, Draw, Incoming, Router, least
 from kant.serving.site import Site
 
 ADAPTER_MS = 100.0
-"""What an engine takes to load a LoRA adapter that it has not served lately."""
+"""Milliseconds that an engine takes to load a LoRA adapter that it has not served recently."""
 
 STAYS = 1.05
-"""A program stays with its engine where that costs at most so many times the least: its answers are cached there."""
+"""A program stays on its engine while the cost is at most this multiple of the least: its answers are cached there."""
 
 
 def first_token_ms(sites: Sequence[Site], now: float, prompt: int, new: Times | float) -> Times:
-    """Milliseconds until each engine has the first token of a request of whose prompt it must compute `new` tokens.
+    """Return the milliseconds to first token on each engine, if it must compute `new` tokens of the prompt.
 
-    Arithmetic on the latency model of the engines, which they share: the rest of the step under way, then as many steps
-    as what is still to compute there and this prompt fill, each over the KV of who decodes beside.
+    Uses the engines' common latency model: the rest of the current step, then as many steps as the pending tokens and
+    this prompt need, each over the KV of the decoding requests.
     """
     settings = sites[0].settings
     latency = settings.latency
@@ -58,14 +58,14 @@ class PrefixAware(Router):
     few: int = 24
     index: PrefixIndex = field(default_factory=PrefixIndex, init=False)
     homes: OrderedDict[int, int] = field(default_factory=OrderedDict, init=False)
-    """Of each program the engine that it was last on."""
+    """For each program, the engine that it was last on."""
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         had = self.index.match(request.blocks)
         costs = self._costs(request, sites, had)
         best = least(costs, draw)
         home = self.homes.get(request.program)
-        if home is not None and had.get(home, 0) > request.adapter:  # else nothing of it is known to be there
+        if home is not None and had.get(home, 0) > request.adapter:  # else nothing is known to be cached
             for k, site in enumerate(sites):
                 if site.number == home and costs[k] <= STAYS * costs[best]:
                     return k

@@ -1,9 +1,9 @@
-"""Which engine has computed which prompts: chains of hashed blocks, bounded for each engine.
+"""An index of which engine has computed which prompts: chains of hashed blocks, with a limit for each engine.
 
-A block's hash names its tokens and all tokens before it, as in vLLM's prefix cache
+A block's hash identifies its tokens and all tokens before it, as in vLLM's prefix cache
 (vllm/v1/core/kv_cache_utils.py, 0.32). So the blocks of two prompts agree exactly as far as the prompts do, and one
-walk along a prompt's blocks finds how much of it every engine has. What an engine has not used for longest is forgotten
-first, the end of a prompt before its beginning, as vLLM frees them.
+pass over a prompt's blocks finds how much of it every engine has. The least recently used blocks of an engine are
+forgotten first, the end of a prompt before its start, in vLLM's order of freeing.
 """
 
 from __future__ import annotations
@@ -12,23 +12,22 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 BLOCK_TOKENS = 64
-"""Tokens of a block here; an engine's own blocks, mostly of 16, divide it."""
+"""Tokens of an index block; a multiple of an engine's own block size, which is mostly 16."""
 
 BYTES = 256
-"""Of text in a block, at four bytes a token."""
+"""Bytes of text in a block, at four bytes a token."""
 
 
 def block_tokens(block_size: int) -> int:
-    """Tokens of an index's block where an engine's block has `block_size`: a multiple of it."""
+    """Return the tokens of an index block for an engine's `block_size`: a multiple of it."""
     return block_size * max(1, BLOCK_TOKENS // block_size)
 
 
 def chain(content: Sequence[int] | str, root: str, size: int, after: int | None = None) -> list[int]:
-    """The hash of each `size` tokens (of a text: characters); contents of different roots share nothing.
+    """Return the hash chain of each `size` tokens (characters of a text); contents of different roots share nothing.
 
-    With `after` the content follows the block of that hash.
-
-    Python's keyed hash is used, so that no client can craft two prompts that are taken for one.
+    With `after`, the content follows the block of that hash. Python's keyed hash is used, so that no client can craft
+    two prompts with equal hashes.
     """
     found: list[int] = []
     before = hash(root) if after is None else after
@@ -40,23 +39,23 @@ def chain(content: Sequence[int] | str, root: str, size: int, after: int | None 
 
 
 class PrefixIndex:
-    """The blocks that each of some engines is thought to have, by hash.
+    """The blocks that each engine is assumed to have, by hash.
 
-    Engines are known by number. `evicted` counts blocks that were forgotten to make room.
+    Engines are identified by number. `evicted` counts blocks that were forgotten for lack of room.
     """
 
     def __init__(self) -> None:
         self.evicted = 0
         self._holders: dict[int, int] = {}
-        """Of each block, the engines that have it, as bits of their places."""
+        """For each block, the engines that have it, as a bit mask."""
         self._place: dict[int, int] = {}
         self._number: dict[int, int] = {}
-        """By its bit, the number of an engine."""
+        """The number of an engine, by its bit."""
         self._blocks: dict[int, OrderedDict[int, None]] = {}
-        """Of each engine its blocks, the least recently used first."""
+        """For each engine its blocks, the least recently used first."""
 
     def match(self, blocks: Sequence[int]) -> dict[int, int]:
-        """How many leading blocks of a prompt each engine has; only engines that have any."""
+        """Return how many leading blocks of a prompt each engine has, for engines with at least one."""
         found: dict[int, int] = {}
         holders = self._holders
         have, depth = -1, 0
@@ -74,17 +73,17 @@ class PrefixIndex:
         return found
 
     def _note(self, found: dict[int, int], engines: int, depth: int) -> None:
-        """These engines have so many blocks."""
+        """Record that these engines have `depth` blocks."""
         while engines:
             bit = engines & -engines
             found[self._number[bit]] = depth
             engines ^= bit
 
     def add(self, number: int, blocks: Sequence[int], most: int) -> None:
-        """An engine has these leading blocks of a prompt now, and `most` blocks at most."""
+        """Record that an engine now has these leading blocks of a prompt, and at most `most` blocks in total."""
         bit = self._bit(number)
         own, holders = self._blocks[number], self._holders
-        for block in reversed(blocks[:most]):  # the first is used last, so it is forgotten last
+        for block in reversed(blocks[:most]):  # the first block is touched last, so it is forgotten last
             if block in own:
                 own.move_to_end(block)
             else:
@@ -95,7 +94,7 @@ class PrefixIndex:
             self.evicted += 1
 
     def remove(self, number: int, blocks: Iterable[int]) -> None:
-        """An engine has these blocks no more."""
+        """Remove blocks from an engine."""
         own = self._blocks.get(number)
         if own is None:
             return
@@ -104,7 +103,7 @@ class PrefixIndex:
                 self._drop(block, self._place[number])
 
     def forget(self, number: int) -> None:
-        """An engine has nothing any more: it has restarted, or is gone."""
+        """Remove all blocks of an engine that has restarted or is gone."""
         bit = self._place.pop(number, 0)
         if bit:
             for block in self._blocks.pop(number):
@@ -112,11 +111,11 @@ class PrefixIndex:
             del self._number[bit]
 
     def size(self, number: int) -> int:
-        """How many blocks an engine is thought to have."""
+        """Return how many blocks an engine is assumed to have."""
         return len(self._blocks.get(number, ()))
 
     def _bit(self, number: int) -> int:
-        """The bit of an engine; the first that is free for one that is new."""
+        """Return the bit of an engine; a new engine gets the first free one."""
         bit = self._place.get(number)
         if bit is None:
             bit = 1

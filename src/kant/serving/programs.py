@@ -1,9 +1,9 @@
-"""Programs that call a model many times: chains of calls and searches, drawn after published statistics.
+"""Programs that call a model many times: chains of calls and searches, drawn from published statistics.
 
-The statistics are those of Autellix (arXiv 2502.13965): a ShareGPT conversation is 6.66 calls in the mean, 80 at most,
-each with 277 tokens of output; a BFCL agent 10.75 calls (70) with 34; a search over HotpotQA (LATS) 159.7 calls of 467
-and 72.6 tokens, many at once. A chain's prompt is all that was said before and something new; the calls of a search
-share the first part of their prompts.
+The statistics are Autellix's (arXiv 2502.13965): a ShareGPT conversation has 6.66 calls on average, at most 80, each
+with 277 output tokens; a BFCL agent 10.75 calls (70) with 34; a search over HotpotQA (LATS) 159.7 calls of 467 and 72.6
+tokens, many in parallel. The prompt of a chain is the whole conversation so far and something new; the calls of a
+search share the first part of their prompts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kant.serving.requests import Requests
 from kant.serving.summary import Served
 
 WIDTH = 8
-"""Calls of a search that are under way at once."""
+"""Calls of a search that run in parallel."""
 
 LONGEST_PROMPT = 7000
 SEARCH_PROMPT, SEARCH_SHARED = 467, 400
@@ -29,7 +29,7 @@ KINDS = ("conversation", "agent", "search")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Calls in the order in which they are made, as places among the requests; so many are under way at once."""
+    """The calls of a program in order, as positions among the requests; at most `width` run in parallel."""
 
     arrival: float
     calls: range
@@ -38,7 +38,7 @@ class Program:
 
 @dataclass(slots=True)
 class Programs:
-    """Programs, the requests that they make, and how far each has come."""
+    """Programs, their requests, and their progress."""
 
     requests: Requests
     programs: list[Program]
@@ -50,11 +50,11 @@ class Programs:
         self.answered = [0] * len(self.programs)
 
     def begin(self) -> list[int]:
-        """The calls with which programs begin."""
+        """Return the first calls of all programs."""
         return [program.calls[k] for program, sent in zip(self.programs, self.sent, strict=True) for k in range(sent)]
 
     def after(self, pause_s: float = 0.0) -> After:
-        """What follows an answer: the next call of its program, `pause_s` seconds later (a tool is at work)."""
+        """Return a function that gives the call after an answer, `pause_s` seconds later (a tool runs)."""
 
         def follows(i: int, now: float) -> list[tuple[float, int]]:
             p = int(self.requests.program[i])
@@ -72,7 +72,7 @@ class Programs:
         return self.answered[program] == len(self.programs[program].calls)
 
     def latency_per_token(self, served: Served) -> Times:
-        """For each program: seconds from its arrival to its last answer, over all tokens that were generated for it."""
+        """Return for each program: seconds from arrival to the last answer, divided by all its output tokens."""
         return np.array(
             [
                 (served.finish[list(p.calls)].max() - p.arrival) / self.requests.output[list(p.calls)].sum()
@@ -82,17 +82,17 @@ class Programs:
 
 
 def _mean(draw: np.random.Generator, mean: float, sigma: float, least: int, most: int) -> int:
-    """A whole number with a log-normal distribution of about this mean, within bounds."""
+    """Draw a whole number from a log-normal distribution of about this mean, within bounds."""
     return int(min(most, max(least, draw.lognormal(math.log(mean) - sigma * sigma / 2, sigma))))
 
 
 def draw_programs(kinds: tuple[str, ...], count: int, rate: float, seed: int) -> Programs:
-    """`count` programs, each of one of the kinds with equal chance, that arrive at `rate` a second (Poisson)."""
+    """Draw `count` programs, each of one of the kinds with equal chance, that arrive at `rate` a second (Poisson)."""
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise InputError("kind of program", f"one of {', '.join(KINDS)}", unknown[0])
     draw = np.random.Generator(np.random.PCG64(seed))
     programs: list[Program] = []
-    rows: list[tuple[float, int, int, int, int]] = []  # arrival, prompt, output, program, tokens that are the program's
+    rows: list[tuple[float, int, int, int, int]] = []  # arrival, prompt, output, program, tokens shared in the program
     now = 0.0
     for p in range(count):
         now += float(draw.exponential(1 / rate))

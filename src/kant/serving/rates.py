@@ -1,4 +1,4 @@
-"""Requests by minute: from a file of rates by hour or by minute, and drawn from them."""
+"""Request rates by minute: read from a file of rates by hour or minute, and counts drawn from them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from kant.serving.columns import Times
 from kant.serving.source import read_bytes
 
 STEPS = {"hour": 60, "minute": 1}
-"""Minutes that a row of a file stands for, by the name of its first column."""
+"""Minutes per row of a file, by the name of its first column."""
 
 MOST = 1e6
 LONGEST = 60 * 24 * 366
 
 
 def read_rates(path: Path) -> Times:
-    """Requests a second in each minute, from a CSV file with the columns `hour,rate` or `minute,rate`.
+    """Read the requests a second of each minute from a CSV file with the columns `hour,rate` or `minute,rate`.
 
-    The rows count from 0, one after the other. Raises InputError with the line where they do not, or where a rate is no
-    number from 0 on.
+    Rows are numbered from 0. Raises InputError with the line if they are not, or if a rate is not a number from 0 on.
     """
     try:
         table = pl.read_csv(io.BytesIO(read_bytes(path)), infer_schema=False)
@@ -49,6 +48,6 @@ def read_rates(path: Path) -> Times:
 
 
 def drawn_counts(rates: Times, seed: int) -> Times:
-    """Requests of each minute, drawn as a Poisson process at these rates brings them."""
+    """Draw the requests of each minute from a Poisson process with these rates."""
     draw = np.random.Generator(np.random.PCG64([seed, 0x7A]))
     return draw.poisson(rates * 60.0).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Requests from files: the traces of Azure, Mooncake and BurstGPT, ServeGen's rates of clients, and Kant's own CSV."""
+"""Reads requests from files: traces of Azure, Mooncake and BurstGPT, ServeGen's client rates, and Kant's own CSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kant.serving.requests import Requests
 from kant.serving.source import read_bytes
 
 LONGEST = 1 << 24
-"""Tokens of a request; longer ones are taken for mistakes."""
+"""The most tokens of a request; longer ones are treated as errors."""
 
 MOONCAKE_GRAIN = 512
 SERVEGEN_WINDOW_S = 600.0
@@ -46,9 +46,9 @@ class MooncakeLine(msgspec.Struct):
 
 
 def read_requests(path: Path, form: str | None = None, seed: int = 0, count: int | None = None) -> Requests:
-    """The requests of a file, the first `count` of them; raises InputError with the line where something is wrong.
+    """Read the requests of a file, or the first `count`; raises InputError with the line of an error.
 
-    The format is told by the file where `form` is None. Only ServeGen's needs the seed.
+    If `form` is None, the format is detected. Only ServeGen's needs the seed.
     """
     content = read_bytes(path)
     if form is None:
@@ -79,7 +79,7 @@ def _detect(path: Path, content: bytes) -> str:
 
 
 def _table(path: Path, content: bytes, columns: dict[str, pl.DataType | type[pl.DataType]]) -> pl.DataFrame:
-    """A CSV file with at least these columns, of these types, none of them empty."""
+    """Read a CSV file with at least these columns, of these types, without empty values."""
     try:
         table = pl.read_csv(io.BytesIO(content), infer_schema=False)
     except (pl.exceptions.PolarsError, UnicodeDecodeError):
@@ -101,7 +101,7 @@ def _table(path: Path, content: bytes, columns: dict[str, pl.DataType | type[pl.
 
 
 def _checked(requests: Requests) -> Requests:
-    """The same in order of arrival; raises InputError where a length or an arrival is out of range."""
+    """Check and return requests; raises InputError if a length is out of range or they are not in order of arrival."""
     for name, least in (("prompt", 1), ("output", 1), ("arrival", 0)):
         values = getattr(requests, name)
         bad = (values < least) | (values > (LONGEST if name != "arrival" else 1e12))
@@ -120,10 +120,10 @@ def _lines(path: Path, count: int, first: int = 2) -> tuple[str, ...]:
 
 
 def read_azure(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
-    """Azure's traces of LLM inference (Patel et al., ISCA'24): arrival, prompt and output lengths.
+    """Read Azure's traces of LLM inference (Patel et al., ISCA'24): arrival, prompt and output lengths.
 
-    Both the published columns and the shortened `t_ms, in_tok, out_tok` are understood. A request without output
-    counts as one of one token.
+    Accepts the published columns and the shortened `t_ms, in_tok, out_tok`. A request without output counts as one
+    token.
     """
     if b"ContextTokens" in content[:200]:
         table = _table(path, content, {"TIMESTAMP": pl.String, "ContextTokens": pl.Int64, "GeneratedTokens": pl.Int64})
@@ -148,10 +148,10 @@ def read_azure(path: Path, content: bytes, seed: int, count: int | None) -> Requ
 
 
 def mooncake_lines(path: Path, content: bytes) -> tuple[list[MooncakeLine], list[str], int]:
-    """The lines of Mooncake's trace, where each stands, and how many were left out: what no engine has served.
+    """Read the lines of a Mooncake trace; return them, their places, and the number left out, which no engine served.
 
-    A router's record has a line for each request that is over: it is put in order of arrival. 499 is the status of a
-    client that has gone. Raises InputError.
+    A router's record has its lines in order of end: they are sorted by arrival. Status 499 is a client that
+    disconnected. Raises InputError.
     """
     found: list[tuple[MooncakeLine, str]] = []
     left_out = 0
@@ -183,7 +183,7 @@ def mooncake_lines(path: Path, content: bytes) -> tuple[list[MooncakeLine], list
 
 
 def mooncake_requests(path: Path, rows: list[MooncakeLine], places: list[str]) -> Requests:
-    """These lines as requests; one without output counts as one of one token."""
+    """Convert lines to requests; one without output counts as one token."""
     return _checked(
         Requests(
             path.name,
@@ -199,17 +199,17 @@ def mooncake_requests(path: Path, rows: list[MooncakeLine], places: list[str]) -
 
 
 def read_mooncake(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
-    """Mooncake's traces (Qin et al., FAST'25): lengths, and hashes of the prompts' blocks; and records of routers."""
+    """Read Mooncake's traces (Qin et al., FAST'25): lengths, and hashes of prompt blocks; and records of routers."""
     rows, places, _ = mooncake_lines(path, content)
     return mooncake_requests(path, rows[:count], places[:count])
 
 
 def read_burstgpt(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
-    """BurstGPT (Wang et al., "BurstGPT: A Real-world Workload Dataset to Optimize LLM Serving Systems", KDD'25).
+    """Read BurstGPT (Wang et al., "BurstGPT: A Real-world Workload Dataset to Optimize LLM Serving Systems", KDD'25).
 
-    Of `Timestamp` (seconds), `Model`, `Request tokens`, `Response tokens`, `Total tokens` and `Log Type` the first and
-    the tokens are read; requests of one `Session ID`, which later files have, are one program. Requests that failed,
-    which have no response, are left out.
+    Of the columns `Timestamp` (seconds), `Model`, `Request tokens`, `Response tokens`, `Total tokens` and `Log Type`,
+    the first and the token counts are read; requests of one `Session ID`, which later files have, are one program.
+    Failed requests, which have no response, are left out.
     """
     names = content[:4096].decode("utf-8-sig", "replace").split("\n", 1)[0]
     kinds: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -236,11 +236,11 @@ def read_burstgpt(path: Path, content: bytes, seed: int, count: int | None) -> R
 
 
 def read_servegen(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
-    """Requests drawn from ServeGen's rates of clients (Xiang et al., NSDI'26), for the first model of the file.
+    """Draw requests from ServeGen's client rates (Xiang et al., NSDI'26), for the first model of the file.
 
-    Each client draws its times between arrivals from the Gamma or Weibull distribution of each window of ten minutes.
-    The rates say nothing of lengths: they are drawn as `kant serve generate conversation` draws them. Only the first
-    `count` requests (10,000) are drawn.
+    Each client draws its gaps between arrivals from the Gamma or Weibull distribution of each window of ten minutes.
+    The rates have no lengths: those are drawn as by `kant serve generate conversation`. Only the first `count` requests
+    (default 10,000) are drawn.
     """
     table = _table(
         path, content,
@@ -266,7 +266,7 @@ def read_servegen(path: Path, content: bytes, seed: int, count: int | None) -> R
     rows = table.filter(pl.col("model") == model).sort("window_s", "client", maintain_order=True)
     for (window,), group in rows.group_by(["window_s"], maintain_order=True):
         for client, rate, dist, p1, p2 in group.select("client", "rate", "dist", "p1", "p2").iter_rows():
-            # One client alone would need no more than all that are wanted.
+            # A single client needs at most as many as are wanted in total.
             gaps = min(int(2 * rate * SERVEGEN_WINDOW_S) + 64, 4 * wanted + 64)
             sample = draw.gamma(p1, p2, gaps) if dist == "Gamma" else p2 * draw.weibull(p1, gaps)
             times = np.cumsum(sample)
@@ -288,7 +288,7 @@ def read_servegen(path: Path, content: bytes, seed: int, count: int | None) -> R
 
 
 def read_csv(path: Path, content: bytes, seed: int, count: int | None) -> Requests:
-    """Kant's own table: arrival_s, prompt, output, and optionally priority, predicted, program, group and prefix."""
+    """Read Kant's table: arrival_s, prompt, output, and optionally priority, predicted, program, group and prefix."""
     header = content[:4096].decode("utf-8-sig", "replace").split("\n", 1)[0]
     names = {name.strip(' "\r') for name in header.split(",")}
     kinds: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -320,7 +320,7 @@ FORMATS: dict[str, Reader] = {
 
 
 def write_requests(requests: Requests, path: Path) -> None:
-    """Write requests as Kant's own table; what they share by hashes is not kept."""
+    """Write requests as Kant's own table; shared hashes are not stored."""
     columns = {
         "arrival_s": requests.arrival.round(6),
         "prompt": requests.prompt,

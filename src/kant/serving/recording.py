@@ -1,7 +1,7 @@
-"""Recorded runs of vLLM's own scheduler under a virtual clock, and how far the engine agrees with them.
+"""Recorded runs of vLLM's own scheduler under a virtual clock, and comparison of the engine with them.
 
-A recording is JSON: the constants of the latency, and cells. A cell is one run: settings of the scheduler, and each
-request with what went in and what came out. `benchmarks/record_vllm.py` makes one.
+A recording is JSON: the latency constants, and cells. A cell is one run: scheduler settings, and the inputs and results
+of each request. `benchmarks/record_vllm.py` creates one.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from kant.serving.latency import LatencyModel
 from kant.serving.source import read_bytes
 
 VOCABULARY = 997
-"""Recorded prompts are made of so many tokens."""
+"""The number of different tokens in recorded prompts."""
 
 OUTPUT_TOKEN = 5
-"""The model of the recorded runs always says this."""
+"""The token that the model of the recorded runs always outputs."""
 
 
 class RecordedRequest(msgspec.Struct, frozen=True):
-    """A request of a recorded run: the first seven fields went in, the others came out.
+    """A request of a recorded run: the first seven fields are inputs, the others results.
 
     Requests of a `group` share their first `prefix` tokens, up to the shortest of theirs. Times are seconds; `cached`
-    are the tokens that the prefix cache had when the request was first scheduled.
+    is the number of tokens in the prefix cache when the request was first scheduled.
     """
 
     id: int
@@ -82,7 +82,7 @@ class Recording(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value of which the engine and the recording disagree."""
+    """A value in which the engine and the recording differ."""
 
     cell: int
     request: int
@@ -93,7 +93,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """How far the engine agrees with a recording: a request is exact where all that came out is equal to the bit."""
+    """The agreement of the engine with a recording: a request is exact if all its results are bit-identical."""
 
     cells: int
     cells_exact: int
@@ -104,13 +104,13 @@ class Agreement:
     first_difference: Difference | None
 
     def json(self) -> dict[str, Any]:
-        """As `kant serve verify --json` prints it."""
+        """Return the object that `kant serve verify --json` prints."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
 
 def read_recording(path: Path) -> Recording:
-    """The recorded runs of a file, plain or gzip. Raises InputError where it has another form."""
+    """Read the recorded runs of a file, plain or gzip. Raises InputError if it has another form."""
     try:
         found = msgspec.json.decode(read_bytes(path), type=Recording)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -131,7 +131,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def prompt_tokens(request: RecordedRequest) -> Table:
-    """The prompt of a recorded run, token by token."""
+    """Return the prompt tokens of a recorded request."""
     shared = request.prefix if request.group >= 0 else 0
     theirs = (request.group * 7919 % VOCABULARY + np.arange(shared) * 31) % VOCABULARY + 3
     own = (request.id * 104729 % VOCABULARY + np.arange(request.prompt - shared) * 17 + 5) % VOCABULARY + 3
@@ -139,7 +139,7 @@ def prompt_tokens(request: RecordedRequest) -> Table:
 
 
 def block_contents(tokens: Table, block_size: int, known: dict[tuple[int, bytes], int]) -> list[int]:
-    """A number for each full block of a text; equal numbers mean equal tokens up to its end. `known` grows."""
+    """Return a number for each full block of a text; equal numbers mean equal tokens up to its end. Extends `known`."""
     numbers: list[int] = []
     before = -1
     for end in range(block_size, len(tokens) + 1, block_size):
@@ -150,7 +150,7 @@ def block_contents(tokens: Table, block_size: int, known: dict[tuple[int, bytes]
 
 
 def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
-    """Run a cell's requests through the engine; returns it, and its number of each request of the cell."""
+    """Run a cell's requests through the engine; return it, and its number of each request."""
     latency = LatencyModel(recording.F, recording.S, recording.C, recording.K, recording.Q, recording.O)
     settings = EngineSettings(
         latency, cell.num_blocks, cell.block_size, cell.max_num_seqs, cell.max_num_batched_tokens, cell.prefix_cache,
@@ -159,7 +159,7 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
         scheduler_reserve_full_isl=cell.scheduler_reserve_full_isl,
     )  # fmt: skip
     engine = Engine(settings, len(cell.requests) + 1)
-    # Of equal priority and arrival vLLM's heap takes the lesser name, and names are text.
+    # For equal priority and arrival, vLLM's heap takes the smaller name, compared as text.
     names = sorted(str(request.id) for request in cell.requests) if cell.policy == "priority" else []
     tie = {name: at for at, name in enumerate(names)}
     known: dict[tuple[int, bytes], int] = {}
@@ -179,7 +179,7 @@ def replay(recording: Recording, cell: Cell) -> tuple[Engine, dict[int, int]]:
 
 
 def _differences(cell: Cell, engine: Engine, numbers: dict[int, int]) -> Iterator[Difference]:
-    """The first difference of each request that has one."""
+    """Yield the first difference of each request that has one."""
     for request in cell.requests:
         r = numbers[request.id]
         ours = {
@@ -198,7 +198,7 @@ def _differences(cell: Cell, engine: Engine, numbers: dict[int, int]) -> Iterato
 def verify(recording: Recording) -> Agreement:
     """Run every cell and compare first token, finish, preemptions and cached tokens of every request.
 
-    Raises InputError where a cell has settings or requests that no engine takes.
+    Raises InputError if a cell has settings or requests that the engine rejects.
     """
     cells_exact = differing = preemptions = steps = 0
     first: Difference | None = None

@@ -1,4 +1,4 @@
-"""What it costs a service to lose one replica for some seconds: the same requests, with it and without it."""
+"""The cost of losing one replica of a service for some seconds: the same requests, with and without it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from kant.serving.summary import Served
 
 BEFORE_S = 2 * MINUTE_S
 AFTER_S = 5 * MINUTE_S
-"""Seconds of requests before the replica goes, in which the engines fill, and after it is back."""
+"""Seconds of requests before the replica leaves, while the engines fill, and after it returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What one replica's absence does to `requests`, beside a run in which it stays.
+    """The effect of a replica's absence on `requests`, compared with a run in which it stays.
 
-    `late` are further requests outside the objectives, those that are `lost` among them: they had begun on a replica
-    that was stopped. `moved` are sent again elsewhere, as they had not begun. `delay_s` sums by how much later requests
-    end. A replica that may `drain` is empty after `drained_s`: only then others have its GPUs.
+    `late` counts additional requests outside the objectives, including the `lost` ones, which had begun on a replica
+    that was stopped. `moved` were sent again elsewhere, as they had not begun. `delay_s` is the sum of delays of
+    requests' ends. A replica that may `drain` is empty after `drained_s`: only then its GPUs are free.
     """
 
     requests: int
@@ -42,11 +42,11 @@ class Removal:
 def removal(
     service: Service, replicas: int, rate: float, seconds: float, seed: int = 0, *, drain: bool = True
 ) -> Removal:
-    """Take one of `replicas` engines away for `seconds` while requests come at `rate` a second.
+    """Remove one of `replicas` engines for `seconds` while requests arrive at `rate` a second.
 
-    With `drain` it ends the requests that it has, and gets no new ones. Without, it stops at once: requests that have
-    begun there are lost, as clients have seen a part of their answers, and the others go elsewhere. It comes back
-    empty. Raises InputError where nobody would be left.
+    With `drain` it completes its requests and gets no new ones. Without, it stops at once: requests that have begun
+    there are lost, since clients have seen part of their answers, and the others go elsewhere. It returns empty. Raises
+    InputError if no engine would be left.
     """
     if not 2 <= replicas <= 10_000:
         raise InputError("--replicas", "a number from 2 to 10000, so that somebody is left", replicas)
@@ -74,7 +74,7 @@ def removal(
 
 
 class _Absence:
-    """A fleet of which the last engine takes no requests for a while."""
+    """A fleet whose last engine takes no requests for a while."""
 
     def __init__(self, service: Service, coming: Requests, replicas: int, seed: int) -> None:
         router = router_named(service.router)
@@ -84,7 +84,7 @@ class _Absence:
         self.moved = 0
 
     def run(self, gone: float, back: float, drain: bool) -> Served:
-        """Every request at its arrival, then all to their end."""
+        """Send every request at its arrival, then run all to their end."""
         due = [gone, back]
         steps = [self._close, self._open] if drain else [self._stop, self._replace]
         for i, now in enumerate(self.fleet.requests.arrival.tolist()):
@@ -114,7 +114,7 @@ class _Absence:
         self.open = self.fleet.sites()
 
     def _stop(self, now: float) -> None:
-        """The last engine stops: who has not begun there is sent again."""
+        """Stop the last engine, and send its requests that have not begun elsewhere."""
         self._close(now)
         engine, k = self.driven.pop(), len(self.driven)
         for r, i in enumerate(self.fleet.origin[k]):
@@ -123,7 +123,7 @@ class _Absence:
                 self.moved += 1
 
     def _replace(self, now: float) -> None:
-        """An empty engine comes in the place of the one that stopped."""
+        """Add an empty engine in place of the one that stopped."""
         fleet = self.fleet
         fleet.engines.append(Engine(fleet.engines[0].settings))
         fleet.origin.append([])

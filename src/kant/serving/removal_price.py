@@ -1,4 +1,4 @@
-"""What it costs to stop one replica of a service now, in the unit in which preemption counts lost work."""
+"""The cost of stopping one replica of a service now, in the unit in which preemption counts lost work."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from kant.serving.removal import removal
 from kant.serving.service import Service
 
 LOADS = (0.7, 0.85, 1.0, 1.15, 1.3, 1.6)
-"""What comes, over what those bear who are left: where the cost is measured."""
+"""The loads at which the cost is measured: the request rate over the capacity of the remaining replicas."""
 
 REPLICAS = 4
-"""With so many it is measured, one of them away."""
+"""The number of replicas in the measurement, one of them absent."""
 
 SECONDS = 300
-"""For so long."""
+"""Seconds of the absence."""
 
 
 @dataclass(frozen=True, slots=True)
 class LateShares:
-    """Which share of the requests is late while one replica is away, by the load of the others; a line between."""
+    """The share of late requests while one replica is away, by the load of the others; interpolated linearly."""
 
     loads: tuple[float, ...]
     shares: tuple[float, ...]
 
     def at(self, load: float) -> float:
-        """Below the loads that were measured it falls to nothing at half of the lowest."""
+        """Return the share at a load; below the measured loads it falls linearly to 0 at half of the lowest."""
         loads, shares = (self.loads[0] / 2, *self.loads), (0.0, *self.shares)
         return float(np.interp(load, loads, shares))
 
 
 def late_shares(service: Service, curve: CapacityCurve, seed: int = 0) -> LateShares:
-    """Measure it on the simulated engine (`kant.serving.removal`); more load never makes fewer late."""
+    """Measure the shares on the simulated engine (`kant.serving.removal`); they never fall with load."""
     shares = []
     for load in LOADS:
         rate = load * curve.at(REPLICAS - 1)
@@ -48,10 +48,10 @@ def late_shares(service: Service, curve: CapacityCurve, seed: int = 0) -> LateSh
 
 @dataclass(frozen=True, slots=True)
 class RemovalPrice:
-    """The price of one of `n` replicas while `rate` requests a second come, until another could serve in its place.
+    """The price of one of `n` replicas at `rate` requests a second, until another can serve in its place.
 
-    That is `away_s` seconds. A request that is late counts as the GPU time that a request takes at capacity: it is
-    thrown away, as is the work of a training job since its last checkpoint.
+    That takes `away_s` seconds. A late request counts as the GPU time of a request at capacity: it is wasted, like the
+    work of a training job since its last checkpoint.
     """
 
     shares: LateShares
@@ -60,7 +60,7 @@ class RemovalPrice:
     away_s: float
 
     def at(self, n: int, rate: float) -> int:
-        """Milli-GPU-seconds."""
+        """Return the price in milli-GPU-seconds."""
         left = self.curve.at(n - 1)
         share = self.shares.at(rate / left) if left > 0 else 1.0
         gpu_s = self.gpus * n / self.curve.at(n)
@@ -68,5 +68,5 @@ class RemovalPrice:
 
 
 def prices(price: Callable[[int, float], int], replicas: int, bursts: int, rate: float) -> list[int]:
-    """What each of some bursts costs, the cheapest first: the second to go leaves fewer behind than the first did."""
+    """Return the price of each burst replica, the cheapest first: each removal leaves fewer than the one before."""
     return np.maximum.accumulate([price(replicas - k, rate) for k in range(bursts)]).tolist() if bursts else []

@@ -1,8 +1,8 @@
-"""A day that a router has recorded, served again by simulated engines: as it was, and as it would have been.
+"""Replays a router's recorded day on simulated engines: as it was, and with another setup.
 
-Both see the same requests at the same instants. The day is cut into slices of as many requests each; of each slice the
-figures of both are compared, so that what the hours have in common does not blur the difference. The router sees what
-it sees before real engines: what was sent, the tokens that have come, and of outputs no more than those before were.
+Both runs see the same requests at the same times. The day is cut into slices of equally many requests; figures are
+compared slice by slice, so that common variation over the hours cancels out. The router sees what it would see of real
+engines: what was sent, the tokens so far, and of outputs only the mean of earlier ones.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kant.serving.source import read_bytes
 from kant.serving.summary import Objectives, Served
 
 FIRST_GUESS, FORGETS = 256.0, 0.02
-"""Tokens of an output before any was seen, and the weight of the latest one, as in the router itself."""
+"""The assumed output before any was seen, and the weight of the latest one, as in the router itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """The requests of a record, the router, the policy and the number of engines that served them, and what was seen.
+    """A record's requests, the router, policy and number of engines that served them, and measured times.
 
-    `first` has seconds to the first piece of each answer. `left_out` counts requests that no engine has served.
+    `first` has the seconds to the first piece of each answer. `left_out` counts requests that no engine served.
     """
 
     requests: Requests
@@ -46,7 +46,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What serves a day: a router, some engines, and who goes first on each."""
+    """A setup for a day: a router, a number of engines, and their policy."""
 
     router: str
     engines: int
@@ -58,7 +58,7 @@ class Setup:
 
 
 def read_day(path: Path, served: str | None = None) -> Day:
-    """A record of `kant serve route --record`; of several models the one that is `served`. Raises InputError."""
+    """Read a record of `kant serve route --record`; of several models only `served`. Raises InputError."""
     rows, places, left_out = mooncake_lines(path, read_bytes(path))
     if not rows or not all(row.time for row in rows):
         raise InputError(
@@ -79,7 +79,7 @@ def read_day(path: Path, served: str | None = None) -> Day:
 
 
 def _predicted(rows: list[MooncakeLine]) -> Times:
-    """What the router predicts of each output: the mean of those before, the latest weighing most."""
+    """Return the router's prediction of each output: a running mean of those before."""
     found, mean = np.zeros(len(rows)), FIRST_GUESS
     for i, row in enumerate(rows):
         found[i] = mean
@@ -88,13 +88,13 @@ def _predicted(rows: list[MooncakeLine]) -> Times:
 
 
 def replay(day: Day, setup: Setup, settings: EngineSettings, seed: int) -> Served:
-    """The day served so; raises InputError where it cannot be."""
+    """Simulate the day with a setup; raises InputError if that is not possible."""
     policy, router = policy_named(setup.policy), router_named(setup.router)
     return simulate(day.requests, settings, setup.engines, policy, router, seed, observed=True)
 
 
 Figure = Callable[[Served, Objectives], Times]
-"""A value for each request, NaN where it has none."""
+"""Returns a value for each request, NaN if it has none."""
 
 
 def _first(served: Served, _: Objectives) -> Times:
@@ -117,19 +117,19 @@ FIGURES: dict[str, tuple[Figure, Callable[[Times], float]]] = {
     "tpot_s.p99": (_each, lambda values: float(np.nanquantile(values, 0.99))),
     "late": (_late, lambda values: float(values.mean())),
 }
-"""What is compared, of requests and then of slices; less is better. `late`: the share outside the objectives."""
+"""The compared figures, per request and then per slice; less is better. `late`: the share outside the objectives."""
 
 FLOOR = 0.001
-"""Seconds, and a share, that nobody feels: added to both before they are divided."""
+"""A negligible difference in seconds or share: added to both values before they are divided."""
 
 
 def by_slice(served: Served, figure: str, slices: int, promise: Objectives) -> Times:
-    """A figure of each slice of the day, in order."""
+    """Return a figure for each slice of the day, in order."""
     of, value = FIGURES[figure]
     parts = np.array_split(of(served, promise), slices)
     return np.array([value(part) if np.isfinite(part).any() else 0.0 for part in parts])
 
 
 def whole(served: Served, figure: str, promise: Objectives) -> float:
-    """A figure of the whole day."""
+    """Return a figure for the whole day."""
     return float(by_slice(served, figure, 1, promise)[0])

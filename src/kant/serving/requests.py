@@ -1,4 +1,4 @@
-"""Requests to a service, as columns: when they come, how long they are, what they share with others."""
+"""Requests to a service, as columns: arrivals, lengths, and shared prefixes."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def _none() -> Table:
 class Requests:
     """Requests in order of arrival; every column has one entry for each.
 
-    `arrival` in seconds; `prompt` and `output` in tokens; `priority`: lower goes first; `predicted` is what a predictor
-    says of the output; `program` names the program that calls (-1: none). Shared prefixes are said in one of two ways:
-    requests of a `group` (-1: none) share their first `prefix` tokens, or `hashes` numbers the contents of each `grain`
-    tokens of a prompt. `where` says where each stands in its file.
+    `arrival` in seconds; `prompt` and `output` in tokens; `priority`: lower first; `predicted` is the predicted output;
+    `program` is the calling program (-1: none). Shared prefixes are given in one of two ways: requests of a `group`
+    (-1: none) share their first `prefix` tokens, or `hashes` numbers the contents of each `grain` tokens of a prompt.
+    `where` has the place of each request in its file.
     """
 
     name: str
@@ -56,11 +56,11 @@ class Requests:
         return len(self.arrival)
 
     def place(self, i: int) -> str:
-        """Where request `i` stands, for a sentence."""
+        """Return the place of request `i`, for an error message."""
         return self.where[i] if self.where else f"{self.name}: request {i}"
 
     def contents(self, i: int, block_size: int) -> Table:
-        """A number for each leading full block of request `i` that others may share."""
+        """Return a number for each leading full block of request `i` that others may share."""
         if self.grain:
             blocks = np.arange(self.prompt[i] // block_size)
             per = self.grain // block_size
@@ -71,7 +71,7 @@ class Requests:
         return _none()
 
     def check(self, block_size: int, tokens: int, prefix_cache: bool) -> None:
-        """Raise InputError where an engine with a KV of so many tokens cannot serve every request."""
+        """Raise InputError if an engine with `tokens` of KV cannot serve every request."""
         if len(self) == 0:
             raise InputError(self.name, "at least one request")
         if prefix_cache and self.grain and self.grain % block_size:
@@ -84,7 +84,7 @@ class Requests:
             )
 
     def at_rate(self, rate: float) -> Requests:
-        """The same requests, their arrivals stretched so that they come at `rate` a second in the mean."""
+        """Return the same requests with arrivals scaled to a mean of `rate` a second."""
         if not rate > 0:
             raise InputError("--rate", "a number of requests a second above 0", rate)
         span = float(self.arrival[-1] - self.arrival[0])
@@ -94,7 +94,7 @@ class Requests:
         return replace(self, arrival=(self.arrival - self.arrival[0]) * factor)
 
     def first(self, count: int) -> Requests:
-        """The first `count` requests."""
+        """Return the first `count` requests."""
         cut = {
             name: getattr(self, name)[:count]
             for name in (

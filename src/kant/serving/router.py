@@ -1,8 +1,8 @@
-"""Routers: which engine a request goes to when it comes. Each sees the engines as they are at that moment.
+"""Routers: choose the engine of each request on arrival. Each sees the current state of the engines.
 
-A router is one small class; what it counts is its own. Of engines that are equal to it, one is drawn at random. A
-request is told by `Incoming`; the output that is only predicted is what routers may use. The same objects route in the
-simulator and before real engines.
+A router is one small class with its own state. Among engines that it rates equally, one is drawn at random. A request
+is described by `Incoming`; of its output, routers may only use the prediction. The same objects route in the simulator
+and in front of real engines.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TwoChoices(Router):
 
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
         drawn = draw.permutation(len(sites))[:2].tolist()
-        return int(min(drawn, key=lambda i: sites[i].requests))  # of two equals the first drawn
+        return int(min(drawn, key=lambda i: sites[i].requests))  # if equal, the first drawn
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Block(Router):
         return chosen[least([self.predict(request, sites[i]) for i in chosen], draw)]
 
     def predict(self, request: Incoming, site: Site) -> tuple[float, float]:
-        """When the request would have its first token (or its last) there, and the load of the engine then."""
+        """Return when the request would have its first token (or its last) there, and the load of the engine then."""
         twin, now = site.twin(request.now)
         most = max(twin.settings.tokens + 1 - request.prompt, 1)
         output = 1 if self.metric == "ttft" else min(max(round(request.predicted), 1), most)
@@ -183,7 +183,7 @@ ROUTERS: dict[str, Callable[[], Router]] = {
 
 
 def router_named(name: str) -> Router:
-    """A fresh router of that name; raises InputError listing those that exist."""
+    """Return a new router of that name; raises InputError listing those that exist."""
     if name not in ROUTERS:
         raise InputError("--router", f"one of {', '.join(ROUTERS)}", name)
     return ROUTERS[name]()

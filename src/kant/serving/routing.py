@@ -1,4 +1,4 @@
-"""What a router is, what it is told of a request, and how it is asked: by the simulator, and before real engines."""
+"""The router interface and its inputs, shared by the simulator and the router of real engines."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from kant.serving.site import Site
 Draw = np.random.Generator
 
 HOLD = -1
-"""What a router says to have a request wait with it."""
+"""The return value of a router that holds a request."""
 
 TICK_S = 0.02
-"""Seconds after which a router is asked again about who is held (arXiv 2408.13510), if a request has ended since."""
+"""Seconds after which a router is asked again about held requests (arXiv 2408.13510), if a request has ended since."""
 
 LAST = 1 << 40
-"""A tie that nobody loses to."""
+"""A tie value that loses to all others."""
 
 PROGRAMS = 1 << 16
-"""Programs that a router remembers; the one it has known longest is forgotten first."""
+"""The most programs that a router remembers; the oldest is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class Incoming:
     predicted: float
     program: int
     blocks: Sequence[int] = ()
-    """The chain of hashes of its prompt's blocks (`kant.serving.prefix_index`), for routers that ask for it."""
+    """The hash chain of its prompt's blocks (`kant.serving.prefix_index`), for routers that use it."""
 
     block_tokens: float = 0.0
-    """Tokens of the prompt in each of these."""
+    """The prompt tokens of each of these."""
 
     adapter: bool = False
-    """Whether the first of these names an adapter of the model, which is no part of the prompt."""
+    """Whether the first of these is an adapter of the model, which is no part of the prompt."""
 
     def cached(self, had: int) -> int:
-        """Tokens of the prompt that an engine has which has so many of its blocks; the last is always computed."""
+        """Return the cached prompt tokens of an engine with `had` of its blocks; the last token is always computed."""
         return max(0, min(int((had - self.adapter) * self.block_tokens), self.prompt - 1))
 
 
@@ -62,7 +62,7 @@ ROUTES: Tags = {
     "method": ("rule",),
     "freshness": ("live",),
 }
-"""What routers have in common (`kant.model.taxonomy`)."""
+"""The common tags of routers (`kant.model.taxonomy`)."""
 
 
 class Router(ABC):
@@ -71,47 +71,47 @@ class Router(ABC):
     source: ClassVar[str]
     tags: ClassVar[Tags]
     holds: ClassVar[bool] = False
-    """Whether it may say HOLD."""
+    """Whether it may return HOLD."""
 
     overtaken: ClassVar[bool] = False
-    """Whether smaller requests go before one that it holds; if not, those behind wait too."""
+    """Whether smaller requests may overtake one that it holds; if not, those behind wait too."""
 
     prefixes: ClassVar[bool] = False
-    """Whether it asks for the blocks of prompts."""
+    """Whether it uses the blocks of prompts."""
 
     @abstractmethod
     def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        """The place among `sites` of the engine that gets the request, or HOLD to be asked again a little later."""
+        """Return the index in `sites` of the engine for the request, or HOLD to be asked again later."""
 
     def sent(self, request: Incoming, site: Site) -> int:
-        """A request goes to an engine; returns how many tokens of its prompt that is thought to have computed."""
+        """Note that a request goes to an engine; return how many of its prompt tokens are assumed to be cached."""
         return 0
 
     def forget(self, number: int) -> None:
-        """An engine has lost what it had: it has restarted, or is gone."""
-        del number  # most routers remember nothing of engines
+        """Forget the state of an engine that has restarted or is gone."""
+        del number  # most routers keep no state about engines
 
 
 @dataclass(slots=True)
 class Overtaking:
-    """Who may go before those that are held: with `overtaken`, requests smaller than the smallest of them."""
+    """Decides which requests may overtake held ones: with `overtaken`, those smaller than the smallest of them."""
 
     router: Router
     least: float = math.inf
 
     def may_ask(self, size: float) -> bool:
-        """Whether a later request of so many tokens, prompt and predicted output, may be asked about."""
+        """Whether a later request of this size, prompt and predicted output in tokens, may be routed."""
         return size < self.least
 
     def held(self, size: float) -> None:
-        """A request is held now."""
+        """Note a held request."""
         self.least = min(self.least, size) if self.router.overtaken else -math.inf
 
 
 def least(values: Sequence[float | tuple[float, float]], draw: Draw) -> int:
-    """The place of the least value; of equal ones any, each as likely.
+    """Return the index of the least value; of equal ones a random one.
 
-    Routers that see the same engines would otherwise all send to the first of those that have nothing to do.
+    Otherwise, routers that see the same engines would all send to the first idle one.
     """
     low = min(values)
     best = [place for place, value in enumerate(values) if value == low]
@@ -119,7 +119,7 @@ def least(values: Sequence[float | tuple[float, float]], draw: Draw) -> int:
 
 
 def decide(router: Router, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-    """What the router says; nobody is held where no engine has anything to do."""
+    """Return the router's choice; no request is held if all engines are idle."""
     if len(sites) == 1 and not router.holds:
         return 0
     k = router.choose(request, sites, draw)

@@ -1,6 +1,6 @@
-"""How many replicas a service should have now: by a forecast and the engine's capacity, or by simpler rules.
+"""Scalers: how many replicas a service should have, by a forecast and the engine's capacity, or by simpler rules.
 
-A scaler is asked every `every_s` and says a number; what is asked for goes through the cluster's queue.
+A scaler is asked every `every_s` and returns a number; replicas are then requested through the cluster's queue.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from kant.serving.forecast import Forecast
 
 
 class Scaler(Protocol):
-    """Says how many replicas there should be."""
+    """Decides the number of replicas."""
 
     @property
     def every_s(self) -> int:
-        """Seconds from one question to the next; whole minutes."""
+        """Seconds between two calls; whole minutes."""
         ...
 
     def wanted(self, now: int, count: int) -> int:
-        """The replicas to have from minute `now` on, where there are `count`; it has seen the minutes before."""
+        """Return the replicas from minute `now` on, if there are `count`; it has seen the minutes before."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Foresight:
-    """As many as bear what is forecast until those that are asked for next time would serve.
+    """The replicas needed for the forecast until those of the next call could serve.
 
-    A replica is given back only where it is not needed within `hold_s` either, since it would have to start again.
+    A replica is released only if it is not needed within `hold_s` either, since it would have to start again.
     """
 
     curve: CapacityCurve
@@ -49,10 +49,10 @@ class Foresight:
 
 @dataclass(frozen=True, slots=True)
 class Utilisation:
-    """As many as have the utilisation `target`, as Kubernetes' horizontal autoscaler keeps it.
+    """The replicas that keep the utilisation at `target`, like Kubernetes' horizontal autoscaler.
 
-    The utilisation is the rate of the last minute over what the replicas bear (`each` of them). Within a tenth of the
-    target nothing is done; a replica is given back where it was not wanted in five minutes (both its defaults).
+    The utilisation is the rate of the last minute over the capacity of the replicas (`each`). Within 10 % of the target
+    nothing changes; a replica is released if it was not wanted for five minutes (both its defaults).
     """
 
     each: float

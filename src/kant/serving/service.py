@@ -1,4 +1,4 @@
-"""A service: replicas of one engine behind a router, what is asked of them, and what they promise."""
+"""A service: replicas of an engine behind a router, its workload, and its objectives."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ BLOCK = 1024
 """Requests that are drawn together."""
 
 IN_TIME = 99
-"""Of a hundred requests of a minute, how many must be in time: the objectives are P99."""
+"""The percentage of a minute's requests that must be in time: the objectives are P99."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What requests are like: their lengths, and how bursty they come (1: a Poisson process).
+    """The distribution of requests: their lengths, and their burstiness (1: a Poisson process).
 
-    What prompts share is not part of it, so the prefix cache finds nothing.
+    Prompts share nothing, so the prefix cache finds nothing.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Mix:
     burstiness: float = 1.0
 
     def requests(self, count: int, rate: float, seed: int) -> Requests:
-        """`count` requests at `rate` a second. More begin with the same ones, and another rate only stretches them."""
+        """Draw `count` requests at `rate` a second. More start with the same ones; another rate only scales times."""
         parts: list[Lengths] = []
         gaps: list[Times] = []
         for block in range(-(-count // BLOCK)):
@@ -51,7 +51,7 @@ class Mix:
         return Requests(self.name, np.cumsum(np.concatenate(gaps)[:count]) / rate, prompt, output)
 
     def during(self, seconds: float, rate: float, seed: int) -> Requests:
-        """The requests of the first `seconds` at `rate` a second, one at least."""
+        """Draw the requests of the first `seconds` at `rate` a second, at least one."""
         count = math.ceil(rate * seconds)
         while True:
             found = self.requests(count, rate, seed)
@@ -61,9 +61,9 @@ class Mix:
 
 
 def mix_named(name: str, burstiness: float = 1.0, seed: int = 0) -> Mix:
-    """The mix of a kind of `kant serve generate`, or of the lengths in a file of requests, drawn with replacement.
+    """Return the mix of a kind of `kant serve generate`, or of the lengths in a file, drawn with replacement.
 
-    Raises InputError where it is neither.
+    Raises InputError if it is neither.
     """
     arrivals(np.random.Generator(np.random.PCG64(0)), 1, 1.0, burstiness)  # refuses a burstiness out of range
     if name in KINDS:
@@ -81,7 +81,7 @@ def mix_named(name: str, burstiness: float = 1.0, seed: int = 0) -> Mix:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """How each replica is set up, who goes where and first, what comes, and the objectives (P99 of each minute)."""
+    """The settings of each replica, its router and policy, its workload, and its objectives (P99 of each minute)."""
 
     settings: EngineSettings
     mix: Mix
@@ -98,15 +98,15 @@ class Service:
         object.__setattr__(self, "settings", replace(self.settings, prefix_cache=False))
 
     def serve(self, requests: Requests, replicas: int, seed: int = 0) -> Served:
-        """What becomes of requests with so many replicas throughout."""
+        """Simulate requests with a constant number of replicas."""
         router, policy = router_named(self.router), policy_named(self.policy)
         return simulate(requests, self.settings, replicas, policy, router, seed)
 
 
 def late(served: Served, objectives: Objectives) -> tuple[np.ndarray, np.ndarray]:
-    """Which requests break the objective of the first token, and which that of the tokens after it.
+    """Return which requests miss the objective of the first token, and which that of the later ones.
 
-    A request that never finishes breaks both.
+    A request that never finishes misses both.
     """
     requests = served.requests
     first = served.first - requests.arrival
@@ -115,8 +115,8 @@ def late(served: Served, objectives: Objectives) -> tuple[np.ndarray, np.ndarray
 
 
 def kept_minutes(arrival: Times, late_first: np.ndarray, late_each: np.ndarray, minutes: range) -> np.ndarray:
-    """In which minutes the objectives are kept: of the requests that arrive in it, at most one in a hundred breaks
-    either. A minute without requests keeps them."""
+    """Return in which minutes the objectives are met: at most one in a hundred of the requests arriving in it misses
+    either. A minute without requests meets them."""
     minute = (arrival // MINUTE_S).astype(np.int64)
     inside = (minute >= minutes.start) & (minute < minutes.stop)
     where = minute[inside] - minutes.start

@@ -1,4 +1,4 @@
-"""The TOML file of services: what each runs and promises, what is forecast, and what it may have of the cluster.
+"""The TOML file of services: what each runs, its objectives, its forecast, and its limits in the cluster.
 
 [[service]]
 name = "chat"
@@ -6,10 +6,10 @@ model = "llama-3-8b"          # what a replica runs, and on what: `kant serve po
 gpu = "a100"
 ttft_s = 2.0                  # objectives, P99 of each minute
 tpot_s = 0.1
-core = 2                      # replicas that nobody may stop; the others are bursts
-traffic = "chat.csv"          # what really comes: hour,rate or minute,rate
-history = "chat-before.csv"   # the days before, from which its rhythm is learned; or
-# forecast = "chat-plan.csv"  # what somebody expects
+core = 2                      # replicas that are never stopped; the others are bursts
+traffic = "chat.csv"          # the actual traffic: hour,rate or minute,rate
+history = "chat-before.csv"   # past days, from which the daily pattern is learned; or
+# forecast = "chat-plan.csv"  # a written forecast
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ROUTER = "shortest-queue"
 
 
 class OnMachine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a replica is to the Kant of a machine: a command, in which `{port}` stands for its port.
+    """A replica on a single machine: a command, in which `{port}` stands for its port.
 
     Replica k listens on `port` + k of `host`.
     """
@@ -56,7 +56,7 @@ class OnMachine(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class OnKubernetes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Whose replicas Kant sets on Kubernetes: an object with a `scale` subresource, which holds the bursts.
+    """The object whose replicas Kant scales on Kubernetes: it has a `scale` subresource, and holds the bursts.
 
     It is PLURAL/NAME of the group apps/v1, such as deployments/chat-burst, or GROUP/VERSION/PLURAL/NAME.
     """
@@ -66,7 +66,7 @@ class OnKubernetes(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class ServiceTable(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One `[[service]]` table; docs/serving.md says what each field is."""
+    """One `[[service]]` table; docs/serving.md describes each field."""
 
     name: str
     model: str
@@ -112,10 +112,10 @@ class ServicesFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A service of a cluster: its table, what its replicas run and bear, and the requests of each minute.
+    """A service of a simulated cluster: its table, settings and capacity, and the requests of each minute.
 
-    `gpus` is what a replica takes. `counts` are the requests that come; a scaler sees those before the present. `price`
-    says what stopping a replica costs, where that is not the work that it has done.
+    `gpus` is the GPUs of a replica. `counts` are the arriving requests; a scaler sees those before the present. `price`
+    is the cost of stopping a replica, if that is not its lost work.
     """
 
     table: ServiceTable
@@ -131,11 +131,11 @@ class Declared:
         return self.table.name
 
     def wanted(self, now: int, count: int) -> int:
-        """Replicas to have from minute `now` on: never fewer than the core, nor more than allowed."""
+        """Return the replicas from minute `now` on: at least the core, at most the maximum."""
         return min(max(self.scaler.wanted(now, count), self.table.core), self.table.most)
 
     def rate(self, now: int) -> float:
-        """Requests a second in the next minutes: as forecast, else as in the last minute."""
+        """Return the requests a second of the next minutes: the forecast, else the rate of the last minute."""
         if isinstance(self.scaler, Foresight):
             soon = now + math.ceil((self.table.start_s + self.scaler.every_s) / 60)
             return self.scaler.forecast.most(now, now, soon)
@@ -143,10 +143,10 @@ class Declared:
 
 
 def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
-    """The services of a file; raises InputError naming the file and the field where something is wrong.
+    """Read the services of a file; raises InputError naming the file and the field of an error.
 
-    Paths in it start at its folder. Requests of each minute are drawn with the seed. Capacities that the file does not
-    give are measured on the simulated engine, and kept for the next time.
+    Paths in it are relative to its folder. Requests of each minute are drawn with the seed. Capacities that the file
+    does not give are measured on the simulated engine, and cached.
     """
     tables = read_tables(path)
     for table in tables:
@@ -156,7 +156,7 @@ def read_services(path: Path, seed: int = 0) -> tuple[Declared, ...]:
 
 
 def read_tables(path: Path) -> tuple[ServiceTable, ...]:
-    """The tables of a file as they stand there; raises InputError where one of them says what cannot be."""
+    """Read the tables of a file; raises InputError if one is invalid."""
     tables = read_toml(path, ServicesFile).service
     if not tables:
         raise InputError(str(path), "at least one [[service]]")
@@ -196,7 +196,7 @@ def _check(table: ServiceTable, where: str) -> None:
 
 
 def replicas_of(table: ServiceTable, path: Path) -> tuple[Service, CapacityCurve, int]:
-    """What the replicas of a service of this file run, what they bear, and the GPUs of each. Raises InputError."""
+    """Return what the replicas of a service run, their capacity, and the GPUs of each. Raises InputError."""
     where, folder = f"{path}: service {table.name}", path.parent
     try:
         latency, gpus = latency_model(table.model, table.gpu, table.tensor_parallel)

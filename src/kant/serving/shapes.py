@@ -1,4 +1,4 @@
-"""The shapes of models: what their weights, their keys and values and their attention cost follows from."""
+"""The shapes of models, which determine the cost of their weights, KV and attention."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ HALF = 2
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A transformer with gated feed-forward layers. `experts` of width `ffn` in each layer, of which a token goes
-    through `active`; 0 experts: one feed-forward layer for all tokens."""
+    """A transformer with gated feed-forward layers. With `experts` of width `ffn` in each layer, a token uses `active`
+    of them; 0 experts: one feed-forward layer for all tokens."""
 
     hidden: int
     layers: int
@@ -32,27 +32,27 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """Of all heads together."""
+        """The width of all heads together."""
         return self.heads * self.head
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of keys and values of a token, in half precision."""
+        """KV bytes of a token, in half precision."""
         return 2 * self.layers * self.kv_heads * self.head * HALF
 
     @property
     def missed(self) -> float:
-        """The chance that a token does not go through a given expert, where all are as likely; 0 without experts."""
+        """The probability that a token does not use a given expert, if all are equally likely; 0 without experts."""
         return 1 - self.active / self.experts if self.experts else 0.0
 
     @property
     def expert_weights(self) -> int:
-        """The weights of all experts; 0 where there are none."""
+        """The weights of all experts; 0 if there are none."""
         return 3 * self.layers * self.hidden * self.ffn * self.experts
 
     @property
     def dense_weights(self) -> int:
-        """The weights of the layers that every token goes through."""
+        """The weights of the layers that every token uses."""
         attention = self.hidden * self.head * 2 * (self.heads + self.kv_heads)
         return self.layers * (attention + (self.hidden * self.experts or 3 * self.hidden * self.ffn))
 
@@ -73,10 +73,10 @@ SHAPES = {
     "mixtral-8x7b": Shape(4096, 32, 32, 8, 14336, 32000, 8, 2),
     "qwen3-30b-a3b": Shape(2048, 48, 32, 4, 768, 151936, 128, 8),
 }
-"""From the `config.json` that each model is published with."""
+"""From the published `config.json` of each model."""
 
 FP8 = "-fp8"
-"""How the names of models end whose linear layers are in FP8."""
+"""The suffix of models whose linear layers are in FP8."""
 
 FIELDS = {
     "hidden": ("hidden_size",),
@@ -89,11 +89,11 @@ FIELDS = {
     "active": ("num_experts_per_tok",),
     "head": ("head_dim",),
 }
-"""The fields of a Hugging Face `config.json`, the first that is there."""
+"""The fields of a Hugging Face `config.json`; the first that exists is used."""
 
 
 def shape_of(name: str) -> Shape:
-    """The shape of a model by its name, or of a `config.json`. Raises InputError."""
+    """Return the shape of a model by its name, or from a `config.json`. Raises InputError."""
     if name.removesuffix(FP8) in SHAPES:
         found = SHAPES[name.removesuffix(FP8)]
         return replace(found, weight_bytes=1) if name.endswith(FP8) else found

@@ -1,7 +1,7 @@
-"""An engine as its router sees it: exact, from inside the simulator, or observed, from what was sent and came back.
+"""An engine as its router sees it: exact, in the simulator, or observed, from what was sent and received.
 
-A router before real engines knows neither their queues nor their blocks. It knows which requests it has sent, and which
-tokens have come back: that is `ObservedSite`. The simulator has both views, so what a proxy decides can be simulated.
+A router of real engines knows neither their queues nor their blocks. It knows which requests it has sent, and which
+tokens were received: that is `ObservedSite`. The simulator has both views, so a proxy's decisions can be simulated.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kant.serving.engine import Engine, EngineSettings
 
 @dataclass(slots=True)
 class Sent:
-    """A request that an engine has: tokens of its prompt, of its output so far, and of its output as predicted.
+    """A request on an engine: its prompt tokens, its output tokens so far, and its predicted output.
 
-    `cached` tokens of its prompt are thought to be in the engine's prefix cache.
+    `cached` prompt tokens are assumed to be in the engine's prefix cache.
     """
 
     prompt: int
@@ -36,53 +36,53 @@ class Sent:
 
 
 class Site(Protocol):
-    """What a router may ask of an engine."""
+    """The state of an engine that a router may use."""
 
     @property
     def number(self) -> int:
-        """Which engine it is, among all that there are."""
+        """The number of the engine among all engines."""
         ...
 
     @property
     def settings(self) -> EngineSettings:
-        """How the engine is set up."""
+        """The settings of the engine."""
         ...
 
     @property
     def requests(self) -> int:
-        """Requests that run or wait."""
+        """The running and waiting requests."""
         ...
 
     def tokens(self) -> int:
-        """Tokens that its requests have, prompts and outputs so far."""
+        """Return the tokens of its requests, prompts and outputs so far."""
         ...
 
     def pending_prefill(self) -> int:
-        """Tokens that are still to be computed before everybody decodes."""
+        """Return the tokens still to be computed before all requests decode."""
         ...
 
     def under_way_ms(self, now: float) -> float:
-        """Milliseconds until the step under way ends, 0 where that cannot be known; its tokens are not pending."""
+        """Return the milliseconds until the current step ends, 0 if not known; its tokens are not pending."""
         ...
 
     def freeness(self) -> float:
-        """Llumnix's load, larger for less: free KV less what waits, for each request that runs."""
+        """Return Llumnix's freeness, larger for less load: free KV less waiting prompts, per running request."""
         ...
 
     def loads(self) -> tuple[Table, Table, Times]:
-        """Of each of its requests: tokens of the prompt, of the output so far, and of the output as predicted."""
+        """Return for each of its requests: prompt tokens, output tokens so far, and predicted output."""
         ...
 
     def twin(self, now: float) -> tuple[Engine, float]:
-        """A copy of the engine in which every request ends as predicted, and what its clock says now."""
+        """Return a copy of the engine in which every request ends as predicted, and the present on its clock."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSite:
-    """An engine of the simulator, and what is predicted of the output of each of its requests.
+    """A simulated engine, with the predicted outputs of its requests.
 
-    `cached` says of each how many tokens of its prompt were thought to be in the prefix cache.
+    `cached` returns for each request the prompt tokens that were assumed to be in the prefix cache.
     """
 
     engine: Engine
@@ -140,10 +140,10 @@ class EngineSite:
 
 @dataclass(slots=True)
 class ObservedSite:
-    """An engine from outside: the requests that were sent there, by the keys of the caller, and the tokens seen.
+    """An engine seen from outside: the requests sent there, by keys of the caller, and the tokens received.
 
-    A request that has a token is taken to run, in the order in which requests were sent; one that has none is taken to
-    wait. `other_requests` and `other_tokens` are what the engine says to have beyond these, from other clients.
+    Requests with a token are assumed to run, in the order in which they were sent; those without are assumed to wait.
+    `other_requests` and `other_tokens` are what the engine reports beyond these, from other clients.
     """
 
     settings: EngineSettings
@@ -180,13 +180,13 @@ class ObservedSite:
         return np.array(prompt, dtype=np.int64), np.array(done, dtype=np.int64), predicted
 
     def send(self, key: int, prompt: int, predicted: float, cached: int = 0) -> None:
-        """A request has been sent."""
+        """Add a sent request."""
         self.live[key] = Sent(prompt, predicted, cached=cached)
         self._tokens += prompt
         self._unbegun += prompt - cached
 
     def said(self, key: int, done: int) -> None:
-        """A request has so many tokens of its output now; never fewer than before."""
+        """Set the output tokens of a request so far; a lower number is ignored."""
         sent = self.live[key]
         if done <= sent.done:
             return
@@ -200,7 +200,7 @@ class ObservedSite:
         self._blocks += self._held(sent)
 
     def end(self, key: int) -> Sent:
-        """A request is over, or has been taken back."""
+        """Remove a request that has ended or was withdrawn."""
         sent = self.live.pop(key)
         self._tokens -= sent.tokens
         if sent.done:
@@ -211,11 +211,11 @@ class ObservedSite:
         return sent
 
     def _held(self, sent: Sent) -> int:
-        """Blocks that a request with a token holds: the KV of its latest token is not computed yet."""
+        """Return the blocks of a request with a token: the KV of its latest token is not computed yet."""
         return -(-(sent.tokens - 1) // self.settings.block_size)
 
     def twin(self, now: float) -> tuple[Engine, float]:
-        """A copy whose clock begins at 0, so that decisions depend on no clock; who does not fit waits."""
+        """Return a copy with its clock at 0, so that decisions depend on no clock; requests that do not fit wait."""
         settings = replace(self.settings, prefix_cache=False, policy="fcfs", preemptive=False)
         engine = Engine(settings, len(self.live) + 1)
         begun = [sent for sent in self.live.values() if sent.done]
@@ -223,7 +223,7 @@ class ObservedSite:
         for sent in [*begun, *others]:
             most = max(settings.tokens + 1 - sent.prompt, sent.done + 1)
             said = round(sent.predicted)
-            said = min(said if said > sent.done else sent.done + 10, most)  # ten tokens more, as Block does
+            said = min(said if said > sent.done else sent.done + 10, most)  # ten tokens more, as in Block
             engine.add(0.0, min(sent.prompt, settings.tokens), max(min(said, most), 1))
         for r, sent in enumerate(begun):
             if engine.state[c.RUNS] == settings.max_num_seqs or self._held(sent) > engine.state[c.FREE]:
@@ -234,7 +234,7 @@ class ObservedSite:
 
 
 def _seat(engine: Engine, done: int, blocks: int) -> None:
-    """Let the request in front run, as one that has said so many tokens and holds so many blocks."""
+    """Start the first waiting request as one with `done` output tokens and these blocks."""
     state = engine.state
     r = kernel.pop(engine.requests, engine.times, engine.limits, state, engine.waiting)
     row = engine.requests[r]

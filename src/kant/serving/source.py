@@ -1,4 +1,4 @@
-"""Bytes of a file, plain or gzip; what cannot be read is said in one sentence."""
+"""Reads a file, plain or gzip; read errors become one sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAGIC = b"\x1f\x8b"
 
 
 def read_bytes(path: Path) -> bytes:
-    """What is in a file; raises InputError where it is absent, unreadable or not whole."""
+    """Return the content of a file; raises InputError if it is absent, unreadable or truncated."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What is counted of a run: the numbers of `kant serve simulate --json`."""
+"""The figures of a run: the numbers of `kant serve simulate --json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kant.serving.requests import Requests
 
 @dataclass(frozen=True, slots=True)
 class Objectives:
-    """What a request is promised: seconds to its first token, and seconds for each token after it."""
+    """The objectives of a request: seconds to its first token, and seconds for each token after it."""
 
     ttft_s: float = 2.0
     tpot_s: float = 0.1
@@ -22,10 +22,10 @@ class Objectives:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What became of each request, in the order of the requests, and of the engines together.
+    """The outcome of each request, in order, and totals of the engines.
 
-    Times are seconds, NaN where something did not happen. `kv_use` is the share of KV blocks held, over the time in
-    which an engine runs; `kv_use_max` the most at once on one engine.
+    Times are seconds, NaN if something did not happen. `kv_use` is the share of KV blocks held, over the time in which
+    an engine runs; `kv_use_max` the highest share on one engine.
     """
 
     requests: Requests
@@ -45,7 +45,7 @@ class Served:
 
 
 def spread(values: Times) -> dict[str, float | None]:
-    """Mean and percentiles; None where there are no values."""
+    """Return mean and percentiles; None if there are no values."""
     if len(values) == 0:
         return dict.fromkeys(("mean", "p50", "p90", "p99"))
     p50, p90, p99 = np.quantile(values, (0.5, 0.9, 0.99))
@@ -53,7 +53,7 @@ def spread(values: Times) -> dict[str, float | None]:
 
 
 def digest(served: Served) -> str:
-    """A number for all that was decided: equal runs have equal digests on any machine."""
+    """Return a digest of all decisions: equal runs have equal digests on any machine."""
     found = hashlib.sha256()
     for column in (served.engine, served.first, served.finish, served.preempted, served.cached):
         found.update(np.ascontiguousarray(column).tobytes())
@@ -61,7 +61,7 @@ def digest(served: Served) -> str:
 
 
 def summarise(served: Served, objectives: Objectives) -> dict[str, Any]:
-    """The summary of a run; docs/serving.md says what each number is."""
+    """Return the summary of a run; docs/serving.md describes each number."""
     requests = served.requests
     done = ~np.isnan(served.finish)
     output = requests.output[done]

@@ -1,8 +1,8 @@
-"""Steps of an engine as real kernels: the layers of a model of a given shape on this machine's GPU, with PyTorch.
+"""Measures engine steps as real kernels: the layers of a model of a given shape on this machine's GPU, by PyTorch.
 
-Weights, tokens and the choice of experts are random. Each step is captured as a CUDA graph and replayed, as engines do
-it; what an engine's own program adds on the CPU is not in it. Small operations between the matrix products are fused by
-`torch.compile`. In FP8 the linear layers are, with static scales; attention, embeddings and the last layer are in BF16.
+Weights, tokens and the choice of experts are random. Each step is captured as a CUDA graph and replayed, as engines do;
+the CPU overhead of a real engine is not included. Small operations between the matrix products are fused by
+`torch.compile`. In FP8, the linear layers have static scales; attention, embeddings and the last layer are in BF16.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from kant.model.errors import InputError
 from kant.serving.shapes import HALF, Shape
 
 POOL = 1 << 32
-"""Numbers in the pool of keys and values from which attention reads."""
+"""Numbers in the KV pool from which attention reads."""
 
 SPLIT = 256
-"""Keys that one block of the GPU reads at least where a long context is divided among blocks."""
+"""The least keys that a GPU block reads when a long context is divided among blocks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`chunk` tokens of one prompt after `before` of them; and `requests` that decode a token with `context` each."""
+    """A step: `chunk` tokens of one prompt after `before` of them; and `requests` that decode with `context` each."""
 
     chunk: int = 0
     before: int = 0
@@ -37,16 +37,16 @@ class Step:
 
     @property
     def tokens(self) -> int:
-        """That the step computes."""
+        """The tokens that the step computes."""
         return self.chunk + self.requests
 
     def row(self) -> tuple[int, int, float]:
-        """Tokens, decode and chunks, as the latency model counts them."""
+        """Return tokens, decode and chunks, as the latency model counts them."""
         return self.tokens, self.requests * self.context, self.chunk * (self.before + self.chunk / 2)
 
 
 def grid(most_tokens: int, kv_tokens: int) -> list[Step]:
-    """Steps of prefill alone, of decode alone and of both, within so many tokens a step and so much KV."""
+    """Return steps of prefill only, of decode only and of both, within these tokens a step and this KV."""
     chunks = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192)
     found = [Step(chunk) for chunk in chunks]
     found += [Step(chunk, before) for chunk in (512, 2048) for before in (2048, 8192, 24576)]
@@ -61,9 +61,9 @@ def grid(most_tokens: int, kv_tokens: int) -> list[Step]:
 
 
 def measured(shape: Shape, steps: list[Step], seconds: float) -> Iterator[tuple[Step, float]]:
-    """Each step with its milliseconds, the first of every three before those between, until the seconds are over.
+    """Yield each step with its milliseconds, every third step first, until the time is used up.
 
-    Raises InputError where PyTorch or a GPU is wanting, or the model does not fit.
+    Raises InputError if PyTorch or a GPU is missing, or the model does not fit.
     """
     torch = load()
     if shape.weight_bytes < HALF and torch.cuda.get_device_capability() < (8, 9):
@@ -74,7 +74,7 @@ def measured(shape: Shape, steps: list[Step], seconds: float) -> Iterator[tuple[
         raise InputError("--model", f"a model that needs at most the {free:.0f} GB that are free", f"{need:.0f} GB")
     end = time.monotonic() + seconds
     with torch.inference_mode(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of how PyTorch fuses
+        warnings.simplefilter("ignore")  # PyTorch's warnings about fusing
         layers = Layers(torch, shape, "cuda")
         for step in [step for first in range(3) for step in steps[first::3]]:
             if time.monotonic() > end:
@@ -83,7 +83,7 @@ def measured(shape: Shape, steps: list[Step], seconds: float) -> Iterator[tuple[
 
 
 def load() -> Any:
-    """PyTorch, where it sees a GPU. Raises InputError."""
+    """Return PyTorch if it sees a GPU. Raises InputError."""
     try:
         import torch
     except ImportError:
@@ -94,7 +94,7 @@ def load() -> Any:
 
 
 def about(torch: Any) -> tuple[dict[str, str], float]:
-    """How steps are measured here, in the words of a `Check`, and GB of the GPU's memory."""
+    """Return the measurement conditions in the words of a `Check`, and GB of the GPU's memory."""
     gpu, software = torch.cuda.get_device_properties(0), f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}"
     with suppress(OSError):
         software += f", driver {Path('/sys/module/nvidia/version').read_text(encoding='ascii').strip()}"
@@ -102,7 +102,7 @@ def about(torch: Any) -> tuple[dict[str, str], float]:
 
 
 class Layers:
-    """The layers with random weights on a device, and a pool of keys and values of so many numbers."""
+    """The layers with random weights on a device, and a KV pool of this size."""
 
     def __init__(self, torch: Any, shape: Shape, device: str, pool: int = POOL) -> None:
         self.torch, self.shape, self.device, self.half = torch, shape, device, torch.bfloat16
@@ -123,7 +123,7 @@ class Layers:
         self.ones = torch.ones(1 << 20, device=device)
         self.numbers = torch.arange(s.experts, device=device)
         if device == "cuda":
-            torch._dynamo.config.suppress_errors = True  # what cannot be fused runs as it is
+            torch._dynamo.config.suppress_errors = True  # run unfused what cannot be fused
             for name in ("add_norm", "rotate", "gated", "combine", "mixed", "routed"):
                 setattr(self, name, torch.compile(getattr(self, name), dynamic=True))
 
@@ -132,44 +132,44 @@ class Layers:
         return found if half else self.narrow(found)
 
     def narrow(self, x: Any) -> Any:
-        """In the numbers of the linear layers."""
+        """Convert to the number format of the linear layers."""
         return x if self.shape.weight_bytes == HALF else x.to(self.torch.float8_e4m3fn)
 
     # --- between the matrix products -------------------------------------------------------------------------------
 
     def add_norm(self, x: Any, residual: Any) -> tuple[Any, Any]:
-        """The sum of both, normalised and not."""
+        """Return the sum of both, normalised and not."""
         total = x + residual
         scale = self.torch.rsqrt(total.float().pow(2).mean(dim=-1, keepdim=True) + 1e-6)
         return self.narrow((total * scale).to(self.half) * self.norm), total
 
     def rotate(self, x: Any, cos: Any, sin: Any) -> Any:
-        """Rotary positions."""
+        """Apply rotary positions."""
         left, right = x.chunk(2, dim=-1)
         return self.torch.cat([left * cos - right * sin, right * cos + left * sin], dim=-1)
 
     def gated(self, x: Any) -> Any:
-        """The middle of a gated feed-forward layer."""
+        """Compute the middle of a gated feed-forward layer."""
         gate, up = x.chunk(2, dim=-1)
         return self.narrow(self.torch.nn.functional.silu(gate) * up)
 
     def combine(self, parts: Any, logs: Any) -> Any:
-        """The attention to a whole context from those to its parts, and the logarithms of their sums."""
+        """Combine the attention to the parts of a context, with the logarithms of their sums."""
         weights = self.torch.softmax(logs, dim=1).unsqueeze(-1)
         return (parts * weights).sum(dim=1).to(self.half)
 
     def routed(self, logits: Any) -> Any:
-        """Experts are drawn: random weights would send tokens that are alike, as those of a prompt become, to a few."""
+        """Draw random experts: random weights would send similar tokens, as in a prompt, to a few experts only."""
         return logits.float() + self.drawn[: len(logits)]
 
     def mixed(self, rows: Any, weights: Any) -> Any:
-        """What the experts of each token say, by their weights."""
+        """Combine the outputs of each token's experts by their weights."""
         return (rows * weights.unsqueeze(-1)).sum(dim=1).to(self.half)
 
     # --- matrix products -----------------------------------------------------------------------------------------
 
     def linear(self, x: Any, weights: Any) -> Any:
-        """A linear layer."""
+        """Apply a linear layer."""
         if self.shape.weight_bytes == HALF:
             return x @ weights.t()
         scale = self.ones[0]
@@ -178,7 +178,7 @@ class Layers:
         )
 
     def grouped(self, x: Any, weights: Any, ends: Any) -> Any:
-        """A linear layer of each expert for its rows of `x`, which end where `ends` says."""
+        """Apply a linear layer of each expert to its rows of `x`, which end at `ends`."""
         if self.shape.weight_bytes == HALF:
             return self.torch._grouped_mm(x, weights.transpose(-2, -1), offs=ends)
         scales = self.ones[: len(weights) * weights.shape[1]].view(len(weights), -1)
@@ -188,7 +188,7 @@ class Layers:
         )  # fmt: skip
 
     def feed_forward(self, x: Any, layer: dict[str, Any]) -> Any:
-        """One layer for all tokens, or for each its `active` experts."""
+        """Apply one feed-forward layer to all tokens, or to each its `active` experts."""
         torch, s = self.torch, self.shape
         if not s.experts:
             return self.linear(self.gated(self.linear(x, layer["up"])), layer["down"])
@@ -203,8 +203,8 @@ class Layers:
     # --- attention ---------------------------------------------------------------------------------------------
 
     def attend(self, q: Any, k: Any, v: Any, causal: bool = False) -> tuple[Any, Any]:
-        """Attention of [batch, head, token, number], and the logarithms of its sums. Causal: to what is before the
-        last tokens, which ask. The GPU has kernels for fewer heads of keys than of queries."""
+        """Attention of [batch, head, token, number], with the logarithms of its sums. Causal: the queries are the last
+        tokens, and see those before. GPU kernels support fewer heads of keys than of queries."""
         torch = self.torch
         if self.device == "cuda":
             return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal)[:2]  # type: ignore[no-any-return]
@@ -216,7 +216,7 @@ class Layers:
         return (torch.softmax(scores, dim=-1).to(v.dtype) @ v), torch.logsumexp(scores, dim=-1)
 
     def decode(self, q: Any, layer: int, step: Step) -> Any:
-        """Attention of a token of each request to its context; a long one is divided among blocks of the GPU."""
+        """Attention of one token of each request to its context; a long one is divided among GPU blocks."""
         s, torch, requests = self.shape, self.torch, step.requests
         blocks = torch.cuda.get_device_properties(0).multi_processor_count if self.device == "cuda" else 8
         parts = 1
@@ -232,14 +232,14 @@ class Layers:
         return out.reshape(requests, s.width)
 
     def prefill(self, layer: int, step: Step, q: Any, k: Any, v: Any) -> Any:
-        """Causal attention of a chunk to itself and what is before it."""
+        """Causal attention of a chunk to itself and to what is before it."""
         if step.before:
             k, v = (self.cached(2 * layer + which, 1, step.before + step.chunk) for which in range(2))
         out, _ = self.attend(q, k, v, causal=True)
         return out.squeeze(0).transpose(0, 1).reshape(step.chunk, self.shape.width)
 
     def cached(self, place: int, requests: int, context: int) -> Any:
-        """Keys or values out of the pool, other ones for each layer while it has some."""
+        """Return keys or values from the pool, different ones for each layer if there are enough."""
         sizes = (requests, self.shape.kv_heads, context, self.shape.head)
         count = requests * self.shape.kv_heads * context * self.shape.head
         start = place * count % (len(self.pool) - count + 1) // 64 * 64
@@ -248,7 +248,7 @@ class Layers:
     # --- a step ---------------------------------------------------------------------------------------------------
 
     def prepared(self, step: Step) -> Callable[[], Any]:
-        """The step as a function: it returns the next token of each request."""
+        """Return the step as a function that returns the next token of each request."""
         torch, s, tokens = self.torch, self.shape, step.tokens
         ids = torch.randint(s.vocab, (tokens,), device=self.device)
         angles = torch.rand((tokens, 1, s.head // 2), device=self.device)
@@ -284,7 +284,7 @@ class Layers:
         return run
 
     def milliseconds(self, step: Step) -> float:
-        """The median time of the step: of at least three runs, and of 60 ms of them."""
+        """Return the median time of the step: of at least three runs, and of 60 ms of them."""
         torch, run = self.torch, self.prepared(step)
         if self.device != "cuda":
             return _median(lambda: _seconds(run))
@@ -293,7 +293,7 @@ class Layers:
             run()
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        torch.cuda.empty_cache()  # what graphs before this one had
+        torch.cuda.empty_cache()  # free the memory of earlier graphs
         with torch.cuda.graph(graph):
             run()
 

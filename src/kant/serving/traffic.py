@@ -1,4 +1,4 @@
-"""The requests that really come to a service, minute by minute, as its routers count them."""
+"""The requests of a real service, minute by minute, as its routers count them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ KEPT = (DAYS + 2) * DAY
 
 
 class Traffic:
-    """Requests of each minute, by the number of the minute since the Unix epoch.
+    """Requests of each minute, by the minute since the Unix epoch.
 
-    `before` are requests a second of the minutes from `begins` on, known from elsewhere. What was counted is kept in
-    `file`, so that it is still known after a restart. Raises InputError for a file that is none of ours.
+    `before` is the requests a second of the minutes from `begins` on, known from elsewhere. Counts are kept in `file`,
+    for use after a restart. Raises InputError for an invalid file.
     """
 
     def __init__(self, file: Path | None = None, before: Times | None = None, begins: int = 0) -> None:
@@ -35,9 +35,9 @@ class Traffic:
                 raise InputError(f"{file}:{number}", "a minute, a comma and its requests", line) from None
 
     def note(self, now: float, total: float) -> None:
-        """All routers together have had `total` requests at `now`, in seconds. A total that falls began again at zero.
+        """Note that all routers have had `total` requests at `now`, in seconds. A total that falls restarted at zero.
 
-        What came since the last note is spread evenly over the time from there.
+        The requests since the last note are spread evenly over the time since then.
         """
         before, self._last = self._last, (now, total)
         if before is None or now <= before[0]:
@@ -52,9 +52,9 @@ class Traffic:
             self._keep(first, last)
 
     def rates(self, minute: int) -> Times:
-        """Requests a second of the minutes before `minute`, from the first that is known, nine days at most.
+        """Return the requests a second of the minutes before `minute`, from the first known one, at most nine days.
 
-        A minute that nobody counted is taken to be as that of the day before.
+        A minute without a count is assumed to equal that of the day before.
         """
         known = [m for m in self.counts if m < minute]
         first = max(min(known, default=minute), minute - KEPT)
@@ -65,7 +65,7 @@ class Traffic:
         return found
 
     def _keep(self, first: int, last: int) -> None:
-        """Write the minutes that are over."""
+        """Write the completed minutes."""
         for minute in [m for m in self.counts if m < last - KEPT]:
             del self.counts[minute]
         if self.file is None:

@@ -13,10 +13,10 @@ from kant.model.errors import DISTRIBUTION, InputError
 from kant.scheduler.registry import TAG, is_offered
 
 USUAL = {"order": "fifo", "discipline": "best-effort", "placement": "best-fit"}
-"""The policies of the new profile beside the new one."""
+"""The other policies of the new profile."""
 
 LONGEST = 40
-"""Characters of a name."""
+"""The most characters of a name."""
 
 
 def write_package(name: str, kind: str, folder: Path) -> list[Path]:
@@ -36,7 +36,7 @@ def write_package(name: str, kind: str, folder: Path) -> list[Path]:
 
 
 def package_files(name: str, kind: str) -> dict[str, str]:
-    """The files of the package, by name."""
+    """Return the files of the package, by name."""
     module = "kant_" + name.replace("-", "_")
     words = {
         "distribution": DISTRIBUTION,
@@ -58,7 +58,7 @@ def _read(folder: Traversable, name: str) -> str:
 
 
 def next_commands(name: str, folder: Path) -> list[str]:
-    """What to type next: install the package, run its tests, see what the policy changes."""
+    """Return the next commands: install the package, run its tests, compare the policy."""
     inside = [shlex.quote(str(folder / part)) for part in ("jobs.csv", f"{name}.toml", "run")]
     root = folder if folder.is_absolute() else f"./{folder}"
     return [

@@ -1,1 +1,1 @@
-"""Machines that have joined: their runs, over a line with mutual TLS, as if they were here (docs/join.md)."""
+"""Machines that have joined: runs jobs on them as if they were local, over mutual TLS (docs/join.md)."""

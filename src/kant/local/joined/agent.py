@@ -1,8 +1,8 @@
-"""A machine that has joined a Kant: it begins and stops runs as Kant says, and tells what becomes of them.
+"""The agent of a machine that has joined a Kant: starts and stops runs as Kant orders, and reports on them.
 
-The runs are those of `kant up`: each has a folder, a claim and a supervisor, and outlives this agent. What is different
-is the lease: a file with a time since the boot. Each answer of Kant moves that time on. When it has passed, every
-supervisor kills its run, and no later answer moves it again: after that a new file counts, for new runs alone.
+Runs are those of `kant up`: each has a folder, a claim and a supervisor, and outlives the agent. In addition there is a
+lease: a file with a time since boot, which each response of Kant extends. When it has expired, every supervisor kills
+its run, and no later response extends it: from then on a new file applies, to new runs only.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from kant.model.errors import InputError
 from kant.model.node import Node
 
 log = logging.getLogger("kant.local")
-PINGS = 6  # in a lease
-LOOK = 0.1  # seconds between two looks at what runs have written
+PINGS = 6  # per lease
+LOOK = 0.1  # seconds between two reads of the runs' output
 PIECE = 1 << 18
-AGAIN_S = (0.2, 5.0)  # seconds between two tries to connect, at first and at most
+AGAIN_S = (0.2, 5.0)  # seconds between two attempts to connect: first, and at most
 CONNECT_S = 5.0
 API = "kant.sock"
 
 
 class Lease:
-    """Until when the runs of this machine may go on: files `lease.N` in its home, of which the last one counts."""
+    """The lease of this machine's runs: files `lease.N` in its home, of which the last one applies."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -63,7 +63,7 @@ class Lease:
 
     @property
     def until(self) -> float:
-        """Seconds since the boot; 0 where there is none."""
+        """Its end in seconds since boot; 0 if there is none."""
         try:
             return float(self.path.read_bytes() or 0)
         except (OSError, ValueError):
@@ -81,7 +81,7 @@ class Lease:
         self._write(until)
 
     def renew(self, until: float) -> bool:
-        """Hold on until then. False where it has run out: nothing renews it. Raises OSError."""
+        """Extend the lease. Return False if it has expired, which is final. Raises OSError."""
         if self.holds:
             self._write(until)
             return True
@@ -90,14 +90,14 @@ class Lease:
     def _write(self, until: float) -> None:
         file = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.pwrite(file, f"{until:020.6f}".encode(), 0)  # as long as before: that needs no room on the disk
+            os.pwrite(file, f"{until:020.6f}".encode(), 0)  # same length as before: works on a full disk
         finally:
             os.close(file)
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A run of this machine. `told` is how much of its output was told to Kant over this connection or before it."""
+    """A run of this machine. `told` is the number of output bytes that Kant has."""
 
     name: str
     folder: Path
@@ -106,14 +106,14 @@ class Held:
     run: SupervisedRun | None = None
     exit: Exit | None = None
     told: int = 0
-    is_told: bool = False  # that it has begun
-    is_over: bool = False  # and how it has ended
+    is_told: bool = False  # its start was sent
+    is_over: bool = False  # its end was sent
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """`keys` is the folder with the certificates. `visible` has the names by which CUDA sees the devices, `cores` are
-    those that runs may have; none where the machine is a virtual one."""
+    """Options of an agent. `keys` is the folder of certificates. `visible` has the devices' CUDA names, `cores` are
+    those for runs; empty on a virtual machine."""
 
     home: Path
     keys: Path
@@ -125,7 +125,7 @@ class AgentOptions:
 
 
 class RefusedError(InputError):
-    """Kant does not take this machine, in Kant's words."""
+    """Kant refuses this machine; the message is Kant's."""
 
     def __init__(self, sentence: str) -> None:
         super().__init__("", "")
@@ -133,7 +133,7 @@ class RefusedError(InputError):
 
 
 class Agent:
-    """The agent of one home. `run` returns when it is told to stop; what runs runs on, for as long as it may."""
+    """The agent of one home. `run` returns when it is stopped; its runs continue until their lease expires."""
 
     def __init__(self, options: AgentOptions) -> None:
         self.options = options
@@ -145,7 +145,7 @@ class Agent:
         self.line: asyncio.StreamWriter | None = None
         self.on_join: Callable[[], None] = lambda: None
         self._tls = context(options.keys, is_leader=False)
-        self._some = asyncio.Event()  # something may be there to tell
+        self._some = asyncio.Event()  # there may be something to send
         self._pings: dict[int, float] = {}
         self._aside: set[asyncio.Task[None]] = set()
 
@@ -164,7 +164,7 @@ class Agent:
         return path.read_text(encoding="ascii")
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Join, and join again whenever the connection is lost. Raises RefusedError where Kant says no."""
+        """Join, and rejoin whenever the connection is lost. Raises RefusedError if Kant refuses."""
         write_shims(self.shims, sys.executable)
         self.server.watch(asyncio.get_running_loop())
         self._find()
@@ -186,7 +186,7 @@ class Agent:
             self.server.close()
 
     def _find(self) -> None:
-        """Find out what became of the runs that the agent before this one knew."""
+        """Find out what became of the previous agent's runs."""
         base = self.home / "runs"
         for path in sorted(base.rglob("spec.json")):
             folder = path.parent
@@ -219,7 +219,7 @@ class Agent:
         return await asyncio.wait_for(opening, CONNECT_S)
 
     async def _session(self) -> None:
-        """One connection, from hello to its end. Raises OSError or TimeoutError."""
+        """Run one connection, from hello to its end. Raises OSError or TimeoutError."""
         reader, writer = await self._connect()
         try:
             said = since_boot() / 1e6
@@ -275,7 +275,7 @@ class Agent:
         wire.say(writer, wire.Shared(is_shared))
 
     async def _hear(self, reader: asyncio.StreamReader, lease_s: float) -> None:
-        """Do what Kant says, until it says nothing for half of a lease."""
+        """Execute Kant's messages, until none arrives for half a lease."""
         while True:
             message = await asyncio.wait_for(wire.hear(reader), lease_s / 2)
             match message:
@@ -287,7 +287,7 @@ class Agent:
                 case wire.Stop(run) if (held := self.runs.get(run)) is not None and held.run is not None:
                     held.run.stop()
                 case wire.Limit(run, seconds) if (held := self.runs.get(run)) is not None and held.run is not None:
-                    with suppress(OSError):  # it is said again over the next connection
+                    with suppress(OSError):  # it is sent again over the next connection
                         held.run.limit(seconds)
                 case wire.Signal(run, number, handled) if run in self.runs:
                     send(mark(self.runs[run].folder), number, handled)
@@ -308,7 +308,7 @@ class Agent:
             await asyncio.sleep(lease_s / PINGS)
 
     async def _tell(self) -> None:
-        """Tell what runs write, and how they end."""
+        """Send the output of runs, and how they end."""
         while True:
             for held in list(self.runs.values()):
                 await self._tell_of(held)
@@ -331,7 +331,7 @@ class Agent:
             wire.say(self.line, wire.Ended(held.name, ended))
 
     def _begin(self, order: wire.Begin) -> None:
-        """Begin a run, if it is not here: whoever makes its claim first has it, so it begins once at most."""
+        """Begin a run unless it exists here. The first process to create its claim runs it: it begins at most once."""
         if order.run in self.runs:
             return
         folder = self.home / "runs" / order.run
@@ -350,7 +350,7 @@ class Agent:
         self._some.set()
 
     def _own(self, order: wire.Begin, held: Held) -> Spec:
-        """What the supervisor of a run has to know here."""
+        """Return the spec of a run, completed for this machine."""
         spec, env = order.spec, order.spec.env | {MARK: str(held.folder), "KANT_HOME": str(self.home)}
         if held.cores:
             env = {"OMP_NUM_THREADS": str(len(held.cores))} | env
@@ -388,7 +388,7 @@ class Agent:
         task.add_done_callback(self._aside.discard)
 
     async def _answer(self, folder: Path, number: int) -> None:
-        """Lead somebody to the supervisor of a run."""
+        """Connect Kant to the supervisor of a run."""
         with suppress(OSError, TimeoutError):
             inside = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -398,7 +398,7 @@ class Agent:
             await self._side(here, number)
 
     async def _side(self, here: wire.Streams, number: int = 0) -> None:
-        """Another connection to Kant, for what somebody here has to say."""
+        """Open another connection to Kant, and relay it to a local one."""
         try:
             there = await self._connect()
         except (OSError, TimeoutError):
@@ -408,7 +408,7 @@ class Agent:
         await wire.join(here, there)
 
     async def _open_api(self) -> asyncio.Server:
-        """Have Kant's API on a socket here, which its owner alone can open."""
+        """Serve Kant's API on a local socket that only its owner can open."""
 
         async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(OSError):
@@ -432,7 +432,7 @@ def serve(agent: Agent) -> int:
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
         await agent.run(stop)
 
-    mask = os.umask(0o077)  # what people submit has secrets in its environment
+    mask = os.umask(0o077)  # the environment of a job may contain secrets
     try:
         asyncio.run(until_told())
     finally:

@@ -1,7 +1,7 @@
-"""The certificates of a Kant and of the machines that join it, and the token that has what a machine needs of them.
+"""The certificates of a Kant and of its joined machines, and the token that carries what a machine needs of them.
 
-There are two certificates, and each side takes the other's and no other: so neither a name nor a date has to be right.
-Both are made once, by openssl, since Python's own `ssl` makes none.
+There are two certificates; each side accepts only the other's, so neither names nor dates have to be right. Both are
+created once, by openssl, because Python's `ssl` cannot create them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from kant.model.errors import InputError
 
 PREFIX = "kant_join_"
 PORT = 5269
-NO_DATES = 0x200000  # X509_V_FLAG_NO_CHECK_TIME: certificates that are pinned do not age
+NO_DATES = 0x200000  # X509_V_FLAG_NO_CHECK_TIME: pinned certificates do not expire
 MAKE = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "36500")
 OURS, THEIRS, TOKEN = "leader.pem", "machine.pem", "token"
 
 
 def make_keys(folder: Path) -> None:
-    """Make both certificates, and the token, where they are not there yet. Raises InputError."""
+    """Create both certificates and the token if they do not exist. Raises InputError."""
     if (folder / TOKEN).exists():
         return
     if shutil.which("openssl") is None:
@@ -44,7 +44,7 @@ def make_keys(folder: Path) -> None:
 
 
 def take_token(token: str, folder: Path) -> None:
-    """Keep what a token has, for this machine. Raises InputError."""
+    """Store the contents of a token on this machine. Raises InputError."""
     parts = token.strip().removeprefix(PREFIX).split(".")
     if not token.startswith(PREFIX) or len(parts) != 3:
         raise InputError("the token", "what `kant token join` prints", token[:20])
@@ -58,10 +58,10 @@ def take_token(token: str, folder: Path) -> None:
 
 
 def context(folder: Path, *, is_leader: bool) -> ssl.SSLContext:
-    """TLS 1.3 in which each side shows its certificate and takes the other's alone. Raises InputError."""
+    """Return a TLS 1.3 context in which each side accepts only the other's certificate. Raises InputError."""
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if is_leader else ssl.PROTOCOL_TLS_CLIENT)
     made.minimum_version = ssl.TLSVersion.TLSv1_3
-    made.check_hostname = False  # the certificate itself is known
+    made.check_hostname = False  # the certificate itself is pinned
     made.verify_mode = ssl.CERT_REQUIRED
     made.verify_flags |= NO_DATES
     own, other = (OURS, THEIRS) if is_leader else (THEIRS, OURS)
@@ -74,7 +74,7 @@ def context(folder: Path, *, is_leader: bool) -> ssl.SSLContext:
 
 
 def address(text: str, where: str) -> tuple[str, int]:
-    """The host and the port of a text such as gpu1:5269. Raises InputError."""
+    """Parse a text such as gpu1:5269 into host and port. Raises InputError."""
     host, colon, port = text.rpartition(":") if not text.endswith("]") else (text, "", "")
     if not colon:
         host, port = text, str(PORT)

@@ -1,8 +1,8 @@
-"""The machines that have joined, as Kant knows them: who is there, what runs there, and when one has fallen silent.
+"""The joined machines as Kant knows them: which are connected, what runs there, and which have fallen silent.
 
-A machine holds its runs by a lease, which each of its pings renews. Nobody prolongs a lease that has run out: the
-supervisors there kill their runs by themselves, whatever became of the machine's agent or of the network. Half a lease
-later Kant takes the runs for dead, and their jobs wait again. So a run is dead before its job can run elsewhere.
+A machine holds its runs by a lease, which each of its pings extends. An expired lease cannot be extended: the
+supervisors there kill their runs themselves, whatever happened to the agent or the network. Half a lease later Kant
+considers the runs dead, and their jobs wait again. So a run is dead before its job can run elsewhere.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from kant.model.status import NodeStatus
 log = logging.getLogger("kant.local")
 LEASE_S = 60.0
 AFTER = 1.5
-"""Leases after which a machine of which nothing is heard has fallen silent: half of one for killing, and for clocks."""
+"""Leases without a message after which a machine has fallen silent; half of one is for killing runs and clock skew."""
 QUIET = 0.5
-"""Leases after which it takes nothing new."""
+"""Leases without a message after which a machine gets no new runs."""
 DIAL_S = 5.0
 EVERYWHERE = ("0.0.0.0", "::")
 MANY, MOST = 16, 48
@@ -47,7 +47,7 @@ MANY, MOST = 16, 48
 
 
 class Known(Struct, frozen=True):
-    """A machine as it is kept. It has the same row in the cluster after every start."""
+    """A machine as stored. It keeps its row in the cluster over restarts."""
 
     id: str
     node: Node
@@ -62,8 +62,8 @@ class _Kept(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """One that has joined. `heard` is when Kant last heard of it, `line` its connection while there is one, `runs`
-    has what it runs by the names of the runs. `is_lost`: it has fallen silent, and what ran there is taken for dead."""
+    """A joined machine. `heard` is the time of its last message, `line` its current connection, `runs` its runs by
+    name. `is_lost`: it has fallen silent, and its runs are considered dead."""
 
     known: Known
     heard: float
@@ -79,12 +79,12 @@ class Machine:
         return self.known.node.name
 
     def tell(self, message: wire.Message) -> None:
-        """Say something, if it is there: what it has to know is said again when it comes back."""
+        """Send a message if the machine is connected; state is sent again when it reconnects."""
         if self.line is not None:
             wire.say(self.line, message)
 
     def take(self, part: RemotePart) -> None:
-        """A run is to be there."""
+        """Assign a run to the machine."""
         self.runs[part.name] = part
         if self.is_lost:
             part.ended(self.gone)
@@ -93,11 +93,11 @@ class Machine:
 
     @property
     def gone(self) -> Exit:
-        """The end of a run of which nobody hears any more."""
+        """The end of a run on a machine that has fallen silent."""
         return Exit(why="lease", lost=f"machine {self.name} fell silent")
 
     async def dial(self, run: str) -> wire.Streams:
-        """A connection to the supervisor of a run. Raises OSError or TimeoutError."""
+        """Open a connection to the supervisor of a run. Raises OSError or TimeoutError."""
         if self.line is None:
             raise ConnectionError(f"machine {self.name} is not there")
         number = secrets.randbits(62) + 1
@@ -110,9 +110,9 @@ class Machine:
 
 
 class Machines:
-    """`known` has them in the order in which they joined, after the `first` nodes of the cluster, which are here.
+    """All joined machines. `known` has them in the order of joining; their nodes follow the `first` local ones.
 
-    `keep` writes them where they outlive Kant. `changed` is called when there is something for `LocalDriver`.
+    `keep` stores them. `changed` is called when `LocalDriver` has to act.
     """
 
     def __init__(self, first: int, kept: bytes | None, keep: Callable[[bytes], None], lease_s: float = LEASE_S) -> None:
@@ -124,23 +124,23 @@ class Machines:
         found = msgspec.json.decode(kept, type=_Kept) if kept else _Kept(first, [])
         if found.first != first:
             raise InputError("--cluster", f"{found.first} nodes as before, after which machines have joined", first)
-        now = time.monotonic()  # a Kant before this one may have renewed a lease just now
+        now = time.monotonic()  # the last Kant may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # of the nodes that are here
         self.host = gethostname()  # how others reach this machine
 
     def added_to(self, cluster: ClusterSpec) -> ClusterSpec:
-        """The cluster of the nodes that are here with the machines that have joined."""
+        """Return the cluster of the local nodes and the joined machines."""
         own = cluster.nodes[: self.first]
         self.names = {node.name for node in own}
         return msgspec.structs.replace(cluster, nodes=(*own, *(each.known.node for each in self.known)))
 
     def at(self, node: int) -> Machine | None:
-        """The machine of a node of the cluster; None for one that is here."""
+        """Return the machine of a node of the cluster; None for a local one."""
         return self.known[node - self.first] if 0 <= node - self.first < len(self.known) else None
 
     def parts(self, place: list[list[int]]) -> list[tuple[Machine | None, list[list[int]]]]:
-        """A place by the machines on which it is, in its order; None stands for this one, with all of its nodes."""
+        """Split a place by machine, in its order; None is this machine, with all of its nodes."""
         found: dict[int, tuple[Machine | None, list[list[int]]]] = {}
         for piece in place:
             machine = self.at(piece[NODE])
@@ -148,12 +148,12 @@ class Machines:
         return list(found.values())
 
     def here(self, place: list[list[int]]) -> list[list[int]]:
-        """The part of a place that is on this machine."""
+        """Return the part of a place on this machine."""
         return [piece for piece in place if self.at(piece[NODE]) is None]
 
     @property
     def complaint(self) -> str:
-        """Which machines are not there, or share no files; "" where all is well."""
+        """Return which machines have fallen silent or lack shared files; "" if none."""
         found = []
         for each in self.known:
             if each.is_lost:
@@ -165,7 +165,7 @@ class Machines:
         return "; ".join(found)
 
     def look(self) -> None:
-        """Take for dead what runs on machines of which nothing was heard for too long."""
+        """Consider runs dead on machines that have been silent for too long."""
         limit = time.monotonic() - AFTER * self.lease_s
         for machine in self.known:
             if not machine.is_lost and machine.heard < limit:
@@ -177,7 +177,8 @@ class Machines:
                 self.changed()
 
     def settle(self, core: Core) -> bool:
-        """Tell the core what machines there are, and which take runs. True where there are others than before."""
+        """Update the core's nodes: which machines exist, and which accept runs. Return True if any is new or
+        changed."""
         self.look()
         before, state = len(core.state.node_index), core.state
         described = False
@@ -190,14 +191,14 @@ class Machines:
                 core.happen(NodeDescribed(core.now, node))
                 described = True
             status = NodeStatus.IN_SERVICE if self.takes_more(machine) else NodeStatus.CORDONED
-            if machine.is_lost and not state.jobs_on(row):  # those that ran there have left it
+            if machine.is_lost and not state.jobs_on(row):  # its runs have left it
                 status = NodeStatus.FAILED
             if state.table[row, c.STATUS] != status:
                 core.happen(NodeChanged(core.now, node.name, int(status)))
         return described or len(state.node_index) != before
 
     def takes_more(self, machine: Machine) -> bool:
-        """Whether runs may begin there."""
+        """Whether runs may begin on the machine."""
         return machine.line is not None and machine.heard >= time.monotonic() - QUIET * self.lease_s
 
     def _hang_up(self, machine: Machine) -> None:
@@ -209,7 +210,7 @@ class Machines:
     # --- the door ---------------------------------------------------------------------------------------------
 
     async def serve(self, host: str, port: int, folder: Path, api: Path) -> asyncio.Server:
-        """Let machines in at an address. `folder` has the certificates, `api` is Kant's socket. Raises InputError."""
+        """Accept machines at an address. `folder` has the certificates, `api` is Kant's socket. Raises InputError."""
 
         async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
@@ -236,7 +237,7 @@ class Machines:
             raise InputError("--join-listen", f"an address that is free ({error.strerror})", f"{host}:{port}") from None
 
     def _fault(self, hello: wire.Hello) -> str:
-        """Why a machine may not join; "" where it may."""
+        """Return why a machine may not join; "" if it may."""
         name, node = hello.node.name, hello.node
         if hello.version != wire.VERSION:
             return f"the version of this machine: expected {wire.VERSION}, as Kant has it, got {hello.version}"
@@ -258,7 +259,7 @@ class Machines:
         return ""
 
     def _machine(self, hello: wire.Hello) -> Machine:
-        """The machine that says hello; it is kept before anything can run there. Raises OSError."""
+        """Return the machine of a hello; a new one is stored before anything can run there. Raises OSError."""
         found = next((each for each in self.known if each.name == hello.node.name), None)
         new = Known(hello.id, hello.node, hello.visible, hello.runtime)
         if found is None:
@@ -275,7 +276,7 @@ class Machines:
         self.keep(msgspec.json.encode(_Kept(self.first, known)))
 
     async def _session(self, hello: wire.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A machine is there, until it goes."""
+        """Serve one connection of a machine until it closes."""
         fault = self._fault(hello)
         if fault:
             wire.say(writer, wire.Refused(fault))
@@ -284,7 +285,7 @@ class Machines:
             return
         machine = self._machine(hello)
         if machine.line is not None:
-            machine.line.close()  # a connection that is dead, and does not know it
+            machine.line.close()  # a dead connection that has not been detected
         machine.line, machine.heard, machine.is_lost = writer, time.monotonic(), False
         machine.nonce = nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
         text = secrets.token_hex(16)
@@ -319,10 +320,9 @@ class Machines:
                 self._hang_up(machine)
 
     def _heard(self, machine: Machine, message: wire.Message) -> None:
-        """Take in what a machine says. What it says of runs that are not its own here any more counts for nothing.
-
-        Raises OSError where the disk does not take it: then it is said again over the next connection."""
-        if machine.is_lost:  # its lease is over, and nobody renews it
+        """Process a message of a machine. Messages about runs that it no longer owns are ignored. Raises OSError if the
+        disk is full: the machine then sends it again over the next connection."""
+        if machine.is_lost:  # its lease has expired and cannot be extended
             raise ConnectionError
         match message:
             case wire.Ping(number):

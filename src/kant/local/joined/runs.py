@@ -1,7 +1,7 @@
-"""A run on machines that have joined: its parts, and what is here of a part that is there.
+"""Runs on joined machines: their parts, and the local copy of each remote part.
 
-The folder of a part is here too, as if the run were: its output, its end, and a socket that leads to its supervisor. So
-whoever reads folders need not know where a run is.
+The folder of a remote part also exists here, as if it ran here: its output, its end, and a socket that leads to its
+supervisor. So code that reads these folders need not know where a run is.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from kant.local.joined.machines import Machine
 
 BEGUN = "begun"
-"""The file that is there once the machine has said that a run has its supervisor."""
+"""A file that exists once the machine has confirmed the run's supervisor."""
 
 
 class Part(Protocol):
-    """What a run does on one machine."""
+    """The part of a run on one machine."""
 
     folder: Path
 
@@ -40,7 +40,7 @@ class Part(Protocol):
 
 
 class Mirror(Log):
-    """What a run elsewhere has written, as far as it is known here; it goes on after what is in the folder."""
+    """The local copy of a remote run's output; it continues what the folder has."""
 
     def __init__(self, folder: Path, cap: int) -> None:
         super().__init__(str(folder), cap)
@@ -49,16 +49,16 @@ class Mirror(Log):
         self.offset = max((begin + path.stat().st_size for begin, path in known), default=0)
 
     def put(self, offset: int, data: bytes) -> None:
-        """Take in what was written from `offset` on; what is known is not taken twice."""
+        """Add output from `offset` on; what is already known is skipped."""
         fresh = data[max(self.offset - offset, 0) :]
-        if offset > self.offset:  # what lies between is not kept there any more
+        if offset > self.offset:  # the bytes between are no longer stored there
             self.offset, self.left = offset, 0
         if fresh:
             self.write(fresh)
 
 
 class EndedPart:
-    """A part on this machine of which is known how it ended."""
+    """A local part whose end is known."""
 
     def __init__(self, folder: Path, exit: Exit) -> None:
         self.folder, self._exit = folder, exit
@@ -76,8 +76,8 @@ class EndedPart:
 
 
 class RemotePart:
-    """A run, or a part of one, on a machine that has joined. It is asked for as often as the machine does not know it
-    and has not begun it: there, whoever makes its claim first has it, so it begins once at most."""
+    """A run, or a part of one, on a joined machine. It is requested again until the machine knows it or has begun it.
+    There, only the first process to create its claim runs it, so it begins at most once."""
 
     def __init__(self, folder: Path, name: str, machine: Machine, order: wire.Begin) -> None:
         self.folder, self.name, self.machine, self.order = folder, name, machine, order
@@ -91,18 +91,18 @@ class RemotePart:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its machine has said that it has begun."""
+        """Whether its machine has confirmed the start."""
         return (self.folder / BEGUN).exists()
 
     @property
     def log(self) -> Mirror:
-        """What it has written. Raises OSError."""
+        """Its output so far. Raises OSError."""
         if self._mirror is None:
             self._mirror = Mirror(self.folder, self.order.spec.log_bytes)
         return self._mirror
 
     def begin(self) -> None:
-        """Ask for it. Raises OSError, and then nobody has."""
+        """Request the run. Raises OSError, and then it is not requested."""
         self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
         write_spec(self.folder, self.order.spec)
         if self._exit is None:
@@ -116,7 +116,7 @@ class RemotePart:
             loop.create_task(self._open())
 
     def begun(self) -> None:
-        """Its machine says that it has its supervisor. Raises OSError."""
+        """Note that its machine has confirmed its supervisor. Raises OSError."""
         if self.has_begun:
             return
         (self.folder / BEGUN).touch(0o600)
@@ -125,7 +125,7 @@ class RemotePart:
         self.on_begun()
 
     async def _open(self) -> None:
-        """Have a socket here that leads to the supervisor."""
+        """Open a local socket that leads to the supervisor."""
         path = self.folder / SOCKET
         path.unlink(missing_ok=True)
         inside = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -148,7 +148,7 @@ class RemotePart:
         await wire.join((reader, writer), other)
 
     def ended(self, exit: Exit) -> None:
-        """It has ended: what its machine says, or why nothing will be known. Raises OSError."""
+        """Record how it ended, or why that cannot be known. Raises OSError."""
         if self._exit is not None:
             return
         self.folder.mkdir(parents=True, mode=0o700, exist_ok=True)
@@ -166,7 +166,7 @@ class RemotePart:
         self.machine.tell(wire.Stop(self.name))
 
     def limit(self, seconds: float | None) -> None:
-        """Let it last so long from its start on. Raises OSError, and then nothing has changed."""
+        """Set the time limit, counted from the start. Raises OSError, and then nothing has changed."""
         if seconds != self.order.spec.limit_s:
             spec = msgspec.structs.replace(self.order.spec, limit_s=seconds)
             write_spec(self.folder, spec)
@@ -186,10 +186,10 @@ class RemotePart:
 
 
 class JoinedRun:
-    """A run of which some part is elsewhere. The first part has the command, the others keep a place for its tasks.
+    """A run with a part on another machine. The first part has the command, the others reserve the place of its tasks.
 
-    The command begins when all other parts have, and the run is over when all parts are. Whatever ends one part ends
-    all of them.
+    The command begins once all other parts have begun, and the run ends when all parts have. The end of one part ends
+    all.
     """
 
     def __init__(self, first: Callable[[], Part], others: Sequence[Part], names: Sequence[str]) -> None:
@@ -207,7 +207,7 @@ class JoinedRun:
         return [*([self.first] if self.first is not None else []), *self.others]
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Call `over` from the loop when all parts are over."""
+        """Call `over` from the loop when all parts have ended."""
         self._loop = loop
         for part in self.others:
             self._follow(part)
@@ -221,7 +221,7 @@ class JoinedRun:
         part.watch(self._loop)
 
     def _go_on(self) -> None:
-        """Begin the command once all others have begun."""
+        """Begin the command once all other parts have begun."""
         if self.first is not None or self.is_stopped or self._loop is None:
             return
         if all(part.has_begun for part in self.others if isinstance(part, RemotePart)):
@@ -244,7 +244,7 @@ class JoinedRun:
         self._end(exit)
 
     def _end(self, exit: Exit) -> None:
-        """The run ends like this, unless it has begun to end: the other parts are stopped."""
+        """End the run in this way, unless it is already ending: stop the other parts."""
         if self._exit is None:
             if self.is_stopped and self.first is None:
                 exit = Exit(signal=15, why="stopped")
@@ -265,13 +265,13 @@ class JoinedRun:
                 self._loop.call_soon(self._end, Exit(signal=15, why="stopped"))
 
     def limit(self, seconds: float | None) -> None:
-        """Let all parts last so long from their start on. Raises OSError."""
+        """Set the time limit of all parts, counted from their start. Raises OSError."""
         self._limit = (seconds,)
         for part in self.parts:
             part.limit(seconds)
 
     def forget(self) -> None:
-        """Watch it no longer; it runs on."""
+        """Stop watching; the run continues."""
         self._loop = None
         for part in self.parts:
             part.forget()

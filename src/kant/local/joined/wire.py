@@ -1,4 +1,4 @@
-"""What Kant and a machine that has joined say to each other: MessagePack, each message after its length."""
+"""The protocol between Kant and a joined machine: MessagePack, each message after its length."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Hello(Struct, tag=True, frozen=True):
 
 
 class Welcome(Struct, tag=True, frozen=True):
-    """It has joined. `kept`: the runs that are still wanted, with how much of their output is known; no other may go
-    on. The machine may hold `lease_s` seconds from when it said hello. `nonce` lies in a file of the path `shared`."""
+    """The machine has joined. `kept`: the runs still wanted, with the output bytes known; all others must end. The
+    lease is `lease_s` seconds from the hello. `nonce` is the content of the file `shared`."""
 
     lease_s: float
     kept: dict[str, int]
@@ -41,7 +41,7 @@ class Welcome(Struct, tag=True, frozen=True):
 
 
 class Refused(Struct, tag=True, frozen=True):
-    """It may not join, and why in one sentence."""
+    """The machine may not join, with the reason."""
 
     why: str
 
@@ -53,13 +53,13 @@ class Shared(Struct, tag=True, frozen=True):
 
 
 class Ping(Struct, tag=True, frozen=True):
-    """The machine asks to hold its runs for longer."""
+    """The machine asks to extend its lease."""
 
     number: int
 
 
 class Pong(Struct, tag=True, frozen=True):
-    """It may, for a lease from when it sent the ping of this number."""
+    """Extends the lease, counted from the ping of this number."""
 
     number: int
 
@@ -84,13 +84,13 @@ class Begun(Struct, tag=True, frozen=True):
 
 
 class Stop(Struct, tag=True, frozen=True):
-    """A run is to end."""
+    """End a run."""
 
     run: str
 
 
 class Limit(Struct, tag=True, frozen=True):
-    """A run may last so long from its start on."""
+    """Set the time limit of a run, counted from its start."""
 
     run: str
     seconds: float | None
@@ -105,7 +105,7 @@ class Signal(Struct, tag=True, frozen=True):
 
 
 class Written(Struct, tag=True, frozen=True):
-    """What a run has written from `offset` on."""
+    """Output of a run from `offset` on."""
 
     run: str
     offset: int
@@ -113,28 +113,27 @@ class Written(Struct, tag=True, frozen=True):
 
 
 class Ended(Struct, tag=True, frozen=True):
-    """A run has ended, and all that it wrote was told."""
+    """A run has ended, and all of its output was sent."""
 
     run: str
     exit: Exit
 
 
 class Forget(Struct, tag=True, frozen=True):
-    """How a run ended is kept: the machine need not know it any more."""
+    """Kant has stored the end of a run: the machine may delete it."""
 
     run: str
 
 
 class Dial(Struct, tag=True, frozen=True):
-    """Somebody wants to speak with the supervisor of a run: the machine connects once more, by this number."""
+    """A client wants the supervisor of a run: the machine opens another connection with this number."""
 
     run: str
     number: int
 
 
 class Line(Struct, tag=True, frozen=True):
-    """The first message of another connection: what follows is bytes, for who has dialled (`number`), or, with 0, for
-    the API."""
+    """The first message of another connection. Bytes follow, for the client of `number`; 0: for the API."""
 
     number: int = 0
 
@@ -148,13 +147,13 @@ _decoder = msgspec.msgpack.Decoder(Message)
 
 
 def say(writer: asyncio.StreamWriter, message: Message) -> None:
-    """Send a message, in its turn."""
+    """Send a message."""
     packed = msgspec.msgpack.encode(message)
     writer.write(len(packed).to_bytes(4, "big") + packed)
 
 
 async def hear(reader: asyncio.StreamReader) -> Message:
-    """The next message. Raises ConnectionError where there is none to come, or what comes is none."""
+    """Return the next message. Raises ConnectionError at the end, or for an invalid message."""
     try:
         length = int.from_bytes(await reader.readexactly(4), "big")
         if length > MOST:
@@ -165,7 +164,7 @@ async def hear(reader: asyncio.StreamReader) -> Message:
 
 
 async def join(one: Streams, other: Streams) -> None:
-    """Pass on bytes both ways, until both ends have nothing more to say."""
+    """Relay bytes in both directions until both ends are closed."""
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
@@ -176,7 +175,7 @@ async def join(one: Streams, other: Streams) -> None:
             if writer.can_write_eof():
                 writer.write_eof()
             else:
-                writer.close()  # TLS says that nothing follows by closing
+                writer.close()  # TLS signals the end by closing
 
     try:
         await asyncio.gather(pass_on(one[0], other[1]), pass_on(other[0], one[1]))

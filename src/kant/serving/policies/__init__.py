@@ -1,4 +1,4 @@
-"""Policies of one engine, each in a file of its own, and their names."""
+"""The scheduling policies of an engine, each in its own file, and their names."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POLICIES: dict[str, Callable[[], Policy]] = {
 
 
 def policy_named(name: str) -> Policy:
-    """A fresh policy of that name; raises InputError listing those that exist."""
+    """Return a new policy of that name; raises InputError listing those that exist."""
     if name not in POLICIES:
         raise InputError("--policy", f"one of {', '.join(POLICIES)}", name)
     return POLICIES[name]()

@@ -1,8 +1,8 @@
 """Least attained service: of a call (MLFQ), or of the program that it belongs to (Autellix, arXiv 2502.13965).
 
-Autellix knows neither how long a program nor a call will be. It sorts calls into queues by what their program has had;
-a call that uses up the quantum of its queue goes one queue down. A call that has waited `beta` times as long as it has
-been served goes back to the first queue. Edges and quanta are not in the paper: these are powers of two from 64 tokens.
+Autellix knows neither the length of a program nor of a call. It sorts calls into queues by their program's attained
+service; a call that uses up the quantum of its queue moves one queue down. A call that has waited `beta` times its
+service time returns to the first queue. Edges and quanta are not in the paper: here, powers of two from 64 tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EDGES = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 @dataclass
 class _Call:
-    """A call: its program, its queue, what is left of the quantum, and its waiting and service since it was raised."""
+    """A call: its program, its queue, the rest of its quantum, and its waiting and service time since it was raised."""
 
     program: int
     queue: int
@@ -51,7 +51,7 @@ class Mlfq(Policy):
     by_step = True
 
     def inherit(self, program: int) -> int:
-        """What a new call of a program is taken to have had already, in tokens."""
+        """Return the attained service in tokens that a new call of a program starts with."""
         return 0
 
     def quantum(self, queue: int) -> int:
@@ -91,7 +91,7 @@ class Mlfq(Policy):
         self.account(call, int(engine.requests[number, c.OUTPUT]))
 
     def account(self, call: _Call, tokens: int) -> None:
-        """Add what a finished call has had to its program."""
+        """Add the service of a finished call to its program."""
 
     def forget(self, program: int) -> None:
         for table in (self.service, self.waits, self.times):

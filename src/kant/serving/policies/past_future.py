@@ -1,8 +1,8 @@
-"""How many may run at once: by what is used now, by the worst case, or by the past (Past-Future, arXiv 2507.10150).
+"""Limits admissions by current use, by the worst case, or by the past (Past-Future, arXiv 2507.10150).
 
-A new request is admitted while the KV will hold the peak of those that run. The peak of requests that have a_i tokens
-and b_i more to come is max_i (a_1 + … + a_i + i b_i), sorted by b descending: when the i-th last ends, the i longest
-are there and all have b_i tokens more.
+A new request is admitted while the KV can hold the peak of the running requests. The peak of requests with a_i tokens
+now and b_i to come is max_i (a_1 + … + a_i + i b_i), sorted by b descending: when the i-th from the end finishes, the i
+longest are left, each with b_i more tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kant.serving.policy import Policy
 
 
 def peaks(now: Table, to_come: Table) -> Table:
-    """The most tokens that requests hold at once if each ends after those to come; one peak for each row."""
+    """Return the most tokens that requests hold at once if each ends after those to come; one peak for each row."""
     order = np.argsort(-to_come, axis=1, kind="stable")
     held = np.cumsum(np.broadcast_to(now, to_come.shape)[np.arange(len(to_come))[:, None], order], axis=1)
     at_the_end = np.take_along_axis(to_come, order, axis=1) * np.arange(1, to_come.shape[1] + 1)
@@ -31,7 +31,7 @@ def peaks(now: Table, to_come: Table) -> Table:
 class Past:
     """The outputs of the latest finished requests, and draws from them.
 
-    It begins half filled with outputs of `initial` tokens, as the artifact does.
+    Initially it is half filled with outputs of `initial` tokens, as in the artifact.
     """
 
     def __init__(self, window: int, initial: int, longest: int, draw: np.random.Generator) -> None:
@@ -41,7 +41,7 @@ class Past:
         self.ordered = np.array(sorted(self.latest))
 
     def note(self, output: int) -> None:
-        """A request has finished after so many tokens."""
+        """Note the output tokens of a finished request."""
         self.latest.append(output)
         self.ordered = np.zeros(0, dtype=np.int64)
 
@@ -51,19 +51,19 @@ class Past:
         return self.ordered
 
     def new(self, count: int) -> Table:
-        """Outputs of requests of which nothing is known."""
+        """Draw outputs of requests of which nothing is known."""
         ordered = self._sorted()
         return ordered[self.draw.integers(len(ordered), size=count)]
 
     def uniform(self, lists: int, requests: int) -> Times:
-        """Numbers from 0 to 1 for `rests`: a row for each list, a column for each request."""
+        """Return random numbers from 0 to 1 for `rests`: a row for each list, a column for each request."""
         return self.draw.random((lists, requests))
 
     def rests(self, said: Table, lists: int) -> Table:
-        """Tokens still to come of requests that have said so many, `lists` rows of draws.
+        """Draw the remaining tokens of requests that have produced `said` tokens, in `lists` rows.
 
-        A draw is from the outputs longer than what was said, interpolated between neighbours, from what was said up to
-        the longest there can be.
+        A draw is from the outputs longer than `said`, interpolated between neighbours, from `said` up to the longest
+        possible output.
         """
         ordered = self._sorted()
         longer = np.searchsorted(ordered, said, side="right")
@@ -77,12 +77,12 @@ class Past:
 
 
 def lists_for(running: int, most: int) -> int:
-    """How many draws are made for so many running requests."""
+    """Return how many draws are made for this number of running requests."""
     return min(most, 200 // max(running, 1) + 1)
 
 
 class _Limited(Policy):
-    """Admits in order while `fits` says so; a request that is alone is always admitted."""
+    """Admits requests in order while `admitted` allows it; a request that is alone is always admitted."""
 
     by_step = True
     limits = True
@@ -99,7 +99,7 @@ class _Limited(Policy):
 
 
 def tokens_of(engine: Engine, rows: list[int]) -> Table:
-    """Tokens of each request so far."""
+    """Return the tokens of each request so far."""
     found: Table = engine.requests[rows, c.PROMPT] + engine.requests[rows, c.DONE]
     return found
 

@@ -1,4 +1,4 @@
-"""The priority of the request itself: at admission, as vLLM has it, or before every step."""
+"""Policies by the request's own priority: at admission, as in vLLM, or before every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shortest first, as a predictor says: Learning to Rank (arXiv 2408.15792) and what it is compared with."""
+"""Shortest predicted output first: Learning to Rank (arXiv 2408.15792) and its baselines."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RankedPreemptive(Ranked):
     starved: int = 0
     period: int = 10
     marks: dict[int, Times] = field(default_factory=dict, init=False)
-    """For each engine a row for each request: steps without a run, raised steps left, and its own priority."""
+    """For each engine, a row per request: steps without a run, raised steps left, and its own priority."""
 
     preemptive = True
 
