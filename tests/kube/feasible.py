@@ -63,8 +63,11 @@ class Feasible:
         twin["spec"]["schedulerName"] = NAME
         made = await self.api.create(twin)
         path = f"/api/v1/namespaces/{made['metadata']['namespace']}/pods/{made['metadata']['name']}"
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition(await self.api.get(path)):
-                await asyncio.sleep(0.02)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not condition(await self.api.get(path)):
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"kube-scheduler says nothing of the pod:\n{self.plane.log(NAME, 30)}") from None
         await self.api.delete(path, grace_s=0)
         return self._seen.get(made["metadata"]["uid"], set())
