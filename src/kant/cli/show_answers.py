@@ -30,7 +30,7 @@ def show_budgets(rows: list[dict[str, Any]]) -> None:
     left = {"": "", "soft": "goes after all others", "hard": "starts nothing"}
     shown = [
         row
-        | {name: None if row[name] is None else f"{row[name]:,.5g}" for name in hours}
+        | {name: None if row[name] is None else f"{row[name]:,.2f}".removesuffix(".00") for name in hours}
         | {"state": left[row["state"]], "until": clock(row["until_us"])}
         for row in rows
     ]
