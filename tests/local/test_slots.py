@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from tests.cli.command import kant as verb
 from tests.local.up import Up, asked, eventually
 
+from kant.local import supervisor
 from kant.local.runs import Spec
 from kant.local.slots import OF_JOB, OF_PLACE, give, given_to, slot_for, withdraw
 from kant.model.submission import Submission, Terminal
@@ -77,6 +78,39 @@ def test_a_slot_gets_one_job_or_is_taken_back(tmp_path: Path) -> None:
         withdraw(folder)
         assert given_to(folder) == found  # what has been decided stays
     assert not (tmp_path / "none").exists() and not give(tmp_path / "none", JOB, b"")
+
+
+def stopped() -> int:
+    """The end of a pipe from which a supervisor reads that it got SIGTERM."""
+    ours, theirs = os.pipe()
+    os.write(theirs, bytes([signal.SIGTERM]))
+    os.close(theirs)
+    return ours
+
+
+def test_a_slot_that_is_stopped_takes_no_job_any_more(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    assert supervisor.awaited(str(tmp_path), stopped(), 20.0) is None
+    assert time.monotonic() < begun + 10, "it does not wait for its end"
+    assert given_to(tmp_path) is None and (tmp_path / "given").exists()
+
+
+def test_a_job_that_is_given_in_the_instant_of_the_stop_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(Spec(("",), {}, "/", 0o22, 1000, 1.0, 600.0, 0.0)))
+    sent: list[tuple[int, int]] = []
+
+    def late(folder: str, content: str, name: str) -> bool:
+        monkeypatch.undo()
+        monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
+        assert give(tmp_path, JOB, digest_of(b""))
+        return False
+
+    monkeypatch.setattr(supervisor, "claim", late)
+    spec = supervisor.awaited(str(tmp_path), stopped(), 20.0)
+    assert spec is not None and spec["command"] == ["true"]
+    assert sent == [(os.getpid(), signal.SIGTERM)]
 
 
 class Fronts:
