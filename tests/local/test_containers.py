@@ -31,14 +31,14 @@ exec "$@"
 
 
 def spec(env: dict[str, str], terminal: Terminal | None = None) -> Spec:
-    return Spec(("run", "me"), env, "/work/it", 0o22, 1 << 20, 30.0, None, 0.0, terminal=terminal)
+    return Spec(("run", "me"), env, "/srv/it", 0o22, 1 << 20, 30.0, None, 0.0, terminal=terminal)
 
 
 ENV = {"A": "1", "PATH": "/bin", "HOME": "/root", "not a name": "x", "CUDA_VISIBLE_DEVICES": "2,3"}
 
 
 USER = "--userns=keep-id" if os.geteuid() else "--user=0:0"
-APPTAINER = "exec --nv --bind /work/it:/work/it --bind /data:/mnt:ro --pwd /work/it"
+APPTAINER = "exec --nv --bind /srv/it:/srv/it --bind /data:/mnt:ro --pwd /srv/it"
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ APPTAINER = "exec --nv --bind /work/it:/work/it --bind /data:/mnt:ro --pwd /work
         (
             "/x/podman", "debian",
             f"run --rm --network=host --ipc=host {USER} --cgroups=disabled --interactive --tty"
-            " --device nvidia.com/gpu=all --volume /work/it:/work/it --volume /data:/mnt:ro --workdir /work/it"
+            " --device nvidia.com/gpu=all --volume /srv/it:/srv/it --volume /data:/mnt:ro --workdir /srv/it"
             " --env A --env CUDA_VISIBLE_DEVICES debian",
         ),
         (
             "/x/enroot", "/images/a.sqsh",
-            "start --rw --mount /work/it:/work/it:none:x-create=dir,rbind --mount /data:/mnt:none:x-create=dir,rbind,ro"
+            "start --rw --mount /srv/it:/srv/it:none:x-create=dir,rbind --mount /data:/mnt:none:x-create=dir,rbind,ro"
             " --env NVIDIA_VISIBLE_DEVICES=all --env A --env CUDA_VISIBLE_DEVICES /images/a.sqsh"
-            """ sh -c 'cd "$0" && exec "$@"' /work/it""",
+            """ sh -c 'cd "$0" && exec "$@"' /srv/it""",
         ),
     ],
 )  # fmt: skip

@@ -63,7 +63,7 @@ class FrontEnd:
         self._written = 0
         self._used: set[str] = set()
         self._filled: list[str] = []
-        self._came: Counter[bytes] = Counter()
+        self._arrivals: Counter[bytes] = Counter()
 
     def application(self) -> web.Application:
         """Return the web application."""
@@ -105,7 +105,7 @@ class FrontEnd:
         if slot is None:
             return None
         kind = msgspec.json.encode(slot)
-        self._came[kind] += 1
+        self._arrivals[kind] += 1
         self.news.set()
         slots = self.slots.get(kind)
         if slots:
@@ -122,22 +122,24 @@ class FrontEnd:
 
     def take(self, line: bytes) -> None:
         """Replace the list of free slots by the one that Kant sent."""
-        told = msgspec.json.decode(line, type=tuple[Slot, ...])
-        self._used &= {slot.job for slot in told}
+        slots = msgspec.json.decode(line, type=tuple[Slot, ...])
+        self._used &= {slot.job for slot in slots}
         self.slots = {}
-        for slot in told:
+        for slot in slots:
             if slot.job not in self._used:  # Kant does not yet know that it is used
                 self.slots.setdefault(msgspec.json.encode(slot.asks), []).append(slot)
 
-    async def report(self, tell: Callable[[bytes], None]) -> None:
+    async def report(self, send: Callable[[bytes], None]) -> None:
         """Report which jobs have arrived, and which slots have been filled."""
         while True:
             await self.news.wait()
             self.news.clear()
-            came = tuple((msgspec.json.decode(kind, type=Submission), count) for kind, count in self._came.items())
-            said = Report(tuple(self._filled), came)
-            self._came, self._filled = Counter(), []
-            tell(msgspec.json.encode(said) + b"\n")
+            arrivals = tuple(
+                (msgspec.json.decode(kind, type=Submission), count) for kind, count in self._arrivals.items()
+            )
+            said = Report(tuple(self._filled), arrivals)
+            self._arrivals, self._filled = Counter(), []
+            send(msgspec.json.encode(said) + b"\n")
             await asyncio.sleep(REPORT_S)
 
     def expected_wait(self, job: Submission) -> float:

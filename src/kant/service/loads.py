@@ -53,7 +53,7 @@ class Report(Struct, frozen=True):
     """A report of a front end: the slots that it filled, and the jobs that arrived, counted by the slot they need."""
 
     filled: tuple[str, ...] = ()
-    came: tuple[tuple[Submission, int], ...] = ()
+    arrivals: tuple[tuple[Submission, int], ...] = ()
 
 
 def short_fault(job: Submission) -> str:

@@ -34,12 +34,12 @@ AGAIN_S = 1.0
 
 @dataclass
 class Share:
-    """The slots of one front end: `slots` have no job, by id; `told` are those that the front end knows."""
+    """The slots of one front end: `slots` have no job, by id; `announced` are those that the front end knows."""
 
-    tell: Callable[[tuple[Slot, ...]], None]
+    send: Callable[[tuple[Slot, ...]], None]
     slots: dict[str, JobRecord] = field(default_factory=dict)
-    told: tuple[Slot, ...] = ()
-    came: list[tuple[float, bytes, int]] = field(default_factory=list)
+    announced: tuple[Slot, ...] = ()
+    arrivals: list[tuple[float, bytes, int]] = field(default_factory=list)
 
 
 class SlotKeeper:
@@ -53,9 +53,9 @@ class SlotKeeper:
         self._over: list[str] = []
         self._not_before = 0.0
 
-    def join(self, tell: Callable[[tuple[Slot, ...]], None]) -> Share:
-        """Add a front end; `tell` sends it its slots."""
-        share = Share(tell)
+    def join(self, send: Callable[[tuple[Slot, ...]], None]) -> Share:
+        """Add a front end; `send` sends it its slots."""
+        share = Share(send)
         self.shares.append(share)
         return share
 
@@ -67,7 +67,7 @@ class SlotKeeper:
     def report(self, share: Share, said: Report) -> None:
         """Process a report of a front end."""
         now = time.monotonic()
-        share.came += [(now, msgspec.json.encode(slot), count) for slot, count in said.came]
+        share.arrivals += [(now, msgspec.json.encode(slot), count) for slot, count in said.arrivals]
         taken = [record for job in said.filled if (record := share.slots.pop(job, None)) is not None]
         filled = [record.id for record in taken if not is_slot(record) or self.driver.jobs.fill(record)]
         if filled:
@@ -94,9 +94,9 @@ class SlotKeeper:
             self._not_before = now + AGAIN_S
         for share in self.shares:
             self._hand_out(share)
-            share.came = [each for each in share.came if each[0] > now - MEMORY_S]
+            share.arrivals = [each for each in share.arrivals if each[0] > now - MEMORY_S]
             kinds = Counter[bytes]()
-            for _, kind, count in share.came:
+            for _, kind, count in share.arrivals:
                 kinds[kind] += count
             if now < self._not_before:
                 kinds.clear()
@@ -106,7 +106,7 @@ class SlotKeeper:
             self._take_back(share, surplus)
             for kind, count in kinds.items():
                 self._ask(share, kind, min(count, MOST - len(share.slots)))
-        return any(share.slots or share.came for share in self.shares)
+        return any(share.slots or share.arrivals for share in self.shares)
 
     def _core_ids(self, jobs: set[str]) -> set[str]:
         return {self.driver.jobs.core_id.get(job, "") for job in jobs}
@@ -123,9 +123,9 @@ class SlotKeeper:
                 late.append(job)
                 self._not_before = time.monotonic() + AGAIN_S
         self._take_back(share, late)
-        if (told := tuple(begun)) != share.told:
-            share.told = told
-            share.tell(told)
+        if (slots := tuple(begun)) != share.announced:
+            share.announced = slots
+            share.send(slots)
 
     def _ask(self, share: Share, kind: bytes, wanted: int) -> None:
         """Request slots of a kind up to `wanted` without a job, from at most half of the free capacity."""
