@@ -335,7 +335,10 @@ def crowded_run(seed: int, rights: str) -> Watched:
         quotas = [(Quota(nominal=int(draw.integers(gpus + 1)) * GPU),) for _ in queues]
         queues = [msgspec.structs.replace(queue, quotas=quota) for queue, quota in zip(queues, quotas, strict=True)]
         if draw.integers(2):  # in thousandths of GPU-hours
-            spend = draw.choice([-1, -1, 40, 90, 200], (4, 4)).tolist()
+            spend = draw.choice([-1, -1, 40, 90, 200], (4, 4))
+            for hard in (0, 2):  # a soft limit is at most the hard one
+                spend[:, hard + 1] = np.where(spend[:, hard] < 0, spend[:, hard + 1], spend[:, hard : hard + 2].min(1))
+            spend = spend.tolist()
             tree = zip((Queue("all"), *queues), spend, strict=True)
             tenancy = QueueConfig(tuple(msgspec.structs.replace(queue, budget=Budget(*own)) for queue, own in tree))
         else:

@@ -117,6 +117,10 @@ CASES = {
         A + "budget = {soft = -1}",
         FIRST + ", [queue.budget], soft: expected GPU-hours as a number above",
     ),
+    "budget that warns too late": (
+        A + "budget = {user_hard = 3, user_soft = 5}",
+        "t.toml, queue 'a', budget, user_soft: expected at most user_hard (3 GPU-hours), got 5.0",
+    ),
     "prices": ("prices = 3", "t.toml, prices: expected a table of a price for each GPU model, got 3"),
     "true price": (
         "[prices]\nA = 1\nT4 = true",

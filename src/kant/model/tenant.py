@@ -190,6 +190,12 @@ def _check_queue(where: str, queue: Queue) -> None:
             raise InputError(f"{where}, {field}", "microseconds from 0 to less than 2^62", getattr(queue, field))
     for field, value in structs.asdict(queue.budget).items() if queue.budget is not None else ():
         _check_range(f"{where}, budget, {field}", value or -2, -1)
+    if queue.budget is not None:
+        for whose in ("", "user_"):
+            hard, soft = getattr(queue.budget, f"{whose}hard"), getattr(queue.budget, f"{whose}soft")
+            if 0 <= hard < soft:
+                place = f"{where}, budget, {whose}soft"
+                raise InputError(place, f"at most {whose}hard ({hard / 1000:g} GPU-hours)", soft / 1000)
     known: set[tuple[str, str]] = set()
     for number, quota in enumerate(queue.quotas, start=1):
         place = f"{where}, quota {number}"
