@@ -7,11 +7,13 @@ plane to PLANES workers, so that no more of them are started.
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import logging
 import os
 import signal
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,24 @@ would end after all others."""
 DataFile = Callable[[str], Path]
 
 
+@pytest.fixture
+def loop() -> Iterator[asyncio.Runner]:
+    """The loop of a test that is a coroutine, for fixtures that have something open in it."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in the loop of its fixtures, or in one of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    runner: asyncio.Runner | None = pyfuncitem.funcargs.get("loop")
+    (runner.run if runner else asyncio.run)(pyfuncitem.obj(**arguments))
+    return True
+
+
 @pytest.fixture(scope="session")
 def data_file() -> DataFile:
     """Gives the path of a real trace by name. Where it is absent the test is skipped, or fails if CI=true."""
@@ -83,6 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "cluster: talks to a real kube-apiserver",
         "browser: drives a browser",
         "service: starts processes of Kant that serve",
+        "plane: has a control plane of its own, with these feature gates and flags",
         "long: takes seconds, and is not among those of make test-fast",
     ):
         config.addinivalue_line("markers", line)
@@ -145,7 +166,7 @@ def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
 
 
 def _shares_plane(item: pytest.Item) -> bool:
-    return "shared_plane" in _fixtures(item)
+    return "plane" in _fixtures(item) and item.get_closest_marker("plane") is None
 
 
 def _group(item: pytest.Item, needs: list[str]) -> str:
