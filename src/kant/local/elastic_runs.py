@@ -17,7 +17,7 @@ import msgspec
 from kant.local.launch import Launcher, Place, clash
 from kant.local.record import JobPhase, JobRecord
 from kant.local.submission import devices, indices
-from kant.model.elastic import Contract, Heard, Resize, heard_beside
+from kant.model.elastic import Contract, Resize, RunReport, report_path
 from kant.model.placement import MASK, NODE, WIDTH
 
 SPARE = 1.2
@@ -43,7 +43,7 @@ class ElasticRuns:
             self._events[record.id] = record.attempt, found
         return found
 
-    def runs(self) -> Iterator[tuple[JobRecord, Contract, list[Resize], Heard]]:
+    def runs(self) -> Iterator[tuple[JobRecord, Contract, list[Resize], RunReport]]:
         """Yield the running elastic jobs that are not being stopped, with their contracts, events and last reports."""
         for record, _ in list(self.launcher.holds.values()):
             contract = record.submission.contract
@@ -132,7 +132,7 @@ class ElasticRuns:
             if contract.tail and events[-1].tail is None
         ]
 
-    def _due_in(self, record: JobRecord, contract: Contract, events: list[Resize], heard: Heard) -> float:
+    def _due_in(self, record: JobRecord, contract: Contract, events: list[Resize], heard: RunReport) -> float:
         if contract.ends_at(heard.tokens):
             return 0.0
         limit, ran, done = record.submission.time_s, self.now() / 1e6 - events[0].at, heard.tokens - events[0].tokens
@@ -174,17 +174,17 @@ def _read(file: Path) -> list[Resize]:
     return [msgspec.json.decode(line, type=Resize) for line in whole.splitlines()]
 
 
-def _heard(file: Path, events: list[Resize]) -> Heard:
+def _heard(file: Path, events: list[Resize]) -> RunReport:
     """Read the last report of a run; invalid values are ignored."""
     try:
-        found = msgspec.json.decode(Path(heard_beside(str(file))).read_bytes(), type=Heard)
+        found = msgspec.json.decode(Path(report_path(str(file))).read_bytes(), type=RunReport)
     except (OSError, msgspec.MsgspecError):
-        found = Heard()
+        found = RunReport()
     first = events[0].tokens if events else 0.0
-    return Heard(min(max(found.number, 0), len(events)), max(found.tokens, first))
+    return RunReport(min(max(found.number, 0), len(events)), max(found.tokens, first))
 
 
-def _shed(record: JobRecord, events: list[Resize], heard: Heard) -> Place:
+def _shed(record: JobRecord, events: list[Resize], heard: RunReport) -> Place:
     """Return the devices of a run's last confirmed event and of later ones that it does not hold now."""
     kept = devices(record.place)
     used: dict[int, int] = {}
