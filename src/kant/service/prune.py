@@ -49,14 +49,14 @@ class Pruner:
         keep: int,
         clock: Callable[[], int],
         wanted: Callable[[], set[str]],
-        told: Callable[[int], None] = lambda jobs: None,
+        on_pruned: Callable[[int], None] = lambda jobs: None,
     ) -> None:
         self.store = store
         self.places = places
         self.keep = keep
         self.clock = clock
         self.wanted = wanted
-        self.told = told
+        self.on_pruned = on_pruned
         self.pruned = 0
 
     def steps(self) -> Iterator[list[Path]]:
@@ -70,7 +70,7 @@ class Pruner:
             names = self._free([name for name, folder in folders.items() if not folder.exists()])
             self.store.prune(names)
             self.pruned += len(names)
-            self.told(len(names))
+            self.on_pruned(len(names))
         while self.store.prune_audit(before, BATCH * 20):
             yield []
         yield from self._journals()

@@ -280,7 +280,7 @@ class KubeDriver:
         step = rounds.turn(core, state.workloads, evictor.is_busy) if rounds is not None else None
         if rounds is not None and step is not None:
             plan = core.propose(step)
-            rounds.told(plan)
+            rounds.record(plan)
             state.carry_out(plan)
 
     def _look_at_journals(self) -> None:
@@ -299,7 +299,7 @@ class KubeDriver:
     def build(self) -> bool:
         """Build the state from the objects of the API server. Returns False where there is no node yet."""
         mirror, began = self.mirror, time.monotonic()
-        mirror.hear(list(mirror.bound_here))
+        mirror.apply_bindings(list(mirror.bound_here))
         now = int(time.time() * 1e6)
         zero = self.translation.beginning(now)
         self.translation.begin(zero)

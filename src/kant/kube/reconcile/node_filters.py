@@ -77,11 +77,11 @@ class NodeFilters:
             names = frozenset(name for name, pod in first.items() if self._fails(name, node, pod))
             if names:
                 self.failing[node] = names
-        told = {name for names in self.failing.values() for name in names}
+        named = {name for names in self.failing.values() for name in names}
         self._short_devices = {
-            one: demands for one, demands in self._short_devices.items() if f"{FREE_DEVICES}{one}" in told
+            one: demands for one, demands in self._short_devices.items() if f"{FREE_DEVICES}{one}" in named
         }
-        self._clean, self._failed, self._new_failing = self.pods.keys() - told, told, {}
+        self._clean, self._failed, self._new_failing = self.pods.keys() - named, named, {}
 
     def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
         """Return requirements for a pod's nodes: they must not fail those of its filters that some node fails."""
@@ -269,7 +269,7 @@ class NodeFilters:
             self._taken[asked[0]] = why
         return why
 
-    def is_told_apart(self, placed: Placed) -> bool:
+    def is_excluded(self, placed: Placed) -> bool:
         """Whether the next state excludes these places, so that the pods may be placed elsewhere at once."""
         claiming = ((node, pod) for node, pod in placed if pod.spec.resource_claims)
         return any((self.devices.requests.digest(pod), node) in self._taken for node, pod in claiming)
