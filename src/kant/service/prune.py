@@ -24,7 +24,7 @@ from kant.service.store import Store, StoreFullError
 
 log = logging.getLogger("kant.service")
 BATCH = 50  # jobs of one step
-CALM = 0.1  # seconds between two steps
+PAUSE = 0.1  # seconds between two steps
 EVERY = 3600.0  # seconds between two sweeps
 DOUBT = 7 * DAY  # after a leap of the clock
 MOST_LOG = 64 << 20  # bytes of kant.log, and as much again of the one before
@@ -106,7 +106,7 @@ class Pruner:
         for folders in self.steps():
             if folders:
                 await asyncio.to_thread(remove, folders)
-            await asyncio.sleep(CALM)
+            await asyncio.sleep(PAUSE)
 
     async def run(self, not_before: int = 0) -> None:
         """Sweep periodically, from the time `not_before` of the clock on."""

@@ -26,7 +26,7 @@ from kant.kube.lead.answers import LeadershipLostError
 from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere, use_on_lease
 from kant.kube.lead.counts import Counts
 from kant.kube.lead.live_state import LiveState
-from kant.kube.lead.rebuilding import CALM, Rebuilding
+from kant.kube.lead.rebuilding import QUIET, Rebuilding
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.lead.trials import Trials
 from kant.kube.notify.notifier import Notifier
@@ -234,8 +234,8 @@ class KubeDriver:
         if self.rebuilding.is_due(state.core, state.fleet):
             if not (state.fleet.stale or shadow):  # else claims that were just written would be wasted
                 steps.binder.pump(state.workloads.transitions.to_bind)
-            if not self.rebuilding.is_calm(state.fleet) or steps.is_busy:
-                return CALM / 4
+            if not self.rebuilding.is_stable(state.fleet) or steps.is_busy:
+                return QUIET / 4
             if not self.build():
                 return IDLE
             state = self.state

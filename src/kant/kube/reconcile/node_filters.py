@@ -20,7 +20,7 @@ from kant.kube.reconcile.csi_volumes import CsiVolumes
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.device_limits import DeviceLimits
 from kant.kube.reconcile.device_requests import has_plugin
-from kant.kube.reconcile.promises import NOBODY, Placed, Promises
+from kant.kube.reconcile.promises import NO_PODS, Placed, Promises
 from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.resources import Claimed, capacity_of, gives_gpus, used_of, with_gpus
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
@@ -203,7 +203,7 @@ class NodeFilters:
 
     # --- whether pods may have their places -----------------------------------------------------------------------
 
-    def check(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
+    def check(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
         """Return why these pods may not have these places together, in one sentence; "" where they may.
 
         Pods in `going` are not counted. A shortage that is found becomes a filter from now on.
@@ -231,7 +231,7 @@ class NodeFilters:
             return f"near node {where} there is not enough storage for the volume of its claim {lacking.claim[1]}"
         return ""
 
-    def claim_taken(self, pod: Pod, going: Collection[str] = NOBODY) -> str:
+    def claim_taken(self, pod: Pod, going: Collection[str] = NO_PODS) -> str:
         """Return which exclusive claim (ReadWriteOncePod) of a pod another pod has, in one sentence; "" for none."""
         mirror = self.mirror
         for name in claims_of(pod):
