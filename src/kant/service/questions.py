@@ -419,7 +419,8 @@ class LocalQuestions(Questions):
         driver, settings = self.driver, self.driver.settings
         journals, cluster = settings.journals, settings.cluster
         found = ServiceHealth(
-            __version__, os.getpid(), settings.profile.name, cluster.name, len(cluster.nodes), cluster.gpus,
+            __version__, os.getpid(), settings.profile.name, cluster.name,
+            len(cluster.nodes) - sum(each.is_gone for each in driver.machines.known), cluster.gpus,
             len(driver.jobs.records), len(driver.core.state.running), driver.clock.micros(), driver.trouble,
             str(journals.path or "") if journals is not None else "", self.complaint(), self.starting,
         )  # fmt: skip

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import ssl
 import sys
 import time
@@ -45,6 +46,8 @@ LOOK = 0.1  # seconds between two reads of the runs' output
 PIECE = 1 << 18
 AGAIN_S = (0.2, 5.0)  # seconds between two attempts to connect: first, and at most
 CONNECT_S = 5.0
+FIRST_S = 30.0
+"""Seconds in which the first connection has to be made: a wrong address is not tried for ever."""
 API = "kant.sock"
 
 
@@ -132,8 +135,13 @@ class RefusedError(InputError):
         self.args = (sentence,)
 
 
+class LeftError(Exception):
+    """The machine has left Kant in order."""
+
+
 class Agent:
-    """The agent of one home. `run` returns when it is stopped; its runs continue until their lease expires."""
+    """The agent of one home. `run` returns when it is stopped, and its runs continue until their lease expires; or when
+    the machine has left."""
 
     def __init__(self, options: AgentOptions) -> None:
         self.options = options
@@ -145,6 +153,7 @@ class Agent:
         self.line: asyncio.StreamWriter | None = None
         self.on_join: Callable[[], None] = lambda: None
         self._tls = context(options.keys, is_leader=False)
+        self._has_joined = False
         self._some = asyncio.Event()  # there may be something to send
         self._pings: dict[int, float] = {}
         self._aside: set[asyncio.Task[None]] = set()
@@ -202,15 +211,23 @@ class Agent:
                 held.exit = found or Exit(lost="its machine's agent ended before it began", unborn=True)
 
     async def _stay(self) -> None:
-        wait = AGAIN_S[0]
+        wait, end = AGAIN_S[0], time.monotonic() + FIRST_S
         while True:
             try:
                 await self._session()
                 wait = AGAIN_S[0]
             except ssl.SSLError as error:
                 raise InputError("--token-file", f"the token of this Kant ({error.reason})") from None
+            except LeftError:
+                log_event(log, "this machine has left", address=self.options.host)
+                return
             except (OSError, TimeoutError) as error:
-                log_event(log, "no connection to Kant", address=self.options.host, error=str(error) or "no answer")
+                why = error.strerror if isinstance(error, socket.gaierror) else str(error)
+                log_event(log, "no connection to Kant", address=self.options.host, error=why or "no answer")
+                if not self._has_joined and time.monotonic() + wait > end:
+                    address = f"{self.options.host}:{self.options.port}"
+                    what = f"one where a Kant lets machines in within {FIRST_S:g} s ({why or 'no answer'})"
+                    raise InputError("ADDRESS", what, address) from None
             await asyncio.sleep(wait)
             wait = min(2 * wait, AGAIN_S[1])
 
@@ -223,15 +240,16 @@ class Agent:
         reader, writer = await self._connect()
         try:
             said = since_boot() / 1e6
-            wire.say(
-                writer,
-                wire.Hello(
-                    wire.VERSION, self._id(), self.options.node, tuple(self.runs), self.options.visible, runtime()
-                ),
+            own = self.options
+            hello = wire.Hello(
+                wire.VERSION, self._id(), own.node, tuple(self.runs), own.visible, runtime(), self._has_joined
             )
+            wire.say(writer, hello)
             welcome = await asyncio.wait_for(wire.receive(reader), CONNECT_S)
             if isinstance(welcome, wire.Refused):
                 raise RefusedError(welcome.why)
+            if isinstance(welcome, wire.Left):
+                raise LeftError
             if not isinstance(welcome, wire.Welcome):
                 raise ConnectionError("another protocol")
             self.lease.begin(said + welcome.lease_s)
@@ -242,7 +260,7 @@ class Agent:
                     await self._drop(held)
             self._tell_shared(writer, welcome)
             self._pings.clear()
-            self.line = writer
+            self.line, self._has_joined = writer, True
             self.on_join()
             self._some.set()
             tasks = [
@@ -293,6 +311,8 @@ class Agent:
                     send(mark(self.runs[run].folder), number, handled)
                 case wire.Forget(run) if (held := self.runs.get(run)) is not None:
                     await self._drop(held)
+                case wire.Left():
+                    raise LeftError
                 case wire.Dial(run, number) if run in self.runs:
                     self._start(self._answer(self.runs[run].folder, number))
                 case _:

@@ -29,7 +29,7 @@ from kant.local.joined.keys import context
 from kant.local.joined.runs import RemotePart
 from kant.local.runs import Exit
 from kant.model.errors import InputError, StateError
-from kant.model.event import NodeChanged, NodeDescribed, NodesJoined
+from kant.model.event import NodeChanged, NodeDescribed, NodesJoined, NodesLeft
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import NODE
 from kant.model.status import NodeStatus
@@ -53,6 +53,10 @@ class Known(Struct, frozen=True):
     node: Node
     visible: tuple[str, ...] = ()
     runtime: str = ""
+    until: int | None = None
+    """When what runs there is stopped, for the machine is to leave (microseconds since the Unix epoch); -1: it runs to
+    its end; None: the machine stays."""
+    has_left: bool = False
 
 
 class _Kept(Struct, frozen=True):
@@ -77,6 +81,11 @@ class Machine:
     @property
     def name(self) -> str:
         return self.known.node.name
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has left in order. Its row stays for its return."""
+        return self.known.has_left
 
     def tell(self, message: wire.Message) -> None:
         """Send a message if the machine is connected; state is sent again when it reconnects."""
@@ -127,13 +136,33 @@ class Machines:
         now = time.monotonic()  # the last Kant may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # of the nodes that are here
+        self._is_kept = True  # whether the order of `known` is stored
         self.host = gethostname()  # how others reach this machine
 
     def added_to(self, cluster: ClusterSpec) -> ClusterSpec:
         """Return the cluster of the local nodes and the joined machines."""
         own = cluster.nodes[: self.first]
         self.names = {node.name for node in own}
-        return msgspec.structs.replace(cluster, nodes=(*own, *(each.known.node for each in self.known)))
+        here = (Node(each.name, 0, cpu=0, memory=0) if each.is_gone else each.known.node for each in self.known)
+        return msgspec.structs.replace(cluster, nodes=(*own, *here))
+
+    @property
+    def present(self) -> list[Machine]:
+        """The machines that have joined and not left."""
+        return [each for each in self.known if not each.is_gone]
+
+    def find(self, name: str) -> Machine:
+        """Return the machine of this name. Raises InputError."""
+        found = next((each for each in self.present if each.name == name), None)
+        if found is None:
+            there = ", ".join(each.name for each in self.present) or "none"
+            raise InputError("machine", f"one that has joined ({there})", name)
+        return found
+
+    def leave(self, machine: Machine, until: int | None) -> None:
+        """Let a machine leave once nothing runs on it, or stay: `until` as in `Known`. Raises OSError."""
+        self._change(machine, msgspec.structs.replace(machine.known, until=until))
+        self.changed()
 
     def at(self, node: int) -> Machine | None:
         """Return the machine of a node of the cluster; None for a local one."""
@@ -153,21 +182,23 @@ class Machines:
 
     @property
     def complaint(self) -> str:
-        """Return which machines have fallen silent or lack shared files; "" if none."""
+        """Return which machines have fallen silent, are leaving or lack shared files; "" if none."""
         found = []
-        for each in self.known:
+        for each in self.present:
             if each.is_lost:
                 found.append(f"machine {each.name} fell silent: nothing starts there until it is back")
+            elif each.known.until is not None:
+                found.append(f"machine {each.name} is leaving: nothing starts there")
             elif each.is_shared is False:
                 found.append(f"machine {each.name} does not have the files of {self.shared} as they are here")
-        if len(self.known) >= MANY:
-            found.append(f"{len(self.known)} machines have joined: for so many take Kubernetes (docs/kubernetes.md)")
+        if len(self.present) >= MANY:
+            found.append(f"{len(self.present)} machines have joined: for so many take Kubernetes (docs/kubernetes.md)")
         return "; ".join(found)
 
     def look(self) -> None:
         """Consider runs dead on machines that have been silent for too long."""
         limit = time.monotonic() - AFTER * self.lease_s
-        for machine in self.known:
+        for machine in self.present:
             if not machine.is_lost and machine.received < limit:
                 log_event(log, "a machine has fallen silent", logging.WARNING, machine=machine.name)
                 machine.is_lost = True
@@ -180,26 +211,60 @@ class Machines:
         """Update the core's nodes: which machines exist, and which accept runs. Return True if any is new or
         changed."""
         self.look()
-        before, state = len(core.state.node_index), core.state
-        described = False
-        for machine in self.known:
-            node = machine.known.node
-            if node.name not in state.node_index:
+        state, is_new = core.state, False
+        for machine in list(self.known):
+            node, until = machine.known.node, machine.known.until
+            row = state.node_index.get(node.name, -1)
+            if until is not None and not machine.runs and (row < 0 or not state.jobs_on(row)):
+                self._let_go(machine)
+            if machine.is_gone:
+                if row >= 0:
+                    core.happen(NodesLeft(core.now, (node.name,)))
+                    is_new = True
+                continue
+            if row < 0:
                 core.happen(NodesJoined(core.now, (node,)))
-            row = state.node_index[node.name]
+                row = state.node_index[node.name]
+                self._move(machine, row - self.first)
+                is_new = True
             if state.nodes[row] != node:
                 core.happen(NodeDescribed(core.now, node))
-                described = True
-            status = NodeStatus.IN_SERVICE if self.takes_more(machine) else NodeStatus.CORDONED
+                is_new = True
+            status, by = NodeStatus.IN_SERVICE if self.takes_more(machine) else NodeStatus.CORDONED, -1
+            if until is not None:
+                status, by = NodeStatus.DRAINING, until - core.zero if until >= 0 else -1
+                if until >= 0 and by <= core.now:  # that time has come, and need not be told again
+                    by = before if 0 <= (before := state.health.drains.get(row, -1)) <= core.now else core.now
             if machine.is_lost and not state.jobs_on(row):  # its runs have left it
-                status = NodeStatus.FAILED
-            if state.table[row, c.STATUS] != status:
-                core.happen(NodeChanged(core.now, node.name, int(status)))
-        return described or len(state.node_index) != before
+                status, by = NodeStatus.FAILED, -1
+            if state.table[row, c.STATUS] != status or state.health.drains.get(row, -1) != by:
+                core.happen(NodeChanged(core.now, node.name, int(status), by))
+        return is_new
+
+    def _let_go(self, machine: Machine) -> None:
+        """Let a machine go on which nothing runs any more; later, if that cannot be stored now."""
+        with suppress(OSError):
+            self._change(machine, msgspec.structs.replace(machine.known, until=None, has_left=True))
+            log_event(log, "a machine has left", machine=machine.name)
+            machine.tell(wire.Left())
+            self._hang_up(machine)
+
+    def _move(self, machine: Machine, at: int) -> None:
+        """Put a new machine where the core has put its node: in place of one that has left and is like it."""
+        if self.known[at] is not machine:
+            self.known.remove(machine)
+            self.known[at] = machine
+            self._is_kept = False
+        if not self._is_kept:
+            with suppress(OSError):
+                self._keep([each.known for each in self.known])
+                self._is_kept = True
 
     def takes_more(self, machine: Machine) -> bool:
         """Whether runs may begin on the machine."""
-        return machine.line is not None and machine.received >= time.monotonic() - QUIET * self.lease_s
+        return (
+            self._is_kept and machine.line is not None and machine.received >= time.monotonic() - QUIET * self.lease_s
+        )
 
     def _hang_up(self, machine: Machine) -> None:
         if machine.line is not None:
@@ -248,7 +313,7 @@ class Machines:
         except StateError as error:
             return f"this machine: expected one that the core takes ({error})"
         known = next((each for each in self.known if each.name == name), None)
-        if known is None and len(self.known) >= MOST:
+        if (known is None or known.is_gone) and len(self.present) >= MOST:
             return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"
         if known is None:
             return ""
@@ -261,16 +326,21 @@ class Machines:
     def _machine(self, hello: wire.Hello) -> Machine:
         """Return the machine of a hello; a new one is stored before anything can run there. Raises OSError."""
         found = next((each for each in self.known if each.name == hello.node.name), None)
-        new = Known(hello.id, hello.node, hello.visible, hello.runtime)
+        until = None if found is None else found.known.until
+        new = Known(hello.id, hello.node, hello.visible, hello.runtime, until)
         if found is None:
             found = Machine(new, time.monotonic())
             self._keep([*(each.known for each in self.known), new])
             self.known.append(found)
             log_event(log, "a machine has joined", machine=new.node.name, gpus=new.node.gpus, model=new.node.model)
         elif found.known != new:
-            self._keep([new if each is found else each.known for each in self.known])
-            found.known = new
+            self._change(found, new)
         return found
+
+    def _change(self, machine: Machine, new: Known) -> None:
+        """Store what is known of a machine. Raises OSError, and then nothing has changed."""
+        self._keep([new if each is machine else each.known for each in self.known])
+        machine.known = new
 
     def _keep(self, known: list[Known]) -> None:
         self.keep(msgspec.json.encode(_Kept(self.first, known)))
@@ -278,8 +348,9 @@ class Machines:
     async def _session(self, hello: wire.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of a machine until it closes."""
         fault = self._fault(hello)
-        if fault:
-            wire.say(writer, wire.Refused(fault))
+        left = hello.again and not fault and all(each.name != hello.node.name for each in self.present)
+        if fault or left:
+            wire.say(writer, wire.Left() if left else wire.Refused(fault))
             with suppress(OSError):
                 await writer.drain()
             return
