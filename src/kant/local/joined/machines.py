@@ -27,12 +27,14 @@ from kant.live.logs import log_event
 from kant.local.joined import wire
 from kant.local.joined.keys import context
 from kant.local.joined.runs import RemotePart
+from kant.local.power import POWER, beside, powered
 from kant.local.runs import Exit
 from kant.model.errors import InputError, StateError
 from kant.model.event import NodeChanged, NodeDescribed, NodesJoined, NodesLeft
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import NODE
 from kant.model.status import NodeStatus
+from kant.model.units import GPU
 
 log = logging.getLogger("kant.local")
 LEASE_S = 60.0
@@ -66,11 +68,11 @@ class _Kept(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """A joined machine. `heard` is the time of its last message, `line` its current connection, `runs` its runs by
+    """A joined machine. `received` is the time of its last message, `line` its current connection, `runs` its runs by
     name. `is_lost`: it has fallen silent, and its runs are considered dead."""
 
     known: Known
-    heard: float
+    received: float
     line: asyncio.StreamWriter | None = None
     is_lost: bool = False
     is_shared: bool | None = None
@@ -136,6 +138,7 @@ class Machines:
         now = time.monotonic()  # the last Kant may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # of the nodes that are here
+        self.has_caps = False  # some machine has a power cap
         self._is_kept = True  # whether the order of `known` is stored
         self.host = gethostname()  # how others reach this machine
 
@@ -143,8 +146,12 @@ class Machines:
         """Return the cluster of the local nodes and the joined machines."""
         own = cluster.nodes[: self.first]
         self.names = {node.name for node in own}
+        nodes = [*own, *(each.known.node for each in self.known)]
+        self.has_caps = any(powered(node) >= 0 for node in nodes)
+        for each in self.known:
+            each.known = msgspec.structs.replace(each.known, node=beside(each.known.node, nodes))
         here = (Node(each.name, 0, cpu=0, memory=0) if each.is_gone else each.known.node for each in self.known)
-        return msgspec.structs.replace(cluster, nodes=(*own, *here))
+        return msgspec.structs.replace(cluster, nodes=(*(beside(node, nodes) for node in own), *here))
 
     @property
     def present(self) -> list[Machine]:
@@ -199,7 +206,7 @@ class Machines:
         """Consider runs dead on machines that have been silent for too long."""
         limit = time.monotonic() - AFTER * self.lease_s
         for machine in self.present:
-            if not machine.is_lost and machine.heard < limit:
+            if not machine.is_lost and machine.received < limit:
                 log_event(log, "a machine has fallen silent", logging.WARNING, machine=machine.name)
                 machine.is_lost = True
                 self._hang_up(machine)
@@ -262,7 +269,9 @@ class Machines:
 
     def takes_more(self, machine: Machine) -> bool:
         """Whether runs may begin on the machine."""
-        return self._is_kept and machine.line is not None and machine.heard >= time.monotonic() - QUIET * self.lease_s
+        return (
+            self._is_kept and machine.line is not None and machine.received >= time.monotonic() - QUIET * self.lease_s
+        )
 
     def _hang_up(self, machine: Machine) -> None:
         if machine.line is not None:
@@ -270,14 +279,14 @@ class Machines:
             machine.line = None
         self.changed()
 
-    # --- the door ---------------------------------------------------------------------------------------------
+    # --- the listener -----------------------------------------------------------------------------------------
 
     async def serve(self, host: str, port: int, folder: Path, api: Path) -> asyncio.Server:
         """Accept machines at an address. `folder` has the certificates, `api` is Kant's socket. Raises InputError."""
 
         async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                first = await asyncio.wait_for(wire.hear(reader), DIAL_S)
+                first = await asyncio.wait_for(wire.receive(reader), DIAL_S)
                 if isinstance(first, wire.Hello):
                     await self._session(first, reader, writer)
                 elif isinstance(first, wire.Line) and first.number:
@@ -310,6 +319,8 @@ class Machines:
             check_node(node)
         except StateError as error:
             return f"this machine: expected one that the core takes ({error})"
+        if powered(node) >= 0 and not self.has_caps:
+            return "--power-cap: expected a Kant that was started with one"
         known = next((each for each in self.known if each.name == name), None)
         if (known is None or known.is_gone) and len(self.present) >= MOST:
             return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"
@@ -345,6 +356,9 @@ class Machines:
 
     async def _session(self, hello: wire.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of a machine until it closes."""
+        if self.has_caps and powered(hello.node) < 0:
+            whole = ((POWER, hello.node.gpus * GPU),)
+            hello = msgspec.structs.replace(hello, node=msgspec.structs.replace(hello.node, amounts=whole))
         fault = self._fault(hello)
         left = hello.again and not fault and all(each.name != hello.node.name for each in self.present)
         if fault or left:
@@ -355,7 +369,7 @@ class Machines:
         machine = self._machine(hello)
         if machine.line is not None:
             machine.line.close()  # a dead connection that has not been detected
-        machine.line, machine.heard, machine.is_lost = writer, time.monotonic(), False
+        machine.line, machine.received, machine.is_lost = writer, time.monotonic(), False
         machine.nonce = nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
         text = secrets.token_hex(16)
         with suppress(OSError):
@@ -379,7 +393,7 @@ class Machines:
         self.changed()
         try:
             while machine.line is writer:
-                self._heard(machine, await wire.hear(reader))
+                self._receive(machine, await wire.receive(reader))
                 await writer.drain()
         except OSError:
             pass
@@ -388,14 +402,14 @@ class Machines:
             if machine.line is writer:
                 self._hang_up(machine)
 
-    def _heard(self, machine: Machine, message: wire.Message) -> None:
+    def _receive(self, machine: Machine, message: wire.Message) -> None:
         """Process a message of a machine. Messages about runs that it no longer owns are ignored. Raises OSError if the
         disk is full: the machine then sends it again over the next connection."""
         if machine.is_lost:  # its lease has expired and cannot be extended
             raise ConnectionError
         match message:
             case wire.Ping(number):
-                machine.heard = time.monotonic()
+                machine.received = time.monotonic()
                 machine.tell(wire.Pong(number))
             case wire.Shared(is_shared):
                 machine.is_shared = is_shared
