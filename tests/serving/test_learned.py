@@ -18,7 +18,7 @@ from kant.serving.learning import FORMS, Lessons, train
 from kant.serving.requests import Requests
 from kant.serving.router import RoundRobin
 from kant.serving.routing import HOLD, Incoming, Overtaking, decide
-from kant.serving.site import ObservedSite
+from kant.serving.site import ObservedSite, Sites
 
 DRAW = np.random.Generator(np.random.PCG64(0))
 SENT = st.lists(st.tuples(st.integers(1, 500), st.integers(1, 900), st.integers(0, 300)), max_size=12)
