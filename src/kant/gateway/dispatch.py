@@ -45,7 +45,7 @@ MOST_KNOWN = 64
 """The most models for which the backends are kept: the names come from clients."""
 
 NONE: frozenset[int] = frozenset()
-NOBODY = -1
+NO_PROGRAM = -1
 FIRST_GUESS = 256.0
 """The assumed output tokens before any output was seen."""
 
@@ -155,7 +155,7 @@ class Dispatcher:
     def _program(self, name: str) -> int:
         """Return the number of a program; if there are too many, the least recently used is forgotten."""
         if not name:
-            return NOBODY
+            return NO_PROGRAM
         number = self.programs.get(name)
         if number is None:
             if len(self.programs) >= PROGRAMS:
