@@ -11,9 +11,8 @@ from kant.cluster.holders import Holders, Weights
 from kant.cluster.snapshot import move
 from kant.compiled import compiled
 from kant.model.placement import WIDTH, Allocation
-from kant.placement.clearing import LEVELS, clear
+from kant.placement.clearing import LEVELS, TOO_MANY, cheapest_node, clear
 from kant.placement.fits import tightest
-from kant.placement.one_node import TOO_MANY, cheapest_node
 from kant.placement.pieces import put
 
 
@@ -53,7 +52,7 @@ class Draft:
     ) -> Table | None:
         """Return the entries of the holders that leave a node so that it takes one pod, at the least weight.
 
-        Empty: no such node; None: there are too many sets to find the best (`placement/one_node.py`).
+        Empty: no such node; None: there are too many sets to find the best (`placement/clearing.py`).
         """
         leaving: Table = np.zeros(holders.widest + 1, dtype=np.int64)
         count = cheapest_node(self.table, self._demands, demand, holders, heavy, rows, weights, cap, leaving)

@@ -78,24 +78,26 @@ class NotNow(NamedTuple):
 
     `retry_at` is when a running job reaches its minimum run time and the job may fit in its place, µs; -1: unknown.
     `definitive`: it is proven that nothing else helps before capacity or a quota changes. Otherwise the search may have
-    missed victims, and the job is tried again in the next cycle. `nobody`: no running job is of lower priority or
-    beyond its quota (`ClusterState.eviction_bounds`), so there are no candidates.
+    missed victims, and the job is tried again in the next cycle. `no_candidates`: no running job is of lower priority
+    or beyond its quota (`ClusterState.eviction_bounds`).
     """
 
     retry_at: int = -1
     definitive: bool = True
-    nobody: bool = False
+    no_candidates: bool = False
 
     def __and__(self, other: NotNow) -> NotNow:
         """Combine two results for one job: what holds for both."""
         known = [time for time in (self.retry_at, other.retry_at) if time >= 0]
-        return NotNow(min(known, default=-1), self.definitive and other.definitive, self.nobody and other.nobody)
+        return NotNow(
+            min(known, default=-1), self.definitive and other.definitive, self.no_candidates and other.no_candidates
+        )
 
 
 NOT_NOW = NotNow()
 """Eviction does not help, and that is proven."""
 
-NOBODY = NotNow(nobody=True)
+NO_CANDIDATES = NotNow(no_candidates=True)
 """There is no job to evict, or no preemption."""
 
 

@@ -1,7 +1,7 @@
 """Victims for a gang of one pod: the best set lies on one node, so no other sets are searched.
 
 What the running jobs hold is kept by node, as arrays, for one cycle. One compiled call looks at each node and at the
-candidates on it (`placement/one_node.py`). The search proves its answer on the trial, like any other.
+candidates on it (`placement/clearing.py`). The search proves its answer on the trial, like any other.
 """
 
 from __future__ import annotations
