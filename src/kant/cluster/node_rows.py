@@ -17,7 +17,7 @@ from kant.model.node import Node
 Place = tuple[str, str, str, str]
 """The superspine, spine, leaf and HBD of a row; the last is empty for a node that is its own HBD."""
 
-NOBODY = Node("", 0)
+NO_NODE = Node("", 0)
 """The node of rows that no node has taken yet."""
 
 
@@ -64,8 +64,8 @@ class NodeRows:
     def grow(self, rows: int, place: Place) -> None:
         """Grow to this many rows. The new ones are spare, and at this place."""
         new = range(len(self.nodes), rows)
-        self.nodes += [NOBODY] * len(new)
-        self.names += [NOBODY.name] * len(new)
+        self.nodes += [NO_NODE] * len(new)
+        self.names += [NO_NODE.name] * len(new)
         self.places += [place] * len(new)
         self._spare.update(dict.fromkeys(new))
 

@@ -54,7 +54,7 @@ from kant.sim.blocked import (
     holder_of,
 )
 from kant.sim.ends import first_end, push_end, take_end
-from kant.sim.serve_heads import PYTHON_DECIDES, Rules, serve_kernel, serve_nobody
+from kant.sim.serve_heads import PYTHON_DECIDES, Rules, serve_kernel, serve_none
 
 # Columns of the table of arrivals. Queues, users and kinds are numbered by the workload.
 A_TIME, A_RUNTIME, A_QUEUE, A_USER, A_KIND, A_ESTIMATE, A_PRIORITY, A_PREEMPTIBLE, A_DUE = range(9)
@@ -139,11 +139,11 @@ def undo(
             home, amounts = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT], quotas.amounts[jobs[row, c.J_SHAPE]]
             refund_all(quotas.limits, quotas.used, home, amounts)
         elif what >= HELD:
-            places[row, w.P_TOLD] = 0
+            places[row, w.P_RECORDED] = 0
     for row in range(begin, end):
         if places[row, w.P_ENTRY] > 0:
             w.remove(entries, places, buckets, places[row, w.P_ENTRY])
-        places[row, w.P_TOLD] = 0
+        places[row, w.P_RECORDED] = 0
 
 
 @cache
@@ -153,7 +153,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
     With `backfills` heads that have waited too long are served.
     """
     place = group_kernel(one, other, by_domain)
-    serve = serve_kernel(place) if backfills else serve_nobody
+    serve = serve_kernel(place) if backfills else serve_none
 
     def advance(
         until: int, checkpoint: int, outgrown: bool, by_priority: bool, stands: Table, happened: Table,
@@ -225,7 +225,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                     stands[WAITING] += 1
                     stands[MILLI] += shapes[s, S_MILLI]
                     stands[PODS] += shapes[s, S_PODS]
-                    places[row, w.P_TOLD] = 0
+                    places[row, w.P_RECORDED] = 0
                     home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
                     if not could_ever(quotas.limits, home, quotas.amounts[s]):
                         code = WAITS
@@ -331,8 +331,8 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                                     0 if what == SHORT else shapes[s, S_POOL_BITS], rights.wakes_on, -1, True,
                                     what == SHORT, now,
                                 )  # fmt: skip
-                            if places[row, w.P_TOLD] == 0:
-                                places[row, w.P_TOLD] = 1
+                            if places[row, w.P_RECORDED] == 0:
+                                places[row, w.P_RECORDED] = 1
                                 said = note(happened, said, now, what, row, passed, why, which)
                         entry = w.next_ready(entries, buckets, verdicts, ready, 0)
                 for i in range(at, last):  # a new job may wait behind one that was tried

@@ -62,7 +62,7 @@ Serve = Callable[..., int]
 
 
 @compiled
-def serve_nobody(
+def serve_none(
     now: int, changes: int, rules: Rules | None, rights: Rights, quotas: Quotas, retry: int, begun: int, shapes: Table,
     groups: Table, jobs: Table, heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table,
     demands: Table, typical: Table, scores: Scores, others: Scores, domains: Domains | None, entries: Table,
@@ -90,7 +90,7 @@ def serve_kernel(place: Kernel) -> Serve:
         """
         review, above, limited = FOREVER, rules.above, quotas.homes[0, HOME_SLOT] >= 0
         count = 0
-        is_held = np.zeros(buckets[0, w.B_LANE] + 1, dtype=np.bool_)
+        is_held = np.zeros(buckets[0, w.B_REACH] + 1, dtype=np.bool_)
         if rights.keeps or retry > now:
             count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, False, int(np.int64(0)), above)
         for i in range(count):
@@ -107,11 +107,11 @@ def serve_kernel(place: Kernel) -> Serve:
             elif retry > now and its and known[w.V_UNTIL] > now:
                 review = min(review, known[w.V_UNTIL])
         count = w.best_first(entries, buckets, verdicts, stirred, rights.heads, not limited, rules.large, above)
-        served = np.zeros(2 * (buckets[0, w.B_LANE] + 1), dtype=np.bool_)
+        served = np.zeros(2 * (buckets[0, w.B_REACH] + 1), dtype=np.bool_)
         for i in range(count):
             row, s = rights.heads[i, 1], rights.heads[i, 2]
             large = shapes[s, S_MILLI] >= rules.large
-            lane = 2 * buckets[rights.heads[i, 3], w.B_LANE] + large
+            lane = 2 * buckets[rights.heads[i, 3], w.B_REACH] + large
             if served[lane] or (limited and rights.heads[i, 4] == 1):
                 continue
             home = quotas.homes[jobs[row, c.J_QUEUE], HOME_SLOT]
