@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.cli.command import kant
 
+from kant.local.joined import agent
 from kant.local.joined.keys import make_keys
 
 
@@ -40,6 +41,18 @@ def test_a_home_that_others_may_open_is_refused(tmp_path: Path, token: Path) -> 
     (tmp_path / "open").mkdir(mode=0o755)
     said = kant("join", "gpu1", "--token-file", token, "--home", tmp_path / "open").refusal()
     assert said.startswith("kant: --home: expected a folder of this user's, which nobody else may open, got")
+
+
+def test_an_address_that_leads_nowhere_is_tried_for_a_while_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, token: Path
+) -> None:
+    monkeypatch.setattr(agent, "FIRST_S", 0.3)
+    for address in ("no-such-machine.invalid:5269", "127.0.0.1:1"):
+        words = (address, "--token-file", token, "--cluster", "1x1", "--home", tmp_path / "agent")
+        ended = kant("join", *words)
+        said = ended.err.splitlines()[-1]  # after the log
+        assert said.startswith("kant: ADDRESS: expected one where a Kant lets machines in within 0.3 s (")
+        assert said.endswith(f"got '{address}'") and ended.code == 2
 
 
 def test_without_openssl_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

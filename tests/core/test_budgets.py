@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from kant.cluster.budgets import EVERYBODY, MONTH, Budgets, ScopeUse
+from kant.cluster.budgets import ALL_USERS, MONTH, Budgets, ScopeUse
 from kant.cluster.columns import J_STARTED
 from kant.cluster.quota_limits import QuotaLimits
 from kant.insight.moment import moment_of
@@ -55,13 +55,13 @@ def test_what_a_budget_has_used_is_the_sum_over_the_runs_of_the_month(
     scopes = budgets.scopes(TREE, [0, 1, 2], at)
     assert (budgets.begun, budgets.end) == (begun, min(end for end in months if end > at))
     for (node, user), use in scopes.items():
-        covered = [run for run in spans if (node == 0 or run[0] == node) and user in (EVERYBODY, run[1])]
+        covered = [run for run in spans if (node == 0 or run[0] == node) and user in (ALL_USERS, run[1])]
         assert use.used == sum(run[2] * max(min(run[4], at) - max(run[3], begun), 0) for run in covered)
         assert use.rate == sum(run[2] for run in covered if run[3] <= at < run[4])
     over = budgets.over(TREE, [0, 1, 2], at)
     assert over.hard == {scope for scope, use in scopes.items() if 0 <= use.hard * HOUR <= use.used}
     assert over.soft == {scope for scope, use in scopes.items() if 0 <= use.soft * HOUR <= use.used}
-    assert {(0, EVERYBODY), (1, EVERYBODY)} <= scopes.keys() and (0, 1) not in scopes
+    assert {(0, ALL_USERS), (1, ALL_USERS)} <= scopes.keys() and (0, 1) not in scopes
 
 
 def reasons(harness: Harness) -> dict[str, OutOfBudget]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from types import SimpleNamespace
 from typing import Any, cast
@@ -210,7 +210,7 @@ def test_for_one_pod_the_victims_are_the_cheapest_however_many_there_are_to_choo
     places = held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), case.cap)
     assert places is not None and np.array_equal(case.placer.trial.table, case.table)
     victims = [case.candidates[place] for place in places.tolist()]
-    if best is not None and not case.shape.has_affinity:
+    if best is not None and best[3] and not case.shape.has_affinity:  # where nobody must stop it is not asked
         assert key(victims) == best
     elif best is None:
         assert not victims
@@ -236,6 +236,18 @@ def test_of_pods_that_are_alike_the_first_leave_however_many_there_are() -> None
     places = held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), 0)
     assert places is not None
     assert [harness.state.ids[case.candidates[place].row] for place in places.tolist()] == ["j2", "j3", "j4"]
+
+
+def test_pods_that_are_alike_on_a_node_differ_where_only_one_of_them_counts_towards_the_cap() -> None:
+    """Gangs with GPUs elsewhere, two of which must go. Only with `passed`, the last in order, they hold few enough."""
+    harness = Harness(make_cluster(0, cpu=3_000), make_profile(), check=False)
+    harness.submit(*(make_job(f"j{i}", 0, cpu=1_000) for i in range(3)))
+    harness.cycle(0)
+    case = stage(harness, make_job("new", 0, cpu=2_000))
+    case.candidates = [replace(who, milli=1_000) for who in case.candidates]
+    passed = np.array([False, False, True])
+    places = held_by_node(case).best(case.placer, case.shape, *who_may_leave(case), 1_000, passed)
+    assert places is not None and places.tolist() == [0, 2]
 
 
 def test_where_one_node_has_too_many_sets_to_look_at_the_best_is_not_known() -> None:

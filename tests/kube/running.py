@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -26,9 +26,12 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
 from kant.live.journals import Journals
 from kant.live.solver import Solver
-from kant.live.start_forecasts import Forecaster, nobody
+from kant.live.start_forecasts import Forecaster, no_forecaster
 from kant.live.warm import warm
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
+
+Kant = Callable[..., AbstractAsyncContextManager[KubeDriver]]
+"""What `kant` is to a test that asks for it: `async with kant(profile=profile()) as driver`."""
 
 
 @cache
@@ -49,7 +52,7 @@ async def kant(
     user: str = "admin",
     shadow: tuple[str, ...] = (),
     solver: Solver | None = None,
-    forecaster: Forecaster = nobody,
+    forecaster: Forecaster = no_forecaster,
     token: str = "",
 ) -> AsyncIterator[KubeDriver]:
     """A driver that leads, in this very loop. What it meets comes out when it ends."""

@@ -244,6 +244,38 @@ def test_the_jobs_of_a_machine_that_falls_silent_run_elsewhere(tmp_path: Path, f
         back(kant, machines[-1], job)
 
 
+def test_a_machine_leaves_in_order_and_may_come_again(tmp_path: Path) -> None:
+    """What runs there ends, or is stopped at its time and runs elsewhere; then the machine is gone."""
+    with joined(tmp_path, "gpu2", "gpu3", gpus=2) as (kant, machines):
+        here = kant.submit("exec sleep 600", gpus=2)
+        there = [kant.submit("until [ -e go ]; do sleep 0.05; done", gpus=2) for _ in machines]
+        assert eventually(lambda: all(kant.phase(job) == "running" for job in (here, *there)))
+        by_node = {next(iter(kant.job(job)["job"]["nodes"])): job for job in there}
+        assert kant.client.post("/v1/machines/gpu2/leave", {}) == {"machine": "gpu2", "jobs": [by_node["gpu2"]]}
+        kant.client.post("/v1/machines/gpu3/leave", {"within_s": 0})
+        assert eventually(machines[1].is_dead), "its job has to make way"
+        kant.client.post(kant.client.job(here, "cancel"))
+        moved = by_node["gpu3"]
+        assert eventually(lambda: kant.job(moved)["job"]["nodes"] == {"node-00000": "0,1"}), kant.job(moved)
+        assert not machines[0].is_dead() and kant.phase(by_node["gpu2"]) == "running"
+        late = kant.submit("true", gpus=2)
+        kant.kill()
+        with Up(kant.home, "1x2", join_listen=f"127.0.0.1:{kant.port}") as again:
+            assert eventually(lambda: [node["node"] for node in nodes(again)] == ["node-00000", "gpu2"])
+            assert again.phase(late) == "waiting", "nothing starts on a machine that leaves"
+            (again.home / "go").touch()
+            assert set(again.over(*there, late)) == {"finished"}
+            assert eventually(machines[0].is_dead)
+            assert (machines[0].home / "log").read_text() == "", "it has gone without a complaint"
+            assert eventually(lambda: [node["node"] for node in nodes(again)] == ["node-00000"])
+            assert again.client.get("/v1/health")["gpus"] == 2
+            machines[:] = [Joined(tmp_path / name, kant.home, kant.port, name, 2) for name in ("gpu4", "gpu3")]
+            assert eventually(lambda: len(nodes(again)) == 3)
+            wide = again.submit("echo $KANT_DEVICES", gpus=6)
+            assert again.over(wide) == ["finished"]
+            assert sorted(again.log(wide).strip().split(";")) == ["gpu3:0,1", "gpu4:0,1", "node-00000:0,1"]
+
+
 def test_a_machine_that_has_lost_its_folder_has_its_jobs_again_when_they_are_dead(tmp_path: Path) -> None:
     """Nobody there knows of the run that lives on: until its lease is over it is not begun anew."""
     with joined(tmp_path, "gpu2", lease_s=LEASE_S) as (kant, machines):

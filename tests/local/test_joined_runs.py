@@ -205,7 +205,7 @@ HELLO = wire.Hello(wire.VERSION, "id", Node("gpu2", 4), ())
 @pytest.mark.parametrize(
     ("hello", "said"),
     [
-        (replace(HELLO, version=2), "the version of this machine: expected 1"),
+        (replace(HELLO, version=1), "the version of this machine: expected 2"),
         (replace(HELLO, node=Node("here", 4)), "--name: expected a name that no machine of Kant has"),
         (replace(HELLO, node=Node("gpu2", 63)), "this machine: expected one that the core takes"),
         (replace(HELLO, id="another"), "--name: expected a name that no other machine has"),

@@ -108,9 +108,9 @@ TABLE = {  # written down once more, by hand
         "submit", "workflow", "batch", "cancel", "hold", "release", "requeue", "update", "signal", "log", "attach",
         "shell", "trial",
     },
-    Role.OPERATOR: {"audit", "operations", "stop", "reserve", "unreserve", "pause", "resume"},
+    Role.OPERATOR: {"audit", "operations", "stop", "reserve", "unreserve", "pause", "resume", "leave"},
 }  # fmt: skip
-PATHS = [(route.method, route.path, route.name) for route in ROUTES if route.name not in ("stop", "whatif")]
+PATHS = [(route.method, route.path, route.name) for route in ROUTES if route.name not in ("stop", "whatif", "leave")]
 
 
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

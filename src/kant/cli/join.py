@@ -8,6 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from kant.cli.inputs import Home, Json
+from kant.cli.output import Reply
+from kant.cli.up import GpuWatts, PowerCap, power_of
 from kant.model.errors import InputError
 
 MINE = 0o77  # permissions that other users must not have
@@ -32,6 +35,8 @@ def join(
         Path | None,
         Parameter(help="A folder on a disk of this machine for its runs. Default: /var/tmp/kant-USER-NAME."),
     ] = None,
+    power_cap: PowerCap = None,
+    gpu_watts: GpuWatts = None,
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
@@ -43,6 +48,7 @@ def join(
     from kant.local import machine
     from kant.local.joined import keys
     from kant.local.joined.agent import Agent, AgentOptions, serve
+    from kant.local.power import capped
     from kant.service.daemon import locked
     from kant.workload.cluster_file import read_cluster
 
@@ -61,9 +67,46 @@ def join(
     set_up(log_format, log_level)
     cores = machine.own_cores() if cluster is None else ()
     node = replace(found.nodes[0], name=own)
+    cap, watts = power_of(power_cap, gpu_watts, cluster)
+    if cap:
+        node = capped(node, cap, watts or machine.gpu_watts(devices))
     options = AgentOptions(place, folder, host, port, node, machine.visible(devices), cores)
     with locked(place):
         return serve(Agent(options))
+
+
+def leave(
+    machine: Annotated[str, Parameter(help="By the name under which it has joined: `kant top` has it.")],
+    /,
+    *,
+    within: Annotated[
+        str | None,
+        Parameter(help="What still runs there then is stopped, and waits again: 0s, 2h. Default: it runs to its end."),
+    ] = None,
+    stay: Annotated[bool, Parameter(help="It is to stay after all, and takes jobs again.", negative="")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Let a machine that has joined leave in order: nothing new starts there, and when nothing runs there any more it
+    is gone, and its `kant join` ends.
+
+    One that is silent goes when its jobs are given up. It may join again at any time."""
+    from urllib.parse import quote
+
+    from kant.model.units import SECOND, parse_limit
+    from kant.service.client import ServiceClient, home_of
+
+    if stay and within is not None:
+        raise InputError("--stay and --within", "one of them")
+    within_s = None if within is None else parse_limit(within, "--within") / SECOND
+    asked = {"within_s": within_s, "stays": stay}
+    found = ServiceClient(home_of(home)).post(f"/v1/machines/{quote(machine, safe='')}/leave", asked)
+
+    def show() -> None:
+        runs = f"what runs there: {', '.join(found['jobs'])}" if found["jobs"] else "nothing runs there"
+        print(f"{machine} {'stays' if stay else 'takes nothing new, and leaves'}; {runs}")
+
+    return Reply(found, show).print(json)
 
 
 def _home(given: Path | None, name: str) -> Path:

@@ -29,6 +29,7 @@ INSTEAD = {
     # words of shells and of other tools
     "add": "`kant submit -- COMMAND` queues a command",
     "start": "`kant up` starts Kant, and `kant release JOB` lets a held job start",
+    "drain": "`kant leave NAME` lets a machine that has joined leave; on Kubernetes `kubectl drain`",
     "stop": "`kant cancel JOB` ends a job, and `kant down` stops Kant while jobs run on",
     "pause": "`kant queue pause NAME` (or --all) stops starts; `kant hold JOB` keeps one job from starting",
     "resume": "`kant queue resume NAME` (or --all), or `kant release JOB` of a job that is held",

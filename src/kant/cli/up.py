@@ -12,12 +12,24 @@ from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.service.door import Certificate
     from kant.service.oidc import Oidc
+    from kant.service.socket_access import Certificate
 
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
 MOST_FRONT_ENDS = 64
 PATIENCE = 60.0  # seconds for a start
+
+
+PowerCap = Annotated[
+    str | None,
+    Parameter(
+        help="The GPUs in use of a machine draw at most this together, such as 2.1kW: no more start. "
+        "Default: all may be in use."
+    ),
+]
+GpuWatts = Annotated[
+    str | None, Parameter(help="What a GPU in use draws at most, such as 700W. Default: as NVML says.")
+]
 
 
 def up(
@@ -72,6 +84,8 @@ def up(
             "its terminal is warned after half of it. Default: none is."
         ),
     ] = None,
+    power_cap: PowerCap = None,
+    gpu_watts: GpuWatts = None,
     log_size: Annotated[str, Parameter(help="The most that is kept of the output of one run.")] = "1GiB",
     notices: Annotated[
         Path | None, Parameter(help="A TOML file that says who is told of what happens to jobs (docs/up.md).")
@@ -113,6 +127,7 @@ def up(
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
 
+    cap, watts = power_of(power_cap, gpu_watts, cluster)
     return serve(
         DaemonOptions(
             home=place,
@@ -134,12 +149,29 @@ def up(
             join_listen=join_listen or "",
             oidc=_oidc(oidc) if oidc is not None else None,
             idle_s=parse_duration(idle_gpus, "--idle-gpus") / SECOND if idle_gpus is not None else 0.0,
+            power_cap=cap,
+            gpu_watts=watts,
             log_bytes=parse_size(log_size),
             keep_days=_days(keep_days),
             log_format=log_format,
             log_level=log_level,
         )
     )
+
+
+def power_of(power_cap: str | None, gpu_watts: str | None, cluster: str | None) -> tuple[int, int]:
+    """Return the watts of --power-cap and --gpu-watts, 0 for those that NVML says. Raises InputError."""
+    from kant.local.power import parse_watts
+
+    if power_cap is None:
+        if gpu_watts is not None:
+            raise InputError("--gpu-watts", "--power-cap beside it")
+        return 0, 0
+    if gpu_watts is None:
+        if cluster is not None:
+            raise InputError("--gpu-watts", "what one GPU of a virtual machine draws, such as 700W")
+        return parse_watts(power_cap, "--power-cap"), 0
+    return parse_watts(power_cap, "--power-cap"), parse_watts(gpu_watts, "--gpu-watts")
 
 
 def _oidc(path: Path) -> Oidc:
@@ -161,7 +193,7 @@ def _absolute(path: Path | None) -> Path | None:
 
 
 def _certificate(chain: Path | None, key: Path | None) -> Certificate | None:
-    from kant.service.door import Certificate
+    from kant.service.socket_access import Certificate
 
     if (chain is None) != (key is None):
         raise InputError("--tls-cert and --tls-key", "both, or none of them")

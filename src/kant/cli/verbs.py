@@ -16,6 +16,7 @@ VERBS = {
     "up": "up:up",
     "down": "up:down",
     "join": "join:join",
+    "leave": "join:leave",
     "submit": "submit:submit",
     "jobs": "jobs:jobs",
     "run": "run:run",

@@ -1,14 +1,17 @@
 """The interface of an elastic training job to Kant: a few lines in its loop, with or without PyTorch.
 
 elastic = Elastic()
+tokens, devices = elastic.tokens, elastic.now.devices
 while not elastic.is_over(tokens):
-    if elastic.changed(tokens):
-        regroup(elastic.now.devices)  # create a new process group
+    if elastic.changed(tokens) and devices != elastic.now.devices:
+        devices = elastic.now.devices
+        regroup(devices)  # create a new process group
     for group in optimizer.param_groups:
         group["lr"] = elastic.rate(tokens)
     for _ in range(elastic.now.rounds):
-        loss(next_samples(elastic.now.each)).backward()
+        (loss(next_samples(elastic.now.each)) / elastic.now.rounds).backward()
     optimizer.step()
+    optimizer.zero_grad()
     tokens += elastic.now.batch * LENGTH
 """
 
@@ -20,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from kant.model.elastic import Contract, Heard, Resize, heard_beside
+from kant.model.elastic import Contract, Resize, RunReport, report_path
 from kant.model.errors import InputError
 
 SAID_EVERY = 0.2  # seconds between two reports of tokens
@@ -37,7 +40,7 @@ class Elastic:
         if "KANT_ELASTIC" not in env:
             raise InputError("KANT_ELASTIC", "a job that `kant submit --contract FILE` has started")
         self._file = Path(env["KANT_ELASTIC"])
-        self._heard = Path(heard_beside(env["KANT_ELASTIC"]))
+        self._report = Path(report_path(env["KANT_ELASTIC"]))
         self.contract = msgspec.json.decode(env["KANT_CONTRACT"], type=Contract)
         self._at = 0
         self._said = -SAID_EVERY
@@ -58,7 +61,7 @@ class Elastic:
         moment = time.monotonic()
         events = self._read() if self._file.stat().st_size > self._at else []
         if events or self._behind or moment - self._said >= SAID_EVERY:
-            self._say(Heard(self.now.number, tokens))
+            self._say(RunReport(self.now.number, tokens))
             self._said, self._behind = moment, bool(events)
         if events:
             self.now = events[-1]
@@ -66,10 +69,10 @@ class Elastic:
 
     _behind = False  # an event was returned and not confirmed yet
 
-    def _say(self, heard: Heard) -> None:
-        own = self._heard.with_suffix(".new")
-        own.write_bytes(msgspec.json.encode(heard))
-        own.replace(self._heard)
+    def _say(self, report: RunReport) -> None:
+        own = self._report.with_suffix(".new")
+        own.write_bytes(msgspec.json.encode(report))
+        own.replace(self._report)
 
     def rate(self, tokens: float) -> float:
         """Return the learning rate of the next step."""

@@ -17,11 +17,11 @@ from kant.model.units import DAY, FOREVER, HOUR
 MONTH = 30 * DAY
 """The length of a month whose end no event gives, microseconds."""
 
-EVERYBODY = -1
+ALL_USERS = -1
 """In place of a user: the queue as a whole."""
 
 Scope = tuple[int, int]
-"""The scope of a budget: a node of the queue tree, and a user or `EVERYBODY`."""
+"""The scope of a budget: a node of the queue tree, and a user or `ALL_USERS`."""
 
 
 class OverBudget(NamedTuple):
@@ -94,7 +94,7 @@ class Budgets:
         spent, found = self.used(now), dict[Scope, list[int]]()
         for node, budget in tree.budgets.items():
             if budget.hard >= 0 or budget.soft >= 0:
-                found[node, EVERYBODY] = [0, 0]
+                found[node, ALL_USERS] = [0, 0]
         for (queue, user), used in spent.items():
             node, rate = node_of[queue], self._accounts[queue, user][1]
             for scope in _covering(tree, node, user) if node >= 0 else ():
@@ -135,10 +135,10 @@ def _covering(tree: QuotaLimits, node: int, user: int) -> Iterable[Scope]:
     for above in tree.paths[node]:
         if (budget := tree.budgets.get(above)) is not None:
             if budget.hard >= 0 or budget.soft >= 0:
-                yield above, EVERYBODY
+                yield above, ALL_USERS
             if budget.limits_users:
                 yield above, user
 
 
 def _limits(budget: Budget, user: int) -> tuple[int, int]:
-    return (budget.hard, budget.soft) if user == EVERYBODY else (budget.user_hard, budget.user_soft)
+    return (budget.hard, budget.soft) if user == ALL_USERS else (budget.user_hard, budget.user_soft)

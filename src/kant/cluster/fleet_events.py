@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.node_events import ask_again, change_node_set, node_of, node_offers
-from kant.cluster.node_rows import NOBODY, place_of, spare_rows
+from kant.cluster.node_rows import NO_NODE, place_of, spare_rows
 from kant.cluster.node_table import PLACE, check_node, enlarged, retire_row, write_node
 from kant.cluster.state_data import StateData
 from kant.model import event as ev
@@ -178,7 +178,7 @@ def _write(state: StateData, row: int, node: Node, last: Node) -> list[int]:
     state.empty[row, c.REVISION] += 1
     if state.left is not None:
         state.left[row, : c.extra_at(state.left)] = state.empty[row, : c.extra_at(state.left)]
-    if last is not NOBODY and replace(last, name=node.name) != node:
+    if last is not NO_NODE and replace(last, name=node.name) != node:
         state.asked_anew += 1
     names = set(state.shapes.node_sets.move(row, pool))
     for name in names:

@@ -9,7 +9,7 @@ import numpy as np
 from kant.cluster import columns as c
 from kant.cluster.booking_events import overlap
 from kant.cluster.elastic import pods_by_group
-from kant.cluster.node_rows import NOBODY, place_columns
+from kant.cluster.node_rows import NO_NODE, place_columns
 from kant.cluster.node_table import PLACE, pool_totals, retire_row, write_node
 from kant.cluster.preemptible import PreemptibleCounts
 from kant.cluster.shapes import Shape
@@ -100,7 +100,7 @@ def _check_rows(state: StateData) -> None:
         else:
             write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
         _say(np.array_equal(fresh, state.empty[row]), f"an empty row {row} is {node.name!r} with nothing on it")
-        if state.left is not None and node is not NOBODY:
+        if state.left is not None and node is not NO_NODE:
             write_node(fresh, node, state.shapes.pool_of[node.pool], slots)
             _say(np.array_equal(fresh[: c.REVISION], state.left[row, : c.REVISION]), f"{node.name!r} may come back")
     domains, said = place_columns(state.node_rows.places), True

@@ -21,7 +21,7 @@ Place = tuple[str, str, str, str]
 Domain = tuple[object, ...]
 """The names that identify a domain of the fabric at its level; the row of a node that is its own HBD."""
 
-NOBODY = Node("", 0)
+NO_NODE = Node("", 0)
 """The node of rows that no node has taken yet."""
 
 
@@ -73,8 +73,8 @@ class NodeRows:
     def grow(self, rows: int, place: Place) -> None:
         """Grow to this many rows. The new ones are spare, and at this place."""
         new = range(len(self.nodes), rows)
-        self.nodes += [NOBODY] * len(new)
-        self.names += [NOBODY.name] * len(new)
+        self.nodes += [NO_NODE] * len(new)
+        self.names += [NO_NODE.name] * len(new)
         self.places += [place] * len(new)
         self._spare.update(dict.fromkeys(new))
 

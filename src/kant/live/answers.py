@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kant.cluster import columns as c
-from kant.cluster.budgets import EVERYBODY
+from kant.cluster.budgets import ALL_USERS
 from kant.cluster.columns import J_MILLI, J_QUEUE, J_STARTED
 from kant.cluster.lending import lent
 from kant.cluster.state import ClusterState
@@ -145,7 +145,7 @@ def budget_rows(state: ClusterState, now: int) -> list[dict[str, Any]]:
     for scope, use in usage.budgets.scopes(usage.tree, usage.node_of, now).items():
         hours = {"used": use.used / HOUR / GPU, "soft": use.soft / GPU, "hard": use.hard / GPU}
         found.append(
-            {"queue": usage.tree.queues[scope[0]].name, "user": "" if scope[1] == EVERYBODY else users[scope[1]]}
+            {"queue": usage.tree.queues[scope[0]].name, "user": "" if scope[1] == ALL_USERS else users[scope[1]]}
             | {f"{name}_gpu_hours": None if amount < 0 else amount for name, amount in hours.items()}
             | {"state": "hard" if over and scope in over.hard else "soft" if over and scope in over.soft else ""}
             | {"until_us": usage.budgets.end}

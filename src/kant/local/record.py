@@ -101,6 +101,16 @@ class QueueNames(Struct, frozen=True, forbid_unknown_fields=True):
     queues: Annotated[tuple[Text, ...], Meta(max_length=1000)] = ()
 
 
+class MachineLeaves(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A machine that has joined is to leave once nothing runs on it.
+
+    After `within_s` seconds what runs there is stopped and waits again (None: it runs to its end). `stays`: it is to
+    stay after all."""
+
+    within_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
+    stays: bool = False
+
+
 Level = Literal["", "node", "hbd", "leaf", "spine", "superspine", "cluster"]
 
 

@@ -65,9 +65,9 @@ def waits(found: Pairs, quantile: str) -> dict[str, Any]:
     queues = np.array(found.queue, dtype=object)
     by_queue = {name: queues == name for name in dict.fromkeys(found.queue)}
     sizes = {name: mask for name, mask in size_masks(found.milli).items() if mask.any()}
-    everybody = np.ones(len(found.id), dtype=np.bool_)
+    all_jobs = np.ones(len(found.id), dtype=np.bool_)
     return {
-        "all": _row(found, everybody, quantile),
+        "all": _row(found, all_jobs, quantile),
         "by_queue": {name: _row(found, by_queue[name], quantile) for name in sorted(by_queue)},
         "by_size": {name: _row(found, mask, quantile) for name, mask in sizes.items()},
     }

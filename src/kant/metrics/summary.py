@@ -20,7 +20,7 @@ from kant.model.status import JobStatus
 from kant.model.units import GPU, HOUR, SECOND, SIZE_CLASSES
 from kant.placement.cost.slowdown import SPANS_WIDTH, T_LEAVES, T_NODES
 
-GONE = -1
+LEFT_BEFORE = -1
 """Replaces the status of a job that does not count."""
 
 
@@ -65,9 +65,9 @@ def summarise(
     """
     jobs = state.jobs[: len(state.ids)]
     status = table.status.copy()
-    status[np.asarray(gone, dtype=np.int64)] = GONE
+    status[np.asarray(gone, dtype=np.int64)] = LEFT_BEFORE
     finished = status == JobStatus.FINISHED
-    admitted = (status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED) & (status != GONE)
+    admitted = (status != JobStatus.REJECTED) & (status != JobStatus.CANCELLED) & (status != LEFT_BEFORE)
     sizes = size_masks(table.gpus)
     waited = {
         name: spread(table.wait[mask & admitted], quantile)

@@ -61,7 +61,7 @@ class Waiter:
     """The common properties of some waiting jobs that determine their cause.
 
     `row` is one of them, `options` the shapes in which they may be tried, `node` their queue in the quota tree (-1:
-    none). `lane` is their bucket under a strict order, except for its head: None.
+    none). `bucket` is their bucket under a strict order, except for its head: None.
     """
 
     row: int
@@ -70,7 +70,7 @@ class Waiter:
     node: int
     user: int
     priority: int
-    lane: tuple[int, ...] | None = None
+    bucket: tuple[int, ...] | None = None
     tried: tuple[int, Cause | None] = (-1, None)  # stamp of the last try, and why there was no place
 
 
@@ -94,14 +94,14 @@ class WaitClassifier:
         discipline = self.scheduler.profile.discipline
         return discipline.buckets and discipline.bucket(0, 1) == discipline.bucket(0, 2)
 
-    def waiter(self, row: int, lane: tuple[int, ...] | None) -> Waiter:
+    def waiter(self, row: int, bucket: tuple[int, ...] | None) -> Waiter:
         """Return the properties that determine the cause of one waiting job."""
         state, shape = self.state, self.state.shape_of(row)
         queue, user, priority = state.jobs[row, [J_QUEUE, J_USER, J_PRIORITY]].tolist()
         if not self.scheduler.profile.discipline.quotas or state.quota_usage.tree is None:
-            return Waiter(row, shape, [shape], -1, user, priority, lane)
+            return Waiter(row, shape, [shape], -1, user, priority, bucket)
         options = Admission(state).options(row, shape)
-        return Waiter(row, shape, options, state.quota_usage.node_of[queue], user, priority, lane)
+        return Waiter(row, shape, options, state.quota_usage.node_of[queue], user, priority, bucket)
 
     def follow(self, moved: list[int] | None) -> None:
         """Take in which jobs have moved (None: unknown); earlier counts are no longer valid."""
@@ -120,7 +120,7 @@ class WaitClassifier:
         over = self.state.quota_usage.over_budget(self.state.now)
         if over is not None and first_of(over.hard, tree, waiter.node, waiter.user) is not None:  # type: ignore[arg-type]
             return Cause.GATED
-        if waiter.lane is not None:
+        if waiter.bucket is not None:
             return self._behind(waiter)
         self._room = self._room or FreeByPools(self.state)
         lacks = self._room.lacks(waiter.shape)
@@ -134,8 +134,8 @@ class WaitClassifier:
         return self._in_spite_of_room(waiter)
 
     def _behind(self, waiter: Waiter) -> Cause:
-        assert waiter.lane is not None
-        head = self.heads.get(waiter.lane)
+        assert waiter.bucket is not None
+        head = self.heads.get(waiter.bucket)
         if head is None or not self.scheduler.profile.order.by_priority:
             return Cause.ORDER
         return Cause.PRIORITY if self.state.jobs[head, J_PRIORITY] > waiter.priority else Cause.ORDER

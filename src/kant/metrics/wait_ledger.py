@@ -138,7 +138,7 @@ class Ledger:
         self._settle(row, now, Cause.OTHER)
         self._join(row, self._rest(row), now, until)
 
-    def _lane(self, row: int) -> tuple[int, ...]:
+    def _bucket(self, row: int) -> tuple[int, ...]:
         return self.scheduler.profile.discipline.bucket(*self.state.jobs[row, [J_QUEUE, J_SHAPE]].tolist())
 
     def _rest(self, row: int) -> Key:
@@ -147,13 +147,13 @@ class Ledger:
         if not self.scheduler.profile.order.by_priority:
             priority = 0
         if self._strict:
-            return ("rest", priority, *self._lane(row))
+            return ("rest", priority, *self._bucket(row))
         return (queue, shape, priority, user if self.state.quota_usage.limits_users else -1)
 
     def _join(self, row: int, key: Key, now: int, until: int) -> None:
         account = self._accounts.get(key)
         if account is None:
-            behind = self._lane(row) if key[0] == "rest" else None
+            behind = self._bucket(row) if key[0] == "rest" else None
             account = self._accounts[key] = WaitAccount(self._judge.waiter(row, behind), now)
         account.members += 1
         if until > now:

@@ -126,13 +126,13 @@ class Resize(Struct, frozen=True, omit_defaults=True):
         return (self.tail_from, self.tail_until) if self.tail_from >= 0 else None
 
 
-class Heard(Struct, frozen=True, omit_defaults=True):
+class RunReport(Struct, frozen=True, omit_defaults=True):
     """The report of an elastic run: the `number` of the last event that it has followed, and its tokens so far."""
 
     number: int = 0
     tokens: float = 0.0
 
 
-def heard_beside(events: str) -> str:
+def report_path(events: str) -> str:
     """Return the path of a run's report file, from that of its event file."""
     return f"{events}.heard"

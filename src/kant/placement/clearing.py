@@ -1,6 +1,13 @@
-"""Clearing nodes: which jobs must leave a node so that it takes more pods, for many nodes in one compiled call."""
+"""Clearing nodes: which jobs must leave a node so that it takes more pods, for many nodes in one compiled call.
+
+`clear` says for each node what it would cost; `cheapest_node` takes the best node for one pod, and of all sets of its
+holders the best. Both ask `lightest_set`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +16,7 @@ from kant.cluster import columns as c
 from kant.cluster.columns import Table
 from kant.cluster.holders import LIMB, Holders, Weights
 from kant.compiled import compiled, inlined
+from kant.model.placement import MASK, PODS, WIDTH
 from kant.placement.fits import capacity
 
 FEW = 12
@@ -17,11 +25,26 @@ FEW = 12
 EVERY = 2 << FEW
 """Enough visits to see every set of `FEW`: for the last pod, and so for the only one, the best node is found."""
 
+NO_NODE = -1
+"""The result where no node takes the pod, whichever jobs leave."""
+
+TOO_MANY = -2
+"""The result where a node has more sets, whole or partial, than `EVERY`: the best of them is not known."""
+
 VISITS = 500
 """Maximum number of visits on one node for one pod count, while more than one pod has no place."""
 
 LEVELS = 24
 """Maximum number of pod counts tried on one node: 1, 2, 4, … and the most that it takes."""
+
+
+# Columns of the search stack: a row for each holder in order, with the decisions about those before it.
+STAGE = 0  # how much of its subtree has been tried
+ROOM = 1  # milli-GPUs that may still leave
+UPPER = 2  # weight of those that leave
+LOWER = 3
+OUT = 4  # 1: it leaves
+TAKEN = 5  # 1: it is taken on the node, since it stays
 
 
 @inlined
@@ -33,6 +56,127 @@ def move_entry(table: Table, holders: Holders, demands: Table, entry: int, takin
             c.give_piece(table, holders.pieces[piece], demands)
 
 
+@inlined
+def find_twins(holders: Holders, weights: Weights, order: Table, count: int, twin: Table) -> None:
+    """For each holder in the order find the last one before it with equal weight, size and piece, or -1.
+
+    Only holders of a single piece without devices: devices are not interchangeable.
+    """
+    for at in range(count):
+        twin[at] = -1
+        who, piece = holders.who[order[at]], holders.start[order[at]]
+        if holders.end[order[at]] - piece > 1 or holders.pieces[piece, MASK] != 0:
+            continue
+        for before in range(at - 1, -1, -1):
+            whose, other = holders.who[order[before]], holders.start[order[before]]
+            same = weights.lower[whose] == weights.lower[who] and weights.upper[whose] == weights.upper[who]
+            same = same and weights.milli[whose] == weights.milli[who]
+            same = same and holders.end[order[before]] - other == 1
+            for column in range(PODS, WIDTH):
+                same = same and holders.pieces[other, column] == holders.pieces[piece, column]
+            if same:
+                twin[at] = before
+                break
+
+
+class OnNode(NamedTuple):
+    """A node and the entries of its holders, for `lightest_set`: it holds while `wanted` pods of demand `d` fit."""
+
+    table: Table
+    demands: Table
+    holders: Holders
+    node: int
+    d: int
+    wanted: int
+
+
+@inlined
+def _move_on_node(view: OnNode, entry: int, taking: bool) -> None:
+    move_entry(view.table, view.holders, view.demands, entry, taking)
+
+
+@inlined
+def _fit_on_node(view: OnNode) -> bool:
+    return bool(capacity(view.table, view.node, view.demands, view.d) >= view.wanted)
+
+
+def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> Callable[..., int]:
+    """Return the search for the lightest set of items without which something holds.
+
+    `move(view, item, taking)` puts an item back or takes it away; `holds(view)` says whether it holds now. Fewer items
+    never make it false.
+    """
+
+    def lightest_set(
+        view: NamedTuple, weights: Weights, order: Table, who: Table, twin: Table, count: int, cap: int,
+        leaves_first: bool, visits: int, bound: Table, stack: Table, best: Table,
+    ) -> int:  # fmt: skip
+        """Branch and bound over which items leave. It holds once all have left, as is so on entry and on return.
+
+        Item `order[i]` is of holder `who[i]`. Returns 1 where a set weighs no more than `bound` (its upper and its
+        lower part); it is then in `best`, its weight in `bound`. It is the lightest set, and of equal ones the first,
+        where the sets in which the first item stays come first. With `leaves_first` it is the first of all that are
+        light enough, where those come first in which the first item leaves. After `visits` visits the best set so far
+        is taken; with more than `FEW` items the answer is `TOO_MANY`. 0: none.
+        """
+        visited, at, found, mask = 0, 0, 0, (1 << LIMB) - 1
+        stack[0, STAGE], stack[0, ROOM], stack[0, UPPER], stack[0, LOWER] = 0, cap, 0, 0
+        for i in range(count):
+            stack[i, TAKEN] = 0
+        while at >= 0:
+            room, upper, lower = stack[at, ROOM], stack[at, UPPER], stack[at, LOWER]
+            if stack[at, STAGE] == 0:
+                visited += 1
+                if visited > visits and count > FEW:
+                    found = TOO_MANY
+                    break
+                equal = upper == bound[0] and lower == bound[1]
+                late = found == 1 and (equal or visited > visits)
+                if room < 0 or upper > bound[0] or (upper == bound[0] and lower > bound[1]) or late:
+                    at -= 1
+                    continue
+                if at == count:
+                    found, bound[0], bound[1] = 1, upper, lower
+                    for i in range(count):
+                        best[i] = stack[i, OUT]
+                    if leaves_first:
+                        break
+                    at -= 1
+                    continue
+            if stack[at, TAKEN] == 1:
+                move(view, order[at], False)
+                stack[at, TAKEN] = 0
+            if stack[at, STAGE] == 2:
+                at -= 1
+                continue
+            leaves = int((stack[at, STAGE] == 0) == leaves_first)
+            stack[at, STAGE] += 1
+            if stack[at, STAGE] == 1 and twin[at] >= 0 and stack[twin[at], OUT] != leaves:
+                continue  # of equal items the first ones do what is tried first
+            if leaves == 1:
+                total = lower + weights.lower[who[at]]
+                room, upper = room - weights.milli[who[at]], upper + weights.upper[who[at]] + (total >> LIMB)
+                lower = total & mask
+            else:
+                move(view, order[at], True)
+                stack[at, TAKEN] = 1
+                if not holds(view):
+                    continue
+            stack[at, OUT] = leaves
+            at += 1
+            stack[at, STAGE], stack[at, ROOM], stack[at, UPPER], stack[at, LOWER] = 0, room, upper, lower
+        for i in range(count):
+            if stack[i, TAKEN] == 1:
+                move(view, order[i], False)
+                stack[i, TAKEN] = 0
+        return found
+
+    return lightest_set
+
+
+lightest_on_node = inlined(branch_and_bound(_move_on_node, _fit_on_node))
+
+
 @compiled
 def clear(
     table: Table,
@@ -41,6 +185,7 @@ def clear(
     left: int,
     places: Table,
     holders: Holders,
+    heavy: Table,
     weights: Weights,
     cap: int,
     pods: Table,
@@ -50,13 +195,13 @@ def clear(
 
     `pods[k, level]` is a number of pods, 0 where no more is found, and `leaving[k, level, e - first]` marks the jobs
     that leave for it: none where the node takes the pods as it is. A set holds at most `cap` milli-GPUs. With one pod
-    left only a node that is cheaper than those before it gets an answer. The table is left unchanged.
+    left only a node that is cheaper than those before it gets an answer. `heavy` has the entries of each node, the
+    heaviest first. The table is left unchanged.
     """
     width = leaving.shape[2]
-    there = np.zeros(width + 1, dtype=np.int64)
-    stage, room = np.zeros(width + 2, dtype=np.int64), np.zeros(width + 2, dtype=np.int64)
-    upper, lower = np.zeros(width + 2, dtype=np.int64), np.zeros(width + 2, dtype=np.int64)
-    out = np.zeros(width + 1, dtype=np.bool_)
+    there, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
+    stack, out = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
+    bound = np.zeros(2, dtype=np.int64)
     least_upper, least_lower = 1 << LIMB, 0  # above all weights
     mask = (1 << LIMB) - 1
     for k in range(places.shape[0]):
@@ -68,76 +213,121 @@ def clear(
                 least_upper, least_lower = 0, 0
             continue
         count = 0
-        for entry in range(first, holders.first[places[k] + 1]):
-            if weights.may_leave[holders.who[entry]]:
-                there[count] = entry
+        for place in range(first, holders.first[places[k] + 1]):
+            if weights.may_leave[holders.who[heavy[place]]]:
+                there[count], whose[count] = heavy[place], holders.who[heavy[place]]
                 count += 1
         if count == 0:
             continue
         for i in range(count):
             move_entry(table, holders, demands, there[i], False)
+        if count <= FEW:
+            find_twins(holders, weights, there, count, twin)
         most, wanted, level = min(capacity(table, node, demands, d), left), 1, 0
         while wanted <= most and level < pods.shape[1]:
             found = False
-            best_upper, best_lower = least_upper, least_lower
-            if count <= FEW:  # branch and bound: each stays, if the pods still fit; or it leaves
+            if count <= FEW:  # lighter than the best so far
+                bound[0], bound[1] = least_upper, least_lower - 1
+                if bound[1] < 0:
+                    bound[0], bound[1] = least_upper - 1, mask
                 visits = EVERY if left == 1 else VISITS
-                at, stage[0], room[0], upper[0], lower[0] = 0, 0, cap, 0, 0
-                while at >= 0:
-                    if stage[at] == 0:
-                        visits -= 1
-                        dear = upper[at] > best_upper or (upper[at] == best_upper and lower[at] >= best_lower)
-                        if room[at] < 0 or dear or (found and visits < 0):
-                            at -= 1
-                            continue
-                        if at == count:
-                            found, best_upper, best_lower = True, upper[at], lower[at]
-                            for i in range(count):
-                                leaving[k, level, there[i] - first] = out[i]
-                            at -= 1
-                            continue
-                        move_entry(table, holders, demands, there[at], True)
-                        if capacity(table, node, demands, d) >= wanted:
-                            stage[at], stage[at + 1] = 1, 0
-                            room[at + 1], upper[at + 1], lower[at + 1] = room[at], upper[at], lower[at]
-                            at += 1
-                            continue
-                    if stage[at] == 2:
-                        out[at] = False
-                        at -= 1
-                        continue
-                    move_entry(table, holders, demands, there[at], False)
-                    who = holders.who[there[at]]
-                    total = lower[at] + weights.lower[who]
-                    room[at + 1] = room[at] - weights.milli[who]
-                    upper[at + 1], lower[at + 1] = upper[at] + weights.upper[who] + (total >> LIMB), total & mask
-                    stage[at], stage[at + 1], out[at] = 2, 0, True
-                    at += 1
+                view = OnNode(table, demands, holders, node, d, wanted)
+                found = lightest_on_node(
+                    view, weights, there, whose, twin, count, cap, False, visits, bound, stack, out
+                ) == 1  # fmt: skip
+                for i in range(count):
+                    if found:
+                        leaving[k, level, there[i] - first] = out[i] == 1
             else:  # the heaviest first, each stays if the pods still fit with it
                 total_upper, total_lower, milli = 0, 0, 0
                 for i in range(count):
                     move_entry(table, holders, demands, there[i], True)
-                    out[i] = capacity(table, node, demands, d) < wanted
-                    if out[i]:
+                    out[i] = int(capacity(table, node, demands, d) < wanted)
+                    if out[i] == 1:
                         move_entry(table, holders, demands, there[i], False)
-                        who = holders.who[there[i]]
-                        total = total_lower + weights.lower[who]
-                        total_upper, total_lower = total_upper + weights.upper[who] + (total >> LIMB), total & mask
-                        milli += weights.milli[who]
+                        total = total_lower + weights.lower[whose[i]]
+                        total_upper, total_lower = total_upper + weights.upper[whose[i]] + (total >> LIMB), total & mask
+                        milli += weights.milli[whose[i]]
                 cheap = total_upper < least_upper or (total_upper == least_upper and total_lower < least_lower)
                 found = cheap and milli <= cap
-                best_upper, best_lower = total_upper, total_lower
+                bound[0], bound[1] = total_upper, total_lower
                 for i in range(count):
-                    if not out[i]:
+                    if out[i] == 0:
                         move_entry(table, holders, demands, there[i], False)
                     if found:
-                        leaving[k, level, there[i] - first] = out[i]
-                    out[i] = False
+                        leaving[k, level, there[i] - first] = out[i] == 1
             if found:
                 pods[k, level] = wanted
                 level += 1
                 if left == 1:
-                    least_upper, least_lower = best_upper, best_lower
+                    least_upper, least_lower = bound[0], bound[1]
             wanted = most if wanted < most < 2 * wanted else 2 * wanted
         for i in range(count):  # all have left by now, and what they count as elsewhere too
             move_entry(table, holders, demands, there[i], True)
+
+
+@compiled
+def cheapest_node(
+    table: Table,
+    demands: Table,
+    d: int,
+    holders: Holders,
+    heavy: Table,
+    rows: Table,
+    weights: Weights,
+    cap: int,
+    leaving: Table,
+) -> int:
+    """Return how many holders leave a node so that it takes a pod of demand `d`, at the least weight of all nodes.
+
+    Their entries come first in `leaving`: of equal weights those whose `rows` (one for each holder) come first. A set
+    holds at most `cap` milli-GPUs. Within a node entries are in the order of their rows, and `heavy` has the same
+    entries, the heaviest first. The table is left unchanged.
+    """
+    width = holders.widest
+    order, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
+    stack, found = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
+    victims = NO_NODE
+    bound, least = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    bound[0] = least[0] = 1 << LIMB  # above all weights
+    for k in range(holders.nodes.shape[0]):
+        node, first, end = holders.nodes[k], holders.first[k], holders.first[k + 1]
+        for entry in range(first, end):
+            if weights.may_leave[holders.who[entry]]:
+                move_entry(table, holders, demands, entry, False)
+        count, answer = 0, int(capacity(table, node, demands, d) > 0)
+        for turn in range(2):  # the least weight; then, of the sets of equal weight, that of the first rows
+            if answer != 1:
+                break
+            count = 0
+            for place in range(first, end):
+                entry = place if turn == 1 else heavy[place]
+                if weights.may_leave[holders.who[entry]]:
+                    order[count], whose[count] = entry, holders.who[entry]
+                    count += 1
+            find_twins(holders, weights, order, count, twin)
+            view = OnNode(table, demands, holders, node, d, 1)
+            answer = lightest_on_node(
+                view, weights, order, whose, twin, count, cap, turn == 1, EVERY, bound, stack, found
+            )
+        for entry in range(first, end):  # all have left by now, and what they count as elsewhere too
+            if weights.may_leave[holders.who[entry]]:
+                move_entry(table, holders, demands, entry, True)
+        if answer == TOO_MANY:
+            return TOO_MANY
+        if answer == 0:
+            continue
+        better, place = bound[0] != least[0] or bound[1] != least[1], 0
+        for i in range(count):
+            if found[i] == 1 and not better:
+                row, other = rows[holders.who[order[i]]], rows[holders.who[leaving[place]]]
+                if row > other:
+                    break
+                better, place = row < other, place + 1
+        if better:
+            victims, least[0], least[1] = 0, bound[0], bound[1]
+            for i in range(count):
+                if found[i] == 1:
+                    leaving[victims] = order[i]
+                    victims += 1
+    return victims

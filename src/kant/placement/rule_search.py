@@ -125,16 +125,16 @@ class _Search:
             choice = next(tries[-1], None)
             if choice is None:
                 tries.pop()
-                failed.add(self._standing())
+                failed.add(self._placed_counts())
                 if self.placed:
                     self._undo()
                 continue
             self._do(*choice)
             if not any(self.left):
-                if all(not waits or self._has_company(group, node) for group, node, waits in self.placed):
+                if all(not waits or self._has_affinity(group, node) for group, node, waits in self.placed):
                     return self._in_order()
                 self._undo()
-            elif self._standing() in failed:
+            elif self._placed_counts() in failed:
                 self._undo()
             else:
                 tries.append(self._choices())
@@ -182,11 +182,11 @@ class _Search:
             for (topology, column, _), others in zip(self.wanted[group], self.coming[group], strict=True)
         )
 
-    def _has_company(self, group: int, node: int) -> bool:
+    def _has_affinity(self, group: int, node: int) -> bool:
         """Return whether a pod on a node has what its affinity requires, apart from itself."""
         return all(self._there(node, topology, column) > each for topology, column, each in self.wanted[group])
 
-    def _standing(self) -> tuple[tuple[int, int, int], ...]:
+    def _placed_counts(self) -> tuple[tuple[int, int, int], ...]:
         """Return the number of pods by group and node: what can still be placed depends on nothing else."""
         counts: dict[tuple[int, int], int] = {}
         for group, node, _ in self.placed:

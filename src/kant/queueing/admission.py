@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import reduce
 from operator import or_
 
-from kant.cluster.budgets import EVERYBODY, first_of
+from kant.cluster.budgets import ALL_USERS, first_of
 from kant.cluster.columns import J_BASE, J_LIMIT, J_QUEUE, J_SHAPE, J_SINCE, J_UNWANTED, J_USER
 from kant.cluster.quota_tree import QuotaTree, Shortage
 from kant.cluster.shapes import Shape
@@ -66,7 +66,7 @@ class Admission:
             return None
         assert usage.budgets is not None
         use = usage.budgets.scopes(tree, usage.node_of, self.now)[scope]
-        name = "" if scope[1] == EVERYBODY else list(self.state.users)[user]
+        name = "" if scope[1] == ALL_USERS else list(self.state.users)[user]
         return OutOfBudget(tree.queues[scope[0]].name, use.used // HOUR, use.hard, usage.budgets.end, name)
 
     def _queue_name(self, queue: int) -> str:

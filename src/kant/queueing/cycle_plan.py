@@ -40,11 +40,11 @@ from kant.queueing.estimates import Estimates
 from kant.queueing.forecast import Forecast
 from kant.queueing.order import Order
 from kant.queueing.pending import PendingQueue
-from kant.queueing.ports import NOBODY, NOT_NOW, NotNow, Placer
+from kant.queueing.ports import NO_CANDIDATES, NOT_NOW, NotNow, Placer
 from kant.queueing.preemption.entitlement import Entitlements
 from kant.queueing.preemption.search import EXACT, TRIALS
 from kant.queueing.shares import Shares
-from kant.queueing.waiting import P_TOLD
+from kant.queueing.waiting import P_RECORDED
 from kant.queueing.watch import ANY_START
 
 if TYPE_CHECKING:
@@ -236,7 +236,7 @@ class CyclePlan:
 
         If it does not fit on free capacity, the profile's preemption may free capacity for it.
         """
-        self.failed = NOT_NOW if self.evictor is not None else NOBODY
+        self.failed = NOT_NOW if self.evictor is not None else NO_CANDIDATES
         options, reasons = [shape], list[Reason]()
         reason: Reason
         if not self.limited:
@@ -251,7 +251,7 @@ class CyclePlan:
             closed = admission.closed(row)
             if closed is not None:
                 if isinstance(closed, OutOfBudget):
-                    self.failed = NotNow(closed.until, nobody=True)
+                    self.failed = NotNow(closed.until, no_candidates=True)
                 return closed
             options = admission.options(row, shape)
             for option in options:
@@ -317,8 +317,8 @@ class CyclePlan:
 
     def hold(self, row: int, reason: Reason) -> None:
         """Record why a job that was tried waits on: once for each wait, not in every cycle."""
-        if not self.pending.places.item(row, P_TOLD):
-            self.pending.places[row, P_TOLD] = 1
+        if not self.pending.places.item(row, P_RECORDED):
+            self.pending.places[row, P_RECORDED] = 1
             self.plan.decisions.append(Hold(self.state.ids[row], reason))
 
     def reserve(self, row: int, allocation: Allocation, start: int, end: int) -> None:

@@ -22,7 +22,7 @@ from heapq import heapify, heappop, heapreplace
 
 import numpy as np
 
-from kant.cluster.budgets import EVERYBODY, OverBudget, first_of
+from kant.cluster.budgets import ALL_USERS, OverBudget, first_of
 from kant.cluster.columns import (
     J_BASE,
     J_LIMIT,
@@ -114,7 +114,7 @@ class PendingQueue:
         """How often buckets and keys have been renumbered."""
         self._numbers: dict[BucketKey, int] = {}
         self._known: dict[SchedulingKey, int] = {}  # the numbers of the scheduling keys
-        self._lanes: dict[object, int] = {}
+        self._reaches: dict[object, int] = {}
         self.arrived: list[int] = []
         """Rows that no cycle has checked for rejection yet."""
         self.leaving: set[int] = set()
@@ -219,7 +219,7 @@ class PendingQueue:
             if came and max(came) >= len(self.places):
                 self.places = longer(self.places, max(came) + 1)
             for row in came:
-                self.places[row, w.P_TOLD] = 0
+                self.places[row, w.P_RECORDED] = 0
             self.arrived = sorted({*came, *[row for row in self.arrived if row in pending]})
         if state.burst_replicas:
             came = list(dict.fromkeys([*came, *self._follow_replicas(moved)]))
@@ -314,7 +314,7 @@ class PendingQueue:
         self.verdicts[:] = 0
         self.keys = [()]
         self.numbered += 1
-        for numbers in (self._numbers, self._known, self._lanes, self._where):
+        for numbers in (self._numbers, self._known, self._reaches, self._where):
             numbers.clear()
 
     def _push(self, rows: list[int]) -> None:
@@ -350,7 +350,7 @@ class PendingQueue:
 
     # --- soft budgets ----------------------------------------------------------------------------------------
 
-    def is_lowered(self, queue: int, user: int = EVERYBODY) -> bool:
+    def is_lowered(self, queue: int, user: int = ALL_USERS) -> bool:
         """Return whether a queue, or a user of it, is over a soft budget."""
         usage = self.state.quota_usage
         if self._over is None or usage.tree is None or usage.node_of[queue] < 0:
@@ -389,9 +389,9 @@ class PendingQueue:
             self.buckets = longer(self.buckets)
             self.ready, self.sorting, self.sorted = longer(self.ready), longer(self.sorting), longer(self.sorted)
         found = self.state.shapes.shapes[shape]
-        lane = self._lanes.setdefault(found.reach, len(self._lanes))
-        self.buckets[bucket] = 0, key[0] if key else -1, lane, found.gpu_milli, 0
-        self.buckets[0, w.B_LANE] = bucket
+        reach = self._reaches.setdefault(found.reach, len(self._reaches))
+        self.buckets[bucket] = 0, key[0] if key else -1, reach, found.gpu_milli, 0
+        self.buckets[0, w.B_REACH] = bucket
         return bucket
 
     def _bucket_key(self, queue: int, shape: int, user: int, preemptible: int, limit: int) -> BucketKey:
@@ -436,15 +436,15 @@ class PendingQueue:
                 self._heads.clear()
                 self.may_try = True
 
-    def heads(self, by_lane: bool = False, large: int = 0, above: int = -FOREVER) -> list[Head]:
-        """Return the first job of every bucket with a priority `above` this one, best first. `by_lane`: only the best
+    def heads(self, by_reach: bool = False, large: int = 0, above: int = -FOREVER) -> list[Head]:
+        """Return the first job of every bucket with a priority `above` this one, best first. `by_reach`: only the best
         job of those that compete for the same pools, and the best of those with at least `large` milli-GPUs."""
-        found = self._heads.get((by_lane, above))
+        found = self._heads.get((by_reach, above))
         if found is None:
             count = w.best_first(
-                self.entries, self.buckets, self.verdicts, self.sorting, self.sorted, by_lane, large, -above
+                self.entries, self.buckets, self.verdicts, self.sorting, self.sorted, by_reach, large, -above
             )
-            found = self._heads[by_lane, above] = list(map(tuple, self.sorted[:count, 1:].tolist()))
+            found = self._heads[by_reach, above] = list(map(tuple, self.sorted[:count, 1:].tolist()))
         return found
 
     def _first_entries(self) -> Table:
@@ -489,12 +489,12 @@ class PendingQueue:
         `failed` says why eviction does not help, and until when that holds. `by_quota`: the job waits for its quota or
         its queue, and not for capacity.
         """
-        until, definitive, nobody = failed
+        until, definitive, no_candidates = failed
         tree = self.state.quota_usage.tree is not None
         wakes_on = NODES if shape.order_dependent else 0
         if tree:
             wakes_on |= QUOTA
-        if nobody:
+        if no_candidates:
             wakes_on |= RIGHTS if self.preempts else 0
         elif until >= 0 or (tree and self.preempts):
             wakes_on |= LIVE if until >= 0 or self.fair else JOBS
@@ -503,14 +503,14 @@ class PendingQueue:
         if wakes_on & RIGHTS and not self.watch.sees_rights:
             self.watch.rights()
         self.wakes_on |= wakes_on
-        pools = 0 if nobody and by_quota else shape.pool_bits
+        pools = 0 if no_candidates and by_quota else shape.pool_bits
         row, _, _, _, known, *_ = self.entries[self.buckets.item(bucket, w.B_TOP)].tolist()
         verdict = self.verdicts[known]
         if not verdict.item(w.V_STATE) and verdict.item(w.V_UNTIL) <= self.now:
             self.verdicts[0, w.V_ROW] += 1
         verdict[: w.V_ALONE] = (
             w.ASLEEP if definitive else w.UNPROVEN, row if verdict.item(w.V_ALONE) else -1, shape.index, pools,
-            wakes_on, until, nobody, by_quota,
+            wakes_on, until, no_candidates, by_quota,
         )  # fmt: skip
         if by_quota:
             self._kept = True

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kant.cluster.columns import Table
-from kant.cluster.holders import Holders, Weights
+from kant.cluster.holders import Candidates, Holders, Weights
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
 from kant.cluster.state import ClusterState
@@ -28,20 +25,28 @@ class ReplacedGang(Protocol):
     def kept(self) -> int: ...
 
 
+class Asked(Protocol):
+    """What the search for victims asks about a set of candidates, as the bits of one integer."""
+
+    which: Table
+    counts: Table
+
+    def suffices(self, which: int) -> bool: ...
+    def admitted(self, which: int) -> bool: ...
+
+
 class Draft(Protocol):
     """A copy of the nodes on which the search for victims frees capacity. Implemented in `placement/draft.py`."""
 
     table: Table
 
-    def copy(self) -> Draft: ...
-    def clear(
-        self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
-    ) -> tuple[Table, NDArray[np.bool_]]: ...
+    def victims(
+        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool, view: Table | Asked,
+        monotone: bool,
+    ) -> Table | None: ...  # fmt: skip
     def clear_one(
         self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int
     ) -> Table | None: ...
-    def put(self, node: int, demand: int, pods: int) -> None: ...
-    def free(self, pieces: Allocation) -> None: ...
 
 
 class Placer(Protocol):
@@ -56,6 +61,8 @@ class Placer(Protocol):
     ) -> Allocation: ...
 
     def missing(self, shape: Shape, job_row: int = 0) -> int: ...
+
+    def counted_domains(self, shape: Shape) -> Table | None: ...
 
     def may_fit(self, shape: Shape) -> bool: ...
 
@@ -78,24 +85,26 @@ class NotNow(NamedTuple):
 
     `retry_at` is when a running job reaches its minimum run time and the job may fit in its place, µs; -1: unknown.
     `definitive`: it is proven that nothing else helps before capacity or a quota changes. Otherwise the search may have
-    missed victims, and the job is tried again in the next cycle. `nobody`: no running job is of lower priority or
-    beyond its quota (`ClusterState.eviction_bounds`), so there are no candidates.
+    missed victims, and the job is tried again in the next cycle. `no_candidates`: no running job is of lower priority
+    or beyond its quota (`ClusterState.eviction_bounds`).
     """
 
     retry_at: int = -1
     definitive: bool = True
-    nobody: bool = False
+    no_candidates: bool = False
 
     def __and__(self, other: NotNow) -> NotNow:
         """Combine two results for one job: what holds for both."""
         known = [time for time in (self.retry_at, other.retry_at) if time >= 0]
-        return NotNow(min(known, default=-1), self.definitive and other.definitive, self.nobody and other.nobody)
+        return NotNow(
+            min(known, default=-1), self.definitive and other.definitive, self.no_candidates and other.no_candidates
+        )
 
 
 NOT_NOW = NotNow()
 """Eviction does not help, and that is proven."""
 
-NOBODY = NotNow(nobody=True)
+NO_CANDIDATES = NotNow(no_candidates=True)
 """There is no job to evict, or no preemption."""
 
 

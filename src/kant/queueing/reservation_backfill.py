@@ -22,9 +22,9 @@ from kant.queueing.order import Order
 from kant.queueing.ports import NotNow
 from kant.queueing.preemption.backfilled import preempt_backfilled
 from kant.queueing.reservation_moves import ReservationMoves
-from kant.queueing.waiting import P_TOLD
+from kant.queueing.waiting import P_RECORDED
 
-NOBODY: Table = np.zeros(0, dtype=np.int64)
+NO_ROWS: Table = np.zeros(0, dtype=np.int64)
 
 
 class ReservationBackfill:
@@ -90,14 +90,14 @@ class ReservationBackfill:
             self.behind.pop(row, None)
             self.forecast.opened += 1
         ranked, passed, turns = list[int](), list[int](), self._turns()
-        rows = next(turns, NOBODY)
+        rows = next(turns, NO_ROWS)
         if not self.sticky:
             for row in state.reserved.keys() - rows[:1].tolist():  # no job is before the first one
                 self._suspend(row)
         while len(rows):
             ranked += rows.tolist()
             passed += self._serve_in_turn(rows)
-            rows = next(turns, NOBODY)
+            rows = next(turns, NO_ROWS)
         self._resume()
         while passed and not self._is_full():  # a job with a reservation has started
             self._serve(passed.pop(0))
@@ -335,7 +335,7 @@ class ReservationBackfill:
 
     def _tried(self, row: int, shape: Shape, reason: Reason | None) -> None:
         """Record why the job waits, unless it is recorded already."""
-        if not self.cycle.pending.places.item(row, P_TOLD):
+        if not self.cycle.pending.places.item(row, P_RECORDED):
             self.cycle.hold(row, reason or self._what_is_missing(row, shape))
 
     def _still_free(self, row: int, reservation: Reservation) -> bool:
@@ -411,8 +411,8 @@ class ReservationBackfill:
         state, at, rows = self.state, 0, np.array(candidates, dtype=np.int64)
         places = self.cycle.pending.places
         while at < len(rows):
-            told, place = self.plain and places.item(candidates[at], P_TOLD), None
-            if told and not (state.books or self.suspended) and self._is_full():
+            recorded, place = self.plain and places.item(candidates[at], P_RECORDED), None
+            if recorded and not (state.books or self.suspended) and self._is_full():
                 at, place = self.moves.first_candidate(rows, at, self._stamp(), self.lowest)
                 if at == len(rows):
                     return

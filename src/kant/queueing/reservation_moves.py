@@ -11,7 +11,7 @@ from kant.cluster.columns import J_SHAPE, POOL, Table
 from kant.cluster.shapes import Shape
 from kant.model.placement import NODE, Allocation
 from kant.queueing.cycle_plan import CyclePlan
-from kant.queueing.waiting import P_TOLD
+from kant.queueing.waiting import P_RECORDED
 
 FAILURES = 4
 """The most failed attempts at an earlier reservation in one cycle."""
@@ -85,9 +85,9 @@ class ReservationMoves:
         of the jobs, µs; -1: as in their columns.
         """
         cycle, state = self.cycle, self.cycle.state
-        told, promised = cycle.pending.places, self.forecast.estimates.promised
+        recorded, promised = cycle.pending.places, self.forecast.estimates.promised
         at, kept, found, moved = self.calendar.first_sooner(
-            rows, at, told, P_TOLD, state.jobs, promised, given, self.reserved(), self.attempts, cycle.now,
+            rows, at, recorded, P_RECORDED, state.jobs, promised, given, self.reserved(), self.attempts, cycle.now,
             self.forecast.opened,
         )  # fmt: skip
         if moved:
@@ -101,8 +101,8 @@ class ReservationMoves:
         """
         cycle = self.cycle
         at, place, moved = self.calendar.first_candidate(
-            rows, at, cycle.pending.places, P_TOLD, cycle.state.jobs, self.forecast.estimates.promised, stamp, lowest,
-            self.reserved(), cycle.now,
+            rows, at, cycle.pending.places, P_RECORDED, cycle.state.jobs, self.forecast.estimates.promised, stamp,
+            lowest, self.reserved(), cycle.now,
         )  # fmt: skip
         if place is not None:
             self._follow(rows.item(at), moved)

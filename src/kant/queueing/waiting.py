@@ -22,11 +22,11 @@ ENTRY_WIDTH = 9
 """Row 0 is no entry: its E_ROW is the number of rows used, its E_LEFT the first row of the free list."""
 
 # Buckets. Only the first job of a bucket is tried.
-B_TOP, B_QUEUE, B_LANE, B_MILLI, B_READY = range(5)
-"""The entry of the first job; its queue; its lane (a number for the pools that it competes for); its milli-GPUs; and
+B_TOP, B_QUEUE, B_REACH, B_MILLI, B_READY = range(5)
+"""The entry of the first job; its queue; its reach (a number for the pools that it competes for); its milli-GPUs; and
 the entry of the bucket in the heap of the round."""
 BUCKET_WIDTH = 5
-"""Row 0 is no bucket; its B_LANE is the number of the last bucket."""
+"""Row 0 is no bucket; its B_REACH is the number of the last bucket."""
 
 # The verdict of a scheduling key, and what may change it.
 V_STATE = 0
@@ -35,7 +35,7 @@ V_SHAPE = 2
 V_POOLS = 3  # bits: freed capacity in one of these pools wakes it
 V_WAKES_ON = 4  # what else wakes it, as bits of `watch`
 V_UNTIL = 5  # when time alone may change it, µs; never if that is past
-V_NOBODY = 6  # 1: it has no eviction candidates
+V_NO_CANDIDATES = 6  # 1: it has no eviction candidates
 V_BY_QUOTA = 7  # 1: it waits for quota, not for capacity
 V_ALONE = 8  # 1: a verdict holds only for the job that was tried
 V_WOKE = 9
@@ -53,7 +53,7 @@ STIRRED = 3
 """Only freed capacity may let it start: it wakes if it may fit now."""
 
 # Of each job, by its row.
-P_ENTRY, P_TOLD = range(2)  # its entry (0: none); 1: its present wait was recorded
+P_ENTRY, P_RECORDED = range(2)  # its entry (0: none); 1: its present wait was recorded
 PLACE_WIDTH = 2
 
 # Results of waking, as bits.
@@ -184,14 +184,14 @@ def sleeps(entries: Table, verdicts: Table, entry: int) -> bool:
 
 @inlined
 def learn(
-    entries: Table, verdicts: Table, entry: int, state: int, pools: int, wakes_on: int, until: int, nobody: bool,
+    entries: Table, verdicts: Table, entry: int, state: int, pools: int, wakes_on: int, until: int, no_candidates: bool,
     by_quota: bool, now: int,
 ) -> None:  # fmt: skip
     """Record the verdict of a job that was tried and cannot start; it holds for its key until a change may help."""
     known = verdicts[entries[entry, E_KNOWN]]
     verdicts[0, V_ROW] += known[V_STATE] == AWAKE and known[V_UNTIL] <= now
     known[V_STATE], known[V_POOLS], known[V_WAKES_ON], known[V_UNTIL] = state, pools, wakes_on, until
-    known[V_NOBODY], known[V_BY_QUOTA] = nobody, by_quota
+    known[V_NO_CANDIDATES], known[V_BY_QUOTA] = no_candidates, by_quota
     known[V_ROW] = entries[entry, E_ROW] if known[V_ALONE] == 1 else -1
     known[V_SHAPE] = entries[entry, E_SHAPE]
 
@@ -216,7 +216,7 @@ def wake(
         if changed == ANYTHING or helps & ~NODES != 0 or (late and known[V_UNTIL] >= 0):
             known[V_STATE] = AWAKE
         elif known[V_POOLS] & pools != 0 or helps != 0:
-            known[V_STATE] = STIRRED if stirs and known[V_NOBODY] == 1 and known[V_STATE] != UNPROVEN else AWAKE
+            known[V_STATE] = STIRRED if stirs and known[V_NO_CANDIDATES] == 1 and known[V_STATE] != UNPROVEN else AWAKE
         else:
             left += 1
             continue
@@ -229,7 +229,7 @@ def wake(
             left += not late
     verdicts[0, V_ROW] = left
     if woke:
-        for b in range(1, buckets[0, B_LANE] + 1):
+        for b in range(1, buckets[0, B_REACH] + 1):
             top = buckets[b, B_TOP]
             late = top > 0 and ready[0] > 0 and buckets[b, B_READY] == 0 and before(entries, ready[1], top)
             if late and verdicts[entries[top, E_KNOWN], V_WOKE] == 1:
@@ -278,11 +278,11 @@ def settle(
     job need not be the first to be tried.
     """
     best = 0
-    for b in range(1, buckets[0, B_LANE] + 1):
+    for b in range(1, buckets[0, B_REACH] + 1):
         top = buckets[b, B_TOP]
         if top > 0 and entries[top, E_KNOWN] == k and (best == 0 or before(entries, top, best)):
             best = top
-    if not fits and (best == 0 or (places[entries[best, E_ROW], P_TOLD] == 1 and not shares)):
+    if not fits and (best == 0 or (places[entries[best, E_ROW], P_RECORDED] == 1 and not shares)):
         verdicts[k, V_STATE] = ASLEEP
     else:
         verdicts[k, V_STATE] = AWAKE
@@ -348,7 +348,7 @@ def pop_ready(entries: Table, buckets: Table, ready: Table) -> None:
 def fill_ready(entries: Table, buckets: Table, verdicts: Table, ready: Table) -> None:
     """Begin a round with all awake buckets."""
     ready[0] = 0
-    for b in range(1, buckets[0, B_LANE] + 1):
+    for b in range(1, buckets[0, B_REACH] + 1):
         buckets[b, B_READY] = 0
         if buckets[b, B_TOP] > 0 and not sleeps(entries, verdicts, buckets[b, B_TOP]):
             add_ready(entries, buckets, ready, buckets[b, B_TOP])
@@ -394,7 +394,7 @@ def turns(entries: Table, buckets: Table, verdicts: Table, late: int, found: Tab
     """Write into `found` the first jobs of the buckets that are awake, or that one of the changes `late` wakes: queue,
     E_PRIORITY, E_KEY, row and entry. Returns their number."""
     count = 0
-    for b in range(1, buckets[0, B_LANE] + 1):
+    for b in range(1, buckets[0, B_REACH] + 1):
         top = buckets[b, B_TOP]
         if top > 0 and (not sleeps(entries, verdicts, top) or verdicts[entries[top, E_KNOWN], V_WAKES_ON] & late != 0):
             found[count, 0], found[count, 1] = buckets[b, B_QUEUE], entries[top, E_PRIORITY]
@@ -410,28 +410,28 @@ def go_on(entries: Table, buckets: Table, verdicts: Table, ready: Table, aside: 
 
 @compiled
 def best_first(
-    entries: Table, buckets: Table, verdicts: Table, heap: Table, heads: Table, lanes: bool, large: int, above: int
+    entries: Table, buckets: Table, verdicts: Table, heap: Table, heads: Table, by_reach: bool, large: int, above: int
 ) -> int:
     """Write the first jobs of buckets with an E_PRIORITY below `above` into `heads`, best first; return their number.
 
-    Each row has the entry, row, shape and bucket, and whether the job is known to wait for quota. With `lanes`: only
-    the best job of each lane below `large` milli-GPUs, and the best from `large` on.
+    Each row has the entry, row, shape and bucket, and whether the job is known to wait for quota. With `by_reach`: only
+    the best job of each reach below `large` milli-GPUs, and the best from `large` on.
     """
     heap[0] = 0
-    best = np.zeros(2 * (buckets[0, B_LANE] + 1) if lanes else 0, dtype=np.int64)
-    for b in range(1, buckets[0, B_LANE] + 1):
+    best = np.zeros(2 * (buckets[0, B_REACH] + 1) if by_reach else 0, dtype=np.int64)
+    for b in range(1, buckets[0, B_REACH] + 1):
         top = buckets[b, B_TOP]
         if top == 0 or entries[top, E_PRIORITY] >= above:
             continue
-        if lanes:
-            lane = 2 * buckets[b, B_LANE] + (buckets[b, B_MILLI] >= large)
-            if best[lane] == 0 or before(entries, top, best[lane]):
-                best[lane] = top
+        if by_reach:
+            group = 2 * buckets[b, B_REACH] + (buckets[b, B_MILLI] >= large)
+            if best[group] == 0 or before(entries, top, best[group]):
+                best[group] = top
         else:
             push_entry(entries, heap, top)
-    for lane in range(best.shape[0]):
-        if best[lane] > 0:
-            push_entry(entries, heap, best[lane])
+    for group in range(best.shape[0]):
+        if best[group] > 0:
+            push_entry(entries, heap, best[group])
     count = heap[0]
     for i in range(count):
         entry = entries[heap[1]]

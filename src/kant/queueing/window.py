@@ -136,12 +136,12 @@ def lay_out(window: Window, counts: Sequence[int], rounds: int, running: Collect
     GPUs go to the jobs with most rounds left, whatever their counts. Jobs in `running` count as if they had GOES_ON
     more rounds left, since a stopped job must be loaded again.
     """
-    entries, owed = window.entries, list(counts)
+    entries, planned = window.entries, list(counts)
     by_rest = sorted(range(len(entries)), key=lambda i: (-entries[i].left, i))
     laid: list[list[int]] = []
     for done in range(rounds):
-        urgent = [i for i in range(len(entries)) if owed[i] and owed[i] >= window.rounds - done]
-        other = [i for i in range(len(entries)) if 0 < owed[i] < window.rounds - done]
+        urgent = [i for i in range(len(entries)) if planned[i] and planned[i] >= window.rounds - done]
+        other = [i for i in range(len(entries)) if 0 < planned[i] < window.rounds - done]
         urgent.sort(key=lambda i: (-entries[i].gpus, -entries[i].weight, -entries[i].left, i))
         other.sort(key=lambda i: (-entries[i].weight, -entries[i].left - GOES_ON * (i in running), i))
         free = window.gpus
@@ -150,6 +150,6 @@ def lay_out(window: Window, counts: Sequence[int], rounds: int, running: Collect
             if i not in chosen and entries[i].gpus <= free:
                 free -= entries[i].gpus
                 chosen[i] = None
-                owed[i] = max(0, owed[i] - 1)
+                planned[i] = max(0, planned[i] - 1)
         laid.append(list(chosen))
     return laid

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from kant.model.matching import Match
 
 Seconds = Annotated[int, Meta(ge=1, le=10**9)]
-EVERYBODY = Match()
+ALL_JOBS = Match()
 
 
 class Fallback(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,7 +32,7 @@ class Fallback(Struct, frozen=True, forbid_unknown_fields=True):
     moves: Annotated[int, Meta(ge=1, le=10_000)] = 8
     limit_s: Annotated[float, Meta(ge=0.01, le=3600)] = 1.0
     delay_s: Seconds = 5
-    jobs: Match = EVERYBODY
+    jobs: Match = ALL_JOBS
 
 
 class Defragment(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,4 +56,4 @@ class Defragment(Struct, frozen=True, forbid_unknown_fields=True):
     gain: Annotated[float, Meta(ge=1, le=10**6)] = 3.0
     leaves: bool = True
     delay_s: Seconds = 5
-    jobs: Match = EVERYBODY
+    jobs: Match = ALL_JOBS

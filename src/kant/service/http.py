@@ -25,6 +25,7 @@ from kant.local.record import (
     JobRecord,
     JobSignal,
     JobUpdate,
+    MachineLeaves,
     QueueNames,
     ReservationRequest,
     WorkflowSubmission,
@@ -300,6 +301,10 @@ class Service:
 
     async def resume(self, request: web.Request) -> web.Response:
         return answer(self.orders.resume(received(await body(request), QueueNames), caller(request)))
+
+    async def leave(self, request: web.Request) -> web.Response:
+        asked = received(await body(request), MachineLeaves)
+        return answer(self.orders.leave(request.match_info["machine"], asked, caller(request)))
 
     async def eta(self, request: web.Request) -> web.Response:
         return answer(await self.questions.eta(request.query.get("job", "")))

@@ -19,12 +19,14 @@ from kant.local.record import (
     JobRecord,
     JobSignal,
     JobUpdate,
+    MachineLeaves,
     QueueNames,
     ReservationRequest,
     WorkflowSubmission,
 )
 from kant.local.submission import check_room, checked, counted, job_of, limited
 from kant.model.errors import InputError
+from kant.model.placement import NODE
 from kant.model.submission import Submission
 from kant.model.tenant import Queue, QueueConfig
 from kant.model.units import SECOND, show_duration
@@ -32,7 +34,7 @@ from kant.service.questions import LocalQuestions
 from kant.service.reload import check_quotas
 from kant.service.roles import Caller, ForbiddenError, Role, check_own, check_queue
 from kant.service.store import digest_of
-from kant.service.views import JobIds, PausedQueues, ReservationMade, Reservations
+from kant.service.views import JobIds, MachineJobs, PausedQueues, ReservationMade, Reservations
 
 FITS = {
     "hold": (JobPhase.WAITING, JobPhase.BLOCKED),
@@ -155,11 +157,11 @@ class Orders:
         limited(checked(submission, tuple(queue.name for queue in queue_config.queues)), queue_config)
         if submission.contract is not None and self.driver.settings.as_users:
             raise InputError("contract", "none where Kant runs jobs as their users, who cannot read its folders")
-        if submission.contract is not None and self.driver.machines.known:
+        if submission.contract is not None and self.driver.machines.present:
             raise InputError("contract", "none where other machines have joined, which cannot read its folders")
         if submission.image:
             check_image(submission.image, submission.mounts, runtime(), "this machine")
-            for machine in self.driver.machines.known:
+            for machine in self.driver.machines.present:
                 check_image(submission.image, submission.mounts, machine.known.runtime, f"machine {machine.name}")
         elif submission.mounts:
             raise InputError("mounts", "an image beside them")
@@ -288,6 +290,25 @@ class Orders:
         except OSError as error:
             raise InputError("the store", f"a disk that can be written ({error})") from None
         return PausedQueues(sorted(paused - {ALL}), ALL in paused)
+
+    def leave(self, name: str, asked: MachineLeaves, who: Caller) -> MachineJobs:
+        """Let a machine that has joined leave once nothing runs on it, or let it stay. Raises InputError."""
+        driver = self.driver
+        driver.check_writing()
+        machine = driver.machines.find(name)
+        booked = [one.request.name for one in driver.reservations.known.values() if name in one.held]
+        if booked and not asked.stays:
+            raise InputError("machine", f"one on which nothing is booked (there is {', '.join(booked)})", name)
+        now, within = driver.clock.micros(), asked.within_s
+        until = None if asked.stays else -1 if within is None else now + round(within * SECOND)
+        self.store.note(now, who, "stay" if asked.stays else "leave", name)
+        try:
+            driver.machines.leave(machine, until)
+        except OSError as error:
+            raise InputError("the store", f"a disk that can be written ({error})") from None
+        running = [one for one in driver.jobs.records.values() if one.phase in (JobPhase.RUNNING, JobPhase.STOPPING)]
+        at = driver.machines.at
+        return MachineJobs(name, [one.id for one in running if any(at(piece[NODE]) is machine for piece in one.place)])
 
     async def cancel(self, job: str, who: Caller) -> JobIds:
         """Cancel a job, or the jobs of an array that have not ended; on a full disk too, then it is written later."""

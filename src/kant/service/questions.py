@@ -20,6 +20,7 @@ from kant.live.solver import Solver
 from kant.live.start_forecasts import Forecaster, StartForecasts
 from kant.local.driver import LocalDriver
 from kant.local.output import Output, read_output
+from kant.local.power import powered
 from kant.local.record import OVER, JobPhase, JobRecord
 from kant.local.runs import read_exit
 from kant.local.submission import devices, indices
@@ -385,13 +386,14 @@ class LocalQuestions(Questions):
         except msgspec.DecodeError as error:
             raise InputError(str(path), f"lines of an audit ({error})") from None
 
-    def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
+    def entries(self, job: str, recorded: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
         """Return the history of the record, with older entries that only the store has."""
         known = _stored(self.find(job), zero)
-        if told is None:
+        if recorded is None:
             return known
-        kinds = {each["what"] for each in told}
-        return sorted([*(each for each in known if each["what"] not in kinds), *told], key=lambda each: each["time_us"])
+        kinds = {each["what"] for each in recorded}
+        missing = [each for each in known if each["what"] not in kinds]
+        return sorted([*missing, *recorded], key=lambda each: each["time_us"])
 
     def node_rows(self, core: Core) -> list[dict[str, Any]]:
         """Return the cores, memory and GPUs of each node."""
@@ -405,6 +407,7 @@ class LocalQuestions(Questions):
                     "node": node.name,
                     "gpus": node.gpus,
                     "gpus_used": node.gpus - row[c.FREE] / GPU,
+                    "gpus_powered": milli / GPU if (milli := powered(node)) >= 0 else None,
                     "cores": node.cpu / 1000 if limited else None,
                     "cores_used": (node.cpu - row[c.CPU_FREE]) / 1000,
                     "memory_mib": node.memory if node.memory < 1 << 60 else None,
@@ -418,7 +421,8 @@ class LocalQuestions(Questions):
         driver, settings = self.driver, self.driver.settings
         journals, cluster = settings.journals, settings.cluster
         found = ServiceHealth(
-            __version__, os.getpid(), settings.profile.name, cluster.name, len(cluster.nodes), cluster.gpus,
+            __version__, os.getpid(), settings.profile.name, cluster.name,
+            len(cluster.nodes) - sum(each.is_gone for each in driver.machines.known), cluster.gpus,
             len(driver.jobs.records), len(driver.core.state.running), driver.clock.micros(), driver.trouble,
             str(journals.path or "") if journals is not None else "", self.complaint(), self.starting,
         )  # fmt: skip

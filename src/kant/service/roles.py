@@ -84,6 +84,7 @@ RIGHTS = {
     "unreserve": OPERATOR,
     "pause": OPERATOR,
     "resume": OPERATOR,
+    "leave": OPERATOR,
     "audit": OPERATOR,
     "operations": OPERATOR,
     "stop": OPERATOR,

@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from kant.local.record import Batch, JobPhase, JobSignal, JobUpdate, QueueNames, ReservationRequest, WorkflowSubmission
+from kant.local.record import (
+    Batch,
+    JobPhase,
+    JobSignal,
+    JobUpdate,
+    MachineLeaves,
+    QueueNames,
+    ReservationRequest,
+    WorkflowSubmission,
+)
 from kant.model.submission import Submission
 from kant.service.route import Route, get, post
 from kant.service.views import (
@@ -19,6 +28,7 @@ from kant.service.views import (
     JobDetail,
     JobIds,
     JobPage,
+    MachineJobs,
     Operations,
     Outcomes,
     PausedQueues,
@@ -189,6 +199,10 @@ class Routes:
     @post("/v1/queues/resume")
     def resume(self, body: QueueNames) -> PausedQueues:
         """Let jobs start again in these queues, or in all."""
+
+    @post("/v1/machines/{machine}/leave")
+    def leave(self, machine: str, body: MachineLeaves) -> MachineJobs:
+        """Let nothing start on a machine that has joined, and let it go once nothing runs there."""
 
     @get("/v1/eta", ClusterAnswer)
     def eta(self, *, job: str | None = None) -> dict[str, Any]:

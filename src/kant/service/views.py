@@ -170,6 +170,13 @@ class ReservationMade(Shown, frozen=True):
     moved: list[str]
 
 
+class MachineJobs(Shown, frozen=True):
+    """A machine that is to leave, or to stay, and the jobs that run on it."""
+
+    machine: str
+    jobs: list[str]
+
+
 class JobIds(Shown, frozen=True):
     """The jobs that a request was about."""
 

@@ -40,7 +40,7 @@ from kant.sim.serve_heads import (
     S_POOL_BITS,
     Rules,
     serve_kernel,
-    serve_nobody,
+    serve_none,
 )
 
 # Columns of the table of arrivals. Queues, users and kinds are numbered by the workload.
@@ -100,11 +100,11 @@ def forget(
                 was[w.E_BUCKET],
             )  # fmt: skip
         elif what == HELD:
-            places[row, w.P_TOLD] = 0
+            places[row, w.P_RECORDED] = 0
     for row in range(begin, end):
         if places[row, w.P_ENTRY] > 0:
             w.remove(entries, places, buckets, places[row, w.P_ENTRY])
-        places[row, w.P_TOLD] = 0
+        places[row, w.P_RECORDED] = 0
     for k in range(1, verdicts[0, w.V_STATE] + 1):
         verdicts[k, w.V_STATE], verdicts[k, w.V_UNTIL] = w.AWAKE, -1
     verdicts[0, w.V_ROW] = 0
@@ -117,7 +117,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
     With `backfills` heads that have waited too long are served.
     """
     place = group_kernel(one, other, by_domain)
-    serve = serve_kernel(place) if backfills else serve_nobody
+    serve = serve_kernel(place) if backfills else serve_none
 
     def advance(
         until: int, checkpoint: int, alone: bool, outgrown: bool, by_priority: bool, stands: Table, happened: Table,
@@ -163,7 +163,7 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                 for i in range(at, last):
                     come, row = arrivals[i], begin + i
                     said = note(happened, said, now, CAME, row, passed, 0, 0)
-                    places[row, w.P_TOLD] = 0
+                    places[row, w.P_RECORDED] = 0
                     priority = -come[A_PRIORITY] if by_priority else 0
                     s = shape_of[come[A_KIND]]
                     if w.push(entries, places, buckets, row, priority, come[A_KEY], s, come[A_KNOWN], come[A_BUCKET]):
@@ -218,8 +218,8 @@ def advance_kernel(one: type[NodePolicy], other: type[NodePolicy], by_domain: bo
                                 freed(pools, watched)
                                 stands[LOG], stands[WAKES_ON] = log[0], 0
                             w.learn(entries, verdicts, entry, w.ASLEEP, shapes[s, S_POOL_BITS], 0, -1, True, False, now)
-                            if places[row, w.P_TOLD] == 0:
-                                places[row, w.P_TOLD] = 1
+                            if places[row, w.P_RECORDED] == 0:
+                                places[row, w.P_RECORDED] = 1
                                 said = note(happened, said, now, HELD, row, passed, -1 - end, 0)
                         entry = w.next_ready(entries, buckets, verdicts, ready, 0)
                 for i in range(at, last):  # a new job may wait behind one that was tried

@@ -59,14 +59,14 @@ class Bill:
                 if total and row["price"] is not None:
                     price = self.prices.get(key[2])
                     row["price"] = None if price is None else _plus(row["price"], amount, total * price)
-        return sorted((_told(row, by) for row in found.values()), key=lambda row: -(row["cost"] or row["gpu_hours"]))
+        return sorted((_priced(row, by) for row in found.values()), key=lambda row: -(row["cost"] or row["gpu_hours"]))
 
 
 def _plus(costs: dict[str, int], amount: str, more: int) -> dict[str, int]:
     return costs | {amount: costs.get(amount, 0) + more}
 
 
-def _told(row: dict[str, Any], by: Sequence[str]) -> dict[str, Any]:
+def _priced(row: dict[str, Any], by: Sequence[str]) -> dict[str, Any]:
     costs = row["price"]
     cost = [None if costs is None else round(costs.get(amount, 0) / GPU / HOUR / 1000, 2) for amount in AMOUNTS]
     hours = [round(row[amount] / GPU / HOUR, 6) for amount in AMOUNTS]

@@ -31,9 +31,9 @@ class Dependencies:
         self._doomed: set[str] = set()
         self._over: deque[tuple[str, bool]] = deque()
         self._apply: Callable[[Event], None] = execution.happen
-        execution.happen = self._hear
+        execution.happen = self._intercept
 
-    def _hear(self, event: Event) -> None:
+    def _intercept(self, event: Event) -> None:
         """Apply an event; the end of a job that others depend on is kept for `release`."""
         self._apply(event)
         if isinstance(event, JobFinished | JobRejected | JobCancelled | JobFailed) and event.job in self._followers:

@@ -35,7 +35,7 @@ class Follower:
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
-        self._told: set[int] = set()  # rows of live jobs that the speed knows
+        self._known: set[int] = set()  # rows of live jobs that the speed knows
         self._reported = 0
 
     def follow(self, event: Event) -> None:
@@ -45,7 +45,7 @@ class Follower:
             self._reported = event.time
             speed.progress(event.time)
         row = -1 if isinstance(event, JobSubmitted) else state.rows.get(getattr(event, "job", ""), -1)
-        known = row in self._told and row in state.running
+        known = row in self._known and row in state.running
         if known and isinstance(event, _STOPS):
             gpus = -(-int(state.jobs[row, c.J_MILLI]) // GPU)
             speed.stopped(row, gpus, event.time, isinstance(event, JobGrown))
@@ -54,18 +54,18 @@ class Follower:
         execution.happen(event)
         if isinstance(event, JobSubmitted) and event.runtime >= 0:
             row = len(state.ids) - 1
-            self._told.add(row)
+            self._known.add(row)
             execution.admit(row, event.runtime, event.overhead)
-        elif isinstance(event, JobStarted | JobGrown | JobShrunk) and row in self._told:
+        elif isinstance(event, JobStarted | JobGrown | JobShrunk) and row in self._known:
             execution.run(row, event.time)
         elif row not in state.live:
-            self._told.discard(row)
+            self._known.discard(row)
 
     def settle(self, left: dict[str, int], now: int) -> None:
         """Register the other live jobs with the speed, each with its remaining work `left` at `now`."""
         execution, state = self.execution, self.execution.state
         for row, job in state.live.items():
-            if row not in self._told:
+            if row not in self._known:
                 execution.admit(row, left[job.id], 0)
                 if row in state.running:
                     execution.run(row, now)

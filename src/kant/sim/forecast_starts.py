@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kant.cluster import columns as c
-from kant.cluster.budgets import EVERYBODY, Scope, ScopeUse, first_of
+from kant.cluster.budgets import ALL_USERS, Scope, ScopeUse, first_of
 from kant.cluster.journal import Journal
 from kant.cluster.state import ClusterState
 from kant.insight.diagnosis import Diagnosis
@@ -79,7 +79,7 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
     reasons = {row: None if bare else diagnosis.why(row) for row in asked}
     wanted = {row for row in asked if not _is_hopeless(diagnosis, row)}
     choices = {} if bare else domain_choices(first.scheduler, moment.now, only)
-    told = state.jobs[asked][:, [c.J_QUEUE, c.J_MILLI, c.J_SINCE]].tolist()
+    columns = state.jobs[asked][:, [c.J_QUEUE, c.J_MILLI, c.J_SINCE]].tolist()
     work, certain = _draw(state, moment, futures or _enough(len(ranked)), first.execution.speed.reports)
     comes = moment.past.days(moment.now) > 0
     count = 1 if certain and not comes else futures or _enough(len(ranked))
@@ -93,7 +93,7 @@ def forecast_starts(moment: Moment, only: str = "", futures: int = 0, bare: bool
         dry.append(future.dry)
     jobs: dict[str, WaitingJob] = {}
     places = {row: place for place, row in enumerate(ranked, start=1)}
-    for row, (queue, gpus, since) in zip(asked, told, strict=True):
+    for row, (queue, gpus, since) in zip(asked, columns, strict=True):
         job, choice = state.ids[row], choices.get(state.ids[row])
         start = _expected([future.get(row) for future in found]) if row in wanted else ExpectedStart()
         advice = None if choice is None else WaitOrPlace(choice.wait, str(choice))
@@ -121,7 +121,7 @@ def _budgets(
             ]
             if 2 * sum(kept) > len(kept) and first_of(frozenset((scope,)), usage.tree, usage.node_of[queue], user):
                 late.append(state.ids[row])
-        user = "" if scope[1] == EVERYBODY else users[scope[1]]
+        user = "" if scope[1] == ALL_USERS else users[scope[1]]
         if p10 is not None:
             forecasts.append(
                 BudgetForecast(usage.tree.queues[scope[0]].name, user, limit, until, p50, p10, tuple(late))

@@ -31,8 +31,8 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
       `gpu_fault_share`: share of the faults that cost the node one GPU; the others cost the whole node.
     - `static`: pods arrive one by one in random order and never depart. `inflate`: pods are drawn again, or left out,
       until they request this share of the cluster's GPUs. `typical_share`: the share of pods, by class, that
-      fragmentation is measured against. `told`: policies get the typical pods in advance; else they learn them from the
-      arrivals, as policies that always learn (`kant`) do unless the run is static.
+      fragmentation is measured against. `typical_given`: policies get the typical pods in advance; else they learn them
+      from the arrivals, as policies that always learn (`kant`) do unless the run is static.
     - `quantile`: `linear` interpolation, or `lower` (the element at index ⌊n p⌋).
     """
 
@@ -54,7 +54,7 @@ class SimOptions(Struct, frozen=True, forbid_unknown_fields=True):
     static: bool = False
     inflate: float = 0.0
     typical_share: float = 0.95
-    told: bool = True
+    typical_given: bool = True
     quantile: Literal["linear", "lower"] = "linear"
 
 

@@ -55,20 +55,19 @@ class RemainingWork:
 def work_of(past: Past, state: ClusterState, arrivals: bool) -> RemainingWork:
     """Find the work of the jobs that are live at the end of `past`, in `state`, and of later arrivals."""
     found = RemainingWork()
-    told = {event.job.id for event in past.events if isinstance(event, JobSubmitted) and event.runtime >= 0}
+    recorded = {event.job.id for event in past.events if isinstance(event, JobSubmitted) and event.runtime >= 0}
     coming = [event for event in past.later if isinstance(event, JobSubmitted)] if arrivals else []
-    told |= {event.job.id for event in coming if event.runtime >= 0}
-    seen = (
-        {} if told >= {job.id for job in state.live.values()} | {e.job.id for e in coming} else seen_later(past, state)
-    )
+    recorded |= {event.job.id for event in coming if event.runtime >= 0}
+    needed = {job.id for job in state.live.values()} | {event.job.id for event in coming}
+    seen = {} if recorded >= needed else seen_later(past, state)
     usual = _usual(state)
     for row, job in state.live.items():
-        if job.id in told:
+        if job.id in recorded:
             found.sources["recorded"] += 1
         else:
             _keep(found, job, seen, *_of_live(state, row, past.now, usual))
     for event in coming:
-        if event.job.id in told:
+        if event.job.id in recorded:
             found.sources["recorded"] += 1
         else:
             _keep(found, event.job, seen, *_guess(state, event.job, _kind(state, event.job), 0, usual))

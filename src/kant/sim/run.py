@@ -175,7 +175,7 @@ class Run:
         """Set the typical pods before any arrival, unless the policy has to learn them."""
         if self.curve is not None:
             self.curve.typical_pods = rows
-        if self.options.told and (self.options.static or not self.profile.placement.learns):
+        if self.options.typical_given and (self.options.static or not self.profile.placement.learns):
             self.execution.happen(TypicalPodsGiven(0, rows))
 
     def result(self, coming: Iterator[JobSubmitted], total: int) -> RunResult:

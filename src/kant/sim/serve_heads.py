@@ -56,7 +56,7 @@ Serve = Callable[..., int]
 
 
 @compiled
-def serve_nobody(
+def serve_none(
     now: int, changes: int, rules: Rules | None, new: int, begun: int, shapes: Table, groups: Table, jobs: Table,
     heap: Table, ends: Table, held: Table, top: int, view: Table, view_log: Table, demands: Table, typical: Table,
     scores: Scores, others: Scores, domains: Domains | None, entries: Table, buckets: Table, verdicts: Table,

@@ -26,10 +26,10 @@ from kant.sim.forecast_starts import forecast_starts
 LOOK_BACK = 14 * DAY
 """Answers are compared with what happened over this period before the time asked about."""
 
-LESSON = 4
+SAMPLE_FUTURES = 4
 """Number of futures in a forecast that is made only for comparison with what happened."""
 
-LESSONS = 48
+SAMPLES = 48
 """Number of such forecasts per journal."""
 
 
@@ -62,7 +62,7 @@ class StateAt:
         if self.answers is not None:
             self.answers.observe(now)
             if self.answers.wants(now):
-                self.answers.keep(forecast_starts(self._moment(now), futures=LESSON, bare=True))
+                self.answers.keep(forecast_starts(self._moment(now), futures=SAMPLE_FUTURES, bare=True))
 
     def forecast(self, job: str = "") -> StartForecast:
         """Forecast when the waiting jobs start, or `job` alone, from what is known at `now`."""
@@ -86,7 +86,7 @@ def state_at(path: Path, time: int | None = None, *, keep_ledger: bool = False, 
     scheduler = walk.new_scheduler()
     rebuilt = StateAt(header, scheduler, 0, Ledger(scheduler) if keep_ledger else None)
     learn_from = (end_of(path) if time is None else time) - LOOK_BACK if keep_answers else FOREVER
-    every = (LOOK_BACK + min(learn_from, 0)) // LESSONS
+    every = (LOOK_BACK + min(learn_from, 0)) // SAMPLES
     if learn_from <= 0:
         rebuilt.answers = EtaCalibrator(scheduler.state, every)
     end = FOREVER if time is None else time

@@ -44,8 +44,8 @@ def static_arrivals(workload: Workload, cluster: ClusterSpec, inflate: float, se
     clock = np.arange(len(order), dtype=np.int64) * SECOND
     again = [f"{name}#{i}" for i, name in enumerate(result.ids[len(kept) :], start=1)]
     alone = np.full(len(order), -1, dtype=np.int64)  # nothing ends here, so no job needs a base job
-    nobody = np.zeros((0, 2), dtype=np.int64)
-    return replace(result, submit=clock, base_job=alone, after=nobody, ids=result.ids[: len(kept)] + again)
+    no_pairs = np.zeros((0, 2), dtype=np.int64)
+    return replace(result, submit=clock, base_job=alone, after=no_pairs, ids=result.ids[: len(kept)] + again)
 
 
 class PackingCurve:

@@ -92,12 +92,12 @@ class DisciplineRound:
         left = [job for job, what in said.items() if what == "moved"]
         say(not left, f"{where}: a job that is stopped to move is started in the same plan, {left} are not")
         if self.strict:
-            self._nobody_passes(plan)
+            self._no_job_passes(plan)
 
     def _job(self, row: int) -> Job:
         return self.harness.state.live[row]
 
-    def _nobody_passes(self, plan: Plan) -> None:
+    def _no_job_passes(self, plan: Plan) -> None:
         """Check that in each queue the jobs that leave it by this plan precede those that stay."""
         state = self.harness.state
         leaves = {d.job for d in plan.decisions if isinstance(d, (Start, Reject))}

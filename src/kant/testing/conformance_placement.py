@@ -102,8 +102,8 @@ class PlacementRound:
                 terms = tuple(policy.terms(table, node, demands, d, typical, params).items()) if fits else ()
                 if terms:
                     score = policy.score(table, node, demands, d, typical, params, 0)
-                    told = f"{self.where}: nodes with the terms {terms} have one score"
-                    say(scores.setdefault(terms, score) == score, told)
+                    message = f"{self.where}: nodes with the terms {terms} have one score"
+                    say(scores.setdefault(terms, score) == score, message)
 
     def _verdict_is_true(self, job: Job, verdict: NoFit) -> None:
         say(0 <= verdict.fits < verdict.pods, f"{self.where}, job {job}: {verdict} says that it fits")

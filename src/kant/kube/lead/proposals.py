@@ -56,7 +56,7 @@ class Proposals:
         step = rounds.turn(core, state.workloads, evictor.is_busy) if rounds is not None else None
         if rounds is not None and step is not None:
             plan = core.propose(step)
-            rounds.told(plan)
+            rounds.record(plan)
             state.carry_out(plan)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ class Complaints(dict[str, str]):
             del self[name]
         self.update({f"{kind} {name}": sentence for name, sentence in wrong.items()})
 
-    def mended(self, about: str, rest: str = "") -> None:
+    def drop(self, about: str, rest: str = "") -> None:
         """Drop the complaint about an object, or replace it by `rest`."""
         if rest:
             self[about] = rest

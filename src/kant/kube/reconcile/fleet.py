@@ -52,7 +52,7 @@ class Fleet:
             index = self.core.state.node_index.get(name)
             if name not in nodes:
                 self._gone[name] = None
-                self.translation.complaints.mended(f"node {name}")
+                self.translation.complaints.drop(f"node {name}")
             if index is not None:
                 self.translation.eligible.follow_facts(name)
                 self._follow(name, index, one)

@@ -94,7 +94,7 @@ class LostPlaces:
 
     def _refused_in_part(self, workload: Workload) -> None:
         """Handle refused bindings of an elastic gang: the pods wait to join, or it becomes a partial gang."""
-        self.transitions.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
+        self.transitions.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         nodes = [slot.node for slot in workload.slots]
         for slot in workload.slots:
             if not slot.bound:

@@ -67,7 +67,7 @@ class TranslatedNodes:
             self.complaints[about(view)] = str(wrong)
             return None
         self.shares_anew = self.shares_anew or self.shares.is_new(view)
-        self.complaints.mended(about(view), self._split.get(about(view), ""))
+        self.complaints.drop(about(view), self._split.get(about(view), ""))
         node, status, until = replace(seen.node, amounts=self._amounts(view)), seen.status, -1
         for reserved in self.reserved:
             if reserved.start <= now < reserved.end and matches(reserved, view.metadata.labels or {}):

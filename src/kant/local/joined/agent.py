@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import ssl
 import sys
 import time
@@ -45,6 +46,8 @@ LOOK = 0.1  # seconds between two reads of the runs' output
 PIECE = 1 << 18
 AGAIN_S = (0.2, 5.0)  # seconds between two attempts to connect: first, and at most
 CONNECT_S = 5.0
+FIRST_S = 30.0
+"""Seconds in which the first connection has to be made: a wrong address is not tried for ever."""
 API = "kant.sock"
 
 
@@ -97,7 +100,7 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A run of this machine. `told` is the number of output bytes that Kant has."""
+    """A run of this machine. `output_sent` is the number of output bytes that Kant has."""
 
     name: str
     folder: Path
@@ -105,9 +108,9 @@ class Held:
     cores: tuple[int, ...] = ()
     run: SupervisedRun | None = None
     exit: Exit | None = None
-    told: int = 0
-    is_told: bool = False  # its start was sent
-    is_over: bool = False  # its end was sent
+    output_sent: int = 0
+    start_sent: bool = False  # its start was sent
+    end_sent: bool = False  # its end was sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +135,13 @@ class RefusedError(InputError):
         self.args = (sentence,)
 
 
+class LeftError(Exception):
+    """The machine has left Kant in order."""
+
+
 class Agent:
-    """The agent of one home. `run` returns when it is stopped; its runs continue until their lease expires."""
+    """The agent of one home. `run` returns when it is stopped, and its runs continue until their lease expires; or when
+    the machine has left."""
 
     def __init__(self, options: AgentOptions) -> None:
         self.options = options
@@ -145,6 +153,7 @@ class Agent:
         self.line: asyncio.StreamWriter | None = None
         self.on_join: Callable[[], None] = lambda: None
         self._tls = context(options.keys, is_leader=False)
+        self._has_joined = False
         self._some = asyncio.Event()  # there may be something to send
         self._pings: dict[int, float] = {}
         self._aside: set[asyncio.Task[None]] = set()
@@ -168,7 +177,7 @@ class Agent:
         write_shims(self.shims, sys.executable)
         self.server.watch(asyncio.get_running_loop())
         self._find()
-        door = await self._open_api()
+        api = await self._open_api()
         work = asyncio.create_task(self._stay())
         ending = asyncio.create_task(stop.wait())
         try:
@@ -179,7 +188,7 @@ class Agent:
             for task in (work, ending, *self._aside):
                 task.cancel()
             await asyncio.gather(work, ending, *self._aside, return_exceptions=True)
-            door.close()
+            api.close()
             for held in self.runs.values():
                 if held.run is not None:
                     held.run.forget()
@@ -202,15 +211,23 @@ class Agent:
                 held.exit = found or Exit(lost="its machine's agent ended before it began", unborn=True)
 
     async def _stay(self) -> None:
-        wait = AGAIN_S[0]
+        wait, end = AGAIN_S[0], time.monotonic() + FIRST_S
         while True:
             try:
                 await self._session()
                 wait = AGAIN_S[0]
             except ssl.SSLError as error:
                 raise InputError("--token-file", f"the token of this Kant ({error.reason})") from None
+            except LeftError:
+                log_event(log, "this machine has left", address=self.options.host)
+                return
             except (OSError, TimeoutError) as error:
-                log_event(log, "no connection to Kant", address=self.options.host, error=str(error) or "no answer")
+                why = error.strerror if isinstance(error, socket.gaierror) else str(error)
+                log_event(log, "no connection to Kant", address=self.options.host, error=why or "no answer")
+                if not self._has_joined and time.monotonic() + wait > end:
+                    address = f"{self.options.host}:{self.options.port}"
+                    what = f"one where a Kant lets machines in within {FIRST_S:g} s ({why or 'no answer'})"
+                    raise InputError("ADDRESS", what, address) from None
             await asyncio.sleep(wait)
             wait = min(2 * wait, AGAIN_S[1])
 
@@ -223,31 +240,32 @@ class Agent:
         reader, writer = await self._connect()
         try:
             said = since_boot() / 1e6
-            wire.say(
-                writer,
-                wire.Hello(
-                    wire.VERSION, self._id(), self.options.node, tuple(self.runs), self.options.visible, runtime()
-                ),
+            own = self.options
+            hello = wire.Hello(
+                wire.VERSION, self._id(), own.node, tuple(self.runs), own.visible, runtime(), self._has_joined
             )
-            welcome = await asyncio.wait_for(wire.hear(reader), CONNECT_S)
+            wire.say(writer, hello)
+            welcome = await asyncio.wait_for(wire.receive(reader), CONNECT_S)
             if isinstance(welcome, wire.Refused):
                 raise RefusedError(welcome.why)
+            if isinstance(welcome, wire.Left):
+                raise LeftError
             if not isinstance(welcome, wire.Welcome):
                 raise ConnectionError("another protocol")
             self.lease.begin(said + welcome.lease_s)
             for name, held in list(self.runs.items()):
                 if name in welcome.kept:
-                    held.told, held.is_told, held.is_over = welcome.kept[name], False, False
+                    held.output_sent, held.start_sent, held.end_sent = welcome.kept[name], False, False
                 else:
                     await self._drop(held)
             self._tell_shared(writer, welcome)
             self._pings.clear()
-            self.line = writer
+            self.line, self._has_joined = writer, True
             self.on_join()
             self._some.set()
             tasks = [
                 asyncio.create_task(each)
-                for each in (self._hear(reader, welcome.lease_s), self._ping(welcome.lease_s), self._tell())
+                for each in (self._receive(reader, welcome.lease_s), self._ping(welcome.lease_s), self._tell())
             ]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -274,10 +292,10 @@ class Agent:
             log_event(log, what, logging.WARNING)
         wire.say(writer, wire.Shared(is_shared))
 
-    async def _hear(self, reader: asyncio.StreamReader, lease_s: float) -> None:
+    async def _receive(self, reader: asyncio.StreamReader, lease_s: float) -> None:
         """Execute Kant's messages, until none arrives for half a lease."""
         while True:
-            message = await asyncio.wait_for(wire.hear(reader), lease_s / 2)
+            message = await asyncio.wait_for(wire.receive(reader), lease_s / 2)
             match message:
                 case wire.Pong(number) if number in self._pings:
                     if not self.lease.renew(self._pings.pop(number) + lease_s):
@@ -293,6 +311,8 @@ class Agent:
                     send(mark(self.runs[run].folder), number, handled)
                 case wire.Forget(run) if (held := self.runs.get(run)) is not None:
                     await self._drop(held)
+                case wire.Left():
+                    raise LeftError
                 case wire.Dial(run, number) if run in self.runs:
                     self._start(self._answer(self.runs[run].folder, number))
                 case _:
@@ -319,15 +339,15 @@ class Agent:
     async def _tell_of(self, held: Held) -> None:
         assert self.line is not None
         ended = held.exit
-        if not held.is_told and held.run is not None and held.run.claim.pid:
-            held.is_told = True
+        if not held.start_sent and held.run is not None and held.run.claim.pid:
+            held.start_sent = True
             wire.say(self.line, wire.Begun(held.name))
-        while (found := read_output(held.folder, held.told, PIECE)).data:
+        while (found := read_output(held.folder, held.output_sent, PIECE)).data:
             wire.say(self.line, wire.Written(held.name, found.offset, found.data))
-            held.told = found.offset + len(found.data)
+            held.output_sent = found.offset + len(found.data)
             await self.line.drain()
-        if ended is not None and not held.is_over:
-            held.is_over = True
+        if ended is not None and not held.end_sent:
+            held.end_sent = True
             wire.say(self.line, wire.Ended(held.name, ended))
 
     def _begin(self, order: wire.Begin) -> None:
@@ -426,7 +446,7 @@ class Agent:
 def serve(agent: Agent) -> int:
     """Run an agent until SIGTERM or SIGINT. Raises InputError."""
 
-    async def until_told() -> None:
+    async def until_signalled() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -434,7 +454,7 @@ def serve(agent: Agent) -> int:
 
     mask = os.umask(0o077)  # the environment of a job may contain secrets
     try:
-        asyncio.run(until_told())
+        asyncio.run(until_signalled())
     finally:
         os.umask(mask)
     return 0

@@ -27,12 +27,14 @@ from kant.live.logs import log_event
 from kant.local.joined import wire
 from kant.local.joined.keys import context
 from kant.local.joined.runs import RemotePart
+from kant.local.power import POWER, beside, powered
 from kant.local.runs import Exit
 from kant.model.errors import InputError, StateError
-from kant.model.event import NodeChanged, NodeDescribed, NodesJoined
+from kant.model.event import NodeChanged, NodeDescribed, NodesJoined, NodesLeft
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import NODE
 from kant.model.status import NodeStatus
+from kant.model.units import GPU
 
 log = logging.getLogger("kant.local")
 LEASE_S = 60.0
@@ -53,6 +55,10 @@ class Known(Struct, frozen=True):
     node: Node
     visible: tuple[str, ...] = ()
     runtime: str = ""
+    until: int | None = None
+    """When what runs there is stopped, for the machine is to leave (microseconds since the Unix epoch); -1: it runs to
+    its end; None: the machine stays."""
+    has_left: bool = False
 
 
 class _Kept(Struct, frozen=True):
@@ -62,11 +68,11 @@ class _Kept(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """A joined machine. `heard` is the time of its last message, `line` its current connection, `runs` its runs by
+    """A joined machine. `received` is the time of its last message, `line` its current connection, `runs` its runs by
     name. `is_lost`: it has fallen silent, and its runs are considered dead."""
 
     known: Known
-    heard: float
+    received: float
     line: asyncio.StreamWriter | None = None
     is_lost: bool = False
     is_shared: bool | None = None
@@ -77,6 +83,11 @@ class Machine:
     @property
     def name(self) -> str:
         return self.known.node.name
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has left in order. Its row stays for its return."""
+        return self.known.has_left
 
     def tell(self, message: wire.Message) -> None:
         """Send a message if the machine is connected; state is sent again when it reconnects."""
@@ -127,13 +138,38 @@ class Machines:
         now = time.monotonic()  # the last Kant may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # of the nodes that are here
+        self.has_caps = False  # some machine has a power cap
+        self._is_kept = True  # whether the order of `known` is stored
         self.host = gethostname()  # how others reach this machine
 
     def added_to(self, cluster: ClusterSpec) -> ClusterSpec:
         """Return the cluster of the local nodes and the joined machines."""
         own = cluster.nodes[: self.first]
         self.names = {node.name for node in own}
-        return msgspec.structs.replace(cluster, nodes=(*own, *(each.known.node for each in self.known)))
+        nodes = [*own, *(each.known.node for each in self.known)]
+        self.has_caps = any(powered(node) >= 0 for node in nodes)
+        for each in self.known:
+            each.known = msgspec.structs.replace(each.known, node=beside(each.known.node, nodes))
+        here = (Node(each.name, 0, cpu=0, memory=0) if each.is_gone else each.known.node for each in self.known)
+        return msgspec.structs.replace(cluster, nodes=(*(beside(node, nodes) for node in own), *here))
+
+    @property
+    def present(self) -> list[Machine]:
+        """The machines that have joined and not left."""
+        return [each for each in self.known if not each.is_gone]
+
+    def find(self, name: str) -> Machine:
+        """Return the machine of this name. Raises InputError."""
+        found = next((each for each in self.present if each.name == name), None)
+        if found is None:
+            there = ", ".join(each.name for each in self.present) or "none"
+            raise InputError("machine", f"one that has joined ({there})", name)
+        return found
+
+    def leave(self, machine: Machine, until: int | None) -> None:
+        """Let a machine leave once nothing runs on it, or stay: `until` as in `Known`. Raises OSError."""
+        self._change(machine, msgspec.structs.replace(machine.known, until=until))
+        self.changed()
 
     def at(self, node: int) -> Machine | None:
         """Return the machine of a node of the cluster; None for a local one."""
@@ -153,22 +189,24 @@ class Machines:
 
     @property
     def complaint(self) -> str:
-        """Return which machines have fallen silent or lack shared files; "" if none."""
+        """Return which machines have fallen silent, are leaving or lack shared files; "" if none."""
         found = []
-        for each in self.known:
+        for each in self.present:
             if each.is_lost:
                 found.append(f"machine {each.name} fell silent: nothing starts there until it is back")
+            elif each.known.until is not None:
+                found.append(f"machine {each.name} is leaving: nothing starts there")
             elif each.is_shared is False:
                 found.append(f"machine {each.name} does not have the files of {self.shared} as they are here")
-        if len(self.known) >= MANY:
-            found.append(f"{len(self.known)} machines have joined: for so many take Kubernetes (docs/kubernetes.md)")
+        if len(self.present) >= MANY:
+            found.append(f"{len(self.present)} machines have joined: for so many take Kubernetes (docs/kubernetes.md)")
         return "; ".join(found)
 
     def look(self) -> None:
         """Consider runs dead on machines that have been silent for too long."""
         limit = time.monotonic() - AFTER * self.lease_s
-        for machine in self.known:
-            if not machine.is_lost and machine.heard < limit:
+        for machine in self.present:
+            if not machine.is_lost and machine.received < limit:
                 log_event(log, "a machine has fallen silent", logging.WARNING, machine=machine.name)
                 machine.is_lost = True
                 self._hang_up(machine)
@@ -180,26 +218,60 @@ class Machines:
         """Update the core's nodes: which machines exist, and which accept runs. Return True if any is new or
         changed."""
         self.look()
-        before, state = len(core.state.node_index), core.state
-        described = False
-        for machine in self.known:
-            node = machine.known.node
-            if node.name not in state.node_index:
+        state, is_new = core.state, False
+        for machine in list(self.known):
+            node, until = machine.known.node, machine.known.until
+            row = state.node_index.get(node.name, -1)
+            if until is not None and not machine.runs and (row < 0 or not state.jobs_on(row)):
+                self._let_go(machine)
+            if machine.is_gone:
+                if row >= 0:
+                    core.happen(NodesLeft(core.now, (node.name,)))
+                    is_new = True
+                continue
+            if row < 0:
                 core.happen(NodesJoined(core.now, (node,)))
-            row = state.node_index[node.name]
+                row = state.node_index[node.name]
+                self._move(machine, row - self.first)
+                is_new = True
             if state.nodes[row] != node:
                 core.happen(NodeDescribed(core.now, node))
-                described = True
-            status = NodeStatus.IN_SERVICE if self.takes_more(machine) else NodeStatus.CORDONED
+                is_new = True
+            status, by = NodeStatus.IN_SERVICE if self.takes_more(machine) else NodeStatus.CORDONED, -1
+            if until is not None:
+                status, by = NodeStatus.DRAINING, until - core.zero if until >= 0 else -1
+                if until >= 0 and by <= core.now:  # that time has come, and need not be told again
+                    by = before if 0 <= (before := state.health.drains.get(row, -1)) <= core.now else core.now
             if machine.is_lost and not state.jobs_on(row):  # its runs have left it
-                status = NodeStatus.FAILED
-            if state.table[row, c.STATUS] != status:
-                core.happen(NodeChanged(core.now, node.name, int(status)))
-        return described or len(state.node_index) != before
+                status, by = NodeStatus.FAILED, -1
+            if state.table[row, c.STATUS] != status or state.health.drains.get(row, -1) != by:
+                core.happen(NodeChanged(core.now, node.name, int(status), by))
+        return is_new
+
+    def _let_go(self, machine: Machine) -> None:
+        """Let a machine go on which nothing runs any more; later, if that cannot be stored now."""
+        with suppress(OSError):
+            self._change(machine, msgspec.structs.replace(machine.known, until=None, has_left=True))
+            log_event(log, "a machine has left", machine=machine.name)
+            machine.tell(wire.Left())
+            self._hang_up(machine)
+
+    def _move(self, machine: Machine, at: int) -> None:
+        """Put a new machine where the core has put its node: in place of one that has left and is like it."""
+        if self.known[at] is not machine:
+            self.known.remove(machine)
+            self.known[at] = machine
+            self._is_kept = False
+        if not self._is_kept:
+            with suppress(OSError):
+                self._keep([each.known for each in self.known])
+                self._is_kept = True
 
     def takes_more(self, machine: Machine) -> bool:
         """Whether runs may begin on the machine."""
-        return machine.line is not None and machine.heard >= time.monotonic() - QUIET * self.lease_s
+        return (
+            self._is_kept and machine.line is not None and machine.received >= time.monotonic() - QUIET * self.lease_s
+        )
 
     def _hang_up(self, machine: Machine) -> None:
         if machine.line is not None:
@@ -207,14 +279,14 @@ class Machines:
             machine.line = None
         self.changed()
 
-    # --- the door ---------------------------------------------------------------------------------------------
+    # --- the listener -----------------------------------------------------------------------------------------
 
     async def serve(self, host: str, port: int, folder: Path, api: Path) -> asyncio.Server:
         """Accept machines at an address. `folder` has the certificates, `api` is Kant's socket. Raises InputError."""
 
         async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                first = await asyncio.wait_for(wire.hear(reader), DIAL_S)
+                first = await asyncio.wait_for(wire.receive(reader), DIAL_S)
                 if isinstance(first, wire.Hello):
                     await self._session(first, reader, writer)
                 elif isinstance(first, wire.Line) and first.number:
@@ -247,8 +319,10 @@ class Machines:
             check_node(node)
         except StateError as error:
             return f"this machine: expected one that the core takes ({error})"
+        if powered(node) >= 0 and not self.has_caps:
+            return "--power-cap: expected a Kant that was started with one"
         known = next((each for each in self.known if each.name == name), None)
-        if known is None and len(self.known) >= MOST:
+        if (known is None or known.is_gone) and len(self.present) >= MOST:
             return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"
         if known is None:
             return ""
@@ -261,32 +335,41 @@ class Machines:
     def _machine(self, hello: wire.Hello) -> Machine:
         """Return the machine of a hello; a new one is stored before anything can run there. Raises OSError."""
         found = next((each for each in self.known if each.name == hello.node.name), None)
-        new = Known(hello.id, hello.node, hello.visible, hello.runtime)
+        until = None if found is None else found.known.until
+        new = Known(hello.id, hello.node, hello.visible, hello.runtime, until)
         if found is None:
             found = Machine(new, time.monotonic())
             self._keep([*(each.known for each in self.known), new])
             self.known.append(found)
             log_event(log, "a machine has joined", machine=new.node.name, gpus=new.node.gpus, model=new.node.model)
         elif found.known != new:
-            self._keep([new if each is found else each.known for each in self.known])
-            found.known = new
+            self._change(found, new)
         return found
+
+    def _change(self, machine: Machine, new: Known) -> None:
+        """Store what is known of a machine. Raises OSError, and then nothing has changed."""
+        self._keep([new if each is machine else each.known for each in self.known])
+        machine.known = new
 
     def _keep(self, known: list[Known]) -> None:
         self.keep(msgspec.json.encode(_Kept(self.first, known)))
 
     async def _session(self, hello: wire.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of a machine until it closes."""
+        if self.has_caps and powered(hello.node) < 0:
+            whole = ((POWER, hello.node.gpus * GPU),)
+            hello = msgspec.structs.replace(hello, node=msgspec.structs.replace(hello.node, amounts=whole))
         fault = self._fault(hello)
-        if fault:
-            wire.say(writer, wire.Refused(fault))
+        left = hello.again and not fault and all(each.name != hello.node.name for each in self.present)
+        if fault or left:
+            wire.say(writer, wire.Left() if left else wire.Refused(fault))
             with suppress(OSError):
                 await writer.drain()
             return
         machine = self._machine(hello)
         if machine.line is not None:
             machine.line.close()  # a dead connection that has not been detected
-        machine.line, machine.heard, machine.is_lost = writer, time.monotonic(), False
+        machine.line, machine.received, machine.is_lost = writer, time.monotonic(), False
         machine.nonce = nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
         text = secrets.token_hex(16)
         with suppress(OSError):
@@ -310,7 +393,7 @@ class Machines:
         self.changed()
         try:
             while machine.line is writer:
-                self._heard(machine, await wire.hear(reader))
+                self._receive(machine, await wire.receive(reader))
                 await writer.drain()
         except OSError:
             pass
@@ -319,14 +402,14 @@ class Machines:
             if machine.line is writer:
                 self._hang_up(machine)
 
-    def _heard(self, machine: Machine, message: wire.Message) -> None:
+    def _receive(self, machine: Machine, message: wire.Message) -> None:
         """Process a message of a machine. Messages about runs that it no longer owns are ignored. Raises OSError if the
         disk is full: the machine then sends it again over the next connection."""
         if machine.is_lost:  # its lease has expired and cannot be extended
             raise ConnectionError
         match message:
             case wire.Ping(number):
-                machine.heard = time.monotonic()
+                machine.received = time.monotonic()
                 machine.tell(wire.Pong(number))
             case wire.Shared(is_shared):
                 machine.is_shared = is_shared

@@ -12,7 +12,7 @@ from msgspec import Struct
 from kant.local.runs import Exit, Spec
 from kant.model.node import Node
 
-VERSION = 1
+VERSION = 2
 MOST = 1 << 26  # bytes of a message
 PIECE = 1 << 16
 
@@ -28,6 +28,8 @@ class Hello(Struct, tag=True, frozen=True):
     runs: tuple[str, ...]
     visible: tuple[str, ...] = ()
     runtime: str = ""
+    again: bool = False
+    """Whether this agent was connected before: it comes back by itself, and nobody has asked for that."""
 
 
 class Welcome(Struct, tag=True, frozen=True):
@@ -44,6 +46,10 @@ class Refused(Struct, tag=True, frozen=True):
     """The machine may not join, with the reason."""
 
     why: str
+
+
+class Left(Struct, tag=True, frozen=True):
+    """The machine has left, as somebody asked: nothing runs on it, and nothing will."""
 
 
 class Shared(Struct, tag=True, frozen=True):
@@ -140,8 +146,8 @@ class Line(Struct, tag=True, frozen=True):
 
 Streams: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Message: TypeAlias = (
-    Hello | Welcome | Refused | Shared | Ping | Pong | Begin | Begun | Stop | Limit | Signal | Written | Ended | Forget
-    | Dial | Line
+    Hello | Welcome | Refused | Left | Shared | Ping | Pong | Begin | Begun | Stop | Limit | Signal | Written | Ended
+    | Forget | Dial | Line
 )  # fmt: skip
 _decoder = msgspec.msgpack.Decoder(Message)
 
@@ -152,7 +158,7 @@ def say(writer: asyncio.StreamWriter, message: Message) -> None:
     writer.write(len(packed).to_bytes(4, "big") + packed)
 
 
-async def hear(reader: asyncio.StreamReader) -> Message:
+async def receive(reader: asyncio.StreamReader) -> Message:
     """Return the next message. Raises ConnectionError at the end, or for an invalid message."""
     try:
         length = int.from_bytes(await reader.readexactly(4), "big")

@@ -197,8 +197,8 @@ class Calendar:
         )  # fmt: skip
         self.held[key] = (allocation, start, end)
 
-    def _strike(self, key: int, allocation: Allocation, loosens: bool = True) -> None:
-        strike(self._store, self._book.ledgers, self._book.freed, self._book.spans, allocation, key, loosens)
+    def _strike(self, key: int, allocation: Allocation, logs: bool = True) -> None:
+        strike(self._store, self._book.ledgers, self._book.freed, self._book.spans, allocation, key, logs)
 
     def _room_for(self, key: int, pieces: int) -> Book:
         """Return the book with room for `pieces` more pieces, and with a row for this job."""
@@ -341,7 +341,7 @@ class Calendar:
             self._make_slots()
 
     def first_sooner(
-        self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, given: int,
+        self, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, given: int,
         reserved: Table | None, attempts: Table, now: int, opened: int,
     ) -> tuple[int, bool, tuple[int, Allocation] | None, list[int]]:  # fmt: skip
         """Call the kernel (moves.py). Returns the job's position; whether it keeps its reservation and must be told
@@ -350,8 +350,8 @@ class Calendar:
         while True:
             steps = self._counted(self._pools) if self._pools and len(moves) else _NOTHING
             at, what, start, pieces, self._store = first_sooner(
-                self._book, self._store, rows, at, told, by, jobs, promised, given, steps, self._pools, moves, attempts,
-                now, opened,
+                self._book, self._store, rows, at, recorded, by, jobs, promised, given, steps, self._pools, moves,
+                attempts, now, opened,
             )  # fmt: skip
             if what == ELSEWHERE:
                 self._pools = self._book.gangs.item(gang_of(jobs.item(rows.item(at), J_SHAPE)), G_POOLS)
@@ -363,7 +363,7 @@ class Calendar:
         return at, what == KEPT, found, self._take_in(moves, rows.item(at)) if what == MADE_WAY else []
 
     def first_candidate(
-        self, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
+        self, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, stamp: int, lowest: int,
         reserved: Table | None, now: int,
     ) -> tuple[int, Allocation | None, list[int]]:  # fmt: skip
         """Call the kernel (moves.py). Returns the job's position, its place and the jobs that moved, if any did."""
@@ -371,7 +371,7 @@ class Calendar:
         moves = self._moves(reserved, len(jobs) - 1)
         while True:
             at, what, pieces, self._store = first_candidate(
-                self._book, self._store, rows, at, told, by, jobs, promised, self.no_room.table, stamp,
+                self._book, self._store, rows, at, recorded, by, jobs, promised, self.no_room.table, stamp,
                 self.no_room.now, lowest, moves, reserved is not None, now,
             )  # fmt: skip
             if what != FULL:

@@ -69,7 +69,7 @@ NEVER = FOREVER
 
 
 @inlined
-def owed_at(store: Table, first: int, last: int, time: int, demands: Table, rows: Table, into: int) -> None:
+def committed_at(store: Table, first: int, last: int, time: int, demands: Table, rows: Table, into: int) -> None:
     """Write what the commitments in store[first:last] take at `time` to row `into`, laid out as a node row."""
     slots, slices = devices_of(rows), slices_at(rows)
     for column in range(extra_at(rows), rows.shape[1]):
@@ -114,7 +114,7 @@ def free_throughout(
         time = start if row < first else store[row, C_START]
         if row >= first and (time <= start or time >= until or store[row, C_END] <= start):
             continue
-        owed_at(store, first, last, time, demands, rows, into - 1)
+        committed_at(store, first, last, time, demands, rows, into - 1)
         for column in range(extra_at(rows), rows.shape[1]):
             rows[into, column] = min(rows[into, column], empty[node, column] - rows[into - 1, column])
         for column in (CPU_FREE, MEMORY_FREE):

@@ -42,7 +42,7 @@ from kant.placement.calendar.lower_bounds import (
     LOOKS,
     are_before,
     follow,
-    loosen_own,
+    lower_own,
     offer,
     reach_of,
     set_bound,
@@ -115,11 +115,11 @@ def followed_slot(book: Book, d: int, duration: int, now: int) -> tuple[int, int
 @inlined
 def place_at(
     book: Book, store: Table, d: int, count: int, duration: int, now: int, start: int, column: int, domain: int,
-    loose: NDArray[np.bool_],
+    stale: NDArray[np.bool_],
 ) -> tuple[int, Table]:  # fmt: skip
     """Return `start` and the pieces of `count` pods of demand `d` that start then; NEVER and none: they do not fit.
 
-    FULL as in `find_earliest`. Bounds of `loose` nodes are not valid.
+    FULL as in `find_earliest`. Bounds of `stale` nodes are not valid.
     """
     empty, table, ledgers, demands, rows = book.empty, book.table, book.ledgers, book.demands, book.rows
     bounds, entries = book.bounds, book.entries
@@ -128,7 +128,7 @@ def place_at(
         return FULL, np.zeros((0, WIDTH), dtype=np.int64)
     known = placed = 0
     for node in range(empty.shape[0]):
-        if bounds[slot, node] > start and not loose[node]:
+        if bounds[slot, node] > start and not stale[node]:
             continue
         if table[node, STATUS] != 0 or is_outside(table, node, column, domain):
             continue
@@ -168,7 +168,7 @@ def find_earliest(
     before = own[:, 0]
     if hides:
         set_start(store, book.ledgers, own, key, HIDDEN)
-        before = loosen_own(store, book.ledgers, bounds, floors, slot, own, gpus, least, began, ended)
+        before = lower_own(store, book.ledgers, bounds, floors, slot, own, gpus, least, began, ended)
     found = search(
         book, store, slot, d, count, most, duration, least, now, not_before, limit, column, domain
     )  # fmt: skip

@@ -33,10 +33,10 @@ TRIED = -1
 @compiled
 def place_gang(
     book: Book, store: Table, gang: int, duration: int, now: int, start: int, column: int, domain: int,
-    loose: NDArray[np.bool_],
+    stale: NDArray[np.bool_],
 ) -> tuple[int, Table, Table]:  # fmt: skip
     """Place the gang at `start`. Returns `start` and its pieces, or when to try next (NEVER: unknown; FULL: as in
-    `find_earliest`) and no pieces; and the store. With `loose` nodes (`place_at`) it is unknown when to try next. A
+    `find_earliest`) and no pieces; and the store. With `stale` nodes (`place_at`) it is unknown when to try next. A
     group that finds no place chooses first in the next attempt, as in `group_order.py`."""
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
     first, count = book.gangs[gang, G_FIRST], book.gangs[gang, G_PARTS]
@@ -50,8 +50,8 @@ def place_gang(
         for k in range(count):
             part = book.parts[first + order[k]]
             d, pods = part[Q_DEMAND], part[Q_PODS]
-            if loose.shape[0] > 0:
-                possible, found = place_at(book, store, d, pods, duration, now, start, column, domain, loose)
+            if stale.shape[0] > 0:
+                possible, found = place_at(book, store, d, pods, duration, now, start, column, domain, stale)
             else:
                 possible, found = find_earliest(
                     book, store, d, pods, duration, now, start, column, domain, NEVER, nothing, TRIED, 0, 0
@@ -81,7 +81,7 @@ def place_gang(
 
 @compiled
 def place_somewhere(
-    book: Book, store: Table, gang: int, duration: int, now: int, start: int, loose: NDArray[np.bool_]
+    book: Book, store: Table, gang: int, duration: int, now: int, start: int, stale: NDArray[np.bool_]
 ) -> tuple[int, Table, Table]:
     """Call `place_gang` for the first domain where it succeeds, if the gang requires one."""
     column = book.gangs[gang, G_COLUMN]
@@ -92,7 +92,7 @@ def place_somewhere(
         domains = book.table[:, column].max() + 1
     found = NEVER, np.zeros((0, WIDTH), dtype=np.int64), store
     for domain in range(domains):
-        found = place_gang(book, found[2], gang, duration, now, start, column, domain, loose)
+        found = place_gang(book, found[2], gang, duration, now, start, column, domain, stale)
         if found[0] == start or found[0] == FULL:
             break
     return found

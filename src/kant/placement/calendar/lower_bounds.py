@@ -103,7 +103,7 @@ def slot_for(slots: Table, bounds: Table, floors: Table, marks: Table, d: int, s
 
 
 @inlined
-def loosened(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
+def lowered(bound: int, gpus: int, least: int, start: int, left: int, right: int) -> int:
     """Return a bound after [start, end) was freed, in a gap from `left` to `right`: new windows touch that span."""
     if gpus == 0:
         return min(bound, max(start - least + 1, 0))
@@ -136,7 +136,7 @@ def follow(
             row = 1 + k % ring
             if freed[row, R_END] > now:
                 node = freed[row, R_NODE]
-                bound = loosened(
+                bound = lowered(
                     bounds[slot, node], gpus, least, freed[row, R_START], freed[row, R_LEFT], freed[row, R_RIGHT]
                 )
                 if bound < bounds[slot, node]:
@@ -147,7 +147,7 @@ def follow(
 
 
 @inlined
-def loosen_own(
+def lower_own(
     store: Table, ledgers: Table, bounds: Table, floors: Table, slot: int, own: Table, gpus: int, least: int,
     began: int, ended: int,
 ) -> Table:  # fmt: skip
@@ -157,7 +157,7 @@ def loosen_own(
         node = own[i, 0]
         before[i] = bounds[slot, node]
         left, right = gap_around(store, ledgers, node, began, ended)
-        set_bound(bounds, floors, slot, node, loosened(before[i], gpus, least, began, left, right))
+        set_bound(bounds, floors, slot, node, lowered(before[i], gpus, least, began, left, right))
     return before
 
 

@@ -85,15 +85,15 @@ def make_way(
     """
     spans, arena, ledgers = book.spans, book.arena, book.ledgers
     at, placed = book.pieces[0], 0
-    loose = np.zeros(book.empty.shape[0], dtype=np.bool_)
+    stale = np.zeros(book.empty.shape[0], dtype=np.bool_)
     for k in range(moves.shape[0]):
         moves[k, M_CHANGED] = 0
         other = moves[k, M_ROW]
         if other == row or spans[other, H_START] >= start:
             old = held_by(book, other)
             set_start(store, ledgers, old, other, HIDDEN)
-            loose[old[:, NODE]] = True
-    made, pieces, store = place_somewhere(book, store, gang, duration, now, start, loose)
+            stale[old[:, NODE]] = True
+    made, pieces, store = place_somewhere(book, store, gang, duration, now, start, stale)
     if made == start:
         end = min(start + duration, FOREVER)
         store = commit(store, book.used, ledgers, book.taken, pieces, NEW - row, start, end)
@@ -109,7 +109,7 @@ def make_way(
                     made = NEVER
                     if move[M_GANG] >= 0 and book.gangs[move[M_GANG], G_POOLS] & pools_of(book, old):
                         length = ended - began
-                        made, new, store = place_somewhere(book, store, move[M_GANG], length, now, began, loose)
+                        made, new, store = place_somewhere(book, store, move[M_GANG], length, now, began, stale)
                     if made != began:
                         break
                     move[M_CHANGED], move[M_FIRST], move[M_COUNT] = 1, at, new.shape[0]
@@ -141,14 +141,14 @@ def make_way(
 
 @compiled
 def first_sooner(
-    book: Book, store: Table, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, given: int,
+    book: Book, store: Table, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, given: int,
     steps: Table, pools: int, moves: Table, attempts: Table, now: int, opened: int,
 ) -> tuple[int, int, int, Table, Table]:  # fmt: skip
     """Return the first of `rows` from `at` on with a result: its position, the result, its start and pieces; and the
     store. The jobs before it keep their reservations.
 
     Considered are jobs of one group with a reservation anywhere, for as long as their columns say (`planned_run`), or
-    for `given`. Column `by` of `told` marks jobs that know that they wait. `steps` counts the free GPUs of `pools`.
+    for `given`. Column `by` of `recorded` marks jobs that know that they wait. `steps` counts the free GPUs of `pools`.
     Others make way as long as `attempts` allows failed attempts.
     """
     nothing = np.zeros((0, WIDTH), dtype=np.int64)
@@ -210,15 +210,15 @@ def first_sooner(
         if not all_hold(book.empty, book.table, store, book.ledgers, own, began, ended, book.demands, book.rows):
             return i, ASKED, NEVER, nothing, store
         span[H_OPENED], span[H_MOVED] = opened, not (crowded or undecided)
-        if told[row, by] == 0:
+        if recorded[row, by] == 0:
             return i, KEPT, NEVER, nothing, store
     return rows.shape[0], ASKED, NEVER, nothing, store
 
 
 @compiled
 def first_candidate(
-    book: Book, store: Table, rows: Table, at: int, told: Table, by: int, jobs: Table, promised: int, none: Table,
-    stamp: int, standing: int, lowest: int, moves: Table, may_move: bool, now: int,
+    book: Book, store: Table, rows: Table, at: int, recorded: Table, by: int, jobs: Table, promised: int, none: Table,
+    stamp: int, current: int, lowest: int, moves: Table, may_move: bool, now: int,
 ) -> tuple[int, int, Table, Table]:  # fmt: skip
     """Return the first of `rows` from `at` on without a reservation that can or might start now: its position, the
     result, and its pieces if others have made way; and the store.
@@ -230,10 +230,10 @@ def first_candidate(
     for i in range(at, rows.shape[0]):
         row = rows[i]
         shape, gang = jobs[row, J_SHAPE], book.gangs[2 * jobs[row, J_SHAPE]]
-        if told[row, by] == 0 or jobs[row, J_PRIORITY] > lowest or none[shape, N_INSISTS] == 1:
+        if recorded[row, by] == 0 or jobs[row, J_PRIORITY] > lowest or none[shape, N_INSISTS] == 1:
             return i, ASKED, nothing, store
         duration = planned_run(jobs[row], promised)
-        if knows_none(none, shape, duration, stamp, standing):
+        if knows_none(none, shape, duration, stamp, current):
             continue
         part = book.parts[gang[G_FIRST]]
         d, pods = part[Q_DEMAND], part[Q_PODS]
@@ -248,7 +248,7 @@ def first_candidate(
                 return i, MADE_WAY, pieces, store
         if start != NEVER:
             return i, FULL if start == FULL else ASKED, nothing, store
-        note(none, shape, duration, stamp, standing)
+        note(none, shape, duration, stamp, current)
     return rows.shape[0], ASKED, nothing, store
 
 

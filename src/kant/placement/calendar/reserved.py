@@ -34,8 +34,8 @@ from kant.placement.calendar.commitments import (
     L_FIRST,
     L_RISE,
     NEVER,
+    committed_at,
     free_throughout,
-    owed_at,
 )
 
 
@@ -100,7 +100,7 @@ def _note_rise(store: Table, ledgers: Table, node: int, now: int, demands: Table
     first = ledgers[node, L_FIRST]
     last = first + ledgers[node, L_COUNT]
     rise = change = NEVER
-    owed_at(store, first, last, now, demands, rows, 0)
+    committed_at(store, first, last, now, demands, rows, 0)
     for row in range(first, last):
         start, end = store[row, C_START], store[row, C_END]
         if end > now:
@@ -109,7 +109,7 @@ def _note_rise(store: Table, ledgers: Table, node: int, now: int, demands: Table
             continue
         change = min(change, start)
         if start < rise:
-            owed_at(store, first, last, start, demands, rows, 1)
+            committed_at(store, first, last, start, demands, rows, 1)
             more = rows[1, CPU_FREE] > rows[0, CPU_FREE] or rows[1, MEMORY_FREE] > rows[0, MEMORY_FREE]
             for column in range(DEVICES, DEVICES + devices_of(rows)):
                 more = more or rows[1, column] > rows[0, column]

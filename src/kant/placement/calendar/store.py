@@ -138,8 +138,8 @@ def gap_around(store: Table, ledgers: Table, node: int, start: int, end: int) ->
 
 
 @compiled
-def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int, loosens: bool) -> None:
-    """Remove what `key` holds on the nodes of `pieces`; the ring `freed` logs it where that `loosens` a node."""
+def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int, logs: bool) -> None:
+    """Remove what `key` holds on the nodes of `pieces`; the ring `freed` logs it where that `logs` a node."""
     for i in range(pieces.shape[0]):
         ledger = ledgers[pieces[i, 0]]
         start = end = 0
@@ -154,7 +154,7 @@ def release(store: Table, ledgers: Table, freed: Table, pieces: Table, key: int,
         if kept - first != ledger[L_COUNT]:
             ledger[L_COUNT] = kept - first
             ledger[L_CHANGE] = -1
-            if loosens:
+            if logs:
                 left, right = gap_around(store, ledgers, pieces[i, 0], start, end)
                 note_span(freed, pieces[i, 0], start, end, left, right)
 
@@ -184,11 +184,11 @@ def enter(
 
 
 @compiled
-def strike(store: Table, ledgers: Table, freed: Table, spans: Table, pieces: Table, key: int, loosens: bool) -> None:
+def strike(store: Table, ledgers: Table, freed: Table, spans: Table, pieces: Table, key: int, logs: bool) -> None:
     """`release` what a job holds, and clear its span."""
     if key >= 0:
         spans[key, H_COUNT] = 0
-    release(store, ledgers, freed, pieces, key, loosens)
+    release(store, ledgers, freed, pieces, key, logs)
 
 
 @inlined

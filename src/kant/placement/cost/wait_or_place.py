@@ -19,7 +19,7 @@ from kant.placement.cost.slowdown import T_LEAVES, T_NODES, Slowdowns
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class PossibleStart:
     """A start that a job could have: microseconds, and `slowdown` in thousandths of its run time at its best place."""
 
     start: int
@@ -42,8 +42,8 @@ class Choice:
 
     now: int
     level: Level
-    anywhere: Seat | None
-    near: Seat | None
+    anywhere: PossibleStart | None
+    near: PossibleStart | None
 
     @property
     def wait(self) -> bool:
@@ -67,8 +67,8 @@ class Choice:
         )
         return f"{later}, or {first}: {verdict}"
 
-    def _when(self, seat: Seat) -> str:
-        return "now" if seat.start <= self.now else f"in {show_duration(seat.start - self.now)}"
+    def _when(self, possible: PossibleStart) -> str:
+        return "now" if possible.start <= self.now else f"in {show_duration(possible.start - self.now)}"
 
 
 def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Level, work: int, now: int) -> Choice:
@@ -77,11 +77,14 @@ def wait_or_place(calendar: Calendar, slowdowns: Slowdowns, job: Job, level: Lev
     anywhere = shapes.of(msgspec.structs.replace(job, within="", within_required=False))
     near = shapes.of(msgspec.structs.replace(job, within=level, within_required=True))
     return Choice(
-        now, level, _seat(calendar, slowdowns, anywhere, work, now), _seat(calendar, slowdowns, near, work, now)
+        now,
+        level,
+        _start_of(calendar, slowdowns, anywhere, work, now),
+        _start_of(calendar, slowdowns, near, work, now),
     )
 
 
-def _seat(calendar: Calendar, slowdowns: Slowdowns, shape: Shape, work: int, now: int) -> Seat | None:
+def _start_of(calendar: Calendar, slowdowns: Slowdowns, shape: Shape, work: int, now: int) -> PossibleStart | None:
     """Return the earliest start at which the place is free for as long as the job needs it there."""
     duration = work
     while True:
@@ -93,5 +96,5 @@ def _seat(calendar: Calendar, slowdowns: Slowdowns, shape: Shape, work: int, now
         slowdown = slowdowns.of(shape.index, spans)
         needed = -(-work * slowdown // FULL)
         if needed <= duration or work >= FOREVER:
-            return Seat(start, start + needed, slowdown, int(spans[T_NODES]), int(spans[T_LEAVES]))
+            return PossibleStart(start, start + needed, slowdown, int(spans[T_NODES]), int(spans[T_LEAVES]))
         duration = needed

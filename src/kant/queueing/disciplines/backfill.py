@@ -24,7 +24,7 @@ ONLY_PASSERS = Preemption(priority=False, reclaim="off", min_run_s=0)
 """Preempts only jobs that passed the waiting one, by the rules of `CyclePlan.takes_back`."""
 
 
-Lane = tuple[int, tuple[str, ...], bool]
+HeadKey = tuple[int, tuple[str, ...], bool]
 """Where the pods of a head may run (`Shape.reach`), and whether it is large."""
 
 
@@ -76,10 +76,10 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         else:
             super().run(cycle)
         state, late_heads, large = cycle.state, cycle.pending.late_heads, self.large_gpus * GPU
-        served = set[Lane]()  # of heads that were served
+        served = set[HeadKey]()  # of heads that were served
         late = False  # whether a late head cannot be served
         freed = False  # whether capacity was freed for one: quotas may then admit others
-        without = set[tuple[int, Lane]]()  # queues whose head may not preempt enough, and for which nodes
+        without = set[tuple[int, HeadKey]]()  # queues whose head may not preempt enough, and for which nodes
         if not state.pending:
             return
         heads = cycle.pending.heads(not (cycle.limited or cycle.by_share), large)
@@ -88,11 +88,11 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
         for row, shape_index, bucket, kept in heads:
             shape = state.shapes.shapes[shape_index]
             is_large = shape.gpu_milli >= large
-            lane = *shape.reach, is_large
-            if lane in served:
+            head_key = *shape.reach, is_large
+            if head_key in served:
                 continue
             queue = state.jobs.item(row, J_QUEUE)
-            if (queue, lane) in without or (kept and not freed):
+            if (queue, head_key) in without or (kept and not freed):
                 continue
             if cycle.limited and _waits_for_quota(cycle, row, shape):
                 continue
@@ -105,7 +105,7 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             until = state.jobs.item(row, J_SINCE) + timeout * SECOND
             if until <= cycle.now and holds is not None and holds.holders(row, shape):
                 continue
-            served.add(lane)
+            served.add(head_key)
             if until > cycle.now:
                 cycle.wake_at(until)
                 continue
@@ -122,8 +122,8 @@ class Backfill(Discipline, frozen=True, tag="backfill"):
             late = True
             if state.quota_usage.tree is not None and not late_heads.is_unreclaimable(row, shape, cycle.now):
                 # Enough jobs were backfilled, but it may not preempt them; the head of another queue may.
-                served.discard(lane)
-                without.add((queue, lane))
+                served.discard(head_key)
+                without.add((queue, head_key))
         if late and cycle.order.outgrown and any(isinstance(decision, Start) for decision in cycle.plan.decisions):
             cycle.wake_at(cycle.now + 1)  # `falls_behind` of the jobs that the plan starts is known once they run
 

@@ -20,7 +20,7 @@ from kant.cluster.snapshot import Move
 from kant.model.placement import Allocation
 from kant.model.units import SECOND
 from kant.queueing.cycle_plan import NOTHING, CyclePlan
-from kant.queueing.ports import NOBODY, NotNow
+from kant.queueing.ports import NO_CANDIDATES, NotNow
 from kant.queueing.preemption.candidate import Admits, Candidate
 from kant.queueing.preemption.entitlement import BORROWING, Entitlements, Mask, Reclaim
 from kant.queueing.preemption.one_node import HeldByNode
@@ -53,7 +53,7 @@ NO_ONE = np.zeros(0, dtype=np.bool_)
 NO_VICTIMS = Allowed([], NO_ONE, [], set(), -1, NO_ONE, NO_ONE, frozenset())
 
 
-class Seat(NamedTuple):
+class LevelResult(NamedTuple):
     """The result of one level: the victims, the placement, the jobs reclaimed from, and the moves on the trial."""
 
     victims: list[Candidate]
@@ -107,11 +107,11 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         changes, and the answer says when another try may help.
         """
         if not shape.ask.preempts:
-            return NotNow(nobody=True)
+            return NotNow(no_candidates=True)
         # Jobs of lower priority that this plan starts are candidates once they run.
         retry_at, definitive = -1, int(cycle.state.jobs[row, J_PRIORITY]) <= cycle.lowest
-        if self._is_nobody_to_evict(cycle, row, shape):
-            return NOBODY if definitive else NotNow(-1, False, True)
+        if self._rules_out_candidates(cycle, row, shape):
+            return NO_CANDIDATES if definitive else NotNow(-1, False, True)
         entitlements = self.entitlements(cycle)
         above = entitlements.surplus() if cycle.state.elastic else None
         if self._has_no_candidates(entitlements, row, shape) and (
@@ -128,7 +128,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         levels = rules.levels()
         if to_shrink is not None:
             levels = sorted(dict.fromkeys([*levels, *to_shrink.levels()]), key=lambda level: level == BORROWING)
-        best: tuple[Preference, Seat] | None = None
+        best: tuple[Preference, LevelResult] | None = None
         cap = int(self.most * shape.gpu_milli)
         for level in levels:
             own = allowed_victims(rules, level)
@@ -156,13 +156,13 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
             kept = keeps_reservations(cycle, row, victims, allocation)
             done, better = cycle.placer.trial.cut(mark), preference(victims)
             if kept and (best is None or better < best[0]):
-                best = better, Seat(victims, allocation, own.reclaimed | wide.reclaimed, done)
+                best = better, LevelResult(victims, allocation, own.reclaimed | wide.reclaimed, done)
         if best is None:
             return NotNow(retry_at, definitive)
-        seat = best[1]
-        cycle.placer.trial.redo(seat.done)
-        evict_victims(cycle, seat.victims, row, "priority", seat.reclaimed)
-        return seat.allocation
+        winner = best[1]
+        cycle.placer.trial.redo(winner.done)
+        evict_victims(cycle, winner.victims, row, "priority", winner.reclaimed)
+        return winner.allocation
 
     def forbids(
         self,
@@ -201,7 +201,7 @@ class Preemption(Struct, frozen=True, forbid_unknown_fields=True):
         cycle.entitlements.follow()
         return cycle.entitlements
 
-    def _is_nobody_to_evict(self, cycle: CyclePlan, row: int, shape: Shape) -> bool:
+    def _rules_out_candidates(self, cycle: CyclePlan, row: int, shape: Shape) -> bool:
         """Return whether counts in the state prove that there are no candidates. Looks at no running job."""
         state, tree = cycle.state, cycle.state.quota_usage.tree
         if (self.priority or cycle.takes_back) and int(state.jobs[row, J_PRIORITY]) > state.lowest_preemptible():

@@ -95,8 +95,8 @@ def choose_shrinking_first(
         chosen = _with_fewer_pods(chosen, with_these)
     elif any(who.row in wide for who in whole):
         stopping = {who.row for who in whole}
-        everybody = [*whole, *(who for who in surplus if who.row not in stopping)]
-        chosen = search(placer, shape, row, everybody, cap_milli, admits)
+        all_victims = [*whole, *(who for who in surplus if who.row not in stopping)]
+        chosen = search(placer, shape, row, all_victims, cap_milli, admits)
     if chosen is None:
         return None
     victims, allocation = chosen

@@ -25,15 +25,15 @@ def serve_late_heads(plan: ReferencePlan, discipline: Backfill) -> None:
     for live in plan.in_order():
         large = live.job.gpu_milli >= discipline.large_gpus * 1000
         pools = frozenset(node.pool for node in plan.world.admitting(live.job))
-        lane = (pools, live.job.node_set, large)
+        key = (pools, live.job.node_set, large)
         options = [option for option in plan.options(live) if plan.ledger.fits(live.job, option[1])]
-        if lane in served or (live.job.queue, lane) in without or not options or plan.awaits_node(live):
+        if key in served or (live.job.queue, key) in without or not options or plan.awaits_node(live):
             continue
         timeout = discipline.timeout_s if large else discipline.small_timeout_s
         late = live.since + timeout * SECOND <= plan.now
         if late and holders_of(plan, live):
             continue
-        served.add(lane)
+        served.add(key)
         if not late:
             continue
         behind = [one for one in plan.rights.runs().values() if is_behind(plan, one, live)]
@@ -42,8 +42,8 @@ def serve_late_heads(plan: ReferencePlan, discipline: Backfill) -> None:
         if live.job.preempts and (not enough or evict_backfilled(plan, live, options, behind)):
             continue
         if plan.world.queues.queues:
-            served.discard(lane)
-            without.add((live.job.queue, lane))
+            served.discard(key)
+            without.add((live.job.queue, key))
 
 
 def is_behind(plan: ReferencePlan, running: Live, head: Live) -> bool:

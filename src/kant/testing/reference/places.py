@@ -20,7 +20,7 @@ from kant.model.units import GPU
 from kant.placement.preference_scores import PreferenceWeights
 from kant.testing.naive import admits
 from kant.testing.reference.preferences import best
-from kant.testing.reference.rules import NO_RULES, allows, company, rules_of
+from kant.testing.reference.rules import NO_RULES, allows, members_near, rules_of
 from kant.testing.reference.world import Pieces, Room
 
 Score = Callable[[Room], int]
@@ -103,9 +103,9 @@ def _place_anyhow(rooms: list[Room], allowed: list[int], job: Job) -> Pieces | N
 
     def search() -> bool:
         if not any(left):
-            return all(_has_company(rooms, node, job, group) for node, group in waiting)
-        standing = tuple(sorted((piece[0], piece[GROUP]) for piece in pieces))
-        if standing in failed:
+            return all(_has_affinity(rooms, node, job, group) for node, group in waiting)
+        placed = tuple(sorted((piece[0], piece[GROUP]) for piece in pieces))
+        if placed in failed:
             return False
         for group, node in product(range(len(left)), allowed):
             may = left[group] and fits(rooms[node], job.groups[group].demand)
@@ -121,7 +121,7 @@ def _place_anyhow(rooms: list[Room], allowed: list[int], job: Job) -> Pieces | N
             piece = pieces.pop()
             rooms[node].change(piece, 1, job)
             del waiting[len(waiting) - len(waits) :]
-        failed.add(standing)
+        failed.add(placed)
         return False
 
     return pieces if search() else None
@@ -147,13 +147,13 @@ def may_come(rooms: list[Room], at: int, job: Job, group: int, coming: Collectio
     return rules == NO_RULES or allows(where, there.index(at), rules, rooms[at].domains, coming)
 
 
-def _has_company(rooms: list[Room], at: int, job: Job, group: int) -> bool:
+def _has_affinity(rooms: list[Room], at: int, job: Job, group: int) -> bool:
     """Whether a placed pod of a group has the pods that it requires near it, not counting itself."""
     rules = rules_of(job, group)
     there = [index for index, room in enumerate(rooms) if room.there]
     where = [(rooms[i].node, rooms[i].counts) for i in there]
     return all(
-        company(where, there.index(at), near, rooms[at].domains) > (near.pod_class in rules.classes)
+        members_near(where, there.index(at), near, rooms[at].domains) > (near.pod_class in rules.classes)
         for near in rules.affinity
     )
 
@@ -169,13 +169,13 @@ def may_stand(rooms: list[Room], job: Job, pieces: Pieces) -> bool:
     failed: set[tuple[tuple[tuple[int, int], int], ...]] = set()
 
     def search() -> bool:
-        standing = tuple(sorted(wanted.items()))
+        placed = tuple(sorted(wanted.items()))
         if not any(wanted.values()):
-            return all(_has_company(rooms, node, job, group) for node, group in waiting)
-        if standing in failed:
+            return all(_has_affinity(rooms, node, job, group) for node, group in waiting)
+        if placed in failed:
             return False
         left = [sum(pods for (_, own), pods in wanted.items() if own == group) for group in range(len(job.groups))]
-        for (node, group), pods in standing:
+        for (node, group), pods in placed:
             if pods and may_come(rooms, node, job, group, coming(job, group, left)):
                 waits = [] if may_come(rooms, node, job, group) else [(node, group)]
                 waiting.extend(waits)
@@ -186,7 +186,7 @@ def may_stand(rooms: list[Room], job: Job, pieces: Pieces) -> bool:
                 wanted[node, group] += 1
                 rooms[node].counts.add(rules_of(job, group), -1)
                 del waiting[len(waiting) - len(waits) :]
-        failed.add(standing)
+        failed.add(placed)
         return False
 
     return search()

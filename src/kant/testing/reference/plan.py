@@ -16,7 +16,7 @@ from kant.testing.reference.late_heads import serve_late_heads
 from kant.testing.reference.ledger import Amounts, Ledger
 from kant.testing.reference.order import rank
 from kant.testing.reference.rights import Rights, Victim, best, preference
-from kant.testing.reference.rules import without_wishes
+from kant.testing.reference.rules import without_preferences
 from kant.testing.reference.world import Live, Pieces, World
 
 Said = tuple[str, str, object]
@@ -73,7 +73,7 @@ class ReferencePlan:
             job, empty = live.job, self.world.empty()
             possible = any(
                 self.ledger.could_ever_fit(job, self.ledger.asked(job, model))
-                and self.places.fits(empty, without_wishes(job), model, prefers=False)
+                and self.places.fits(empty, without_preferences(job), model, prefers=False)
                 for model in self.ledger.options(job)
             )
             if live.failures > job.retries or live.unwanted or not possible:

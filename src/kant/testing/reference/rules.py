@@ -39,7 +39,7 @@ def rules_of(job: Job, group: int) -> PodRules:
     return job.rules[group] if len(job.rules) > 1 else job.rules[0]
 
 
-def without_wishes(job: Job) -> Job:
+def without_preferences(job: Job) -> Job:
     """A job without its rules on pods and domains that may still come: what is impossible without them remains so."""
     return replace(
         job,
@@ -65,7 +65,7 @@ def domain_of(node: Node, topology: str, said: Mapping[str, Mapping[str, str]]) 
     return said.get(topology, {}).get(node.name)
 
 
-def company(there: Sequence[Where], at: int, near: PodAffinity, said: Mapping[str, Mapping[str, str]]) -> int:
+def members_near(there: Sequence[Where], at: int, near: PodAffinity, said: Mapping[str, Mapping[str, str]]) -> int:
     """The number of pods of the affinity's class in the domain of the node `there[at]`."""
     own = domain_of(there[at][0], near.topology, said)
     return sum(
@@ -103,11 +103,11 @@ def allows(
         own = domain_of(node, anti.topology, said)
         if own is not None and in_domains(anti.pod_class, anti.topology)[own] > anti.most:
             return False
-    nobody = not any(any(in_domains(near.pod_class, near.topology).values()) for near in rules.affinity)
+    none_yet = not any(any(in_domains(near.pod_class, near.topology).values()) for near in rules.affinity)
     for near in rules.affinity:
         own = domain_of(node, near.topology, said)
-        first = near.pod_class in rules.classes and nobody
-        if own is None or not (company(there, at, near, said) or first or near in coming):
+        first = near.pod_class in rules.classes and none_yet
+        if own is None or not (members_near(there, at, near, said) or first or near in coming):
             return False
     for even in rules.spread:
         pods, own = in_domains(even.pod_class, even.topology), domain_of(node, even.topology, said)

@@ -17,7 +17,7 @@ from kant.model.units import DAY, HOUR
 from kant.testing.naive import admits
 from kant.testing.reference.rules import Counts, rules_of
 
-NOBODY = Node("", 0, cpu=0, memory=0)
+NO_NODE = Node("", 0, cpu=0, memory=0)
 
 Pieces = list[list[int]]
 """An allocation as rows of integers, see `kant.model.placement`."""
@@ -198,14 +198,14 @@ class World:
         choices = (
             [row for row in self.free if self.rows[row].name == node.name],
             [row for row in self.free if replace(self.rows[row], name=node.name) == node],
-            [row for row in self.free if self.rows[row] is NOBODY],
+            [row for row in self.free if self.rows[row] is NO_NODE],
             self.free if 2 * len(self.free) > len(self.rows) else [],
             [len(self.rows)],
         )
         row = next(rows[0] for rows in choices if rows)
         if row == len(self.rows):
             self.free += range(row, 2 * row)
-            self.rows += [NOBODY] * row
+            self.rows += [NO_NODE] * row
         before = self.rows[row]
         for names in self.node_sets.values() if before.name != node.name else ():
             names.discard(before.name)
@@ -281,7 +281,7 @@ class World:
         """The nodes as if empty and in service, including those that have left."""
         rows = self.rows
         return [
-            Room(node, [1000] * node.gpus, node.cpu, node.memory, node is not NOBODY, self.node_sets, self.domains)
+            Room(node, [1000] * node.gpus, node.cpu, node.memory, node is not NO_NODE, self.node_sets, self.domains)
             for node in rows
         ]
 
