@@ -11,11 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kant.cluster.columns import Table, devices_of
+import numpy as np
+
+from kant.cluster.columns import D_ENTRIES, D_SLICES, Table, devices_of
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import NO_TYPICAL_PODS, Snapshot, Trial
 from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import Allocation
+from kant.model.units import GPU
 from kant.placement.calendar.calendar import Calendar
 from kant.placement.capacity import NodeScores, tie_order
 from kant.placement.draft import Draft
@@ -183,6 +186,22 @@ class Placer:
             self.trial.rollback(mark)
             missing = result.pods - result.fits if isinstance(result, NoFit) else 0
         return missing
+
+    def counted_domains(self, shape: Shape) -> Table | None:
+        """Return the domain of each node, if a gang fits exactly where one domain has as many free places as it has
+        pods: all nodes are in one domain where it requires no level. None where only placing the gang tells.
+        """
+        demand, state = shape.groups[0].demand, self.snapshot.state
+        alone = len(shape.parts) == 1 and not (shape.wide or shape.cuts or shape.affinity or shape.ask.preferences)
+        own = state.shapes.demands[shape.parts[0][1]]
+        # A policy may choose slices, or shares of several GPUs, so that fewer pods fit than are counted.
+        if not alone or own[D_ENTRIES] or own[D_SLICES] or (demand.gpus > 1 and demand.milli < GPU):
+            return None
+        if not shape.required:
+            return np.zeros(len(self.trial.table), dtype=np.int64)
+        topology = self._domain_policy(self.policy_of(shape), False).topology
+        domains: Table = topology.domain_of[topology.position, shape.level] - topology.offsets[shape.level]
+        return domains
 
     def may_fit(self, shape: Shape) -> bool:
         """Return False where `place` would find no place for the shape now. May be True for a shape that finds none.
