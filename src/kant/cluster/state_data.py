@@ -150,7 +150,7 @@ class StateData:
         """The typical pods, rows (cpu, gpus, milli, pool mask, weight): given, or from recent submissions."""
         if self.given_pods is not None:
             return self.given_pods
-        return self.typical.rows_of(self.jobs[: len(self.ids), c.J_SHAPE], self.shapes)
+        return self.typical.rows_of(self.jobs[: len(self.ids)], self.shapes)
 
     @property
     def gpus(self) -> int:
