@@ -99,7 +99,7 @@ def test_no_fit_says_how_many_are_short_who_holds_them_and_whose_end_frees_it(ru
 def test_behind_says_who_is_first_and_what_keeps_that_one(runs: Runs) -> None:
     runs.run(f"{PLAIN} runs,0,3600,6,3600 head,0,600,4,600 behind,0,600,1,600", profile="fifo")
     lines = runs.lines("behind", "1m")
-    assert lines[0] == "behind: job head is before it and its queue lets nobody pass"
+    assert lines[0] == "behind: job head is ahead of it, and its queue allows no passing"
     assert "job head waits since 0d 00:00:00: not enough free capacity: 0 of 1 pods fit now" in lines
     assert "2 of 8 GPUs are free in all, on 1 of 1 node" in lines
     assert "job head starts or leaves: then it would start" in lines

@@ -173,8 +173,8 @@ def test_a_gang_is_submitted_listed_held_released_and_cancelled(
         await end(api, late, "Succeeded", 0)
         rows = await user.until(lambda rows: rows[late]["phase"] == "finished")
         assert (rows[late]["code"], rows[late]["ended"] > 0) == (0, True)
-        assert await user.kant("cancel", late) == "all of them are over"
-        assert await user.kant("jobs") == "no jobs wait or run (kant jobs --all: also those that are over)"
+        assert await user.kant("cancel", late) == "all of them have ended"
+        assert await user.kant("jobs") == "no jobs wait or run (kant jobs --all lists ended jobs too)"
 
     play(plane, capsys, story)
 

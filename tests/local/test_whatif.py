@@ -64,7 +64,7 @@ def test_a_job_that_is_only_tested_is_told_its_start_and_is_not_there(kant: Up) 
     (row,) = command("submit", "--json", "--test-only", "--gpus", "2", "--home", kant.home, "--", "true").json()["jobs"]
     assert (row["place"], row["of"], row["expected_us"]["never"]) == (3, 3, False)
     assert command("submit", "--test-only", "--wait", "--home", kant.home, "--", "true").err == (
-        "kant: --test-only: expected one job that nobody submits, got '--wait'\n"
+        "kant: --test-only: expected a single job that is only tested, not submitted, got '--wait'\n"
     )
     for asked_for, sentence in (({"gpus": 9}, "at most 8"), ({"gpus": 1, "array": (0, 1)}, "one job")):
         with pytest.raises(InputError, match=sentence):

@@ -27,13 +27,14 @@ def sweep(
     /,
     *,
     out: Annotated[
-        Path | None, Parameter(help="Folder of the runs, the table and the page. Default: named as the file, here.")
+        Path | None,
+        Parameter(help="Folder of the runs, the table and the page. Default: the name of the file, in this folder."),
     ] = None,
     at_once: AtOnce = None,
     ray: Annotated[
         str | None, Parameter(help="Run on the Ray cluster at this address, such as auto or HOST:6379.")
     ] = None,
-    dry_run: Annotated[bool, Parameter(help="Say what there is to do, and do nothing.", negative="")] = False,
+    dry_run: Annotated[bool, Parameter(help="Print the planned runs, and run none.", negative="")] = False,
     json: Json = False,
 ) -> int:
     """Simulate profiles on workloads, clusters and seeds; each run once, and a table and a page of all."""

@@ -61,7 +61,7 @@ class LocalReservations:
             for name, bits in one.held.items():
                 if name not in self.index or bits >> self.cluster.nodes[self.index[name]].gpus:
                     raise InputError(
-                        "--cluster", f"the cluster on which reservation {one.request.name} lies, until it is over"
+                        "--cluster", f"the cluster on which reservation {one.request.name} lies, until it has ended"
                     )
             self.known[one.request.name] = one
 

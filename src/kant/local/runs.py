@@ -30,7 +30,7 @@ from kant.local.processes import boot_id, kill_marked, started
 from kant.model.submission import Terminal
 
 MARK = "KANT_RUN"
-REBOOTED = "the machine was started anew"
+REBOOTED = "the machine was restarted"
 POLL = 0.2  # seconds between two checks of a process without a pidfd
 
 

@@ -32,7 +32,7 @@ class BusyError(InputError):
 
     def __init__(self, who: str) -> None:
         super().__init__("", "")
-        self.args = (f"{who} carries out a change now; look in a moment, and plan anew",)
+        self.args = (f"{who} is carrying out a change; wait a moment, and plan again",)
 
 
 class Entry(Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -248,9 +248,9 @@ class Desk:
         with self.alone(), self._refusals_noted():
             world = self.world
             if not isinstance(world, SimulatedWorld) or not world.carries:
-                raise RefusalError("world", "time passes by itself on this world")
+                raise RefusalError("world", "time cannot be advanced on this world")
             if self.who.role is not Role.OPERATOR:
-                raise RefusalError("role", "time is let pass by operators")
+                raise RefusalError("role", "only operators may advance time")
             if not 0 <= duration_us <= MOST_STEP:
                 raise InputError("step", "0 seconds to 366 days", duration_us)
             world.step(world.now() + duration_us)
@@ -272,7 +272,7 @@ class Desk:
             return
         before = self._facts.get(plan.plan)
         what = some(map(safe_id_of, changed(before, view.facts()))) if before is not None else "something"
-        raise RefusalError("stale", f"the state has changed since the plan was made ({what}); plan anew")
+        raise RefusalError("stale", f"the state has changed since the plan was made ({what}); plan again")
 
     def _check_budget(self, gpu_hours: float) -> None:
         """Check the rate and the GPU-hours of the last hour. Raises RefusalError."""

@@ -56,7 +56,7 @@ class KubeAudit(Audit):
             self._last = msgspec.json.decode(line, type=Entry).chain  # an authorized user has deleted older ones
         entry = self._read(line)
         if (entry.who, name_of(entry.seq)) != (spec.get("who"), found.metadata.name):
-            raise InputError(f"{self.name}, {found.metadata.name}", "an entry of whoever has written it")
+            raise InputError(f"{self.name}, {found.metadata.name}", "an entry of the account that wrote it")
         return entry
 
     def is_cut_off(self, last: Entry, now_us: int) -> bool:

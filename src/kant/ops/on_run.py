@@ -126,10 +126,10 @@ class RunOrders:
     def _cancel(self, order: Cancel, now: int, user: str) -> Done:
         job = public_id(order.job)
         if self.held.pop(job, None) is not None:
-            return Done(order, job, cannot="a job that was withdrawn is submitted anew by its owner")
+            return Done(order, job, cannot="the owner of a withdrawn job may submit it again")
         row = self._of(order.job, "waits or runs")
         self.run.execution.external_event(JobCancelled(now, self.state.ids[row]))
-        return Done(order, job, cannot="a job that was withdrawn is submitted anew by its owner")
+        return Done(order, job, cannot="the owner of a withdrawn job may submit it again")
 
     def _hold(self, order: Hold, now: int, user: str) -> Done:
         row = self._waiting(order.job)

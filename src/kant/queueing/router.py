@@ -24,7 +24,7 @@ LARGE = 8
 FEATURES = {
     "waiting": "jobs wait",
     "backlog": "% of all GPUs are waited for",
-    "largest": "% of all GPUs are asked for by the largest gang that waits",
+    "largest": "% of all GPUs are requested by the largest waiting gang",
     "large_backlog": "% of all GPUs are waited for by large gangs",
     "large_running": "% of all GPUs are held by large gangs",
     "oldest": "minutes have passed since the first of them came to wait",

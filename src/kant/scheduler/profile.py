@@ -153,7 +153,7 @@ def _routed(profile: Profile, table: Any, where: str) -> Profile:
     tables = table.pop("policies", {})
     router: Router = make_settings(Router, table, where)
     if not isinstance(tables, dict) or router.floor in tables:
-        raise InputError(f"{where}.policies", f"a table with policies beside the floor {router.floor}", tables)
+        raise InputError(f"{where}.policies", f"a table with policies in addition to the floor {router.floor}", tables)
     routes = {router.floor: profile}
     for name, parts in tables.items():
         if not isinstance(parts, dict) or not set(parts) <= {"order", "discipline"}:

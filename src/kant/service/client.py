@@ -133,7 +133,7 @@ class ServiceClient:
             except (ConnectionRefusedError, FileNotFoundError):
                 pass
             except (OSError, ValueError, BrokenAnswerError) as error:
-                what = f"an answer of a front end ({error}); look whether the job is there before you send it again"
+                what = f"an answer of a front end ({error}); check whether the job exists before you send it again"
                 raise InputError(str(front), what) from None
         return self.post(path, body)
 
@@ -174,7 +174,7 @@ class ServiceClient:
             while part := response.read1(1 << 16):
                 yield part
         except _breaks():
-            raise InputError(self.url or str(self.home), "a Kant that goes on answering (it has gone)") from None
+            raise InputError(self.url or str(self.home), "a Kant that keeps answering (it has stopped)") from None
 
     def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Answer | HTTPResponse:
         """Send a request and return Kant's response. Raises RefusedError."""
@@ -205,7 +205,7 @@ class ServiceClient:
                 raise InputError("KANT_URL", f"the address of a Kant that runs ({why})", self.url) from None
             what = "the home of a Kant that runs (start one with `kant up`)"
             if isinstance(error, PermissionError):
-                what = "the home of a Kant that lets you in: yours, or of a group that has you (kant up --users)"
+                what = "the home of a Kant that you may use: your own, or one of your group (kant up --users)"
             raise InputError(str(self.home), f"{what} ({why})") from None
 
 

@@ -381,7 +381,7 @@ async def body(request: web.Request) -> bytes:
         async with asyncio.timeout(BODY_S):
             return await request.read()
     except TimeoutError:
-        raise web.HTTPRequestTimeout(reason=f"a body that comes within {BODY_S:g} s") from None
+        raise web.HTTPRequestTimeout(reason=f"a body that arrives within {BODY_S:g} s") from None
 
 
 def _connection(request: web.Request) -> Connection:

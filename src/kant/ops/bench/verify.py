@@ -164,7 +164,7 @@ def _audited(task: Task, after: View, audit: list[Entry]) -> list[str]:
     except InputError as error:
         found.append(str(error))
     if again.view().version != after.version:
-        found.append("the audit does not come to the state that is there")
+        found.append("the audit does not lead to the present state")
     applied = sum(entry.what == "applied" for entry in audit)
     if applied > task.verify.transactions:
         found.append(f"{applied} transactions, and {task.verify.transactions} would do")

@@ -35,7 +35,7 @@ class Shockwave(Discipline, frozen=True, tag="shockwave"):
     plan maximises the product of all progress and shortens the remaining time of the longest job. A job that takes
     longer than with an equal share of the cluster weighs more, by the ratio to the power `lateness`. With `by_queue`
     each queue has the same weight, or its own from `weights`, and its jobs share it; otherwise jobs have equal weights.
-    No job is stopped for one that then has no place. Between rounds every job that fits starts, in the profile's order.
+    No job is stopped for one that finds no place. Between rounds every job that fits starts, in the profile's order.
     Jobs without an estimate are expected to run for as long again as they have run.
     """
 
