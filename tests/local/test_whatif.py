@@ -18,7 +18,7 @@ from kant.model.errors import InputError
 from kant.service.low_priority import most_memory
 from kant.service.memory_left import memory_left
 from kant.service.views import Futures
-from kant.service.whatif import BusyError, Desk, TooLongError
+from kant.service.whatif import BusyError, TooLongError, WhatIfDesk
 from kant.sim.question import Question
 
 
@@ -122,15 +122,15 @@ def test_the_desk_has_bounds() -> None:
     nodes = Question(nodes=("1",))
 
     async def run() -> None:
-        desk = Desk(at_once=1, longest=0.3, process=slow)
+        desk = WhatIfDesk(at_once=1, longest=0.3, process=slow)
         first = asyncio.create_task(desk.ask("journal", 0, nodes, lambda: False))
         await asyncio.sleep(0)
         with pytest.raises(BusyError, match="at most 1 questions at once"):
             await desk.ask("journal", 0, nodes, lambda: False)
         with pytest.raises(TooLongError, match=r"within 0\.3 s"):
             await first
-        assert await Desk(process=slow).ask("journal", 0, nodes, lambda: True) == b""  # nobody waits for it
-        broken = Desk(process=(sys.executable, "-c", "raise MemoryError"))
+        assert await WhatIfDesk(process=slow).ask("journal", 0, nodes, lambda: True) == b""  # nobody waits for it
+        broken = WhatIfDesk(process=(sys.executable, "-c", "raise MemoryError"))
         with pytest.raises(InputError, match="expected futures that fit in memory"):
             await broken.ask("journal", 0, nodes, lambda: False)
         with pytest.raises(InputError, match="the journal: expected a disk"):

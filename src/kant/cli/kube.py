@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kant.live.start_forecasts import StartForecasts
     from kant.ops.desk import Desk
     from kant.ops.view import View
-    from kant.service.whatif import Desk as WhatIfDesk
+    from kant.service.whatif import WhatIfDesk
 
 kube_app = App(name="kube", help="Kant as the scheduler of a Kubernetes cluster.")
 kube_app.command("kant.cli.manifests:manifests")
@@ -129,9 +129,9 @@ def _view(questions: LeaderQuestions) -> View:
 def _desks() -> tuple[WhatIfDesk, WhatIfDesk]:
     """Return the desks for what-ifs and for questions about the past, one at a time; loaded like `_view`."""
     from kant.ops.past_question import PROCESS, PastQuestion
-    from kant.service.whatif import Desk
+    from kant.service.whatif import WhatIfDesk
 
-    return Desk(at_once=1), Desk(at_once=1, process=PROCESS, form=PastQuestion)
+    return WhatIfDesk(at_once=1), WhatIfDesk(at_once=1, process=PROCESS, form=PastQuestion)
 
 
 async def _whatif(journal: str, now_us: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:

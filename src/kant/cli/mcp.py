@@ -38,9 +38,9 @@ def mcp(
 
     record = None
     if traces is not None:
-        from kant.ops.record import Recorder
+        from kant.ops.record import TraceRecorder
 
-        record = Recorder(traces).note
+        record = TraceRecorder(traces).note
     books = None
     if runbooks is not None:
         from kant.ops.memory.runbooks import texts_of

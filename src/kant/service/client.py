@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from kant.model.errors import InputError
-from kant.service.socket_http import Answer, BrokenAnswerError, exchange
+from kant.service.socket_http import BrokenAnswerError, HttpResponse, exchange
 
 if TYPE_CHECKING:
     import socket
@@ -169,14 +169,14 @@ class ServiceClient:
         own.close()
         raise RefusedError(_said(found, f"GET {path}"))
 
-    def _parts(self, response: Answer | HTTPResponse) -> Iterator[bytes]:
+    def _parts(self, response: HttpResponse | HTTPResponse) -> Iterator[bytes]:
         try:
             while part := response.read1(1 << 16):
                 yield part
         except _breaks():
             raise InputError(self.url or str(self.home), "a Kant that keeps answering (it has stopped)") from None
 
-    def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> Answer | HTTPResponse:
+    def _ask(self, method: str, path: str, query: dict[str, Any], body: Any = None) -> HttpResponse | HTTPResponse:
         """Send a request and return Kant's response. Raises RefusedError."""
         given = {name: value for name, value in query.items() if value not in (None, "")}
         url = f"{path}?{urlencode(given)}" if given else path
@@ -185,7 +185,7 @@ class ServiceClient:
         with self._telling():
             if self.url:
                 headers["Authorization"] = f"Bearer {self.own_token()}"
-                response: Answer | HTTPResponse = _ask_at(self.url, method, url, text, headers)
+                response: HttpResponse | HTTPResponse = _ask_at(self.url, method, url, text, headers)
             else:
                 response = exchange(str(self.home / SOCKET), method, url, text, headers)
         if response.status >= 400:
@@ -209,7 +209,7 @@ class ServiceClient:
             raise InputError(str(self.home), f"{what} ({why})") from None
 
 
-def _said(answer: Answer | HTTPResponse, what: str) -> str:
+def _said(answer: HttpResponse | HTTPResponse, what: str) -> str:
     """Return the error message of a refusal."""
     try:
         return str(json.loads(answer.read())["error"])

@@ -46,7 +46,7 @@ from kant.service.routes import ROUTES
 from kant.service.store import damaged
 from kant.service.terminals import Send, Sessions, attach, shell
 from kant.service.views import ProfileName, Profiles, Whoami
-from kant.service.whatif import BusyError, Desk, TooLongError
+from kant.service.whatif import BusyError, TooLongError, WhatIfDesk
 from kant.sim.question import Question
 
 log = logging.getLogger("kant.service")
@@ -69,7 +69,7 @@ class Service:
         self.stopping = stop
         self.guard = guard
         self.address = ""
-        self.desk = Desk()
+        self.desk = WhatIfDesk()
         self.sessions = Sessions(stop)
         self._schema = (resources.files("kant.service") / "openapi.json").read_bytes()
 
