@@ -212,7 +212,7 @@ def test_questions_that_have_no_answer_get_one_sentence(runs: Runs) -> None:
     journal, trace = runs.journal, runs.folder / "jobs.csv"
     assert f"JOB: expected a job of {journal}, got 'nobody'" in kant("why", "nobody", journal).refusal()
     assert "a time in the journal, which ends at 0d 01:10:00" in kant("why", "runs", journal, "--at", "9d").refusal()
-    assert "from 0d 00:30:00 on, when job later comes" in kant("why", "later", journal, "--at", "1m").refusal()
+    assert "from 0d 00:30:00 on, when job later arrives" in kant("why", "later", journal, "--at", "1m").refusal()
     assert "expected a duration such as" in kant("why", "runs", journal, "--at", "noon").refusal()
     assert "expected a line of a Kant journal" in kant("why", "runs", trace).refusal()
     assert "expected a journal that can be read" in kant("why", "runs", runs.folder / "none").refusal()

@@ -75,7 +75,7 @@ TOML_CASES = {
     "no queue": (ONE + "queues = []", "c.toml, [[nodes]] 1, queues: expected a list of queue names", "[]"),
     "queue twice": (ONE + "queues = ['a', 'a']", "c.toml, [[nodes]] 1, queues: expected", "each once"),
     "queue as number": (ONE + "queues = ['a', 3]", "c.toml, [[nodes]] 1, queues 2: expected", "got 3"),
-    "same name": (ONE + "count = 2\nname = 'a'", "[[nodes]] 1, name: expected a node name that", "'a'"),
+    "same name": (ONE + "count = 2\nname = 'a'", "[[nodes]] 1, name: expected a unique node name", "'a'"),
     "same names": (
         ONE + "name = 'a-{index:02d}'\n" + ONE + "name = 'a-00'",
         "c.toml, [[nodes]] 2, name: expected a unique node name",

@@ -215,7 +215,10 @@ def test_the_rule_that_acts_is_wider_by_its_band(monkeypatch: pytest.MonkeyPatch
         (lambda text: text.replace("largest = [0, 12]", "size = [0, 12]"), "must be of waiting, backlog"),
         (lambda text: text.replace('policy = "rotate"', 'policy = "turn"'), "expected one of patient, rotate"),
         (lambda text: text.replace('{ policy = "preemptive" }', '{ policy = "easy" }'), "plan nothing ahead"),
-        (lambda text: text.replace("router.policies.rotate", "router.policies.patient"), "beside the floor patient"),
+        (
+            lambda text: text.replace("router.policies.rotate", "router.policies.patient"),
+            "in addition to the floor patient",
+        ),
     ],
 )
 def test_a_router_that_cannot_be_is_refused(change: Callable[[str], str], sentence: str) -> None:

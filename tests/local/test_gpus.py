@@ -15,7 +15,7 @@ from tests.local.up import PROFILE, Up, eventually
 
 from kant.local import gpu_health, machine, nvml
 from kant.local.gpu_use import GpuUse
-from kant.local.machine import Device, devices, listed, this_machine, visible
+from kant.local.machine import Device, devices, gpu_watts, listed, this_machine, visible
 from kant.local.machine import checked as checked_gpus
 from kant.local.nvml import Gpu, Slice, Use, ailments, list_gpus, uses
 from kant.local.record import JobPhase, JobRecord
@@ -54,6 +54,7 @@ class State:
     heat: int = 40
     busy: tuple[int, ...] = ()
     used: int = 0
+    watts: int = 700
 
 
 class FakeNvml:
@@ -91,6 +92,9 @@ class FakeNvml:
             out[place].time, out[place].value = time, busy
         many._obj.value = len(fresh)
         return 0 if fresh else 6
+
+    def _devicegetenforcedpowerlimit(self, device: Any, out: Any) -> None:
+        out._obj.value = 1000 * self._state(device).watts
 
     def _devicegettemperature(self, device: Any, sensor: Any, out: Any) -> None:
         out._obj.value = self._state(device).heat
@@ -227,6 +231,24 @@ def test_what_gpus_did_since_the_look_before() -> None:
     assert uses(fake, 1, first) == {0: Use(0.6, 3000, 80 << 10, 5)}
     for function in ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetSamples"):
         assert uses(FakeNvml([Gpu(H100)], lambda: [state], **{function: 3}), 1, {}) == {}
+
+
+def test_what_a_gpu_draws_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = [Gpu(H100, "GPU-a"), Gpu(H100, "GPU-b", True, SLICES)]
+
+    def there(*states: State, **wrong: int) -> None:
+        fake = FakeNvml(gpus[: len(states)], lambda: list(states), **wrong)
+        monkeypatch.setattr(machine, "load", lambda: fake if states else None)
+
+    whole, parts = [Device(H100, "GPU-a", 0)], [Device("part", each.uuid, 0) for each in SLICES]
+    there(State(watts=650))
+    assert (gpu_watts(whole), gpu_watts(parts)) == (650, 325)
+    there(State(), State(watts=500))
+    assert gpu_watts([*whole, Device(H100, "GPU-b", 1)]) == 700
+    for states, wrong in (((), {}), ((State(watts=0),), {}), ((State(),), {"nvmlDeviceGetEnforcedPowerLimit": 3})):
+        there(*states, **wrong)
+        with pytest.raises(InputError, match="--gpu-watts: expected what one GPU draws"):
+            gpu_watts(whole)
 
 
 def record(mask: int, attempt: int = 1, pty: bool | None = True) -> JobRecord:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from kant.cli.inputs import Home, Json
 from kant.cli.output import Reply
+from kant.cli.up import GpuWatts, PowerCap, power_of
 from kant.model.errors import InputError
 
 MINE = 0o77  # permissions that other users must not have
@@ -34,6 +35,8 @@ def join(
         Path | None,
         Parameter(help="A folder on a disk of this machine for its runs. Default: /var/tmp/kant-USER-NAME."),
     ] = None,
+    power_cap: PowerCap = None,
+    gpu_watts: GpuWatts = None,
     log_format: Annotated[str, Parameter(help="json or logfmt.")] = "logfmt",
     log_level: Annotated[str, Parameter(help="debug, info, warning or error.")] = "info",
 ) -> int:
@@ -45,6 +48,7 @@ def join(
     from kant.local import machine
     from kant.local.joined import keys
     from kant.local.joined.agent import Agent, AgentOptions, serve
+    from kant.local.power import capped
     from kant.service.daemon import locked
     from kant.workload.cluster_file import read_cluster
 
@@ -63,6 +67,9 @@ def join(
     set_up(log_format, log_level)
     cores = machine.own_cores() if cluster is None else ()
     node = replace(found.nodes[0], name=own)
+    cap, watts = power_of(power_cap, gpu_watts, cluster)
+    if cap:
+        node = capped(node, cap, watts or machine.gpu_watts(devices))
     options = AgentOptions(place, folder, host, port, node, machine.visible(devices), cores)
     with locked(place):
         return serve(Agent(options))

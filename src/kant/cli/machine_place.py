@@ -222,6 +222,8 @@ class MachinePlace:
 
             show_top(found["pools"], found["jobs"])
             names = {"node": "node", "gpus": "GPUs", "gpus_used": "used", "cores": "cores", "cores_used": "used"}
+            if any(node["gpus_powered"] is not None for node in found["nodes"]):
+                names["gpus_powered"] = "by power cap"
             table("Nodes", found["nodes"], names | {"memory_mib": "MiB", "memory_used_mib": "used"})
             if found["gpus"]:
                 shown = [

@@ -20,6 +20,18 @@ MOST_FRONT_ENDS = 64
 PATIENCE = 60.0  # seconds for a start
 
 
+PowerCap = Annotated[
+    str | None,
+    Parameter(
+        help="The GPUs in use of a machine draw at most this together, such as 2.1kW: no more start. "
+        "Default: all may be in use."
+    ),
+]
+GpuWatts = Annotated[
+    str | None, Parameter(help="What a GPU in use draws at most, such as 700W. Default: as NVML says.")
+]
+
+
 def up(
     *,
     home: Home = None,
@@ -76,6 +88,8 @@ def up(
             "its terminal is warned after half of it. Default: never."
         ),
     ] = None,
+    power_cap: PowerCap = None,
+    gpu_watts: GpuWatts = None,
     log_size: Annotated[str, Parameter(help="The largest stored output of one run.")] = "1GiB",
     notices: Annotated[
         Path | None, Parameter(help="A TOML file of notices about jobs: which events, and to whom (docs/up.md).")
@@ -115,6 +129,7 @@ def up(
     from kant.workload.cluster_file import read_cluster
     from kant.workload.tenants_file import read_tenants
 
+    cap, watts = power_of(power_cap, gpu_watts, cluster)
     return serve(
         DaemonOptions(
             home=place,
@@ -136,12 +151,29 @@ def up(
             join_listen=join_listen or "",
             oidc=_oidc(oidc) if oidc is not None else None,
             idle_s=parse_duration(idle_gpus, "--idle-gpus") / SECOND if idle_gpus is not None else 0.0,
+            power_cap=cap,
+            gpu_watts=watts,
             log_bytes=parse_size(log_size),
             keep_days=_days(keep_days),
             log_format=log_format,
             log_level=log_level,
         )
     )
+
+
+def power_of(power_cap: str | None, gpu_watts: str | None, cluster: str | None) -> tuple[int, int]:
+    """Return the watts of --power-cap and --gpu-watts, 0 for those that NVML says. Raises InputError."""
+    from kant.local.power import parse_watts
+
+    if power_cap is None:
+        if gpu_watts is not None:
+            raise InputError("--gpu-watts", "--power-cap beside it")
+        return 0, 0
+    if gpu_watts is None:
+        if cluster is not None:
+            raise InputError("--gpu-watts", "what one GPU of a virtual machine draws, such as 700W")
+        return parse_watts(power_cap, "--power-cap"), 0
+    return parse_watts(power_cap, "--power-cap"), parse_watts(gpu_watts, "--gpu-watts")
 
 
 def _oidc(path: Path) -> Oidc:

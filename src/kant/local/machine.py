@@ -6,12 +6,13 @@ import logging
 import os
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kant.live.logs import log_event
-from kant.local.nvml import Gpu, list_gpus, load
+from kant.local.nvml import Gpu, list_gpus, load, power_limits
 from kant.model.errors import InputError
 from kant.model.node import MAX_GPUS, ClusterSpec, Node
 
@@ -75,6 +76,19 @@ def checked(found: Sequence[Gpu]) -> list[Device]:
     if len(devices) > MAX_GPUS:
         raise InputError("this machine", f"at most {MAX_GPUS} GPUs", len(devices))
     return devices
+
+
+def gpu_watts(devices: Sequence[Device]) -> int:
+    """Return what one device draws at most, as NVML says: the largest limit of any GPU, and of a MIG device its part.
+
+    Raises InputError where there is no NVML, or it does not say.
+    """
+    library = load()
+    limits = power_limits(library, len({device.gpu for device in devices})) if library is not None else []
+    if not limits:
+        raise InputError("--gpu-watts", "what one GPU draws, such as 700W: NVML does not say it here")
+    parts = Counter(device.gpu for device in devices)
+    return -(-max(limits) // min(parts.values()))
 
 
 def visible(devices: Sequence[Device]) -> tuple[str, ...]:

@@ -87,6 +87,25 @@ def list_gpus(library: Any) -> list[Gpu] | None:
         library.nvmlShutdown()
 
 
+def power_limits(library: Any, count: int) -> list[int]:
+    """Return the watts that each of `count` GPUs draws at most, by its enforced limit; none if one does not say it."""
+    if library.nvmlInit_v2() != SUCCESS:
+        return []
+    try:
+        found = [_power_limit(library, index) for index in range(count)]
+    finally:
+        library.nvmlShutdown()
+    return found if all(found) else []
+
+
+def _power_limit(library: Any, index: int) -> int:
+    device, limit = ctypes.c_void_p(), ctypes.c_uint()
+    if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(device)) != SUCCESS:
+        return 0
+    code = _call(library, "nvmlDeviceGetEnforcedPowerLimit", device, ctypes.byref(limit))
+    return limit.value // 1000 if code == SUCCESS else 0  # it is in milliwatts
+
+
 def ailments(library: Any, count: int, before: Mapping[int, str]) -> dict[int, str]:
     """Return which of `count` GPUs are unfit for new work, by index, with the reason; `before` is the last result.
 

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from msgspec import structs
 
 from kant.local.patterns import check_pattern, filled
+from kant.local.power import power_rules, usable
 from kant.local.record import JobRecord
 from kant.local.runs import MARK, Spec
 from kant.local.slurm import slurm_env
@@ -109,7 +110,7 @@ def check_room(submission: Submission, cluster: ClusterSpec) -> None:
 
 
 def _widest(nodes: Sequence[Node]) -> Node:
-    return max(nodes, key=lambda node: (node.gpus, node.cpu))
+    return max(usable(nodes), key=lambda node: (node.gpus, node.cpu))
 
 
 def counted(submission: Submission, nodes: Sequence[Node]) -> Submission:
@@ -139,7 +140,7 @@ def groups_of(submission: Submission, nodes: Sequence[Node]) -> tuple[PodGroup, 
         return (PodGroup(count, Demand(milli // GPU // count, GPU, cpu, memory)),)
     if milli < GPU:
         return (PodGroup(1, Demand(1, milli, cpu, memory)),)
-    blocks = blocks_for(nodes, queue=submission.queue, cpu=cpu, memory=memory)
+    blocks = blocks_for(usable(nodes), queue=submission.queue, cpu=cpu, memory=memory)
     return tuple(PodGroup(count, Demand(each, GPU, cpu, memory)) for count, each in pods_of(milli // GPU, blocks))
 
 
@@ -147,10 +148,11 @@ def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node]) -> 
     """Return the core's job, submitted at `submit` on the core's clock, for a cluster of `nodes`."""
     submission = record.submission
     limit = round(submission.time_s * SECOND) if submission.time_s is not None else -1
+    groups = groups_of(submission, nodes)
     return Job(
         name,
         submit,
-        groups_of(submission, nodes),
+        groups,
         queue=submission.queue,
         user=record.user,
         priority=submission.priority,
@@ -161,6 +163,7 @@ def job_of(record: JobRecord, name: str, submit: int, nodes: Sequence[Node]) -> 
         retries=max(submission.retries - record.failures, 0),
         training=parse_training("training", submission.training),
         reservation=submission.reservation,
+        rules=power_rules(groups, nodes),
     )
 
 

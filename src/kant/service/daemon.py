@@ -34,6 +34,7 @@ from kant.local.gpu_use import GpuUse
 from kant.local.joined.keys import address as join_address
 from kant.local.joined.keys import make_keys
 from kant.local.joined.machines import LEASE_S, Machines
+from kant.local.power import capped
 from kant.local.record import JobRecord
 from kant.local.settings import NO_QUEUES, LocalSettings
 from kant.local.slurm_commands import write_shims
@@ -87,7 +88,8 @@ class DaemonOptions:
     group `users` may open the socket, and each job runs as its user ("": only Kant's owner may, and all jobs run as the
     owner). The address speaks HTTPS if `files` has a certificate. `oidc` identifies further callers. Traces of jobs are
     posted to the URL `traces`. Other machines join at `join_listen`, and hold what they run for `lease_s` seconds after
-    Kant's last answer to them.
+    Kant's last answer to them. The GPUs in use of a machine draw at most `power_cap` watts together, each `gpu_watts`
+    (0: as NVML says); a cap of 0 is none.
     """
 
     home: Path
@@ -102,6 +104,8 @@ class DaemonOptions:
     on_listen: Callable[[str, str], None] = lambda address, token: None
     log_bytes: int = 1 << 30
     idle_s: float = 0.0
+    power_cap: int = 0
+    gpu_watts: int = 0
     keep_days: int = 0
     users: str = ""
     front_ends: int = 0
@@ -149,6 +153,10 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     journals = Journals(options.home / "journal", lambda error: log_event(log, str(error), logging.WARNING))
     devices = machine.devices() if options.cluster is None else []
     cluster = options.cluster or machine.this_machine(devices)
+    if options.power_cap:
+        watts = options.gpu_watts or machine.gpu_watts(devices)
+        nodes = tuple(capped(node, options.power_cap, watts) for node in cluster.nodes)
+        cluster = msgspec.structs.replace(cluster, nodes=nodes)
     machines = Machines(len(cluster.nodes), store.kept("machines"), partial(store.keep, "machines"), options.lease_s)
     cluster = machines.added_to(cluster)
     if options.join_listen and group is not None:

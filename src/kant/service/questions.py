@@ -20,6 +20,7 @@ from kant.live.solver import Solver
 from kant.live.start_forecasts import Forecaster, StartForecasts
 from kant.local.driver import LocalDriver
 from kant.local.output import Output, read_output
+from kant.local.power import powered
 from kant.local.record import OVER, JobPhase, JobRecord
 from kant.local.runs import read_exit
 from kant.local.submission import devices, indices
@@ -406,6 +407,7 @@ class LocalQuestions(Questions):
                     "node": node.name,
                     "gpus": node.gpus,
                     "gpus_used": node.gpus - row[c.FREE] / GPU,
+                    "gpus_powered": milli / GPU if (milli := powered(node)) >= 0 else None,
                     "cores": node.cpu / 1000 if limited else None,
                     "cores_used": (node.cpu - row[c.CPU_FREE]) / 1000,
                     "memory_mib": node.memory if node.memory < 1 << 60 else None,

@@ -27,12 +27,14 @@ from kant.live.logs import log_event
 from kant.local.joined import wire
 from kant.local.joined.keys import context
 from kant.local.joined.runs import RemotePart
+from kant.local.power import POWER, beside, powered
 from kant.local.runs import Exit
 from kant.model.errors import InputError, StateError
 from kant.model.event import NodeChanged, NodeDescribed, NodesJoined, NodesLeft
 from kant.model.node import ClusterSpec, Node
 from kant.model.placement import NODE
 from kant.model.status import NodeStatus
+from kant.model.units import GPU
 
 log = logging.getLogger("kant.local")
 LEASE_S = 60.0
@@ -136,6 +138,7 @@ class Machines:
         now = time.monotonic()  # the last Kant may have extended a lease just now
         self.known = [Machine(one, now) for one in found.machines]
         self.names: set[str] = set()  # of the nodes that are here
+        self.has_caps = False  # some machine has a power cap
         self._is_kept = True  # whether the order of `known` is stored
         self.host = gethostname()  # how others reach this machine
 
@@ -143,8 +146,12 @@ class Machines:
         """Return the cluster of the local nodes and the joined machines."""
         own = cluster.nodes[: self.first]
         self.names = {node.name for node in own}
+        nodes = [*own, *(each.known.node for each in self.known)]
+        self.has_caps = any(powered(node) >= 0 for node in nodes)
+        for each in self.known:
+            each.known = msgspec.structs.replace(each.known, node=beside(each.known.node, nodes))
         here = (Node(each.name, 0, cpu=0, memory=0) if each.is_gone else each.known.node for each in self.known)
-        return msgspec.structs.replace(cluster, nodes=(*own, *here))
+        return msgspec.structs.replace(cluster, nodes=(*(beside(node, nodes) for node in own), *here))
 
     @property
     def present(self) -> list[Machine]:
@@ -314,6 +321,8 @@ class Machines:
             check_node(node)
         except StateError as error:
             return f"this machine: expected one that the core takes ({error})"
+        if powered(node) >= 0 and not self.has_caps:
+            return "--power-cap: expected a Kant that was started with one"
         known = next((each for each in self.known if each.name == name), None)
         if (known is None or known.is_gone) and len(self.present) >= MOST:
             return f"Kant: expected at most {MOST} machines to join; for more, take Kubernetes"
@@ -349,6 +358,9 @@ class Machines:
 
     async def _session(self, hello: wire.Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one connection of a machine until it closes."""
+        if self.has_caps and powered(hello.node) < 0:
+            whole = ((POWER, hello.node.gpus * GPU),)
+            hello = msgspec.structs.replace(hello, node=msgspec.structs.replace(hello.node, amounts=whole))
         fault = self._fault(hello)
         left = hello.again and not fault and all(each.name != hello.node.name for each in self.present)
         if fault or left:

@@ -53,6 +53,15 @@ class Dispatcher:
     source: str = DODOOR
     tags: Tags = field(default_factory=lambda: DISPATCHES)
 
+    def __post_init__(self) -> None:
+        """Raise InputError for numbers with which the compiled loop would read or write beside its arrays."""
+        most = 2 if self.view == LATE else 100
+        if not 1 <= self.choices <= most:
+            raise InputError("the choices of a dispatcher", f"a number from 1 to {most}", self.choices)
+        if self.flush < 1 or self.batch < 0 or self.report < 0:
+            numbers = (self.flush, self.batch, self.report)
+            raise InputError("flush, batch and report of a dispatcher", "a flush from 1 on, the others from 0", numbers)
+
 
 DISPATCHERS = {
     "random": Dispatcher("Any machine.", BLIND, choices=1, source="the simplest there is", tags=BLIND_TAGS),
@@ -113,9 +122,9 @@ class Dispatched:
 
 
 def picks_of(count: int, by: Dispatcher, seed: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The machines that are drawn for each of `count` tasks, more than any dispatcher uses."""
+    """The machines that are drawn for each of `count` tasks: one more than the choices, and at least eight."""
     weights = np.cumsum(sizes[:, 0] if by.weighted else np.ones(len(sizes)))
-    draws = np.random.default_rng((seed, 3)).random((count, 8))
+    draws = np.random.default_rng((seed, 3)).random((count, max(8, by.choices + 1)))
     return np.searchsorted(weights / weights[-1], draws, side="right").astype(np.int64)
 
 

@@ -1,0 +1,82 @@
+"""The power cap of a machine: a limit that starts, plans and explanations know, apart from quotas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.cli.command import kant as verb
+from tests.local.up import Up, eventually
+
+from kant.local.power import beside, capped, parse_watts, power_rules, powered, usable
+from kant.model.errors import InputError
+from kant.model.job import Demand, PodGroup
+from kant.model.node import Node
+
+SHARES = st.lists(st.one_of(st.integers(1, 8).map(lambda gpus: 1000 * gpus), st.integers(1, 999)), max_size=8)
+
+
+@given(st.integers(1, 8), st.integers(1, 10_000), st.integers(1, 1500), SHARES)
+def test_the_amount_is_exactly_the_cap(gpus: int, cap: int, watts: int, takes: list[int]) -> None:
+    """Jobs keep to the amount if and only if they keep to the watts, and to the GPUs that there are."""
+    node = capped(Node("n", gpus), cap, watts)
+    assert (sum(takes) <= powered(node)) == (sum(takes) * watts <= cap * 1000 and sum(takes) <= gpus * 1000)
+    (wide,) = usable([node])
+    assert wide.gpus * watts <= cap and (wide.gpus == gpus or (wide.gpus + 1) * watts > cap)
+
+
+def test_without_a_cap_nothing_is_asked() -> None:
+    groups = (PodGroup(2, Demand(3)), PodGroup(1, Demand(1, 500)), PodGroup(1, Demand(0)))
+    free, limited = Node("a", 8), capped(Node("b", 8), 2000, 700)
+    assert power_rules(groups, [free]) == power_rules(groups[2:], [limited]) == ()
+    assert [dict(rules.amounts) for rules in power_rules(groups, [free, limited])] == [
+        {"power": 3000},
+        {"power": 500},
+        {},
+    ]
+    assert beside(free, [free]) == free and powered(beside(free, [limited])) == 8000
+    assert beside(limited, [limited]) == limited and usable([free]) == [free]
+
+
+@pytest.mark.parametrize(("text", "watts"), [("1400W", 1400), ("2.1kW", 2100), ("0.5 kW", 500)])
+def test_watts(text: str, watts: int) -> None:
+    assert parse_watts(text, "x") == watts
+
+
+@pytest.mark.parametrize("text", ["", "1400", "0W", "-1W", "1MW", "W"])
+def test_what_is_no_power_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="x: expected watts such as 1400W or"):
+        parse_watts(text, "x")
+
+
+def test_options_that_do_not_go_together() -> None:
+    assert verb("up", "--gpu-watts", "700W").refusal() == "kant: --gpu-watts: expected --power-cap beside it\n"
+    said = verb("up", "--power-cap", "2kW", "--cluster", "1x4").refusal()
+    assert said == "kant: --gpu-watts: expected what one GPU of a virtual machine draws, such as 700W\n"
+
+
+def test_no_more_starts_than_the_cap_allows_and_every_answer_knows(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with Up(home, "1x4", power_cap=1500, gpu_watts=700) as kant:  # two of four GPUs
+        first = kant.submit("exec sleep 600", gpus=1.0, time_s=600)
+        second = kant.submit("exec sleep 600", gpus=1.0, time_s=1200)
+        none = kant.submit("echo $CUDA_VISIBLE_DEVICES", gpus=0)
+        assert kant.over(none) == ["finished"], "what has no GPU takes no power"
+        third = kant.submit("exec sleep 600", gpus=2.0, time_s=600)
+        assert eventually(lambda: kant.phase(first) == kant.phase(second) == "running")
+        why = verb("why", third, "--home", home).out
+        assert "1 node with room: too little power" in why and f"job {second} ends" in why
+
+        def ahead() -> float:
+            found = kant.client.get(f"/v1/eta?job={third}")
+            return ((found["jobs"][0]["expected_us"]["p50"] or 0) - found["time_us"]) / 1e6
+
+        assert eventually(lambda: 1100 < ahead() <= 1200), "when the second job ends, though two GPUs are free"
+        assert "by power cap" in verb("top", "--home", home).out
+        urgent = kant.submit("exec sleep 600", gpus=2.0, priority=10)
+        assert eventually(lambda: kant.phase(urgent) == "running"), "it takes the power of those below it"
+        assert {kant.phase(job) for job in (first, second, third)} == {"waiting"}
+        wide = kant.submit("true", gpus=3.0)
+        assert kant.over(wide) == ["rejected"]
