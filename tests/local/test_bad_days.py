@@ -57,7 +57,7 @@ def test_a_home_has_one_kant_and_only_its_owner_comes_in(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"no database at all, but longer than a header" * 100, "a store that is whole"),
+        (b"no database at all, but longer than a header" * 100, "an intact store"),
         (b"SQLite format 3\0" + b"\xff" * 5000, "a store that"),
     ],
 )
@@ -314,7 +314,7 @@ def test_a_damaged_page_of_the_store_is_one_sentence_and_nothing_is_overwritten(
             assert [record.submission for record in store.live()] == submissions, "what is read is what was written"
             store.close()
         except InputError as error:
-            assert "a store that is whole" in str(error) and "salvages its jobs" in str(error)
+            assert "an intact store" in str(error) and "salvages its jobs" in str(error)
             assert "\n" not in str(error) and path.read_bytes() == damaged
 
 

@@ -73,9 +73,9 @@ def _show_export(found: dict[str, Any]) -> None:
 
     say(f"{found['folder']}: {found['over']:,} ended jobs, {found['waiting']:,} that wait, {found['queues']} queues")
     if found["running"]:
-        say(f"{found['running']:,} jobs run on here, and are left out")
+        say(f"{found['running']:,} jobs still run here, and are not exported")
     if found["is_live"]:
-        say("Kant runs here still: what waits is now in both (`kant down` before an export that is to be the last)")
+        say("Kant still runs here: waiting jobs are now in both (`kant down` before the final export)")
     made = found.get("kubernetes")
     if made is not None:
         say(f"kubernetes.json: {made['objects']} objects, {made['jobs']} of them jobs")

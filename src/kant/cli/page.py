@@ -52,7 +52,7 @@ def page(
         url = _own_url(place, new)
     print(url)
     if open and not _open(place, url):
-        raise InputError("--open", "a browser on this machine (open the address by hand)")
+        raise InputError("--open", "a browser on this machine (open the address yourself)")
     return 0
 
 

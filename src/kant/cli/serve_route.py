@@ -307,7 +307,7 @@ def _where(
 def _pool(pool: str, other: str | None, kube: Kube) -> PoolEndpoints:
     """Return a follower of an InferencePool; raises InputError if `other` names backends, too."""
     if other:
-        raise InputError("--pool", "no --backends, --service and --port beside it", other)
+        raise InputError("--pool", "no --backends, --service and --port with it", other)
     with needs("kube"):
         from kant.kube.connect.config import load
         from kant.kube.user.inference_pool import PoolEndpoints

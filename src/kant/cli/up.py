@@ -167,7 +167,7 @@ def power_of(power_cap: str | None, gpu_watts: str | None, cluster: str | None) 
 
     if power_cap is None:
         if gpu_watts is not None:
-            raise InputError("--gpu-watts", "--power-cap beside it")
+            raise InputError("--gpu-watts", "--power-cap as well")
         return 0, 0
     if gpu_watts is None:
         if cluster is not None:

@@ -276,4 +276,4 @@ class RunOrders:
         self.run.journal.plan(plan, always=True)
         self.run.execution.carry_out(plan)
         self.moves += tuple(f"{public_id(move.job)} to {move.target}" for step in found.steps for move in step)
-        return Done(order, cannot="jobs that have moved run on where they are")
+        return Done(order, cannot="moved jobs stay where they are")

@@ -34,7 +34,7 @@ OF_TENANTS = (Submit, Cancel, Hold, Release, Priority, Preempt)
 FINAL = {
     "cancel": "the owner of a withdrawn job may submit it again",
     "preempt": "a run that was stopped cannot go on; the job waits again",
-    "defragment": "jobs that have moved run on where they are",
+    "defragment": "moved jobs stay where they are",
 }
 """The kinds of orders that cannot be undone, and why."""
 
