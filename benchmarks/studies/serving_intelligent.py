@@ -21,7 +21,7 @@ from kant.serving.generate import Draw, arrivals, lognormal
 from kant.serving.impact import Impact
 from kant.serving.latency import LatencyModel
 from kant.serving.learned import HEAVY, WEIGHTS, Intelligent
-from kant.serving.learning import FORMS, Lessons, train
+from kant.serving.learning import FORMS, TrainingPlan, train
 from kant.serving.requests import Requests
 from kant.serving.router import Block, LeastTokens, RoundRobin, ShortestQueue
 from kant.serving.routing import Router
@@ -38,7 +38,7 @@ TASKS = ((60, 0.6, 110, 0.6), (40, 0.4, 700, 0.7), (180, 0.5, 20, 0.5), (140, 0.
 """Mean and spread of prompts and outputs: translation, explanation, sentiment, questions on a text, entities."""
 
 BUCKETS = (0, 250, 1000, 4000)
-LESSONS = Lessons(rounds=6, population=10, elite=3, episodes=1)
+LESSONS = TrainingPlan(rounds=6, population=10, elite=3, episodes=1)
 ACCURACY = 0.7915
 """Of the paper's predictor of the bucket of an output, with the task's type as a hint."""
 

@@ -18,7 +18,7 @@ from kant.scheduler.cycle import Scheduler
 from kant.scheduler.profile import builtin_profile
 from kant.sim.forecast_starts import forecast_starts
 from kant.sim.run import RunHooks, simulate
-from kant.sim.state_at import LESSONS, state_at
+from kant.sim.state_at import SAMPLES, state_at
 from kant.testing import Harness, make_cluster, make_job, make_profile
 from kant.workload.cluster_file import read_cluster
 from kant.workload.generate import generate
@@ -102,11 +102,11 @@ def test_a_promise_is_broken_when_its_time_has_passed_and_not_when_the_job_start
     assert line.ask()[waits].earlier == TrackRecord(5, 5)
     line.harness.now += 2 * HOUR
     line.answers.observe(line.harness.now)
-    (lesson,) = {lesson for lesson in line.answers.calibration().lessons.values() if lesson.answers}
-    assert (lesson.answers, lesson.kept) == (6, 5)
+    (correction,) = {correction for correction in line.answers.calibration().corrections.values() if correction.answers}
+    assert (correction.answers, correction.kept) == (6, 5)
     line.harness.run()
-    (lesson,) = {lesson for lesson in line.answers.calibration().lessons.values() if lesson.answers}
-    assert (lesson.answers, lesson.kept) == (6, 5), "it counts once"
+    (correction,) = {correction for correction in line.answers.calibration().corrections.values() if correction.answers}
+    assert (correction.answers, correction.kept) == (6, 5), "it counts once"
 
 
 def test_nobody_knows_when_a_job_that_was_withdrawn_would_have_started() -> None:
@@ -118,7 +118,7 @@ def test_nobody_knows_when_a_job_that_was_withdrawn_would_have_started() -> None
     line.harness.cycle()
     line.harness.run()
     assert line.ask() == {}
-    assert line.ask() == {} and {own.answers for own in line.answers.calibration().lessons.values()} == {0, 5}
+    assert line.ask() == {} and {own.answers for own in line.answers.calibration().corrections.values()} == {0, 5}
 
 
 def test_an_answer_comes_from_jobs_of_its_size_and_horizon_else_from_the_nearest() -> None:
@@ -160,7 +160,7 @@ def test_asking_changes_nothing_and_a_journal_tells_the_same(tmp_path: Path) -> 
 
     def observer(scheduler: Scheduler) -> Callable[[int], object]:
         past = PastJobs()
-        seen.append(EtaCalibrator(scheduler.state, ended // LESSONS))
+        seen.append(EtaCalibrator(scheduler.state, ended // SAMPLES))
 
         def look(now: int) -> None:
             past.observe(scheduler.state)

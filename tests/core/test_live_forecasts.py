@@ -11,7 +11,7 @@ from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment
 from kant.live import start_forecasts
 from kant.live.core import Core
-from kant.live.start_forecasts import StartForecasts, nobody
+from kant.live.start_forecasts import StartForecasts, no_forecaster
 from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
@@ -77,7 +77,7 @@ def test_where_nobody_waits_nobody_is_asked_and_where_nobody_can_say_it_is_said(
     async def story() -> None:
         slow = Slow("one that lives")
         assert (await StartForecasts(slow).latest(core_of())).jobs == {} and slow.asked == 0
-        for forecaster, sentence in ((slow, "one that lives"), (nobody, "one that was started with this Kant")):
+        for forecaster, sentence in ((slow, "one that lives"), (no_forecaster, "one that was started with this Kant")):
             with pytest.raises(InputError, match=sentence):
                 await StartForecasts(forecaster).latest(core_of("a"))
         slow = Slow()

@@ -279,7 +279,7 @@ def test_where_counts_say_that_nobody_can_be_evicted_the_running_jobs_say_so_too
     monkeypatch: pytest.MonkeyPatch, reclaim: Any
 ) -> None:
     answers: Counter[bool] = Counter()
-    quick = Preemption._is_nobody_to_evict
+    quick = Preemption._rules_out_candidates
 
     def compared(policy: Preemption, cycle: CyclePlan, row: int, shape: Shape) -> bool:
         answer = quick(policy, cycle, row, shape)
@@ -291,7 +291,7 @@ def test_where_counts_say_that_nobody_can_be_evicted_the_running_jobs_say_so_too
             assert surplus is None or policy._has_no_candidates(surplus, row, shape)
         return answer
 
-    monkeypatch.setattr(Preemption, "_is_nobody_to_evict", compared)
+    monkeypatch.setattr(Preemption, "_rules_out_candidates", compared)
     for seed in range(8):
         settle_seed(seed, ORDERS[seed % 4], DISCIPLINES[seed % 5], Preemption(True, reclaim, 60), elastic=seed % 2 > 0)
     assert answers[True] and answers[False]

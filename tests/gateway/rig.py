@@ -23,7 +23,7 @@ from kant.gateway.dispatch import Dispatcher, Limits
 from kant.gateway.proxy import TIMEOUTS, ProxyOptions
 from kant.gateway.record import Record
 from kant.gateway.server import RouterServer, ServerOptions
-from kant.gateway.tenants import Tenants, everybody
+from kant.gateway.tenants import Tenants, single_tenant
 from kant.gateway.timeouts import Timeouts
 from kant.serving.engine import EngineSettings
 from kant.serving.latency import latency_model
@@ -100,7 +100,7 @@ async def routing(
     listen = f"127.0.0.1:{shares}"
     options = ServerOptions(listen, "127.0.0.1:0", bool(shares), scrape_s=86400.0, drain_s=PATIENCE_S, tls=tls)
     proxied = ProxyOptions(retries, hold_s, timeouts)
-    server = RouterServer(chosen, tenants or everybody(), proxied, options, source, record, again)
+    server = RouterServer(chosen, tenants or single_tenant(), proxied, options, source, record, again)
     async with server:
         yield server, f"http://127.0.0.1:{server.port}"
 

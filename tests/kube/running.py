@@ -26,7 +26,7 @@ from kant.kube.lead.settings import DriverSettings
 from kant.kube.notify.recorder import EventRecorder
 from kant.live.journals import Journals
 from kant.live.solver import Solver
-from kant.live.start_forecasts import Forecaster, nobody
+from kant.live.start_forecasts import Forecaster, no_forecaster
 from kant.live.warm import warm
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
 
@@ -49,7 +49,7 @@ async def kant(
     user: str = "admin",
     shadow: tuple[str, ...] = (),
     solver: Solver | None = None,
-    forecaster: Forecaster = nobody,
+    forecaster: Forecaster = no_forecaster,
     token: str = "",
 ) -> AsyncIterator[KubeDriver]:
     """A driver that leads, in this very loop. What it meets comes out when it ends."""

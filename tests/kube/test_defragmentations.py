@@ -70,7 +70,7 @@ def test_a_step_is_counted_before_it_is_taken_and_the_next_one_is_stopped() -> N
         own.says(phase="Moving", moved=1)
         step = rounds.turn(own.core, own.workloads, False)
         assert step is not None and [one.job for one in step.moves] == ["a"]
-        rounds.told(Plan(0, [Preempt("a", True, "", "defragment")]))
+        rounds.record(Plan(0, [Preempt("a", True, "", "defragment")]))
         own.says(stop=True, phase="Moving", moved=1)
         assert rounds.turn(own.core, own.workloads, True) is None and status(rounds)["phase"] == "Moving"
         assert rounds.turn(own.core, own.workloads, False) is None
@@ -102,7 +102,7 @@ def test_a_step_that_the_core_refuses_is_not_counted() -> None:
         await own.planned(rounds)
         own.says(phase="Moving", moved=1)
         assert rounds.turn(own.core, own.workloads, False) is not None
-        rounds.told(Plan(0, []))
+        rounds.record(Plan(0, []))
         told = status(rounds)
         assert (
             told["moved"] == 0

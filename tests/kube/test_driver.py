@@ -87,7 +87,7 @@ def test_what_each_pod_costs_the_api_server_in_requests(plane: ControlPlane) -> 
         await api.create_all(make_gang("large", 16, 2))
         before = await api.requests()
         async with kant(plane) as driver:
-            await until(lambda: driver.notifier.recorder.told == 14 + 2 * 16 and not driver.steps.is_binding())
+            await until(lambda: driver.notifier.recorder.sent == 14 + 2 * 16 and not driver.steps.is_binding())
             cycles, node = driver.counts.cycles, "/api/v1/nodes/n0/status"
             await api.patch(node, {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "again"}]}})
             await api.patch("/api/v1/namespaces/default/pods/held-0", {"metadata": {"labels": {"told": "nothing"}}})

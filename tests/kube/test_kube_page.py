@@ -28,7 +28,7 @@ from kant.cli.kube import kube_app
 from kant.kube.serve.page import PageContent, routes
 from kant.kube.serve.questions import LeaderQuestions
 from kant.live.core import Core
-from kant.live.start_forecasts import StartForecasts, nobody
+from kant.live.start_forecasts import StartForecasts, no_forecaster
 from kant.model.errors import InputError
 from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
@@ -81,8 +81,8 @@ def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
     assert "1 more node" in text and "late" in text
     refused = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--at", "1h", "--nodes", "1").refusal()
     assert "expected a journal beside it" in refused
-    nobody = command("whatif", "--kubeconfig", plane.kubeconfig("nobody"), "--nodes", "1").refusal()
-    assert "it needs the role kant-inspector" in nobody
+    no_forecaster = command("whatif", "--kubeconfig", plane.kubeconfig("nobody"), "--nodes", "1").refusal()
+    assert "it needs the role kant-inspector" in no_forecaster
 
 
 CHANGES = ("--quota", "vision:gpu=+8", "--submit", "gpus=4,time=1h,queue=vision", "--drain", "n0@+30m..+60m")
@@ -184,7 +184,7 @@ def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> None:
         raise AssertionError("there is nothing to make futures of")
 
     async def story() -> None:
-        shown = LeaderQuestions(StartForecasts(nobody))
+        shown = LeaderQuestions(StartForecasts(no_forecaster))
         app = web.Application()
         app.add_routes(routes(shown, PageContent(whatif=whatif)))
         runner = web.AppRunner(app)

@@ -57,7 +57,7 @@ def test_what_the_watch_says_of_our_own_binding_counts_though_we_knew_it() -> No
     mirror = Mirror()
     mirror.pod("added", replace(POD, spec=replace(POD.spec, node_name="")))
     mirror.bound_here["uid-p"] = "n"
-    mirror.hear(["uid-p"])
+    mirror.apply_bindings(["uid-p"])
     mirror.touched.clear()
     assert mirror.pod("modified", with_meta()) and set(mirror.touched) == {"uid-p"}
 

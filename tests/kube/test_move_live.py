@@ -128,7 +128,7 @@ def test_a_cluster_goes_on_with_what_a_machine_knew(
                     "lab",
                     "vision",
                 ]
-                assert driver.core.answers.calibration().lessons[AT].answers == 5
+                assert driver.core.answers.calibration().corrections[AT].answers == 5
                 like = Job("x", 0, (PodGroup(1, Demand(1)),), queue="default", user=TEAM, name="j1")
                 assert driver.core.past.whole(like, 500) == SECOND - 1, "as its kind ran on the machine"
                 past = await terminal.json("history", "--since", "1970-01-02", "--by", "user,queue")

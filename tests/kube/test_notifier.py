@@ -43,7 +43,7 @@ class Heard:
     def event(self, *_: object) -> None:
         pass
 
-    def is_telling(self, uid: str) -> bool:
+    def is_pending(self, uid: str) -> bool:
         return False
 
     def forget(self, uid: str) -> None:

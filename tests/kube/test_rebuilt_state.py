@@ -43,7 +43,7 @@ from kant.kube.translate.crds import API
 from kant.kube.user.leader_answer import TRIES, answer_of_leader
 from kant.kube.user.rebuilt_state import RebuiltState, _names
 from kant.live.core import Core
-from kant.live.start_forecasts import StartForecasts, nobody
+from kant.live.start_forecasts import StartForecasts, no_forecaster
 from kant.model.errors import InputError
 from kant.model.event import JobSubmitted
 from kant.model.job import Demand, Job, PodGroup
@@ -269,7 +269,7 @@ def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeypatch: 
         text = await answer(driver, forecasts, replace(why, brief=True, json=False, columns=80))
         assert b"when it may start is being forecast: ask again" in text
         with pytest.raises(NoForecastError):
-            await answer(driver, StartForecasts(nobody), why)
+            await answer(driver, StartForecasts(no_forecaster), why)
 
     asyncio.run(story())
 

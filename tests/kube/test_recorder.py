@@ -190,7 +190,7 @@ def test_a_busy_server_is_left_alone_and_a_rate_is_kept() -> None:
         task = asyncio.create_task(told.run())
         await asyncio.sleep(2.5)
         assert server.tries == 4, "nobody asks within the two seconds that the server wants"
-        assert await told.drain(30) and told.told == 4
+        assert await told.drain(30) and told.sent == 4
         task.cancel()
 
     virtual.run(main())
@@ -211,7 +211,7 @@ def test_what_comes_while_it_ends_is_queued_and_no_trouble() -> None:
         await asyncio.sleep(0.5)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        assert task.cancelled() and told.is_telling("uid-late")
+        assert task.cancelled() and told.is_pending("uid-late")
 
     told = recorder(Slow())
     virtual.run(main())
@@ -233,7 +233,7 @@ def test_a_real_api_server_takes_both(plane: ControlPlane) -> None:
             await client.bind("default", "two", two.uid, "node-0")
             told.condition(two, "too late: it is bound")
             assert await told.drain(10)
-            assert (told.told, told.failed, told.dropped) == (3, 1, 0)
+            assert (told.sent, told.failed, told.dropped) == (3, 1, 0)
             found = {c.type: c for c in (await client.get(path + "one", Pod)).status.conditions}["PodScheduled"]
             assert (found.status, found.reason, found.message) == ("False", "Unschedulable", 'no "room": 8 of 8 GPUs')
             bound = {c.type: c.status for c in (await client.get(path + "two", Pod)).status.conditions}

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kant.insight.expected_start import StartForecast
 from kant.insight.moment import Moment
 from kant.kube.lead import trials
-from kant.kube.objects.names import TEST_GATE, TEST_PODS, TOLD
+from kant.kube.objects.names import TEST_GATE, TEST_ONLY, TEST_PODS
 from kant.kube.objects.views import Condition, Gate, Meta, Pod, PodSpec, PodStatus
 from kant.live.core import Core
 from kant.model.errors import InputError
@@ -21,9 +21,9 @@ from kant.sim.forecast_starts import forecast_starts
 from kant.testing import make_cluster, make_job
 
 
-def asking(space: str, number: int, pods: str = "1", told: str = "", gate: str = TEST_GATE) -> Pod:
+def asking(space: str, number: int, pods: str = "1", answered: str = "", gate: str = TEST_GATE) -> Pod:
     meta = Meta(name=f"p{number}", namespace=space, uid=f"{space}{number}", annotations={TEST_PODS: pods})
-    conditions = (Condition(type="PodScheduled", status="False", reason=told),) if told else ()
+    conditions = (Condition(type="PodScheduled", status="False", reason=answered),) if answered else ()
     return Pod(meta, PodSpec(scheduling_gates=(Gate(gate),)), PodStatus(conditions=conditions))
 
 
@@ -67,7 +67,12 @@ def restless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_namespaces_are_answered_in_turn_and_only_who_asks_and_is_there() -> None:
     crowd = [asking("a", number) for number in range(4)]
-    others = asking("b", 0), asking("c", 0), asking("c", 1, told=TOLD), asking("d", 0, gate="example.com/other")
+    others = (
+        asking("b", 0),
+        asking("c", 0),
+        asking("c", 1, answered=TEST_ONLY),
+        asking("d", 0, gate="example.com/other"),
+    )
     assert list(answered(*crowd, *others, gone="a2")) == ["a0", "b0", "c0", "a1", "a3"]
 
 

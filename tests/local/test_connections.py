@@ -26,8 +26,8 @@ from tests.patience import PATIENCE_S
 from kant.service import http, listener, server
 from kant.service.callers import page_token
 from kant.service.connections import Connections
-from kant.service.door import Certificate
 from kant.service.reload import Files
+from kant.service.socket_access import Certificate
 
 OPEN_FILES = 256
 MANY = 300

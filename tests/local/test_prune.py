@@ -116,7 +116,7 @@ def test_after_a_leap_of_the_clock_nothing_is_pruned_for_a_week() -> None:
 
 def test_a_kant_prunes_while_it_runs_and_what_lives_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def prepare() -> None:
-        prune.EVERY, prune.CALM, prune.DAY = 0.2, 0.0, 1
+        prune.EVERY, prune.PAUSE, prune.DAY = 0.2, 0.0, 1
         monkeypatch.setattr("kant.service.daemon.DAY", 1_000_000)  # days of a second
         monkeypatch.setattr("kant.service.daemon.in_doubt", lambda *_: 0)
 

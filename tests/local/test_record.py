@@ -70,7 +70,7 @@ def test_the_record_and_the_history_of_a_job(tmp_path: Path) -> None:
 
 def never() -> None:
     """The past is not read."""
-    recorded.SLICE, recorded.CALM = 0.0, 3600.0
+    recorded.SLICE, recorded.PAUSE = 0.0, 3600.0
 
 
 def test_nobody_waits_for_the_past(tmp_path: Path) -> None:

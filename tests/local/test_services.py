@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_S
 from kant.cli import app
 from kant.gateway.proxy import ProxyOptions
 from kant.gateway.server import RouterServer, ServerOptions
-from kant.gateway.tenants import everybody
+from kant.gateway.tenants import single_tenant
 from kant.model.errors import InputError
 from kant.service.follow_services import Follower, alone
 from kant.service.replicas import LocalReplicas
@@ -75,7 +75,7 @@ def router(port: int, count: int) -> Iterator[tuple[str, str]]:
         urls = [f"http://127.0.0.1:{port + k}" for k in range(count)]
         options = ServerOptions("127.0.0.1:0", "127.0.0.1:0", scrape_s=0.05, drain_s=PATIENCE_S)
         async with RouterServer(
-            dispatcher(urls, router="shortest-queue"), everybody(), ProxyOptions(2), options
+            dispatcher(urls, router="shortest-queue"), single_tenant(), ProxyOptions(2), options
         ) as server:
             stop = asyncio.Event()
             told[:] = [server.port, server.operators_port, asyncio.get_running_loop(), stop]

@@ -36,9 +36,9 @@ from kant.model.tenant import Queue, QueueConfig
 from kant.service.callers import page_token
 from kant.service.client import ServiceClient
 from kant.service.daemon import DaemonOptions, serve
-from kant.service.door import Certificate, check_users
 from kant.service.reload import Files
 from kant.service.roles import Role
+from kant.service.socket_access import Certificate, check_users
 from kant.service.tokens import TOKENS, change_keys, fresh_token, make_key
 
 QUEUES = QueueConfig((Queue("red"), Queue("blue")))

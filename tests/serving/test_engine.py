@@ -62,7 +62,7 @@ def check(engine: Engine) -> None:
         return
     users = np.zeros(len(engine.blocks), dtype=np.int64)
     for r, count in zip(running, held, strict=True):
-        users[engine.held[engine.requests[r, c.SEAT], :count]] += 1
+        users[engine.held[engine.requests[r, c.BLOCK_ROW], :count]] += 1
     assert (users == engine.blocks[:, c.USERS]).all()
     free, b = [], engine.state[c.HEAD]
     while b >= 0:

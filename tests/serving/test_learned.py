@@ -14,7 +14,7 @@ from kant.model.errors import InputError
 from kant.serving.fleet import simulate
 from kant.serving.impact import Impact, impact
 from kant.serving.learned import HEAVY, WEIGHTS, Intelligent
-from kant.serving.learning import FORMS, Lessons, train
+from kant.serving.learning import FORMS, TrainingPlan, train
 from kant.serving.requests import Requests
 from kant.serving.router import RoundRobin
 from kant.serving.routing import HOLD, Incoming, Overtaking, decide
@@ -82,16 +82,16 @@ def test_learning_is_a_function_of_its_seed() -> None:
     def episode(k: int) -> Requests:
         return requests(k, 60)
 
-    lessons = Lessons(rounds=2, population=4, elite=2, episodes=1)
-    found = {form: train(form, episode, settings(4000), 2, 5, lessons) for form in FORMS}
-    assert found["guided"] == train("guided", episode, settings(4000), 2, 5, lessons)
+    plan = TrainingPlan(rounds=2, population=4, elite=2, episodes=1)
+    found = {form: train(form, episode, settings(4000), 2, 5, plan) for form in FORMS}
+    assert found["guided"] == train("guided", episode, settings(4000), 2, 5, plan)
     assert len(found["base"]) == WEIGHTS
-    assert found["base"] != train("base", episode, settings(4000), 2, 6, lessons)
+    assert found["base"] != train("base", episode, settings(4000), 2, 6, plan)
 
 
 def test_what_is_no_form_and_what_are_no_weights_is_refused() -> None:
     with pytest.raises(InputError, match="base, aware, guided"):
-        train("lost", lambda k: requests(k, 10), settings(4000), 2, 0, Lessons())
+        train("lost", lambda k: requests(k, 10), settings(4000), 2, 0, TrainingPlan())
     for wrong in ((1.0,) * 3, (float("nan"),) * WEIGHTS):
         with pytest.raises(InputError, match="numbers"):
             Intelligent(wrong)

@@ -42,7 +42,7 @@ def _found(client: ServiceClient, job: str) -> dict[str, Any]:
 
 def _show(found: dict[str, Any]) -> None:
     from kant.cli.plain import say, section
-    from kant.cli.show_everyday import stage_told
+    from kant.cli.show_everyday import stage_lines
 
     row, names = found["job"], {"submitted": "submitted", "started": "started", "ended": "ended"}
     because = f": {found['sentence']}" if found["sentence"] else ""
@@ -60,7 +60,7 @@ def _show(found: dict[str, Any]) -> None:
     ]
     section("job", [f"{name:10} {text}" for name, text in lines if text])
     section("GPUs", _used(found["gpu_use"]) if found.get("gpu_use") else [])
-    section("workflow", stage_told(found["stage"]))
+    section("workflow", stage_lines(found["stage"]))
     section("runs", [_run(each) for each in found["attempts"]])
 
 

@@ -114,7 +114,7 @@ def part(text: str, where: str, low: float, high: float) -> float:
 
 def heading(judged: Verdict, strict: bool) -> str:
     if judged.refuses(strict):
-        unsure = not judged.objections and all(found.outcome != "regression" for found in judged.judgements)
+        unsure = not judged.objections and all(found.outcome != "regression" for found in judged.comparisons)
         return "REFUSED: it is not shown to do no harm" if unsure else "REGRESSION"
     return "PASS: both decide alike on every slice" if judged.alike else "PASS"
 
@@ -122,7 +122,7 @@ def heading(judged: Verdict, strict: bool) -> str:
 def _lines(judged: Verdict, strict: bool) -> list[str]:
     """Return the verdict's lines for the terminal."""
     lines = [heading(judged, strict), *judged.objections]
-    for found in judged.judgements:
+    for found in judged.comparisons:
         lines.append(str(found))
         if found.outcome == "unsure":
             lines.append(
@@ -141,10 +141,10 @@ def _markdown(
 
     parts = [f"## {heading(judged, strict)}: {cell(names[1])} in place of {cell(names[0])}", ""]
     parts += [f"- {cell(objection)}" for objection in judged.objections]
-    if judged.judgements:
+    if judged.comparisons:
         header = "| metric | before | after | regret of the typical slice | in the mean | outcome |"
         parts += ["", header, "|---|---|---|---|---|---|"]
-    for found in judged.judgements:
+    for found in judged.comparisons:
         shown = show(found.metric)
         word = {"pass": "within", "unsure": "no regression found, none excluded", "regression": "regression"}
         regrets = [ends_text(found.regret), ends_text(found.mean_regret)]
@@ -184,7 +184,7 @@ def _object(judged: Verdict, strict: bool) -> dict[str, object]:
                 "slices": found.slices,
                 "outcome": found.outcome,
             }
-            for found in judged.judgements
+            for found in judged.comparisons
         ],
     }
 

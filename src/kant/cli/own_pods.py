@@ -17,7 +17,7 @@ UNSEEN = (
     "this is told by the pods of namespace {} alone: quotas, positions, the jobs of others, evidence and expected "
     "starts are for the role kant-inspector"
 )
-UNTOLD = "Kant has not said why yet"
+NO_REASON_YET = "Kant has not said why yet"
 MOST = 8
 """The most pods of a job, or largest jobs, that are named."""
 
@@ -71,7 +71,7 @@ class OwnPods:
 
         def show() -> None:
             for job in jobs:
-                waited, said = show_duration(max(now - job.since, 0)), job.sentence or UNTOLD
+                waited, said = show_duration(max(now - job.since, 0)), job.sentence or NO_REASON_YET
                 print(f"{job.name}: {job.waiting_gpus:g} GPUs in queue {job.queue}, for {waited}: {said}")
             if not jobs:
                 print(f"no pod of namespace {namespace} waits for Kant")

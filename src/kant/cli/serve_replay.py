@@ -136,7 +136,7 @@ def _rows(judged: Verdict) -> list[dict[str, Any]]:
             "typical_change": ends(one.regret),
             "outcome": one.outcome,
         }
-        for one in judged.judgements
+        for one in judged.comparisons
     ]
 
 
@@ -156,7 +156,7 @@ def _show(about: dict[str, Any], judged: Verdict, verdicts: bool = False) -> Non
         "tpot_s.p99": "time per token, P99",
         "late": "outside the objectives",
     }
-    for one in judged.judgements:
+    for one in judged.comparisons:
         show = "{:.2%}".format if one.metric == "late" else milliseconds
         change = ends_text(one.mean_regret) if one.slices else "nothing that is felt"
         words = {"pass": "within what is allowed", "unsure": "no regression found, none excluded"}

@@ -171,7 +171,7 @@ def route(
     from kant.gateway.proxy import ProxyOptions
     from kant.gateway.record import Record
     from kant.gateway.server import RouterServer, ServerOptions, address, run
-    from kant.gateway.tenants import everybody, read_tenants
+    from kant.gateway.tenants import read_tenants, single_tenant
     from kant.gateway.timeouts import Timeouts
     from kant.serving.policies import policy_named
     from kant.serving.predictor import LengthRanker
@@ -198,7 +198,7 @@ def route(
     address(listen, "--listen")
     chosen, choice = policy_named(policy), router_named(router)
     settings = engine_settings(engine)
-    read = everybody if tenants is None else partial(read_tenants, tenants)
+    read = single_tenant if tenants is None else partial(read_tenants, tenants)
     allowed = read()
     model = None if ranker is None else LengthRanker.load(ranker)
 

@@ -13,7 +13,7 @@ def show_why(found: dict[str, Any]) -> None:
     job = found["job"]
     because = f": {found['sentence']}" if found["sentence"] else ""
     say(f"{job}: it is {found['phase']}{because}", "bold")
-    section("workflow", stage_told(found.get("stage")))
+    section("workflow", stage_lines(found.get("stage")))
     answer, so_far = found["answer"], waits(found["waited_us"]) if found["waited_us"] else []
     if answer is None:
         section("waited", so_far)
@@ -38,7 +38,7 @@ def show_why(found: dict[str, Any]) -> None:
     section("waited so far", so_far)
 
 
-def stage_told(stage: dict[str, Any] | None) -> list[str]:
+def stage_lines(stage: dict[str, Any] | None) -> list[str]:
     """Return a job's stage of a workflow, and how much later it may end, if known."""
     if stage is None:
         return []

@@ -57,7 +57,7 @@ def run_side_by_side(
                         line.send(None)
             for line in _with_news(under_way):
                 label, process = under_way[line]
-                kind, value = _heard(line)
+                kind, value = _receive(line)
                 if kind == "progress":
                     shown.update(label, *value)
                 elif kind == "error":
@@ -83,7 +83,7 @@ def _with_news(lines: Collection[Connection]) -> list[Connection]:
     return [line for line in lines if line in ready]
 
 
-def _heard(line: Connection) -> tuple[str, Any]:
+def _receive(line: Connection) -> tuple[str, Any]:
     try:
         kind, value = line.recv()
     except EOFError:  # it ended without a message, usually killed for lack of memory

@@ -124,7 +124,7 @@ class Conversation:
         self.attempt = 0
         self._first: list[tuple[bytes, bytes]] = []
         self._stdin = sys.stdin.fileno() if sys.stdin is not None else -1
-        self._hears = self._stdin >= 0
+        self._reads_input = self._stdin >= 0
 
     def hold(self, begun: bool = False) -> Left:
         """Run until the session ends. A line to a shell has `begun`; one to a job begins when that runs."""
@@ -140,11 +140,11 @@ class Conversation:
             self.line.close()
 
     def _until_begun(self) -> bool:
-        self._hear()  # data may have come with the answer that opened the line
+        self._receive()  # data may have come with the answer that opened the line
         while not self.begun and self.left is None and not self.line.closed:
             self.line.flush()  # answer if asked whether we are still here
             select.select([self.line], [], [])
-            self._hear()
+            self._receive()
         return self.begun
 
     def _speak(self) -> Left:
@@ -152,13 +152,13 @@ class Conversation:
         with _signals(*names) as signals:
             if self.pty:
                 self._tell_window()
-            self._hear()
+            self._receive()
             while self.left is None and not (self.line.closed and not self.line.out):
                 self.line.flush()
                 if self.line.closed:
                     break
                 readers: list[Any] = [self.line, signals]
-                if self._hears and len(self.line.out) < MOST_OUT:
+                if self._reads_input and len(self.line.out) < MOST_OUT:
                     readers.append(self._stdin)
                 ready, _, _ = select.select(readers, [self.line] if self.line.out else [], [])
                 if signals in ready:
@@ -166,9 +166,9 @@ class Conversation:
                 if self._stdin in ready and self.left is None:
                     self._typed()
                 if self.line in ready:
-                    self._hear()
+                    self._receive()
             if self.left is None:  # the other end may be gone: read what it sent before
-                self._hear()
+                self._receive()
         return self.left or Left(attempt=self.attempt)
 
     def _signalled(self, numbers: bytes) -> None:
@@ -191,7 +191,7 @@ class Conversation:
         except OSError:  # the terminal has gone
             keys = b""
         if not keys:
-            self._hears = False
+            self._reads_input = False
             if self.pty:
                 self.left = Left(detached=True)
             else:
@@ -207,7 +207,7 @@ class Conversation:
         elif asked == "detach":
             self.left = Left(detached=True)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         messages = [*self._first, *self.line.messages()]
         self._first = []
         for at, (kind, payload) in enumerate(messages):

@@ -12,8 +12,8 @@ from kant.cli.inputs import Home, Queues, load_profile, whole
 from kant.model.errors import InputError
 
 if TYPE_CHECKING:
-    from kant.service.door import Certificate
     from kant.service.oidc import Oidc
+    from kant.service.socket_access import Certificate
 
 LISTEN = "127.0.0.1:5268"  # K-A-N-T on a telephone
 MOST_FRONT_ENDS = 64
@@ -193,7 +193,7 @@ def _absolute(path: Path | None) -> Path | None:
 
 
 def _certificate(chain: Path | None, key: Path | None) -> Certificate | None:
-    from kant.service.door import Certificate
+    from kant.service.socket_access import Certificate
 
     if (chain is None) != (key is None):
         raise InputError("--tls-cert and --tls-key", "both, or none of them")

@@ -37,7 +37,7 @@ class Elastic:
         if "KANT_ELASTIC" not in env:
             raise InputError("KANT_ELASTIC", "a job that `kant submit --contract FILE` has started")
         self._file = Path(env["KANT_ELASTIC"])
-        self._heard = Path(report_path(env["KANT_ELASTIC"]))
+        self._report = Path(report_path(env["KANT_ELASTIC"]))
         self.contract = msgspec.json.decode(env["KANT_CONTRACT"], type=Contract)
         self._at = 0
         self._said = -SAID_EVERY
@@ -66,10 +66,10 @@ class Elastic:
 
     _behind = False  # an event was returned and not confirmed yet
 
-    def _say(self, heard: RunReport) -> None:
-        own = self._heard.with_suffix(".new")
-        own.write_bytes(msgspec.json.encode(heard))
-        own.replace(self._heard)
+    def _say(self, report: RunReport) -> None:
+        own = self._report.with_suffix(".new")
+        own.write_bytes(msgspec.json.encode(report))
+        own.replace(self._report)
 
     def rate(self, tokens: float) -> float:
         """Return the learning rate of the next step."""

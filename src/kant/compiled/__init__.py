@@ -1,4 +1,4 @@
-"""The one door to Numba: `@compiled` for a kernel, `@inlined` for a function that kernels call.
+"""The only module through which Kant uses Numba: `@compiled` for a kernel, `@inlined` for a function that kernels call.
 
 A kernel is a plain Python function over arrays. With `NUMBA_DISABLE_JIT=1` it runs as written, and so serves as
 the oracle that the compiled one is tested against; Numba, which takes half a second to load, is not loaded then.
@@ -21,6 +21,6 @@ from kant.compiled.work import work
 if os.environ.get("NUMBA_DISABLE_JIT") == "1":
     from kant.compiled.plain import as_written, compiled, inlined
 else:
-    from kant.compiled.numba_door import as_written, compiled, inlined
+    from kant.compiled.numba_kernels import as_written, compiled, inlined
 
 __all__ = ["as_written", "compiled", "inlined", "work"]

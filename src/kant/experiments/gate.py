@@ -33,7 +33,7 @@ Outcome = Literal["pass", "unsure", "regression"]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class Comparison:
     """One metric: its values before and after, the regret relative to the value before, and the outcome.
 
     `old` and `new` are geometric means over the `slices` that count, those where either is above `floor_of` the metric.
@@ -83,7 +83,7 @@ def judge(
     confidence: float = 0.95,
     metrics: int = 1,
     floor: float | None = None,
-) -> Judgement:
+) -> Comparison:
     """Judge pairs of a metric, one for each slice, as one of `metrics` metrics.
 
     `allowed` is the allowed regret, relative to the old value; `confidence` is 1 - the rate of false alarms of all
@@ -96,7 +96,7 @@ def judge(
     n = len(a)
     if n == 0:
         none = Interval(0.0, 0.0, 0.0, 0)
-        return Judgement(metric, 0.0, 0.0, none, none, allowed, 0, "pass")
+        return Comparison(metric, 0.0, 0.0, none, none, allowed, 0, "pass")
     worse = np.log(a / b) if is_better_higher(metric) else np.log(b / a)
     both = 1 - (1 - confidence) / metrics  # two tests, each one-sided with half of the metric's part
     typical, mean = (_back(of(worse, both)) for of in (middle_interval, mean_interval))
@@ -106,7 +106,7 @@ def judge(
     elif (mean.high <= allowed and (typical.high <= allowed or math.isinf(typical.high))) or bool((worse == 0).all()):
         outcome = "pass"
     before, after = (float(np.exp(np.log(values).mean())) - floor for values in (a, b))
-    return Judgement(metric, before, after, typical, mean, allowed, n, outcome)
+    return Comparison(metric, before, after, typical, mean, allowed, n, outcome)
 
 
 def _back(logs: Interval) -> Interval:
@@ -122,7 +122,7 @@ def _expm1(value: float) -> float:
 class Verdict:
     """The result of the gate: for each metric, and objections to the new policy that do not depend on metrics."""
 
-    judgements: tuple[Judgement, ...]
+    comparisons: tuple[Comparison, ...]
     slices: int
     objections: tuple[str, ...]
     alike: bool
@@ -131,7 +131,7 @@ class Verdict:
     def refuses(self, strict: bool = False) -> bool:
         """Whether the change must not pass; a strict gate also refuses it unless it is shown to do no harm."""
         bad = {"regression", "unsure"} if strict else {"regression"}
-        return bool(self.objections) or any(judgement.outcome in bad for judgement in self.judgements)
+        return bool(self.objections) or any(comparison.outcome in bad for comparison in self.comparisons)
 
 
 def verdict(all_results: Sequence[Results], metrics: Sequence[str], allowed: float, confidence: float) -> Verdict:

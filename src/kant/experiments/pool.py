@@ -106,23 +106,23 @@ def run_all(
                 if run.profile not in warm:
                     warm[run.profile] = _warmed(experiment, run.profile)
                 if warm[run.profile]:
-                    yield _told(watch, Ended(run, 0.0, None, warm[run.profile]))
+                    yield _announced(watch, Ended(run, 0.0, None, warm[run.profile]))
                     continue
                 line, process = _start(experiment, run, list(under_way))
                 under_way[line] = _UnderWay(run, process, time.monotonic())
                 watch.begins(run)
             for line in [line for line in wait(list(under_way), LOOK_S) if isinstance(line, Connection)]:
-                ended = _heard(line, under_way[line], watch)
+                ended = _received(line, under_way[line], watch)
                 if ended is not None:
                     del under_way[line]
-                    yield _told(watch, ended)
+                    yield _announced(watch, ended)
             watch.ticks()
         for line, left in list(under_way.items()):  # results already sent before the end still count
             while line in under_way and line.poll():
-                ended = _heard(line, left, watch)
+                ended = _received(line, left, watch)
                 if ended is not None:
                     del under_way[line]
-                    yield _told(watch, ended)
+                    yield _announced(watch, ended)
     finally:
         for line, left in under_way.items():
             left.process.kill()
@@ -130,7 +130,7 @@ def run_all(
             line.close()
 
 
-def _told(watch: Watch, ended: Ended) -> Ended:
+def _announced(watch: Watch, ended: Ended) -> Ended:
     watch.ends(ended)
     return ended
 
@@ -146,7 +146,7 @@ def _warmed(experiment: Experiment, profile: str) -> str:
     return ""
 
 
-def _heard(line: Connection, under_way: _UnderWay, watch: Watch) -> Ended | None:
+def _received(line: Connection, under_way: _UnderWay, watch: Watch) -> Ended | None:
     """Read a message of a process: progress (None), or how its run ended."""
     try:
         kind, value = line.recv()

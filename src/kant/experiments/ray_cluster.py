@@ -91,7 +91,7 @@ def run_on_ray(
                 run = waiting.popleft()
                 handed[hand(run)] = _Handed(run)
             for line in ray.wait(list(handed), timeout=LOOK_S)[0]:
-                ended = _heard(ray, line, handed[line], watch)
+                ended = _received(ray, line, handed[line], watch)
                 if isinstance(ended, Ended):
                     del handed[line]
                     watch.ends(ended)
@@ -102,9 +102,9 @@ def run_on_ray(
                     if lost[again.key] <= RETRIES:
                         waiting.appendleft(again)
                     else:
-                        told = Ended(again, 0.0, None, f"lost by the Ray cluster {lost[again.key]} times: {ended}")
-                        watch.ends(told)
-                        yield told
+                        final = Ended(again, 0.0, None, f"lost by the Ray cluster {lost[again.key]} times: {ended}")
+                        watch.ends(final)
+                        yield final
             if time.monotonic() > look_at:
                 before, alive = alive, _alive(ray)
                 look_at = time.monotonic() + LOOK_AT_NODES_S
@@ -132,7 +132,7 @@ def _hands(ray: Any, experiment: Experiment) -> Callable[[Run], Any]:
     return lambda run: task.options(name=str(run)).remote(sent, run, codes[run.profile])
 
 
-def _heard(ray: Any, line: Any, handed: _Handed, watch: Watch) -> Ended | str:
+def _received(ray: Any, line: Any, handed: _Handed, watch: Watch) -> Ended | str:
     """Read a worker's message: it begins (""), how the run ended, or a sentence if the worker is lost."""
     try:
         node, summary, error, wall_s = ray.get(next(line))

@@ -146,7 +146,7 @@ class Attempt:
         except TimedOutError:
             raise
         except UpstreamError as error:
-            if connection.heard or not await self._lives():
+            if connection.has_received or not await self._lives():
                 raise
             if not connection.kept:  # a reused connection may have been closed for idling
                 self.proxy.answered(self.placed, False)
@@ -241,7 +241,7 @@ class Attempt:
     def _take(self, piece: bytes, chunks: bytes | None) -> None:
         """Process a piece of a stream: count its tokens, and write it to the client, unchanged if chunks allow it."""
         assert self.stopwatch is not None
-        self.stopwatch.heard()
+        self.stopwatch.piece_arrived()
         done = self.count.feed(piece)
         if done:
             self.proxy.dispatcher.said(self.placed, done)
@@ -283,7 +283,7 @@ class Attempt:
         def take(piece: bytes, _: bytes | None) -> None:
             nonlocal size
             assert self.stopwatch is not None
-            self.stopwatch.heard()
+            self.stopwatch.piece_arrived()
             size += len(piece)
             if size > MOST_ANSWER:
                 raise RefusedError(502, f"the answer is longer than {MOST_ANSWER} bytes", "backend_lost")

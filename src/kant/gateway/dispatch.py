@@ -37,7 +37,7 @@ EJECTION = Ejection()
 MOST_AGAIN_S = 60
 """The maximum of `Retry-After`, in seconds."""
 
-NOBODY = -1
+NO_PROGRAM = -1
 FIRST_GUESS = 256.0
 """The assumed output tokens before any output was seen."""
 
@@ -140,7 +140,7 @@ class Dispatcher:
     def _program(self, name: str) -> int:
         """Return the number of a program; if there are too many, the least recently used is forgotten."""
         if not name:
-            return NOBODY
+            return NO_PROGRAM
         number = self.programs.get(name)
         if number is None:
             if len(self.programs) >= PROGRAMS:

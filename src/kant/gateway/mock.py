@@ -39,7 +39,7 @@ class _Call:
     ask: Ask
     prompt: int
     output: int
-    told: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
+    progress: asyncio.Queue[int] = field(default_factory=asyncio.Queue)
     said: int = 0
 
 
@@ -113,7 +113,7 @@ class MockEngine:
             done = int(engine.requests[r, c.DONE])
             if call is not None and done > call.said:
                 call.said = done
-                call.told.put_nowait(done)
+                call.progress.put_nowait(done)
         for r in engine.take_ended():
             self.policy.finished(engine, r)
         for r in list(self.leaving):
@@ -179,7 +179,7 @@ class MockEngine:
         event = self._event(call, chat, f'{{"content":"{WORD}"}}' if chat else WORD)
         sent = 0
         while sent < call.output:
-            done = await call.told.get()
+            done = await call.progress.get()
             if sent == 0:
                 await response.prepare(request)
                 if chat:
@@ -203,7 +203,7 @@ class MockEngine:
 
     async def _whole(self, call: _Call) -> web.Response:
         while call.said < call.output:
-            await call.told.get()
+            await call.progress.get()
         text = WORD * call.output
         chat = call.ask.path == "/v1/chat/completions"
         said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}

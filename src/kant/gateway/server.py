@@ -249,11 +249,11 @@ def run(make: Callable[[], S], ready: Callable[[S], None]) -> None:
     async def main() -> None:
         stop, now = asyncio.Event(), asyncio.Event()
 
-        def told() -> None:
+        def on_signal() -> None:
             (now if stop.is_set() else stop).set()
 
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, told)
+            asyncio.get_running_loop().add_signal_handler(number, on_signal)
         async with make() as server:
 
             def again() -> None:

@@ -169,7 +169,7 @@ def _unknown() -> RefusedError:
     return RefusedError(401, "expected a bearer token that this router knows", "authentication_error")
 
 
-def everybody() -> Tenants:
+def single_tenant() -> Tenants:
     """Return the tenants without a file: one tenant, without limits and trusted."""
     return Tenants({}, Tenant("default", trusted=True))
 

@@ -44,7 +44,7 @@ class Stopwatch:
         self.timer: asyncio.TimerHandle | None = None
         self._look()
 
-    def heard(self) -> None:
+    def piece_arrived(self) -> None:
         """Note that a piece has arrived."""
         self.last = time.monotonic()
         if not self.begun:

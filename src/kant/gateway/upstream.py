@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
         self.closed = False
         self.kept = False
         """Whether it was used before: the backend may close it just as the next request arrives."""
-        self.heard = False
+        self.has_received = False
         """Whether a byte has arrived since the request was sent."""
         self._head: asyncio.Future[Head] | None = None
         self._whole: asyncio.Future[None] | None = None
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         """Send a request and wait for the head of its response; raises UpstreamError if none arrives."""
         self._head, self._whole, self._piece = self.loop.create_future(), None, None
         self._chunked = self._keep = self._over = False
-        self._data, self._left, self.heard = b"", 0, False
+        self._data, self._left, self.has_received = b"", 0, False
         if len(body) < MOST_HEAD:
             self.transport.write(head + body)
         else:
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
         if self._head is None:  # no request is in flight
             self.close()
             return
-        self.heard = True
+        self.has_received = True
         self._data = self._data + data if self._data else data
         try:
             if not self._head.done():

@@ -29,7 +29,7 @@ HOLDING = ("kv_holding_waiting", "skipped_waiting")
 AT_FIRST = 1024
 """The initial capacity of the book, in requests."""
 
-NOBODY = -1
+NO_PROGRAM = -1
 
 
 def check_version() -> None:
@@ -62,11 +62,11 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
                     if hasattr(self, name):
                         setattr(self, name, queue())
             self.max_num_active_reqs: int
-            self.seats = self.max_num_active_reqs
+            self.slots = self.max_num_active_reqs
             blocks = int(self.kv_cache_config.num_blocks)
             latency = latency_model("llama-3-8b", "a100")[0]  # not used here: vLLM's real steps take their own time
             kind = "priority" if self.ordered else "fcfs"
-            settings = EngineSettings(latency, max(blocks, 2), int(self.block_size), self.seats, policy=kind)
+            settings = EngineSettings(latency, max(blocks, 2), int(self.block_size), self.slots, policy=kind)
             self.book = Engine(settings, AT_FIRST)
             self.book.count = AT_FIRST
             self.free = list(range(AT_FIRST))[::-1]
@@ -108,7 +108,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
             params = getattr(request, "sampling_params", None)
             extra = getattr(params, "extra_args", None) or {}
             program = extra.get("program_id")
-            return NOBODY if program is None else self.programs.setdefault(str(program), len(self.programs))
+            return NO_PROGRAM if program is None else self.programs.setdefault(str(program), len(self.programs))
 
         def schedule(self, *args: Any, **kwargs: Any) -> Any:
             """Schedule a step, after the policy ran and a preemptive one took seats and blocks from worse requests."""
@@ -118,10 +118,10 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
                 self.read_priorities()
                 admit = int(self.book.state[c.ADMIT])
                 if admit >= 0:
-                    self.max_num_active_reqs = min(self.seats, len(self.running) + admit)
+                    self.max_num_active_reqs = min(self.slots, len(self.running) + admit)
             taken = self.make_room() if self.kant.preemptive else set()
             output = super().schedule(*args, **kwargs)
-            self.max_num_active_reqs = self.seats
+            self.max_num_active_reqs = self.slots
             if taken:
                 output.preempted_req_ids = (output.preempted_req_ids or set()) | taken
             if output.total_num_scheduled_tokens:
@@ -135,7 +135,7 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
 
             The rule is that of `kant.serving.kernel.make_room`. Returns the names of the preempted.
             """
-            pool, size, seats = self.kv_cache_manager.block_pool, int(self.block_size), self.max_num_active_reqs
+            pool, size, slots = self.kv_cache_manager.block_pool, int(self.block_size), self.max_num_active_reqs
             usable = self.book.settings.num_blocks - 1
             taken: list[Any] = []
             victims: set[str] = set()
@@ -145,16 +145,16 @@ def extended(base: type, queue: Callable[[], Any], priority: Any, policy: str) -
                 need = claimed + -(-int(first.num_tokens) // size)
                 worse = [request for request in self.running if request.priority > first.priority]
                 could = min(pool.get_num_free_blocks() + sum(map(self.held, worse)), usable)
-                if could < need or len(self.running) + len(taken) - len(worse) >= seats:
+                if could < need or len(self.running) + len(taken) - len(worse) >= slots:
                     break
-                while len(self.running) + len(taken) >= seats or pool.get_num_free_blocks() < need:
+                while len(self.running) + len(taken) >= slots or pool.get_num_free_blocks() < need:
                     worst = max(self.running, key=lambda r: (r.priority, r.arrival_time), default=first)
                     if worst.priority <= first.priority:
                         break
                     self.running.remove(worst)
                     self._preempt_request(worst, time.monotonic())
                     victims.add(worst.request_id)
-                if len(self.running) + len(taken) >= seats or pool.get_num_free_blocks() < need:
+                if len(self.running) + len(taken) >= slots or pool.get_num_free_blocks() < need:
                     break
                 taken.append(self.waiting.pop_request())
                 claimed = need

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from kant.insight.expected_start import ExpectedStart, StartForecast, TrackRecord
@@ -40,7 +40,7 @@ class Correction(Struct, frozen=True, array_like=True):
 class Calibration(Struct, frozen=True):
     """The corrections by cell: all that answers need. It is small, so it can be sent to followers."""
 
-    lessons: dict[int, Correction] = {}
+    corrections: dict[int, Correction] = field(default_factory=dict, name="lessons")
 
     def correct(self, now: int, start: ExpectedStart, gpus: int) -> ExpectedStart:
         """Return the answer at `now` about a job of `gpus` milli-GPUs for which the futures say `start`.
@@ -48,17 +48,17 @@ class Calibration(Struct, frozen=True):
         The P90 is only moved later: the futures' own P90 holds for about nine in ten, and few ratios give no better
         one.
         """
-        at = nearest(self.lessons, now, start, gpus)
+        at = nearest(self.corrections, now, start, gpus)
         if at is None or start.p50 is None:
             return start
-        lesson = self.lessons[at]
-        p50 = corrected(now, start.p50, lesson.p50)
-        p90 = None if start.p90 is None else max(corrected(now, start.p90, lesson.p90), start.p90, p50)
-        return replace(start, p50=p50, p90=p90, earlier=TrackRecord(lesson.answers, lesson.kept))
+        correction = self.corrections[at]
+        p50 = corrected(now, start.p50, correction.p50)
+        p90 = None if start.p90 is None else max(corrected(now, start.p90, correction.p90), start.p90, p50)
+        return replace(start, p50=p50, p90=p90, earlier=TrackRecord(correction.answers, correction.kept))
 
     def corrected(self, forecast: StartForecast) -> StartForecast:
         """Return the forecast with all its starts corrected."""
-        if not self.lessons:
+        if not self.corrections:
             return forecast
         jobs = {
             name: replace(job, start=self.correct(forecast.now, job.start, job.gpus))

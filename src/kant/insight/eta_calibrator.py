@@ -160,9 +160,9 @@ class EtaCalibrator:
         if start.p50 is None:
             return
         ahead = ahead_of(now, start.p50), -1 if start.p90 is None else ahead_of(now, start.p90)
-        used = nearest(calibration.lessons, now, start, job.gpus)
-        told = calibration.correct(now, start, job.gpus)
-        starts = () if used is None or told.p50 is None or told.p90 is None else (told.p50, told.p90)
+        used = nearest(calibration.corrections, now, start, job.gpus)
+        better = calibration.correct(now, start, job.gpus)
+        starts = () if used is None or better.p50 is None or better.p90 is None else (better.p50, better.p90)
         own = cell(reach(start.p50 - now), size_of(job.gpus))
         asked = OpenAnswer(now, ahead, starts, -1 if used is None else used, own)
         self._open_again(row, asked)
@@ -202,9 +202,9 @@ class EtaCalibrator:
             own.levels, own.judged, own.held = list(known.levels), known.judged, known.held
         for job, opened in memory.open.items():
             row = rows.get(job)
-            for told in opened if row is not None else ():
-                starts = tuple(start - later for start in told.starts)
-                again = OpenAnswer(told.at - later, told.ahead, starts, told.cell, told.own, told.judged)
+            for answer in opened if row is not None else ():
+                starts = tuple(start - later for start in answer.starts)
+                again = OpenAnswer(answer.at - later, answer.ahead, starts, answer.cell, answer.own, answer.judged)
                 self._open_again(row, again)  # type: ignore[arg-type]
         self._seen = self.state.job_changes.end
         self.learned += 1

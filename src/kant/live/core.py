@@ -162,7 +162,7 @@ class Core:
     def recall(self, memory: CalibrationState, later: int = 0) -> None:
         """Continue with what was learned about expected starts, on a clock that began `later` microseconds before."""
         rows = {public_id(self.state.ids[row]): row for row in self.state.live}
-        known = {public_id(job): told for job, told in memory.open.items()}
+        known = {public_id(job): answer for job, answer in memory.open.items()}
         self.answers.recall(msgspec.structs.replace(memory, open=known), later, rows)
 
     def attribute(self) -> None:

@@ -158,14 +158,14 @@ class Questions(ABC):
         """Return what happened to a job and what was decided about it. Raises UnknownJobError."""
         core, run = self.present()
         self.phase_of(job)
-        told = run.history(job)
-        entries, whole = self.entries(job, told, run.zero), told is not None
+        recorded = run.history(job)
+        entries, whole = self.entries(job, recorded, run.zero), recorded is not None
         own = {"time_us": core.now + run.ahead, "zero_us": run.zero}
         return {"job": job} | own | {"entries": entries, "whole": whole}
 
-    def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
-        """Return the entries of a job's history: those that the record has `told`, plus what only the driver knows."""
-        return told or []
+    def entries(self, job: str, recorded: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
+        """Return the entries of a job's history: those `recorded`, plus what only the driver knows."""
+        return recorded or []
 
 
 async def trial_answer(core: Core, forecaster: Forecaster, job: Job) -> dict[str, Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("kant.solver")
 
 
-def everybody(core: Core) -> frozenset[str] | None:
+def all_jobs(core: Core) -> frozenset[str] | None:
     """Return None: all jobs that the profile lets move."""
     return None
 
@@ -42,7 +42,7 @@ class LiveRounds:
         self,
         solver: Solver,
         wake: Callable[[], None] = lambda: None,
-        movable: Callable[[Core], frozenset[str] | None] = everybody,
+        movable: Callable[[Core], frozenset[str] | None] = all_jobs,
         most_starts: int = 0,
     ) -> None:
         self.solver = solver

@@ -45,7 +45,7 @@ class Forecaster(Protocol):
     async def __call__(self, moment: Moment) -> StartForecast: ...
 
 
-async def nobody(moment: Moment) -> StartForecast:
+async def no_forecaster(moment: Moment) -> StartForecast:
     """Raise InputError: there is no forecaster."""
     raise InputError("the forecaster", "one that was started with this Kant")
 
@@ -94,12 +94,12 @@ class StartForecasts:
 
     async def keep_up(self, present: Callable[[], Core | None]) -> None:
         """Make forecasts while jobs wait and things change, until cancelled."""
-        calm = self.clock()
+        quiet_since = self.clock()
         while True:
             core, now = present(), self.clock()
             if core is None or not core.state.pending:
-                calm = now
-            elif now >= max(self._rests_until, calm + SETTLED) and (
+                quiet_since = now
+            elif now >= max(self._rests_until, quiet_since + SETTLED) and (
                 not self._is_present(core) or now - self._made > OLD
             ):
                 self._begin(core)

@@ -48,7 +48,7 @@ class ElasticRuns:
         for record, _ in list(self.launcher.holds.values()):
             contract = record.submission.contract
             if contract is not None and record.phase is JobPhase.RUNNING and (events := self.events(record)):
-                yield record, contract, events, _heard(self._file(record, record.attempt), events)
+                yield record, contract, events, _last_report(self._file(record, record.attempt), events)
         if len(self._events) > 2 * len(self.launcher.holds) + 8:
             self._events = {job: found for job, found in self._events.items() if job in self.launcher.holds}
 
@@ -59,14 +59,14 @@ class ElasticRuns:
 
     def shed(self) -> list[Place]:
         """Return the devices that runs have to give back and may still use."""
-        return [gone for record, _, events, heard in self.runs() if (gone := _shed(record, events, heard))]
+        return [gone for record, _, events, report in self.runs() if (gone := _shed(record, events, report))]
 
     def overdue(self) -> list[JobRecord]:
         """Return the runs that have kept devices beyond their grace period."""
         return [
-            record for record, _, events, heard in self.runs()
-            if heard.number < len(events) and _shed(record, events, heard)
-            and self.now() / 1e6 > events[heard.number].at + record.submission.grace_s
+            record for record, _, events, report in self.runs()
+            if report.number < len(events) and _shed(record, events, report)
+            and self.now() / 1e6 > events[report.number].at + record.submission.grace_s
         ]  # fmt: skip
 
     def begins(self, record: JobRecord) -> dict[str, str]:
@@ -77,7 +77,7 @@ class ElasticRuns:
         file, before = self._file(record, record.attempt), self._file(record, record.attempt - 1)
         file.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         last = _read(before)
-        self._tell(record, contract, "start", _heard(before, last).tokens, last[-1].tail if last else None)
+        self._tell(record, contract, "start", _last_report(before, last).tokens, last[-1].tail if last else None)
         return {"KANT_ELASTIC": str(file), "KANT_CONTRACT": msgspec.json.encode(contract).decode()}
 
     def tell(self) -> bool:
@@ -85,14 +85,14 @@ class ElasticRuns:
         again soon."""
         soon = False
         stopping = [place for record, place in self.launcher.holds.values() if record.stopping]
-        for record, contract, events, heard in self.runs():
+        for record, contract, events, report in self.runs():
             if devices(record.place) != devices(events[-1].place):
-                others = [gone for other, _, told, said in self.runs()
-                          if other is not record and (gone := _shed(other, told, said))]  # fmt: skip
+                others = [gone for other, _, other_events, other_report in self.runs()
+                          if other is not record and (gone := _shed(other, other_events, other_report))]  # fmt: skip
                 if not any(clash(record.place, place) for place in (*stopping, *others)):
-                    self._tell(record, contract, "resize", heard.tokens, events[-1].tail)
+                    self._tell(record, contract, "resize", report.tokens, events[-1].tail)
                 soon = True
-            soon = soon or bool(_shed(record, events, heard))
+            soon = soon or bool(_shed(record, events, report))
         return soon
 
     def _tell(
@@ -105,17 +105,17 @@ class ElasticRuns:
         assert step is not None, "it was checked for each of its sizes"
         batch = gpus * step[0] * step[1]
         begin, end = tail or (-1.0, -1.0)
-        told = Resize(
+        resize = Resize(
             len(events) + 1, event, self.now() / 1e6, gpus,
             ";".join(f"{nodes[node].name}:{indices(mask)}" for node, mask in held.items()), record.place,
             batch, step[0], step[1], tokens, contract.learning_rate(batch, tokens, tail), begin, end,
         )  # fmt: skip
         file = self._file(record, record.attempt)
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as out:
-            out.write(msgspec.json.encode(told) + b"\n")
+            out.write(msgspec.json.encode(resize) + b"\n")
             out.flush()
             os.fsync(out.fileno())
-        events.append(told)
+        events.append(resize)
 
     # --- its tail ------------------------------------------------------------------------------------------------
 
@@ -127,26 +127,26 @@ class ElasticRuns:
     def due(self) -> list[tuple[JobRecord, float]]:
         """Return the seconds until the tail of each run must begin, by its budget or its limit."""
         return [
-            (record, self._due_in(record, contract, events, heard))
-            for record, contract, events, heard in self.runs()
+            (record, self._due_in(record, contract, events, report))
+            for record, contract, events, report in self.runs()
             if contract.tail and events[-1].tail is None
         ]
 
-    def _due_in(self, record: JobRecord, contract: Contract, events: list[Resize], heard: RunReport) -> float:
-        if contract.ends_at(heard.tokens):
+    def _due_in(self, record: JobRecord, contract: Contract, events: list[Resize], report: RunReport) -> float:
+        if contract.ends_at(report.tokens):
             return 0.0
-        limit, ran, done = record.submission.time_s, self.now() / 1e6 - events[0].at, heard.tokens - events[0].tokens
+        limit, ran, done = record.submission.time_s, self.now() / 1e6 - events[0].at, report.tokens - events[0].tokens
         if limit is None or done <= 0 or ran <= 0:
             return OFTEN
-        needed = (contract.tail_until(heard.tokens) - heard.tokens) * ran / done
+        needed = (contract.tail_until(report.tokens) - report.tokens) * ran / done
         return max(min(limit - ran - SPARE * needed, OFTEN), 0.0)
 
     def end(self, record: JobRecord) -> bool:
         """Start the tail of a run. Return False if it has none, or is in it. Raises OSError, and nothing changes."""
-        for run, contract, events, heard in self.runs():
+        for run, contract, events, report in self.runs():
             if run is record and contract.tail and events[-1].tail is None:
-                tail = heard.tokens, contract.tail_until(heard.tokens)
-                self._tell(record, contract, "tail", heard.tokens, tail)
+                tail = report.tokens, contract.tail_until(report.tokens)
+                self._tell(record, contract, "tail", report.tokens, tail)
                 return True
         return False
 
@@ -174,7 +174,7 @@ def _read(file: Path) -> list[Resize]:
     return [msgspec.json.decode(line, type=Resize) for line in whole.splitlines()]
 
 
-def _heard(file: Path, events: list[Resize]) -> RunReport:
+def _last_report(file: Path, events: list[Resize]) -> RunReport:
     """Read the last report of a run; invalid values are ignored."""
     try:
         found = msgspec.json.decode(Path(report_path(str(file))).read_bytes(), type=RunReport)
@@ -184,11 +184,11 @@ def _heard(file: Path, events: list[Resize]) -> RunReport:
     return RunReport(min(max(found.number, 0), len(events)), max(found.tokens, first))
 
 
-def _shed(record: JobRecord, events: list[Resize], heard: RunReport) -> Place:
+def _shed(record: JobRecord, events: list[Resize], report: RunReport) -> Place:
     """Return the devices of a run's last confirmed event and of later ones that it does not hold now."""
     kept = devices(record.place)
     used: dict[int, int] = {}
-    for event in events[max(heard.number, 1) - 1 :]:
+    for event in events[max(report.number, 1) - 1 :]:
         for node, mask in devices(event.place).items():
             used[node] = used.get(node, 0) | mask
     place = []

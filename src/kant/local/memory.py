@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable
 
 EVERY, SELDOM = 1.0, 10.0  # seconds between two checks: at least, and at most
-CALM = 50  # the pause, as a multiple of the last check's core time
+PAUSE_FACTOR = 50  # the pause, as a multiple of the last check's core time
 SIZES = (b"RssAnon", b"RssShmem", b"VmSwap")  # of /proc/PID/status: shared pages count in full for each process
 KCMP, KCMP_VM = {"x86_64": 312, "aarch64": 272}, 1
 SHARES = (b"Pss_Anon", b"Pss_Shmem", b"SwapPss")  # of /proc/PID/smaps_rollup: shared pages are divided
@@ -50,7 +50,7 @@ def below(pid: int) -> list[int] | None:
 
 def pause(cost: float) -> float:
     """Return the seconds until the next check, after one that took `cost` seconds of a core."""
-    return min(max(EVERY, CALM * cost), SELDOM)
+    return min(max(EVERY, PAUSE_FACTOR * cost), SELDOM)
 
 
 def taken(pids: Iterable[int], most: int) -> int:

@@ -69,7 +69,7 @@ class Claim(Struct, frozen=True):
     boot: str = ""
 
 
-NOBODY = Claim()
+NO_CLAIM = Claim()
 
 
 class Spec(Struct, frozen=True):
@@ -107,7 +107,7 @@ class SupervisedRun:
     when the supervisor has exited or will never exist."""
 
     folder: Path
-    claim: Claim = NOBODY
+    claim: Claim = NO_CLAIM
     server: ForkServer | None = None
     over: Callable[[SupervisedRun], None] = lambda run: None
     _refused: str = ""

@@ -209,10 +209,10 @@ class Supervisor:
                 if not self._read(output):
                     del self.sources[output]
             self.terminals.act(ready)
-            told = os.read(wake, 4096) if wake in ready else b""
-            if signal.SIGTERM in told:
+            received = os.read(wake, 4096) if wake in ready else b""
+            if signal.SIGTERM in received:
                 self._stop("stopped")
-            if signal.SIGHUP in told:
+            if signal.SIGHUP in received:
                 self._other_limit()
             if not self._reap():
                 break
@@ -441,16 +441,16 @@ def write_exit(folder: str, ended: dict[str, object]) -> None:
 
 def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ignore[type-arg]
     """Wait for the job of a slot and return its spec (slots.py); None if it is stopped first, or gets none in time."""
-    end, waits, told = now() + seconds, select.poll(), b""
+    end, waits, received = now() + seconds, select.poll(), b""
     waits.register(wake, select.POLLIN)
     while True:
-        if signal.SIGTERM in told or now() >= end:
+        if signal.SIGTERM in received or now() >= end:
             claim(folder, "null", "given")
         try:
             with open(f"{folder}/given") as file:
                 given = json.load(file)
         except FileNotFoundError:
-            told = os.read(wake, 4096) if waits.poll(max(0.0, end - now()) * 1000) else b""
+            received = os.read(wake, 4096) if waits.poll(max(0.0, end - now()) * 1000) else b""
             continue
         if given is None:
             return None
@@ -458,7 +458,7 @@ def awaited(folder: str, wake: int, seconds: float) -> dict | None:  # type: ign
         with open(own, "w") as file:
             json.dump(given["spec"], file)
         os.replace(own, f"{folder}/spec.json")
-        if signal.SIGTERM in told:  # the job is stopped like any other
+        if signal.SIGTERM in received:  # the job is stopped like any other
             os.kill(os.getpid(), signal.SIGTERM)
         found: dict = given["spec"]  # type: ignore[type-arg]
         return found

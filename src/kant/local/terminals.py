@@ -221,7 +221,7 @@ class Terminals:
         for client in list(self.clients):
             if client.ends is not None and client.ends.output in ready:
                 self._pass_on(client, client.ends)
-            if client.line.fileno() in ready and not self._hear(client):
+            if client.line.fileno() in ready and not self._receive(client):
                 self._drop(client)
                 continue
             if client.ends is not None:
@@ -239,7 +239,7 @@ class Terminals:
             if client.is_last and not client.out:
                 self._drop(client)
 
-    def _hear(self, client: Client) -> bool:
+    def _receive(self, client: Client) -> bool:
         """Process a client's frames. Return False if it has disconnected."""
         try:
             data = client.line.recv(1 << 16)

@@ -93,7 +93,7 @@ def _packed(
     if not waiting:
         return Startable(), 0
     snapshot = snapshot_of(state, waiting, may_move)
-    problem = Problem(nobody_stops(snapshot.instance))
+    problem = Problem(without_preemption(snapshot.instance))
     found = solve(problem, limit)
     pods = problem.instance.pods
     started = {pods[i].group or pods[i].name for i, node in enumerate(found.assignment) if node != WAITS}
@@ -105,7 +105,7 @@ def _packed(
     return Startable(jobs, milli, share, tuple(moved), found.proven), len(snapshot.left_out)
 
 
-def nobody_stops(instance: PackingInstance) -> PackingInstance:
+def without_preemption(instance: PackingInstance) -> PackingInstance:
     """Give running pods a higher priority than all waiting ones: each keeps a place, there or elsewhere."""
     highest = max((pod.priority for pod in instance.pods), default=0) + 1
     pods = tuple(replace(pod, priority=highest) if pod.node is not None else pod for pod in instance.pods)

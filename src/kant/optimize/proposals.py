@@ -15,7 +15,7 @@ from kant.optimize.defragment.leaves import leftover_leaves, moves_of
 from kant.optimize.defragment.leftovers import empty_nodes
 from kant.optimize.defragment_round import Round as DefragmentRound
 from kant.optimize.defragment_round import allowing
-from kant.optimize.optimality import nobody_stops
+from kant.optimize.optimality import without_preemption
 from kant.optimize.packing.portfolio import solve
 from kant.optimize.packing.problem import WAITS, Problem
 from kant.optimize.packing.snapshot import snapshot_of
@@ -54,7 +54,7 @@ def _fallback(scheduler: Scheduler, now: int, movable: frozenset[str] | None) ->
     if not waiting:
         return None
     snapshot = snapshot_of(state, waiting, allowing(cycle, profile, settings.jobs, movable))
-    problem = Problem(nobody_stops(snapshot.instance))
+    problem = Problem(without_preemption(snapshot.instance))
     found = solve(problem, settings.limit_s).assignment
     places: dict[str, Counter[str]] = {}
     for pod, node in zip(problem.instance.pods, found, strict=True):

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from kant.live.logs import log_event
 from kant.model.errors import InputError
-from kant.service.door import peer
 from kant.service.roles import RANK, Caller, Role
+from kant.service.socket_access import peer
 from kant.service.tokens import TOKENS, Key, digest, fresh_token, read_keys, write_private
 
 if TYPE_CHECKING:

@@ -46,7 +46,6 @@ from kant.model.units import DAY
 from kant.scheduler.profile import Profile
 from kant.service.callers import Callers, page_token
 from kant.service.client import SOCKET
-from kant.service.door import check_users
 from kant.service.events import Events
 from kant.service.forecaster import ForecastProcess
 from kant.service.front_ends import FrontEnds
@@ -61,6 +60,7 @@ from kant.service.reload import Files, Reloader, check_quotas
 from kant.service.roles import Caller, Role
 from kant.service.server import HttpServer
 from kant.service.slot_keeper import SlotKeeper
+from kant.service.socket_access import check_users
 from kant.service.solver_process import SolverProcess
 from kant.service.store import Store
 from kant.service.traces import Traces
@@ -202,7 +202,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
     guard = Guard(callers, store, clock.micros, options.proxy_names)
     forecaster, solver = ForecastProcess(), SolverProcess()
     driver.rounds = LiveRounds(solver, driver.wake)
-    compiled, told = asyncio.Event(), asyncio.Event()
+    compiled, reload_now = asyncio.Event(), asyncio.Event()
 
     async def forecast(moment: Moment) -> StartForecast:
         """Return the forecaster's answer once the kernels are compiled; it uses the same ones, so they compile once."""
@@ -222,7 +222,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         health.changed, health.used = driver.wake, driver.gpus_used
         tasks.append(asyncio.create_task(health.watch()))
     questions.complaint = lambda: "; ".join(filter(None, (reloader.complaint, driver.gpu_complaint)))
-    hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else told  # closing the terminal stops Kant
+    hang_up = stop if sys.stdin is not None and sys.stdin.isatty() else reload_now  # closing the terminal stops Kant
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hang_up.set)
     service = Service(questions, events, stop, guard)
     socket = options.home / SOCKET
@@ -238,10 +238,10 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
         HttpServer(service, socket, options.listen, options.any_port, tls, group) as server,
         FrontEnds(options.home, options.front_ends, driver, keeper),
     ):
-        door = None
+        join_server = None
         if options.join_listen:
             make_keys(options.home / JOIN)
-            door = await machines.serve(
+            join_server = await machines.serve(
                 *join_address(options.join_listen, "--join-listen"), options.home / JOIN, options.home / SOCKET
             )
         if tls is None and not is_loopback(options.listen):
@@ -265,7 +265,7 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             compiled.set()
             questions.starting = ""
             log_event(log, "ready", seconds=round(time.monotonic() - began, 3))
-            tasks.append(asyncio.create_task(reloader.run(told)))
+            tasks.append(asyncio.create_task(reloader.run(reload_now)))
             tasks.append(asyncio.create_task(waits.run()))
             tasks.append(asyncio.create_task(recorded.remember(journals)))
             tasks.append(asyncio.create_task(questions.forecasts.keep_up(lambda: driver.core)))
@@ -290,8 +290,8 @@ async def _serve(options: DaemonOptions, store: Store, callers: Callers, tls: ss
             await solver.close()
             slow.close()
             waits.write()
-            if door is not None:
-                door.close()
+            if join_server is not None:
+                join_server.close()
         if preparing.done() and not preparing.cancelled():
             preparing.result()  # kernels that cannot be compiled end the start with their reason
     log_event(log, "down", running=len(driver.launcher.runs))

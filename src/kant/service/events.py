@@ -11,7 +11,7 @@ from kant.local.record import JobRecord
 from kant.service.store import shown
 
 KEPT = 20_000
-CALM = 0.05  # seconds between two batches
+PAUSE = 0.05  # seconds between two batches
 
 
 class Events:
@@ -46,4 +46,4 @@ class Events:
                     await self._news.wait()
             except TimeoutError:
                 return
-        await asyncio.sleep(CALM)
+        await asyncio.sleep(PAUSE)

@@ -23,7 +23,7 @@ from kant.service.store import Store, StoreFullError
 log = logging.getLogger("kant.service")
 LOCAL_NAMES = ("localhost", "127.0.0.1", "[::1]")
 GUARDED = ("/v1/", "/metrics")
-CALM = 0.1  # seconds for which refusals are collected, to be written together
+PAUSE = 0.1  # seconds for which refusals are collected, to be written together
 _ROUTES = {(route.method, route.path): route for route in ROUTES}
 EXAMPLE = "an IP address with a port, such as 127.0.0.1:8080"
 
@@ -103,7 +103,7 @@ class Guard:
         what = request.match_info.get("job", "")
         self.store.note(self.clock(), caller, route.name, what, refused=str(error))
         if self._writing is None:
-            self._writing = asyncio.get_running_loop().call_later(CALM, self.write)
+            self._writing = asyncio.get_running_loop().call_later(PAUSE, self.write)
 
     def write(self) -> None:
         """Write the pending audit entries to disk; while the disk is full they are kept in memory."""

@@ -21,7 +21,7 @@ AT_ONCE = 16
 """Connections accepted in one go: their requests are read before more are accepted."""
 PAUSE_S = 0.2
 """Seconds before the next attempt when the operating system cannot accept a connection."""
-CALM_S = 600.0
+QUIET_S = 600.0
 """A problem is logged again if it has not occurred for this number of seconds."""
 FULL = b'{"error": "Kant: expected fewer requests at once (it runs with few open files; see ulimit -n)"}'
 REFUSAL = (
@@ -135,7 +135,7 @@ class Listener:
     def _say(self, what: str, **fields: object) -> None:
         """Log a problem once while it lasts."""
         now = self._loop.time()
-        if now - self._said.get(what, -CALM_S) >= CALM_S:
+        if now - self._said.get(what, -QUIET_S) >= QUIET_S:
             log_event(log, what, logging.WARNING, listen=_name(self.own), **fields)
         self._said[what] = now
 

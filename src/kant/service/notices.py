@@ -148,9 +148,9 @@ class Notifier:
             if notice.queue in ("", submission.queue) and notice.user in ("", record.user)
         ]  # fmt: skip
         asked = [(notice, notice.anywhere) for notice in submission.notices]
-        told = [(notice, free) for notice, free in [*own, *asked] if happening in notice.on]
-        text = msgspec.json.encode({"event": happening, "job": shown(record)}) if told else b""
-        for notice, free in told:
+        wanted = [(notice, free) for notice, free in [*own, *asked] if happening in notice.on]
+        text = msgspec.json.encode({"event": happening, "job": shown(record)}) if wanted else b""
+        for notice, free in wanted:
             if len(self.waiting) >= MOST_WAITING:
                 self._give_up(self.waiting.popleft(), f"more than {MOST_WAITING:,} wait")
             self.waiting.append((notice, free, happening, record, text))

@@ -24,7 +24,7 @@ from kant.service.store import Store, StoreFullError
 
 log = logging.getLogger("kant.service")
 BATCH = 50  # jobs of one step
-CALM = 0.1  # seconds between two steps
+PAUSE = 0.1  # seconds between two steps
 EVERY = 3600.0  # seconds between two sweeps
 DOUBT = 7 * DAY  # after a leap of the clock
 MOST_LOG = 64 << 20  # bytes of kant.log, and as much again of the one before
@@ -49,14 +49,14 @@ class Pruner:
         keep: int,
         clock: Callable[[], int],
         wanted: Callable[[], set[str]],
-        told: Callable[[int], None] = lambda jobs: None,
+        on_pruned: Callable[[int], None] = lambda jobs: None,
     ) -> None:
         self.store = store
         self.places = places
         self.keep = keep
         self.clock = clock
         self.wanted = wanted
-        self.told = told
+        self.on_pruned = on_pruned
         self.pruned = 0
 
     def steps(self) -> Iterator[list[Path]]:
@@ -70,7 +70,7 @@ class Pruner:
             names = self._free([name for name, folder in folders.items() if not folder.exists()])
             self.store.prune(names)
             self.pruned += len(names)
-            self.told(len(names))
+            self.on_pruned(len(names))
         while self.store.prune_audit(before, BATCH * 20):
             yield []
         yield from self._journals()
@@ -106,7 +106,7 @@ class Pruner:
         for folders in self.steps():
             if folders:
                 await asyncio.to_thread(remove, folders)
-            await asyncio.sleep(CALM)
+            await asyncio.sleep(PAUSE)
 
     async def run(self, not_before: int = 0) -> None:
         """Sweep periodically, from the time `not_before` of the clock on."""

@@ -386,13 +386,14 @@ class LocalQuestions(Questions):
         except msgspec.DecodeError as error:
             raise InputError(str(path), f"lines of an audit ({error})") from None
 
-    def entries(self, job: str, told: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
+    def entries(self, job: str, recorded: list[dict[str, Any]] | None, zero: int) -> list[dict[str, Any]]:
         """Return the history of the record, with older entries that only the store has."""
         known = _stored(self.find(job), zero)
-        if told is None:
+        if recorded is None:
             return known
-        kinds = {each["what"] for each in told}
-        return sorted([*(each for each in known if each["what"] not in kinds), *told], key=lambda each: each["time_us"])
+        kinds = {each["what"] for each in recorded}
+        missing = [each for each in known if each["what"] not in kinds]
+        return sorted([*missing, *recorded], key=lambda each: each["time_us"])
 
     def node_rows(self, core: Core) -> list[dict[str, Any]]:
         """Return the cores, memory and GPUs of each node."""

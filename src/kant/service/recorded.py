@@ -18,7 +18,7 @@ from kant.service.past import Reader, Steps
 
 log = logging.getLogger("kant.service")
 SLICE = 0.004  # seconds of reading at a time
-CALM = 0.012  # seconds of pause between
+PAUSE = 0.012  # seconds of pause between
 ENDS = {JobPhase.FINISHED: JobStatus.FINISHED, JobPhase.CANCELLED: JobStatus.CANCELLED}
 
 
@@ -53,7 +53,7 @@ class Recorded:
         try:
             while (work := _some(steps)) is not None:
                 await asyncio.to_thread(work)
-                await asyncio.sleep(CALM)
+                await asyncio.sleep(PAUSE)
         except Exception as error:
             if self.run is not None:
                 self.run.notes = None

@@ -19,8 +19,8 @@ from kant.local.driver import LocalDriver
 from kant.model.errors import InputError
 from kant.model.tenant import QueueConfig
 from kant.scheduler.profile import Profile, parse_profile
-from kant.service.door import Certificate
 from kant.service.notices import Notifier, read_notices
+from kant.service.socket_access import Certificate
 from kant.workload.tenants_file import read_tenants
 
 log = logging.getLogger("kant.service")
@@ -71,14 +71,14 @@ class Reloader:
         given = (files.queues, files.profile, files.cluster, files.notices, *pem)
         return [path for path in given if path is not None]
 
-    async def run(self, told: asyncio.Event) -> None:
-        """Check the files periodically; when `told` is set, load all of them at once."""
+    async def run(self, asked: asyncio.Event) -> None:
+        """Check the files periodically; when `asked` is set, load all of them at once."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(EVERY):
-                    await told.wait()
-            everything = told.is_set()
-            told.clear()
+                    await asked.wait()
+            everything = asked.is_set()
+            asked.clear()
             for path in self._paths():
                 now = stamp(path)
                 quiet = now == self._seen[path]  # it is not being written

@@ -15,10 +15,10 @@ from kant.live.logs import log_event
 from kant.local import descriptors
 from kant.model.errors import InputError
 from kant.service.connections import Connections
-from kant.service.door import open_to, peer
 from kant.service.guard import address
 from kant.service.http import Service
 from kant.service.listener import Listener
+from kant.service.socket_access import open_to, peer
 
 log = logging.getLogger("kant.service")
 LONGEST_SOCKET = 107  # the most bytes of a socket path in Linux

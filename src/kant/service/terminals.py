@@ -171,10 +171,10 @@ async def attach(
     is sent between the output."""
     hearing = asyncio.ensure_future(_until_gone(socket))
     try:
-        told = None
+        known_reason = None
         while (record := record_of()).phase not in (JobPhase.RUNNING, JobPhase.STOPPING) and not record.is_over:
-            if (reason := reason_of()) != told:
-                told = reason
+            if (reason := reason_of()) != known_reason:
+                known_reason = reason
                 await send(b"S", reason.encode())
             waiting = asyncio.ensure_future(news())
             await asyncio.wait({waiting, hearing}, return_when=asyncio.FIRST_COMPLETED)
@@ -262,12 +262,12 @@ async def _connect(folder: Path, is_over: Callable[[], bool]) -> Wire | None:
 async def _both_ways(wire: Wire, socket: web.WebSocketResponse, output: Coroutine[Any, Any, None]) -> None:
     """Relay between a client and a supervisor in both directions, until one of them disconnects."""
 
-    async def heard() -> None:
+    async def relay_input() -> None:
         async for message in socket:
             if message.type is WSMsgType.BINARY and message.data[:1] in (b"I", b"E", b"W"):
                 await wire.say(message.data[:1], message.data[1:])
 
-    tasks = [asyncio.ensure_future(heard()), asyncio.ensure_future(output)]
+    tasks = [asyncio.ensure_future(relay_input()), asyncio.ensure_future(output)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[1] not in done and tasks[0].exception() is not None:  # the run has ended: read the rest

@@ -12,6 +12,7 @@ from kant.serving.columns import (
     BEFORE,
     BEFORE_SAME,
     BLOCK,
+    BLOCK_ROW,
     CACHING,
     COMPUTED,
     CONTENT,
@@ -26,7 +27,6 @@ from kant.serving.columns import (
     NOTHING,
     OWN,
     PROMPT,
-    SEAT,
     SHARED,
     SHARED_FROM,
     TAIL,
@@ -131,13 +131,13 @@ def take_hits(
     requests: Table, shared: Table, blocks: Table, buckets: Table, held: Table, state: Table, r: int, hits: int
 ) -> None:
     """Assign to request `r` the first `hits` blocks of its content from the cache."""
-    seat = requests[r, SEAT]
+    row = requests[r, BLOCK_ROW]
     for k in range(hits):
         b = find(blocks, buckets, content_of(requests, shared, r, k))
         if blocks[b, USERS] == 0:
             unlink(blocks, state, b)
         blocks[b, USERS] += 1
-        held[seat, k] = b
+        held[row, k] = b
     requests[r, HELD] = hits
     requests[r, HASHED] = hits
 
@@ -157,18 +157,18 @@ def grow(
             state[FREE] -= wanted - requests[r, HELD]
             requests[r, HELD] = wanted
     else:
-        seat = requests[r, SEAT]
+        row = requests[r, BLOCK_ROW]
         for k in range(requests[r, HELD], wanted):
             b = state[HEAD]
             unlink(blocks, state, b)
             if blocks[b, CONTENT] != NOTHING:
                 forget(blocks, buckets, b)
             blocks[b, USERS] = 1
-            held[seat, k] = b
+            held[row, k] = b
         requests[r, HELD] = max(wanted, requests[r, HELD])
         full = tokens // limits[BLOCK]
         for k in range(requests[r, HASHED], full):
-            remember(blocks, buckets, held[seat, k], content_of(requests, shared, r, k))
+            remember(blocks, buckets, held[row, k], content_of(requests, shared, r, k))
         requests[r, HASHED] = max(full, requests[r, HASHED])
     state[MOST_HELD] = max(state[MOST_HELD], limits[USABLE] - state[FREE])
 
@@ -179,10 +179,10 @@ def give_back(requests: Table, blocks: Table, held: Table, limits: Table, state:
     if limits[CACHING] == 0:
         state[FREE] += requests[r, HELD]
     else:
-        seat = requests[r, SEAT]
+        row = requests[r, BLOCK_ROW]
         after, last = state[HEAD], -1  # uncached blocks go before `after`, in their order
         for k in range(requests[r, HELD] - 1, -1, -1):
-            b = held[seat, k]
+            b = held[row, k]
             blocks[b, USERS] -= 1
             if blocks[b, USERS] > 0:
                 continue

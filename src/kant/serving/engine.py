@@ -103,7 +103,7 @@ class Engine:
         seqs = settings.max_num_seqs
         self.running: Table = np.zeros(seqs, dtype=np.int64)
         self.plan: Table = np.zeros((seqs, 2), dtype=np.int64)
-        self.seats: Table = np.arange(seqs, dtype=np.int64)
+        self.free_rows: Table = np.arange(seqs, dtype=np.int64)
         self.blocks, self.buckets, self.held = self._kv()
 
     def _kv(self) -> tuple[Table, Table, Table]:
@@ -142,7 +142,7 @@ class Engine:
         self.count += 1
         row = self.requests[r]
         row[:] = 0
-        row[c.PROMPT], row[c.OUTPUT], row[c.SEAT], row[c.CACHED] = prompt, output, -1, -1
+        row[c.PROMPT], row[c.OUTPUT], row[c.BLOCK_ROW], row[c.CACHED] = prompt, output, -1, -1
         row[c.TIE] = r if tie is None else tie
         row[c.OWN] = -(r + 1) * SPAN
         if self.settings.prefix_cache:
@@ -179,7 +179,7 @@ class Engine:
         """Run until a time, a number of steps, or a finished request; return why it stopped (`columns.REACHED` …)."""
         why = kernel.run(
             self.requests, self.times, self.shared, self.blocks, self.buckets, self.held, self.limits, self.latency,
-            self.state, self.clock, self.waiting, self.running, self.seats, self.plan, self.ended, until, steps,
+            self.state, self.clock, self.waiting, self.running, self.free_rows, self.plan, self.ended, until, steps,
             stop_at_finish,
         )  # fmt: skip
         if why == c.STUCK:
@@ -238,7 +238,7 @@ class Engine:
             at = int(np.flatnonzero(self.running[: self.state[c.RUNS]] == r)[0])
             kernel.preempt(
                 self.requests, self.times, self.blocks, self.held, self.limits, self.state, self.waiting, self.running,
-                self.seats, at,
+                self.free_rows, at,
             )  # fmt: skip
             self.state[c.PREEMPTIONS] -= 1
             self.requests[r, c.PREEMPTED] -= 1
@@ -278,7 +278,7 @@ class Engine:
         twin.waiting[: self.state[c.WAITS]] = place[self.waiting[: self.state[c.WAITS]]]
         twin.running, twin.plan = place[self.running], self.plan.copy()
         twin.plan[:, 0] = place[self.plan[:, 0]]
-        twin.ended, twin.seats = np.zeros(len(live) + 1, dtype=np.int64), self.seats.copy()
+        twin.ended, twin.free_rows = np.zeros(len(live) + 1, dtype=np.int64), self.free_rows.copy()
         twin.shared, twin.shared_count = self.shared[:1], 0
         twin.blocks, twin.buckets, twin.held = self.blocks[:1], self.buckets[:1], self.held[:1]
         return twin, live

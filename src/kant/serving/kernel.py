@@ -21,6 +21,7 @@ from kant.serving.columns import (
     ADMIT,
     ARRIVAL,
     BLOCK,
+    BLOCK_ROW,
     BUSY,
     BY_PRIORITY,
     CACHED,
@@ -64,7 +65,6 @@ from kant.serving.columns import (
     REACHED,
     RUNNING,
     RUNS,
-    SEAT,
     SLOPE,
     STATE,
     STEPS,
@@ -151,7 +151,7 @@ def victim(times: Times, limits: Table, state: Table, running: Table) -> int:
 @inlined
 def preempt(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
-    running: Table, seats: Table, at: int,
+    running: Table, free_rows: Table, at: int,
 ) -> int:  # fmt: skip
     """Preempt the running request at position `at`; it waits again. Return the request."""
     r = running[at]
@@ -162,8 +162,8 @@ def preempt(
         requests[r, SWAPPED] = requests[r, COMPUTED]
         state[MOVED] += requests[r, COMPUTED]
     give_back(requests, blocks, held, limits, state, r)
-    seats[limits[MAX_SEQS] - 1 - state[RUNS]] = requests[r, SEAT]
-    requests[r, SEAT] = -1
+    free_rows[limits[MAX_SEQS] - 1 - state[RUNS]] = requests[r, BLOCK_ROW]
+    requests[r, BLOCK_ROW] = -1
     requests[r, PREEMPTED] += 1
     state[PREEMPTIONS] += 1
     wait(requests, times, limits, state, waiting, r)
@@ -178,7 +178,7 @@ def blocks_for(tokens: int, limits: Table) -> int:
 @inlined
 def make_room(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, waiting: Table,
-    running: Table, seats: Table, plan: Table,
+    running: Table, free_rows: Table, plan: Table,
 ) -> None:  # fmt: skip
     """Preempt running requests of worse priority than waiting ones that could take their place. Not in vLLM."""
     taken, claimed = 0, 0  # better requests that get a seat, kept in `plan` temporarily, and their blocks
@@ -186,18 +186,18 @@ def make_room(
         w = waiting[0]
         need = claimed + blocks_for(requests[w, PROMPT] + requests[w, DONE], limits)
         could = state[FREE]
-        seats_left = limits[MAX_SEQS] - state[RUNS] - taken
+        free_left = limits[MAX_SEQS] - state[RUNS] - taken
         for i in range(state[RUNS]):
             if times[running[i], PRIORITY] > times[w, PRIORITY]:
                 could += requests[running[i], HELD]
-                seats_left += 1
-        if min(could, limits[USABLE]) < need or seats_left <= 0:  # shared blocks are counted for each holder
+                free_left += 1
+        if min(could, limits[USABLE]) < need or free_left <= 0:  # shared blocks are counted for each holder
             break
         while state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
             at = victim(times, limits, state, running)
             if times[running[at], PRIORITY] <= times[w, PRIORITY]:
                 break
-            preempt(requests, times, blocks, held, limits, state, waiting, running, seats, at)
+            preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
         if state[RUNS] + taken >= limits[MAX_SEQS] or state[FREE] < need:
             break
         plan[taken, 0] = pop(requests, times, limits, state, waiting)
@@ -222,14 +222,14 @@ def unplan(plan: Table, planned: int, r: int) -> int:
 @inlined
 def schedule(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    state: Table, waiting: Table, running: Table, seats: Table, plan: Table,
+    state: Table, waiting: Table, running: Table, free_rows: Table, plan: Table,
 ) -> None:  # fmt: skip
     """Plan a step: rows of `plan` are (request, tokens), `state[PLANNED]` of them."""
     budget = limits[TOKENS]
     planned = 0
     state[MOVED] = 0
     if limits[PREEMPTIVE] == 1 and state[WAITS] > 0:
-        make_room(requests, times, blocks, held, limits, state, waiting, running, seats, plan)
+        make_room(requests, times, blocks, held, limits, state, waiting, running, free_rows, plan)
     most = limits[LONG] if state[RUNS] + state[WAITS] > 1 and limits[LONG] > 0 else limits[TOKENS]
     i, preempted = 0, False
     size, caching = limits[BLOCK], limits[CACHING] == 1
@@ -243,7 +243,7 @@ def schedule(
             wanted = blocks_for(tokens, limits) - requests[r, HELD]
             while wanted > state[FREE]:
                 at = victim(times, limits, state, running)
-                v = preempt(requests, times, blocks, held, limits, state, waiting, running, seats, at)
+                v = preempt(requests, times, blocks, held, limits, state, waiting, running, free_rows, at)
                 preempted = True
                 if at < i:  # it was already planned
                     i -= 1
@@ -279,7 +279,7 @@ def schedule(
         if blocks_for(fits, limits) - hits + idle > left:
             break
         pop(requests, times, limits, state, waiting)
-        requests[r, SEAT] = seats[limits[MAX_SEQS] - 1 - state[RUNS]]
+        requests[r, BLOCK_ROW] = free_rows[limits[MAX_SEQS] - 1 - state[RUNS]]
         running[state[RUNS]] = r
         state[RUNS] += 1
         state[ADMIT] -= 1
@@ -327,7 +327,7 @@ def begin(requests: Table, times: Times, latency: Times, state: Table, clock: Ti
 @inlined
 def complete(
     requests: Table, times: Times, blocks: Table, held: Table, limits: Table, state: Table, clock: Times,
-    running: Table, seats: Table, plan: Table, ended: Table,
+    running: Table, free_rows: Table, plan: Table, ended: Table,
 ) -> None:  # fmt: skip
     """End the current step: produce tokens, and remove requests that have finished."""
     now = clock[END]
@@ -359,8 +359,8 @@ def complete(
         for i in range(state[RUNS]):
             r = running[i]
             if requests[r, STATE] == FINISHED:
-                seats[limits[MAX_SEQS] - state[RUNS] + i - kept] = requests[r, SEAT]
-                requests[r, SEAT] = -1
+                free_rows[limits[MAX_SEQS] - state[RUNS] + i - kept] = requests[r, BLOCK_ROW]
+                requests[r, BLOCK_ROW] = -1
             else:
                 running[kept] = r
                 kept += 1
@@ -373,7 +373,7 @@ def complete(
 @compiled
 def run(
     requests: Table, times: Times, shared: Table, blocks: Table, buckets: Table, held: Table, limits: Table,
-    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, seats: Table, plan: Table,
+    latency: Times, state: Table, clock: Times, waiting: Table, running: Table, free_rows: Table, plan: Table,
     ended: Table, until: float, steps: int, stop_at_finish: bool,
 ) -> int:  # fmt: skip
     """Run an engine: end steps that end by `until`, and begin steps before it, but at most `steps`.
@@ -387,7 +387,7 @@ def run(
             if clock[END] > until:
                 return REACHED
             had = state[ENDED]
-            complete(requests, times, blocks, held, limits, state, clock, running, seats, plan, ended)
+            complete(requests, times, blocks, held, limits, state, clock, running, free_rows, plan, ended)
             if stop_at_finish and state[ENDED] > had:
                 return STOPPED
         if state[RUNS] + state[WAITS] == 0:
@@ -398,7 +398,7 @@ def run(
             return STOPPED
         preemptions = state[PREEMPTIONS]
         schedule(
-            requests, times, shared, blocks, buckets, held, limits, state, waiting, running, seats, plan
+            requests, times, shared, blocks, buckets, held, limits, state, waiting, running, free_rows, plan
         )  # fmt: skip
         if state[PLANNED] > 0:
             begin(requests, times, latency, state, clock, plan)

@@ -49,7 +49,7 @@ def interrupt(engine: Engine, r: int, now: float, layers: int) -> bool:
         engine.ended[state[c.ENDED]] = r
         state[c.ENDED] += 1
         return True
-    row[c.SEAT] = engine.seats[limits[c.MAX_SEQS] - 1 - state[c.RUNS]]
+    row[c.BLOCK_ROW] = engine.free_rows[limits[c.MAX_SEQS] - 1 - state[c.RUNS]]
     row[c.STATE], row[c.COMPUTED] = c.RUNNING, prompt
     engine.running[state[c.RUNS]] = r
     state[c.RUNS] += 1
@@ -65,5 +65,5 @@ def _leave(engine: Engine, at: int) -> None:
         engine.state[c.PLANNED] -= 1
     kernel.preempt(
         engine.requests, engine.times, engine.blocks, engine.held, engine.limits, engine.state, engine.waiting,
-        engine.running, engine.seats, at,
+        engine.running, engine.free_rows, at,
     )  # fmt: skip

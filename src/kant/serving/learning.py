@@ -30,7 +30,7 @@ GUIDANCE = {"base": 0.0, "aware": 1.0, "guided": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
-class Lessons:
+class TrainingPlan:
     """Training parameters: `population` policies in each of `rounds`, whose best `elite` form the next mean."""
 
     rounds: int = 12
@@ -40,7 +40,7 @@ class Lessons:
 
 
 def train(
-    form: str, episode: Callable[[int], Requests], settings: EngineSettings, engines: int, seed: int, lessons: Lessons
+    form: str, episode: Callable[[int], Requests], settings: EngineSettings, engines: int, seed: int, plan: TrainingPlan
 ) -> tuple[float, ...]:
     """Return weights trained on the episodes 0, 1, 2, …; `form` is one of FORMS.
 
@@ -54,11 +54,11 @@ def train(
     mean[SCORES], spread[SCORES] = -3.0, 3.0  # few are held at first
     if GUIDANCE[form]:
         mean, spread = np.array(HEURISTIC), np.full(WEIGHTS, 0.5)
-    for k in range(lessons.rounds):
-        coming = [episode(k * lessons.episodes + i) for i in range(lessons.episodes)]
+    for k in range(plan.rounds):
+        coming = [episode(k * plan.episodes + i) for i in range(plan.episodes)]
         weight = GUIDANCE[form] * math.exp(-FORMS[form] * k)
         usual = [_latency(RoundRobin(), requests, settings, engines) for requests in coming]
-        drawn = mean + spread * draw.standard_normal((lessons.population, WEIGHTS))
+        drawn = mean + spread * draw.standard_normal((plan.population, WEIGHTS))
         costs = []
         for weights in drawn.tolist():
             cost = 0.0
@@ -67,7 +67,7 @@ def train(
                 cost += _latency(router, requests, settings, engines) / base
                 cost += weight * float(np.mean(router.regrets))
             costs.append(cost)
-        best = drawn[np.argsort(costs, kind="stable")[: lessons.elite]]
+        best = drawn[np.argsort(costs, kind="stable")[: plan.elite]]
         mean = 0.3 * mean + 0.7 * best.mean(axis=0)
         spread = 0.5 * spread + 0.5 * (best.std(axis=0) + 0.1)
     return tuple(mean.tolist())

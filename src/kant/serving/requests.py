@@ -10,7 +10,7 @@ from kant.model.errors import InputError
 from kant.serving.columns import Table, Times
 from kant.serving.engine import SPAN
 
-NOBODY = -1
+NO_PROGRAM = -1
 
 
 def _none() -> Table:
@@ -45,8 +45,8 @@ class Requests:
         for name, default in (
             ("priority", np.zeros(count)),
             ("predicted", self.output.astype(np.float64)),
-            ("program", np.full(count, NOBODY)),
-            ("group", np.full(count, NOBODY)),
+            ("program", np.full(count, NO_PROGRAM)),
+            ("group", np.full(count, NO_PROGRAM)),
             ("prefix", np.zeros(count, dtype=np.int64)),
         ):
             if len(getattr(self, name)) != count:

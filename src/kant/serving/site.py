@@ -228,18 +228,18 @@ class ObservedSite:
         for r, sent in enumerate(begun):
             if engine.state[c.RUNS] == settings.max_num_seqs or self._held(sent) > engine.state[c.FREE]:
                 break
-            _seat(engine, sent.done, self._held(sent))
+            _start(engine, sent.done, self._held(sent))
             engine.requests[r, c.COMPUTED] = sent.tokens - 1
         return engine, 0.0
 
 
-def _seat(engine: Engine, done: int, blocks: int) -> None:
+def _start(engine: Engine, done: int, blocks: int) -> None:
     """Start the first waiting request as one with `done` output tokens and these blocks."""
     state = engine.state
     r = kernel.pop(engine.requests, engine.times, engine.limits, state, engine.waiting)
     row = engine.requests[r]
     row[c.DONE], row[c.HELD], row[c.STATE] = done, blocks, c.RUNNING
-    row[c.SEAT] = engine.seats[engine.limits[c.MAX_SEQS] - 1 - state[c.RUNS]]
+    row[c.BLOCK_ROW] = engine.free_rows[engine.limits[c.MAX_SEQS] - 1 - state[c.RUNS]]
     engine.running[state[c.RUNS]] = r
     state[c.RUNS] += 1
     state[c.FREE] -= blocks

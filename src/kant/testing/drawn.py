@@ -107,11 +107,11 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
         groups = tuple(PodGroup(group.count, draw_slices(draw, mig)) for group in groups)
     models = tuple(str(m) for m in draw.permutation(MODELS)[: int(draw.integers(1, 3))])
     levelled = mould.levels and draw.integers(3) == 0
-    company: dict[str, Any] = {}
+    affinity: dict[str, Any] = {}
     if mould.levels and draw.integers(4) == 0:
-        company = {"affinity_group": str(draw.choice(["", "a", "b"])), "apart_required": bool(draw.integers(2))}
-        company["apart"] = str(draw.choice(["", *LEVELS]))
-        company["near"] = str(draw.choice(["", *LEVELS])) if company["affinity_group"] else ""
+        affinity = {"affinity_group": str(draw.choice(["", "a", "b"])), "apart_required": bool(draw.integers(2))}
+        affinity["apart"] = str(draw.choice(["", *LEVELS]))
+        affinity["near"] = str(draw.choice(["", *LEVELS])) if affinity["affinity_group"] else ""
     elif mould.levels and draw.integers(3) == 0:
         groups = tuple(_cut(draw, group) for group in groups)
     return Job(
@@ -125,7 +125,7 @@ def draw_job(draw: np.random.Generator, name: str, mould: Mould | None = None, s
         preemptible=bool(draw.integers(5)),
         within=LEVELS[int(draw.integers(len(LEVELS)))] if levelled else "",
         within_required=bool(levelled and draw.integers(2)),
-        **company,
+        **affinity,
     )
 
 

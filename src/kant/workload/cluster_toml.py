@@ -121,7 +121,7 @@ def nodes_of(where: str, file: File) -> Iterator[tuple[str, Node]]:
             raise InputError(f"{place}, mig", "a MIG geometry only where a node has GPUs", group.mig)
         pattern = _Pattern(f"{place}, name", group.name)
         for _ in range(group.count):
-            hbd, leaf, spine, superspine = fabric.seat()
+            hbd, leaf, spine, superspine = fabric.next_domains()
             name = pattern.name(numbered[group.name])
             numbered[group.name] += 1
             node = Node(
@@ -152,16 +152,16 @@ class _Fabric:
                 raise InputError(f"{where}, nodes_per_leaf", expected, shape.nodes_per_leaf)
             self.levels.insert(0, (0, "hbd", shape.nodes_per_hbd))
         self.issued = issued
-        self.seated = 0
+        self.placed = 0
         self.now = ["", "", "", ""]
 
-    def seat(self) -> tuple[str, str, str, str]:
+    def next_domains(self) -> tuple[str, str, str, str]:
         """HBD, leaf, spine and superspine of the next node."""
         for level, word, span in self.levels:
-            if self.seated % span == 0:
+            if self.placed % span == 0:
                 self.now[level] = f"{word}-{self.issued[word]}"
                 self.issued[word] += 1
-        self.seated += 1
+        self.placed += 1
         return self.now[0], self.now[1], self.now[2], self.now[3]
 
 

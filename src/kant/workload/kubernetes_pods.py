@@ -85,12 +85,12 @@ def read_pods(path: Path, *, queue_label: str | None = None, cpu_jobs: bool = Fa
         else:
             notes["jobs still run: they count with what they have run"] += any(pod.ended < 0 for pod in gang)
             jobs.append(gang)
-    told = tuple(f"{count} {why}" for why, count in notes.items() if count)
+    left_out = tuple(f"{count} {why}" for why, count in notes.items() if count)
     if not jobs:
         raise InputError(
-            str(path), "at least one job whose pods ran" + ("" if cpu_jobs else " on GPUs"), "; ".join(told)
+            str(path), "at least one job whose pods ran" + ("" if cpu_jobs else " on GPUs"), "; ".join(left_out)
         )
-    return _workload(path.name, jobs, last, told)
+    return _workload(path.name, jobs, last, left_out)
 
 
 def _workload(name: str, jobs: list[list[_Pod]], last: int, notes: tuple[str, ...]) -> Workload:

@@ -45,15 +45,15 @@ def page_of(raw: bytes, view: type[T], on_malformed: OnMalformed | None) -> List
         pass
     except msgspec.DecodeError as error:
         raise ApiError(0, "Malformed", f"a page of the list does not decode: {error}") from error
-    loose = decoder(ListPage[msgspec.Raw]).decode(raw)
+    page = decoder(ListPage[msgspec.Raw]).decode(raw)
     items = []
-    for item in loose.items:
+    for item in page.items:
         try:
             items.append(decoder(view).decode(item))
         except msgspec.DecodeError as error:
             if on_malformed is not None:
                 on_malformed(who(item), str(error))
-    return ListPage(loose.metadata, items)
+    return ListPage(page.metadata, items)
 
 
 def who(raw: bytes | msgspec.Raw) -> Meta:

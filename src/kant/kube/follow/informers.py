@@ -137,7 +137,7 @@ class Informers:
         self._wanted: asyncio.Queue[GroupRef] = asyncio.Queue()
         self._looking: set[GroupRef] = set()
         self._tasks: asyncio.TaskGroup | None = None
-        self._told: list[tuple[Reflector[Any], asyncio.Task[None]]] = []  # Events of autoscalers
+        self._autoscaler_events: list[tuple[Reflector[Any], asyncio.Task[None]]] = []  # Events of autoscalers
 
     def _stored(self, kind: str, path: str, view: type[T], store: Store[Any, T]) -> Reflector[T]:
         return self._reflector(kind, path, view, store.change, store.replace)
@@ -230,7 +230,7 @@ class Informers:
 
     def listen_to_autoscalers(self) -> None:
         """Read the Events of autoscalers about pods from now on: they are not needed unless a queue waits for nodes."""
-        if self._told or self._tasks is None:
+        if self._autoscaler_events or self._tasks is None:
             return
         from kant.kube.translate.autoscaling import SOURCES, PodEvent
 
@@ -240,7 +240,7 @@ class Informers:
             events.fields = f"involvedObject.kind=Pod,source={source}"
             events.on_trouble = partial(self._without, events, NO_EVENTS)
             begin = asyncio.create_task if self.once else self._tasks.create_task  # the group may have ended
-            self._told.append((events, begin(events.run())))
+            self._autoscaler_events.append((events, begin(events.run())))
 
     def look_for_queues(self, pods: Iterable[Pod]) -> None:
         """Look for the kind Queue again, if it was missing: some Queues may be for these pods."""
@@ -307,7 +307,7 @@ class Informers:
     @property
     def is_looking(self) -> bool:
         """Whether a group is being read, or the first list of the Events of autoscalers."""
-        return bool(self._looking) or not all(events.synced.is_set() for events, _ in self._told)
+        return bool(self._looking) or not all(events.synced.is_set() for events, _ in self._autoscaler_events)
 
     def look_up(self, ref: GroupRef) -> None:
         """Read the object of a group; the result is in `groups` and `read`."""

@@ -90,14 +90,14 @@ class Mirror:
     def pod(self, kind: str, pod: Pod) -> bool:
         """Take in that a pod was added, modified or deleted. Returns False for an update without relevant changes."""
         uid = pod.metadata.uid
-        heard = uid not in self.bound_here
+        from_watch = uid not in self.bound_here
         pod = self.namespaces.resolved(self._with_node(as_counted(pod), kind == "deleted"))
         if self.devices.served or pod.status.extended_resource_claim_status is not None or pod.spec.by_claim:
             pod = self.devices.resolved(pod, kind == "deleted")
         if kind == "deleted":
             self.namespaces.forget(uid)
         before = self.pods.get(uid)
-        if heard and kind == "modified" and before is not None and self._is_same(before, pod):
+        if from_watch and kind == "modified" and before is not None and self._is_same(before, pod):
             self.pods[uid] = pod
             return False
         self.version += 1
@@ -149,7 +149,7 @@ class Mirror:
             pod = replace(pod, metadata=replace(pod.metadata, annotations=own))
         return pod
 
-    def hear(self, uids: Iterable[str]) -> None:
+    def apply_bindings(self, uids: Iterable[str]) -> None:
         """Apply the answers to our bindings of these pods, as if the watch showed them."""
         for uid in uids:
             pod = self.pods.get(uid) if uid in self.bound_here else None
@@ -216,13 +216,13 @@ class Mirror:
     def kind(self, plural: str) -> Store[tuple[str, str], Unstructured]:
         """Return the objects of another kind."""
 
-        def told(key: tuple[str, str], *_: object) -> None:
+        def changed(key: tuple[str, str], *_: object) -> None:
             self.objects_touched[(plural, *key)] = None
             if plural == TAINT_RULES:
                 self.devices.taint_rules(self.objects[plural].values())
 
         if plural not in self.objects:
-            self.objects[plural] = Store(space_name, told, partial(relevant_of_object, plural))
+            self.objects[plural] = Store(space_name, changed, partial(relevant_of_object, plural))
         return self.objects[plural]
 
     def named(self, plural: str, namespace: str, name: str) -> Unstructured | None:

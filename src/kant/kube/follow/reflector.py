@@ -70,12 +70,12 @@ class Reflector(Generic[T]):
     def __post_init__(self) -> None:
         self.synced = asyncio.Event()
         self._version = ""  # the last resourceVersion seen; empty: list again
-        self._heard = self.clock()
+        self._received_at = self.clock()
         self._wait = FIRST_WAIT
 
     def stale_for(self) -> float:
         """Return the seconds since the server last sent anything. A quiet watch has a bookmark about every minute."""
-        return self.clock() - self._heard
+        return self.clock() - self._received_at
 
     def has_seen(self, version: str) -> bool:
         """Whether the sink has had all changes up to a resourceVersion."""
@@ -108,7 +108,7 @@ class Reflector(Generic[T]):
         pages = self.client.pages(self.path, self.view, self.limit, on_malformed=self.on_malformed, fields=self.fields)
         async for items, version in pages:  # noqa: B007 - each page names the version of the whole
             objects += items if self.keep is None else map(self.keep, items)
-            self._heard = self.clock()
+            self._received_at = self.clock()
         self.on_replace(objects)
         self._version = version
         self.lists += 1
@@ -126,7 +126,7 @@ class Reflector(Generic[T]):
         opened = self.clock()
         rest = b""
         async for chunk in self.client.stream(self.path, params, min(self.silence, seconds + 10.0)):
-            self._heard = self.clock()
+            self._received_at = self.clock()
             lines = (rest + chunk).split(b"\n")
             rest = lines.pop()  # an incomplete line; at the end of the stream it is lost, and sent again
             for number, line in enumerate(lines, 1):

@@ -23,20 +23,20 @@ def version(one: Any) -> object:
 
 
 class Store(dict[K, T]):
-    """`told` is called for each change with the key, the object before (None: it is new) and now (None: it is gone).
+    """Calls `on_change` for each change with the key, the object before (None: it is new) and now (None: it is gone).
 
-    `relevant` returns the parts of an object that matter. A change of other parts is stored, but not passed to `told`.
+    `relevant` returns the parts of an object that matter. A change of other parts is stored without a call.
     """
 
     def __init__(
         self,
         key: Callable[[T], K],
-        told: Callable[[K, T | None, T | None], object],
+        on_change: Callable[[K, T | None, T | None], object],
         relevant: Callable[[T], object] = version,
     ) -> None:
         super().__init__()
         self._key = key
-        self._told = told
+        self._on_change = on_change
         self._relevant = relevant
 
     def change(self, kind: str, one: T) -> bool:
@@ -49,7 +49,7 @@ class Store(dict[K, T]):
             self[key] = now
         if before is not None and now is not None and self._relevant(before) == self._relevant(now):
             return False
-        self._told(key, before, now)
+        self._on_change(key, before, now)
         return True
 
     def replace(self, objects: Iterable[T]) -> None:

@@ -48,9 +48,9 @@ class CalibrationNote(Struct):
 def note(core: Core) -> str:
     """Return the annotation; "" while nothing has been learned."""
     calibration = core.answers.calibration()
-    return (
-        msgspec.json.encode(CalibrationNote(digest(core.profile), calibration)).decode() if calibration.lessons else ""
-    )
+    if not calibration.corrections:
+        return ""
+    return msgspec.json.encode(CalibrationNote(digest(core.profile), calibration)).decode()
 
 
 class CalibrationStore:

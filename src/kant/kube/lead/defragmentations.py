@@ -104,7 +104,7 @@ class Defragmentations:
             return None
         return self._next(one, core, workloads)
 
-    def told(self, plan: Plan) -> None:
+    def record(self, plan: Plan) -> None:
         """Take in which decisions the core made about the proposed step."""
         one = next(one for one in self.rounds.values() if one.going)
         if not any(isinstance(decision, Preempt) for decision in plan.decisions):

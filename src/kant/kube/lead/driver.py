@@ -26,7 +26,7 @@ from kant.kube.lead.answers import LeadershipLostError
 from kant.kube.lead.calibration_store import CalibrationStore, learned_elsewhere, use_on_lease
 from kant.kube.lead.counts import Counts
 from kant.kube.lead.live_state import LiveState
-from kant.kube.lead.rebuilding import CALM, Rebuilding
+from kant.kube.lead.rebuilding import QUIET, Rebuilding
 from kant.kube.lead.settings import DriverSettings
 from kant.kube.lead.trials import Trials
 from kant.kube.notify.notifier import Notifier
@@ -234,8 +234,8 @@ class KubeDriver:
         if self.rebuilding.is_due(state.core, state.fleet):
             if not (state.fleet.stale or shadow):  # else claims that were just written would be wasted
                 steps.binder.pump(state.workloads.transitions.to_bind)
-            if not self.rebuilding.is_calm(state.fleet) or steps.is_busy:
-                return CALM / 4
+            if not self.rebuilding.is_stable(state.fleet) or steps.is_busy:
+                return QUIET / 4
             if not self.build():
                 return IDLE
             state = self.state
@@ -280,7 +280,7 @@ class KubeDriver:
         step = rounds.turn(core, state.workloads, evictor.is_busy) if rounds is not None else None
         if rounds is not None and step is not None:
             plan = core.propose(step)
-            rounds.told(plan)
+            rounds.record(plan)
             state.carry_out(plan)
 
     def _look_at_journals(self) -> None:
@@ -299,7 +299,7 @@ class KubeDriver:
     def build(self) -> bool:
         """Build the state from the objects of the API server. Returns False where there is no node yet."""
         mirror, began = self.mirror, time.monotonic()
-        mirror.hear(list(mirror.bound_here))
+        mirror.apply_bindings(list(mirror.bound_here))
         now = int(time.time() * 1e6)
         zero = self.translation.beginning(now)
         self.translation.begin(zero)

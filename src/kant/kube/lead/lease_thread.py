@@ -81,13 +81,13 @@ class LeaseThread:
                 client, lambda token: self._tell(self._elect, token), lambda error: self._tell(self._on_trouble, error)
             )
             self._tell(self._started.set_result, None)
-            standing = asyncio.create_task(lease.run())
+            task = asyncio.create_task(lease.run())
             stop = asyncio.create_task(self._stop.wait())
-            await asyncio.wait({standing, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
             stop.cancel()
-            standing.cancel()
+            task.cancel()
             with suppress(asyncio.CancelledError):
-                await standing
+                await task
             if not self._keep:
                 await lease.release()
 

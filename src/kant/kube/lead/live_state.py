@@ -267,8 +267,8 @@ class LiveState:
             self.workloads.messages.say(workload, why, QUEUED)
         while self.executor.held:
             workload, decision = self.executor.held.popleft()
-            told = "; ".join(self.reasons.remarks(workload, decision.reason))
-            self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason, told)
+            added = "; ".join(self.reasons.remarks(workload, decision.reason))
+            self.notifier.waits(workload, members.pods_of.get(workload.key, ()), decision.reason, added)
         self.workloads.elastic.tell_waiting()
         unsent = self.workloads.messages.unsent
         while unsent:

@@ -9,7 +9,7 @@ from kant.kube.reconcile.fleet import Fleet
 from kant.kube.reconcile.translation import Translation
 from kant.live.core import Core
 
-CALM = 0.5  # seconds without a change of the nodes after which the state is rebuilt
+QUIET = 0.5  # seconds without a change of the nodes after which the state is rebuilt
 LONGEST_UNREST = 5.0
 FAILING = 2.0  # seconds between two rebuilds because nodes fail fewer filters
 STALE = 10.0  # seconds between two rebuilds on standby
@@ -29,7 +29,7 @@ class Rebuilding:
         self.change_at = 0
         self.rest = STALE  # seconds until the next build on standby
         self._took = self._look_at = 0.0
-        self._unrest = self._calm_since = -1.0
+        self._unrest = self._stable_since = -1.0
         self.touched: dict[str, None] = {}
         self._volume_version = 0
 
@@ -46,16 +46,16 @@ class Rebuilding:
         waited, patience = self.translation.filters.limits.waited(), max(PATIENCE, LEAST_WORK * self._took)
         return fleet.stale or self.translation.stale or waited > patience or self.change_at <= core.now
 
-    def is_calm(self, fleet: Fleet) -> bool:
+    def is_stable(self, fleet: Fleet) -> bool:
         """Whether the nodes have not changed for a while."""
         now = time.monotonic()
         if self._unrest < 0:
-            self._unrest = self._calm_since = now
-        return not fleet.stale or now - self._calm_since >= CALM or now - self._unrest >= LONGEST_UNREST
+            self._unrest = self._stable_since = now
+        return not fleet.stale or now - self._stable_since >= QUIET or now - self._unrest >= LONGEST_UNREST
 
     def is_restless(self) -> None:
         """Note that nodes have changed in a way that the state does not contain."""
-        self._calm_since = time.monotonic()
+        self._stable_since = time.monotonic()
 
     def soon(self, core: Core, since: float = 0.0) -> None:
         """Schedule a rebuild, but not too often: counted from now, or from `since` (seconds)."""

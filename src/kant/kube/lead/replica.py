@@ -310,13 +310,13 @@ class Replica:
     def _notes(self, stood: dict[str, str]) -> dict[str, str]:
         """Return the annotations to write on the Lease, given the present ones: values not known yet are kept."""
         self._stood = stood
-        told = {key: stood.get(key, "") for key in (USED, QUEUES_KNOWN)}
+        known = {key: stood.get(key, "") for key in (USED, QUEUES_KNOWN)}
         if (driver := self.driver) is not None:
-            told[ANNOTATION] = driver.calibration_store.note
-            told[USED] = driver.calibration_store.used or told[USED]
-            told[QUEUES_KNOWN] = driver.translation.presence.told(told[QUEUES_KNOWN])
+            known[ANNOTATION] = driver.calibration_store.note
+            known[USED] = driver.calibration_store.used or known[USED]
+            known[QUEUES_KNOWN] = driver.translation.presence.annotation(known[QUEUES_KNOWN])
         found = {PROFILE: self.profile.text, SCHEDULER: self.options.scheduler_name, VERSION: __version__}
-        return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in told.items() if v}
+        return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in known.items() if v}
 
     def _in_flight(self) -> float:
         """Return the timeout (seconds) of requests of a leader: less than others wait for its Lease."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kant.live.journals import Journals
 from kant.live.solver import Solver
-from kant.live.start_forecasts import Forecaster, nobody
+from kant.live.start_forecasts import Forecaster, no_forecaster
 from kant.scheduler.profile import Profile
 
 
@@ -29,5 +29,5 @@ class DriverSettings:
     seed: int = 0
     namespace: str = "kant-system"
     solver: Solver | None = None
-    forecaster: Forecaster = nobody
+    forecaster: Forecaster = no_forecaster
     once: bool = False

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kant.kube.notify.notifier import Notifier
-from kant.kube.objects.names import TEST_GATE, TEST_PODS, TOLD
+from kant.kube.objects.names import TEST_GATE, TEST_ONLY, TEST_PODS
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.translation import Translation
 from kant.live.core import Core
@@ -51,7 +51,8 @@ class Trials:
         """Queue those of these new or changed pods (by uid) that ask and have not been answered."""
         for uid, pod in pods.items():
             asks = any(gate.name == TEST_GATE for gate in pod.spec.scheduling_gates)
-            if asks and self.translation.is_ours(pod) and not any(one.reason == TOLD for one in pod.status.conditions):
+            answered = any(one.reason == TEST_ONLY for one in pod.status.conditions)
+            if asks and self.translation.is_ours(pod) and not answered:
                 self._waiting.setdefault(pod.metadata.namespace, {})[uid] = None
                 self._came.set()
 
@@ -69,7 +70,7 @@ class Trials:
                 began = loop.time()
                 pod = self.translation.mirror.pods.get(self._next())
                 if pod is not None:
-                    self.notifier.answers(pod.metadata.uid, await self._answer(core, pod), TOLD)
+                    self.notifier.answers(pod.metadata.uid, await self._answer(core, pod), TEST_ONLY)
                 await asyncio.sleep(max(REST, loop.time() - began))
 
     def _next(self) -> str:

@@ -49,9 +49,9 @@ class Notifier:
         self._faults: dict[str, tuple[str, str]] = {}  # by malformed node: its uid, and the report
         recorder.on_refused = self.refused
 
-    def waits(self, workload: Workload, pods: Iterable[str], reason: Reason, told: str = "") -> None:
-        """Report that a workload was tried, and waits. `told` is added to the reason."""
-        text = public_sentence(reason) + (f"; {told}" if told else "")
+    def waits(self, workload: Workload, pods: Iterable[str], reason: Reason, remarks: str = "") -> None:
+        """Report that a workload was tried, and waits. `remarks` is added to the reason."""
+        text = public_sentence(reason) + (f"; {remarks}" if remarks else "")
         if text == workload.reason:
             return
         workload.reason, workload.queued = text, isinstance(reason, FOR_QUOTA) or self._is_booked(pods)
@@ -116,7 +116,7 @@ class Notifier:
     def _look(self, uid: str) -> None:
         """Check the condition of a pod, rather than rely on the message having been sent."""
         self._looks.discard(uid)
-        if uid in self._messages and self.recorder.is_telling(uid):
+        if uid in self._messages and self.recorder.is_pending(uid):
             self._look_later(uid, SETTLED)
         elif uid in self._messages:
             self.recorder.forget(uid)
@@ -184,8 +184,8 @@ class Notifier:
 def _is_gated(pod: Pod) -> bool:
     """Whether the API server reports that a pod is held by gates, and some are not ours: then it needs no message."""
     current = _scheduled(pod)
-    told = current is not None and current.reason == "SchedulingGated"
-    return told and len(pod.spec.scheduling_gates) > (our_gate(pod) >= 0)
+    gated = current is not None and current.reason == "SchedulingGated"
+    return gated and len(pod.spec.scheduling_gates) > (our_gate(pod) >= 0)
 
 
 def _scheduled(pod: Pod) -> Condition | None:

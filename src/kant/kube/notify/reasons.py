@@ -104,13 +104,13 @@ class Reasons:
             if jobs[head, J_SHAPE] == jobs[row, J_SHAPE]:
                 reason = diagnosis.why(head)
         facts = protected_victims(diagnosis, row, reason)
-        told = "; ".join(
+        details = "; ".join(
             [*self.remarks(alike[0], reason), *(fact_sentence(one) for one in facts if not isinstance(one, AwaitsNode))]
         )
         for workload in alike:
             pods = self.workloads.members.pods_of.get(workload.key, ())
             if reason is not None:
-                self.notifier.waits(workload, pods, reason, told)
+                self.notifier.waits(workload, pods, reason, details)
                 self.workloads.transitions.fits_nowhere(workload)
             elif not workload.reason:
                 workload.reason = "it is next in turn"

@@ -72,7 +72,7 @@ class EventRecorder:
     ) -> None:
         self.client = client
         self.workers = workers or max(1, client.concurrency // 2)
-        self.told = self.dropped = self.failed = 0
+        self.sent = self.dropped = self.failed = 0
         self.on_refused: Callable[[str, int], None] = lambda uid, code: None  # a condition was rejected for good
         self._bound, self._on_trouble, self._clock = bound, on_trouble, clock
         self.busy = busy
@@ -114,9 +114,9 @@ class EventRecorder:
         Returns whether it is queued now; otherwise it has been sent, or is being sent.
         """
         key, said = (pod.uid, ""), f"{reason}: {message}"
-        told = self._said.get(key)
+        sent = self._said.get(key)
         same = current is not None and (current.status, current.reason, current.message) == ("False", reason, message)
-        if same or (told is not None and told[0] == said):
+        if same or (sent is not None and sent[0] == said):
             self._conditions.pop(key, None)  # the queued one is outdated
             return False
         wanted = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
@@ -128,7 +128,7 @@ class EventRecorder:
         self._put(self._conditions, Note(key, "PATCH", path, body, said, self._clock()))
         return True
 
-    def is_telling(self, uid: str) -> bool:
+    def is_pending(self, uid: str) -> bool:
         """Whether a condition of this pod is queued or in flight."""
         return (uid, "") in self._conditions or (uid, "") in self._under_way
 
@@ -256,7 +256,7 @@ class EventRecorder:
                 if condition:
                     self.on_refused(note.key[0], code)
             return
-        self.told += 1
+        self.sent += 1
         self._wait = FIRST_WAIT
         if not condition and note.key[1] != "Scheduled":
             self._remember(note)

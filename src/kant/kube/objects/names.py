@@ -14,7 +14,7 @@ TEST_GATE = f"{OWN}/test-only"
 TEST_PODS = f"{OWN}/test-pods"
 """The annotation of such a pod with the number of pods, to ask for a gang of them."""
 
-TOLD = "TestOnly"
+TEST_ONLY = "TestOnly"
 """The reason of the condition PodScheduled with the answer."""
 
 MOVABLE = f"{OWN}/movable"

@@ -64,19 +64,19 @@ class Budgets:
 
     def follow(self, pods: Iterable[str], names: Iterable[Name]) -> set[str]:
         """Take in changed pods (uids) and budgets. Returns the uids of pods whose protection may have changed."""
-        told: set[str] = set()
-        spaces = {name[0] for name in names if self._take(name, told)}
+        changed: set[str] = set()
+        spaces = {name[0] for name in names if self._take(name, changed)}
         if spaces:
             pods = [*pods, *(uid for uid, pod in self.mirror.pods.items() if pod.metadata.namespace in spaces)]
         if self._in:
             for uid in pods:
-                told.update(self._place(uid))
-        return told
+                changed.update(self._place(uid))
+        return changed
 
-    def _take(self, name: Name, told: set[str]) -> bool:
+    def _take(self, name: Name, changed: set[str]) -> bool:
         """Take in a budget. Returns whether it may cover other pods than before."""
         before, now = self._known.get(name), self.mirror.budgets.get(name)
-        told.update(self._pods.get(name, ()))
+        changed.update(self._pods.get(name, ()))
         if now is not None:
             self._known[name] = now
             self._in.setdefault(name[0], {})[name] = None

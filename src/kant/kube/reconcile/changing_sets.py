@@ -33,19 +33,19 @@ class ChangingSets:
         again = {
             one.key: None
             for one, sets in self.nowhere.items()
-            if not sets.isdisjoint(names) and (sets.isdisjoint(empty) or not self._is_told(one))
+            if not sets.isdisjoint(names) and (sets.isdisjoint(empty) or not self._is_current(one))
         }
         useless = empty | names & {EVERYWHERE}
-        everybody = NEW_TAINT in names  # waiting jobs may prefer other nodes from now on
+        all_waiting = NEW_TAINT in names  # waiting jobs may prefer other nodes from now on
         for workload in self.transitions.unplaced(Phase.WAITING, Phase.REJECTED):
             waits = workload.phase is Phase.WAITING
             concerned = not _sets_of(workload).isdisjoint(useless if waits else names)
-            if (concerned or (waits and everybody)) and not workload.slots:
+            if (concerned or (waits and all_waiting)) and not workload.slots:
                 self.transitions.end(workload)
                 again[workload.key] = None
         return again
 
-    def _is_told(self, workload: Workload) -> bool:
+    def _is_current(self, workload: Workload) -> bool:
         """Whether the reason of a pod that no node fits is up to date. False for gangs, which are always re-created."""
         pods = self.members.pods(workload.key)
         return len(pods) == 1 and self.transitions.translation.why_no_node(pods) == workload.reason

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 
 from kant.kube.objects.views import Pod
-from kant.kube.reconcile.promises import NOBODY, Placed, Promises
+from kant.kube.reconcile.promises import NO_PODS, Placed, Promises
 from kant.kube.translate.csi import (
     Attached,
     CapacityName,
@@ -48,7 +48,7 @@ class CsiVolumes:
             found.setdefault(one[0], []).append(one)
         return found
 
-    def room(self, node: str, pods: Iterable[Pod], going: Collection[str] = NOBODY) -> Iterator[tuple[str, int, int]]:
+    def room(self, node: str, pods: Iterable[Pod], going: Collection[str] = NO_PODS) -> Iterator[tuple[str, int, int]]:
         """Yield drivers of which these pods need more volumes than the node may attach: name, number left, number
         needed.
 
@@ -70,7 +70,7 @@ class CsiVolumes:
             if taken[driver] + number > limits[driver]:
                 yield driver, max(limits[driver] - taken[driver], 0), number
 
-    def left(self, node: str, driver: str, going: Collection[str] = NOBODY) -> int:
+    def left(self, node: str, driver: str, going: Collection[str] = NO_PODS) -> int:
         """Return how many more volumes of a driver a node may attach."""
         limit = self.mirror.csi.limits.get(node, {}).get(driver, MANY)
         there = set(self._attached(node, going))

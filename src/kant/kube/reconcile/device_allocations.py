@@ -16,7 +16,7 @@ from kant.kube.objects.device_views import ResourceClaim
 from kant.kube.objects.refusals import NotYetError
 from kant.kube.objects.views import Pod
 from kant.kube.reconcile.device_requests import DeviceRequests
-from kant.kube.reconcile.promises import NOBODY, Placed
+from kant.kube.reconcile.promises import NO_PODS, Placed
 from kant.kube.reconcile.workload import Phase, Workload
 from kant.kube.translate.device_capacity import Limit, Taken
 from kant.kube.translate.device_claims import Asked, consumed_by, identity, is_ours, key_of, known_names, reach_terms
@@ -74,7 +74,7 @@ class DeviceAllocations:
         self.requests.check(pod)
         for claim in self.requests.claims(pod):
             plan = self.plans.get(key_of(claim))
-            if plan is not None and pod.metadata.uid not in plan.pods and self._is_standing(plan):
+            if plan is not None and pod.metadata.uid not in plan.pods and self._is_valid(plan):
                 raise NotYetError(f"its claim {claim.metadata.name} is being allocated for another pod")
 
     def expect(self, workload: Workload) -> None:
@@ -93,11 +93,11 @@ class DeviceAllocations:
 
     # --- allocation -----------------------------------------------------------------------------------------------
 
-    def why_not(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
+    def why_not(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
         """Return why these pods cannot have their devices on these nodes, in one sentence; "" where they can."""
         return self._decide(placed, going)[0]
 
-    def promise(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
+    def promise(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
         """Plan the devices of these pods on these nodes. Returns why that cannot be done; "" where it is done."""
         why, plans = self._decide(placed, going)
         for plan in plans if not why else ():
@@ -111,13 +111,13 @@ class DeviceAllocations:
     def fails(self, pod: Pod, node: str, empty: bool = False) -> bool:
         """Whether the pod cannot have its devices on a node; `empty`: not even if no other pod had any."""
         if not empty:
-            return bool(self._decide([(node, pod)], NOBODY)[0])
+            return bool(self._decide([(node, pod)], NO_PODS)[0])
         if self._version != self.devices.version:
             self._version = self.devices.version
             self._never.clear()
         key = self.requests.digest(pod), node
         if key not in self._never:
-            self._never[key] = bool(self._decide([(node, pod)], NOBODY, True)[0])
+            self._never[key] = bool(self._decide([(node, pod)], NO_PODS, True)[0])
         return self._never[key]
 
     def _decide(self, placed: Placed, going: Collection[str], empty: bool = False) -> tuple[str, list[ClaimPlan]]:
@@ -178,7 +178,7 @@ class DeviceAllocations:
     def _shared(self, key: ClaimName, pods: Sequence[str]) -> ClaimPlan | None:
         """Return the plan of a claim that other pods are about to use too, with these pods; None for none."""
         plan = self.plans.get(key)
-        if plan is None or not self._is_standing(plan):
+        if plan is None or not self._is_valid(plan):
             return None
         others = tuple(uid for uid in plan.pods if uid not in pods and self.stands(uid))
         return plan._replace(pods=(*others, *pods)) if others else None
@@ -251,7 +251,7 @@ class DeviceAllocations:
     def _planned(self, device: DeviceId, deciding: Collection[ClaimName]) -> dict[ClaimName, ClaimPlan]:
         """Return the plans by which other claims are about to have a device; drop those that are invalid."""
         found = {key: self.plans[key] for key in self._claims_of.get(device, ()) if key not in deciding}
-        for key in [key for key, plan in found.items() if not self._is_standing(plan)]:
+        for key in [key for key, plan in found.items() if not self._is_valid(plan)]:
             del found[key]
             self._drop(key)
         return found
@@ -277,7 +277,7 @@ class DeviceAllocations:
             if not claims:
                 self._claims_of.pop(one.device.id, None)
 
-    def _is_standing(self, plan: ClaimPlan) -> bool:
+    def _is_valid(self, plan: ClaimPlan) -> bool:
         claim = self.devices.claims.get(plan.claim)
         return claim is not None and identity(claim) == plan.uid and any(map(self.stands, plan.pods))
 

@@ -51,7 +51,7 @@ class Fleet:
             index = self.core.state.node_index.get(name)
             if name not in nodes:
                 self._gone[name] = None
-                self.translation.mended(f"node {name}")
+                self.translation.drop_complaint(f"node {name}")
             if index is not None:
                 self.translation.follow_facts(name)
                 self._follow(name, index, one)

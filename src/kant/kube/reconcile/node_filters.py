@@ -20,7 +20,7 @@ from kant.kube.reconcile.csi_volumes import CsiVolumes
 from kant.kube.reconcile.device_allocations import DeviceAllocations
 from kant.kube.reconcile.device_limits import DeviceLimits
 from kant.kube.reconcile.device_requests import has_plugin
-from kant.kube.reconcile.promises import NOBODY, Placed, Promises
+from kant.kube.reconcile.promises import NO_PODS, Placed, Promises
 from kant.kube.translate.local_volumes import chosen_claims, key_of
 from kant.kube.translate.resources import Claimed, capacity_of, gives_gpus, used_of, with_gpus
 from kant.kube.translate.volumes import ONE_POD, claims_of, unbound_claims
@@ -77,11 +77,11 @@ class NodeFilters:
             names = frozenset(name for name, pod in first.items() if self._fails(name, node, pod))
             if names:
                 self.failing[node] = names
-        told = {name for names in self.failing.values() for name in names}
+        named = {name for names in self.failing.values() for name in names}
         self._short_devices = {
-            one: demands for one, demands in self._short_devices.items() if f"{FREE_DEVICES}{one}" in told
+            one: demands for one, demands in self._short_devices.items() if f"{FREE_DEVICES}{one}" in named
         }
-        self._clean, self._failed, self._new_failing = self.pods.keys() - told, told, {}
+        self._clean, self._failed, self._new_failing = self.pods.keys() - named, named, {}
 
     def requirements(self, pod: Pod) -> tuple[Requirement, ...]:
         """Return requirements for a pod's nodes: they must not fail those of its filters that some node fails."""
@@ -203,7 +203,7 @@ class NodeFilters:
 
     # --- whether pods may have their places -----------------------------------------------------------------------
 
-    def check(self, placed: Placed, going: Collection[str] = NOBODY) -> str:
+    def check(self, placed: Placed, going: Collection[str] = NO_PODS) -> str:
         """Return why these pods may not have these places together, in one sentence; "" where they may.
 
         Pods in `going` are not counted. A shortage that is found becomes a filter from now on.
@@ -231,7 +231,7 @@ class NodeFilters:
             return f"near node {where} there is not enough storage for the volume of its claim {lacking.claim[1]}"
         return ""
 
-    def claim_taken(self, pod: Pod, going: Collection[str] = NOBODY) -> str:
+    def claim_taken(self, pod: Pod, going: Collection[str] = NO_PODS) -> str:
         """Return which exclusive claim (ReadWriteOncePod) of a pod another pod has, in one sentence; "" for none."""
         mirror = self.mirror
         for name in claims_of(pod):
@@ -269,7 +269,7 @@ class NodeFilters:
             self._taken[asked[0]] = why
         return why
 
-    def is_told_apart(self, placed: Placed) -> bool:
+    def is_excluded(self, placed: Placed) -> bool:
         """Whether the next state excludes these places, so that the pods may be placed elsewhere at once."""
         claiming = ((node, pod) for node, pod in placed if pod.spec.resource_claims)
         return any((self.devices.requests.digest(pod), node) in self._taken for node, pod in claiming)

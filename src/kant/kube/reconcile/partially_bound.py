@@ -39,7 +39,7 @@ class PartiallyBound:
     def complete(self, workload: Workload, blameless: bool = False) -> None:
         """Handle a placed gang that is not bound as planned: report what is bound, and let the core place the rest."""
         core = self.core
-        self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
+        self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         members = []
         for slot in workload.slots:
             pod = self.mirror.pods.get(slot.pod) or slot.expects
@@ -110,14 +110,14 @@ class PartiallyBound:
             if not workload.lacking:
                 del self.tried[workload]
             elif version != self.core.state.capacity_version:
-                self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
+                self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
                 yield workload
                 if workload in self.tried:
                     self.tried[workload] = self.core.state.capacity_version
 
     def release(self, workload: Workload, why: str) -> None:
         """Give up a partial gang: its bound pods are evicted, and counted until they are gone."""
-        self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
+        self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         bound = self._bound(workload)
         self.transitions.end(workload)
         self.transitions.adopt(workload, bound)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from kant.kube.follow.mirror import Mirror, is_over
 from kant.kube.objects.views import Pod
 
-NOBODY: Collection[str] = frozenset()
+NO_PODS: Collection[str] = frozenset()
 Placed = Sequence[tuple[str, Pod]]
 """Pods with the nodes that they are to get."""
 
@@ -28,7 +28,7 @@ class Promises:
         """Forget all promises."""
         self.promised.clear()
 
-    def on(self, node: str, ignored: Collection[str] = NOBODY) -> list[Pod]:
+    def on(self, node: str, ignored: Collection[str] = NO_PODS) -> list[Pod]:
         """Return the pods that are on a node or are to be, except those that are leaving or `ignored`."""
         pods, gone = self.mirror.pods, self.leaving.get(node, {})
         uids = dict.fromkeys((*self.mirror.on_node.get(node, ()), *self.promised.get(node, ())))

@@ -48,7 +48,7 @@ class QueuePresence:
         meant = f"kubectl -n {namespace} annotate lease kant {QUEUES_KNOWN}={NONE} --overwrite"
         return f"{GONE}; apply your Queues again, or say that none are meant: {meant}" if self.gone else ""
 
-    def told(self, stood: str) -> str:
+    def annotation(self, stood: str) -> str:
         """Return what the annotation should be, given that it is `stood` now."""
         if self.there or (self.were and stood != NONE):
             return DECLARED

@@ -38,8 +38,8 @@ def rule_words(state: ClusterState, job: int, example: Example = no_example) -> 
         masks = closing_rules(state.table, state.shapes.rules.counters, rules)
         closed = [(rule, mask & able) for rule, mask in masks if (mask & able).any()]
         if able.any() and not (able & ~np.logical_or.reduce([mask for _, mask in closed] or [~able])).any():
-            told = (one for one in closed if not (isinstance(one[0], tuple) and one[0][0] == PODS))  # of these nodes do
-            return list(dict.fromkeys(_words(state, rule, mask, example) for rule, mask in told))
+            others = (one for one in closed if not (isinstance(one[0], tuple) and one[0][0] == PODS))
+            return list(dict.fromkeys(_words(state, rule, mask, example) for rule, mask in others))
     kinds = dict.fromkeys(word for rules in shape.ask.rules for word in _kinds(rules)) if shape.pods > 1 else {}
     return [f"each of its pods asks for {', '.join(kinds)}"] if kinds else []
 

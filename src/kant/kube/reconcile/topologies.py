@@ -14,7 +14,7 @@ class Topologies:
     def __init__(self, book: RuleBook, mirror: Mirror) -> None:
         self.book = book
         self.mirror = mirror
-        self._told: dict[str, dict[str, str]] = {}  # the domain of each node that is in one, by topology
+        self._reported: dict[str, dict[str, str]] = {}  # the domain of each node that is in one, by topology
         self._changed: dict[str, None] = {}
 
     def follow(self, node: str) -> None:
@@ -23,18 +23,18 @@ class Topologies:
 
     def leave(self, node: str) -> None:
         """Forget a node that is gone."""
-        for told in self._told.values():
-            told.pop(node, None)
+        for known in self._reported.values():
+            known.pop(node, None)
 
     def tell(self, core: Core) -> None:
         """Emit events for the changes that have not been reported."""
         index, changed, self._changed = core.state.node_index, self._changed, {}
         for topology, eligible in self.book.topologies.items():
-            among = changed if topology in self._told else index
-            told = self._told.setdefault(topology, {})
+            among = changed if topology in self._reported else index
+            known = self._reported.setdefault(topology, {})
             views = self.mirror.nodes
             now = {name: eligible.domain(views[name]) if name in views else "" for name in among if name in index}
-            other = {name: domain for name, domain in now.items() if domain != told.get(name, "")}
+            other = {name: domain for name, domain in now.items() if domain != known.get(name, "")}
             if other:
-                told |= other
+                known |= other
                 core.happen(TopologyChanged(core.now, topology, other))

@@ -163,7 +163,7 @@ class Transitions:
         workload.reason = ""
         why = self.check(workload, slots)
         if why:
-            elsewhere = self.translation.filters.is_told_apart(self._to_bind(slots))
+            elsewhere = self.translation.filters.is_excluded(self._to_bind(slots))
             core.happen(JobRefused(core.now, workload.job, why, elsewhere))
             if not elsewhere:
                 self.messages.say(workload, why, UNSCHEDULABLE)

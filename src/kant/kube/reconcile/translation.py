@@ -199,7 +199,7 @@ class Translation:
             self.complaints[about(view)] = str(wrong)
             return None
         self.stale = self.stale or self.shares.is_new(view)
-        self.mended(about(view), self._split.get(about(view), ""))
+        self.drop_complaint(about(view), self._split.get(about(view), ""))
         node, status, until = replace(seen.node, amounts=self._amounts(view)), seen.status, -1
         for reserved in self.reserved:
             if reserved.start <= now < reserved.end and matches(reserved, view.metadata.labels or {}):
@@ -239,7 +239,7 @@ class Translation:
             self.complaints[f"node {name}"] = f"{what} make more than {MAX_POOLS} pools; it takes nothing"
         return tuple(node for node in nodes if node.pool in kept)
 
-    def mended(self, about: str, rest: str = "") -> None:
+    def drop_complaint(self, about: str, rest: str = "") -> None:
         """Drop the complaint about an object, or replace it by `rest`."""
         if rest:
             self.complaints[about] = rest

@@ -495,7 +495,7 @@ class Workloads:
 
     def _refused_in_part(self, workload: Workload) -> None:
         """Handle refused bindings of an elastic gang: the pods wait to join, or it becomes a partial gang."""
-        self.mirror.hear(slot.pod for slot in workload.slots if slot.bound)
+        self.mirror.apply_bindings(slot.pod for slot in workload.slots if slot.bound)
         nodes = [slot.node for slot in workload.slots]
         for slot in workload.slots:
             if not slot.bound:

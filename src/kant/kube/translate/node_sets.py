@@ -42,12 +42,12 @@ class SetChange(NamedTuple):
 
 
 class _Set:
-    """A selection and its nodes, as a bit mask; `told` are those last reported to the core."""
+    """A selection and its nodes, as a bit mask; `reported` are those last reported to the core."""
 
-    __slots__ = ("is_new", "name", "nodes", "selection", "told")
+    __slots__ = ("is_new", "name", "nodes", "reported", "selection")
 
-    def __init__(self, name: str, told: int, selection: Selection) -> None:
-        self.name, self.told, self.selection, self.nodes, self.is_new = name, told, selection, 0, True
+    def __init__(self, name: str, reported: int, selection: Selection) -> None:
+        self.name, self.reported, self.selection, self.nodes, self.is_new = name, reported, selection, 0, True
 
 
 class _Tolerant:
@@ -82,7 +82,7 @@ class NodeSets:
         self._by_name: dict[str, _Set] = {}
         self._spare: list[tuple[str, int]] = []  # reusable names, each with the nodes last reported
         self._changed: dict[_Set, None] = {}
-        self._told_tainted = self._told_soft = False
+        self._reported_tainted = self._reported_soft = False
         self.soft_taints: dict[SoftTaint, None] = {}  # that nodes have or had
         self._most = LEAST_SETS
 
@@ -116,7 +116,7 @@ class NodeSets:
         new = [one for one in soft_taints_of(view) if one not in self.soft_taints] if view is not None else ()
         if new:
             self.soft_taints |= dict.fromkeys(new)
-            self._told_soft = False
+            self._reported_soft = False
         for one in naming | tolerant:
             had, one.nodes = one.nodes, self._nodes_of(one.selection)
             otherwise = not one.nodes and (one in naming or one.selection.admits(facts, ()))
@@ -182,8 +182,8 @@ class NodeSets:
             return EVERYWHERE
         found = self._sets.get(asked)
         if found is None:
-            name, told = self._spare.pop() if self._spare else (f"set-{len(self._by_name) + 1}", 0)
-            found = self._sets[asked] = self._by_name[name] = _Set(name, told, asked)
+            name, reported = self._spare.pop() if self._spare else (f"set-{len(self._by_name) + 1}", 0)
+            found = self._sets[asked] = self._by_name[name] = _Set(name, reported, asked)
             self._begin(found)
             self._changed[found] = None
         return found.name
@@ -227,17 +227,17 @@ class NodeSets:
 
     def take_changes(self) -> list[SetChange]:
         """Return the unreported changes, with empty sets whose selections name what changed."""
-        found = [SetChange(EVERYWHERE)] if self.tainted and not self._told_tainted else []
-        self._told_tainted = self._told_tainted or bool(found)
-        if self.soft_taints and not self._told_soft:
+        found = [SetChange(EVERYWHERE)] if self.tainted and not self._reported_tainted else []
+        self._reported_tainted = self._reported_tainted or bool(found)
+        if self.soft_taints and not self._reported_soft:
             found.append(SetChange(NEW_TAINT))
-            self._told_soft = True
+            self._reported_soft = True
         changed, self._changed = self._changed, {}
         for one in changed:
-            added, removed = self._names_of(one.nodes & ~one.told), self._names_of(one.told & ~one.nodes)
+            added, removed = self._names_of(one.nodes & ~one.reported), self._names_of(one.reported & ~one.nodes)
             if added or removed or not one.nodes:
                 found.append(SetChange(one.name, added, removed, one.is_new, not one.nodes))
-            one.told, one.is_new = one.nodes, False
+            one.reported, one.is_new = one.nodes, False
         return found
 
     def _names_of(self, nodes: int) -> tuple[str, ...]:
@@ -259,7 +259,7 @@ class NodeSets:
                 continue
             del self._sets[asked], self._by_name[one.name]
             self._changed.pop(one, None)
-            self._spare.append((one.name, one.told))
+            self._spare.append((one.name, one.reported))
             self._forget(one)
         self._most = max(LEAST_SETS, 2 * len(self._sets))
 

@@ -110,17 +110,17 @@ class ServiceEndpoints:
     async def follow(self, tell: Callable[[Mapping[str, bool]], None]) -> None:
         """Call `tell` with all addresses whenever they change, forever."""
         slices: dict[str, EndpointSlice] = {}
-        told: Mapping[str, bool] | None = None
+        current: Mapping[str, bool] | None = None
 
         def look() -> None:
-            nonlocal told
+            nonlocal current
             try:
                 found = addresses(slices.values(), self.port, self.where)
             except InputError as error:
                 self.on_trouble(str(error))
                 return
-            if found != told:
-                told = found
+            if found != current:
+                current = found
                 tell(found)
 
         def replace(parts: list[EndpointSlice]) -> None:

@@ -139,8 +139,8 @@ def _container(job: Submission, options: PodOptions, name: str, gang: str) -> di
     own = {"KANT_JOB_NAME": job.name or name, "KANT_QUEUE": job.queue, "KANT_GPUS": f"{job.gpus:g}"}
     indices = ["KANT_ARRAY_INDEX"] if job.array else []
     if gang:
-        told, indices = _meeting(job, options, gang)
-        own |= told
+        variables, indices = _meeting(job, options, gang)
+        own |= variables
     own |= job.env
     env: list[dict[str, Any]] = [{"name": key, "value": value} for key, value in own.items()]
     env.append(_from_label("KANT_JOB_ID", OF_JOB))
@@ -161,15 +161,15 @@ def _meeting(job: Submission, options: PodOptions, gang: str) -> tuple[dict[str,
     They are those of torchrun (`PET_…` are the defaults of its options). Rank and world size count processes: Kant sets
     them where a pod has one GPU at most, otherwise the launcher of the processes does.
     """
-    told = {"MASTER_ADDR": f"{gang}-0.{gang}", "MASTER_PORT": MASTER_PORT, "NNODES": str(options.pods)}
-    told |= {f"PET_{key}": value for key, value in told.items()}
+    variables = {"MASTER_ADDR": f"{gang}-0.{gang}", "MASTER_PORT": MASTER_PORT, "NNODES": str(options.pods)}
+    variables |= {f"PET_{key}": value for key, value in variables.items()}
     indices = ["NODE_RANK", "PET_NODE_RANK"]
     if job.gpus > 1:
-        told["PET_NPROC_PER_NODE"] = str(int(job.gpus))
+        variables["PET_NPROC_PER_NODE"] = str(int(job.gpus))
     else:
-        told["WORLD_SIZE"] = str(options.pods)
+        variables["WORLD_SIZE"] = str(options.pods)
         indices.append("RANK")
-    return told, indices
+    return variables, indices
 
 
 def _from_label(name: str, label: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import msgspec
 from kant.kube.connect.client import ApiClient, ApiError
 from kant.kube.connect.errors import advice, denied_by
 from kant.kube.follow.mirror import ENDED
-from kant.kube.objects.names import TOLD
+from kant.kube.objects.names import TEST_ONLY
 from kant.kube.user.job_manifest import PodOptions, job_manifest, service_of, trial_manifest
 from kant.kube.user.job_objects import OF_JOB, OVER, JobObject, RunPod, index_of, latest, phase_of, row_of
 from kant.model.errors import InputError
@@ -88,9 +88,9 @@ class UserJobs:
             async with asyncio.timeout(ANSWERED):
                 while True:
                     pods = await self._ask(self.client.list(f"{self._pods}?labelSelector={OF_JOB}%3D{name}", RunPod))
-                    told = [one for pod in pods for one in pod.status.conditions if one.reason == TOLD]
-                    if told:
-                        return str(told[0].message)
+                    answers = [one for pod in pods for one in pod.status.conditions if one.reason == TEST_ONLY]
+                    if answers:
+                        return str(answers[0].message)
                     await asyncio.sleep(LOOK / 4)
         except TimeoutError:
             raise InputError("--test-only", f"a Kant that leads and answers within {ANSWERED:g} s") from None

@@ -86,7 +86,7 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
                     if (space, name) not in jobs or (waits and (space, name) not in waiting):
                         jobs[space, name] = job
                         waiting |= {(space, name)} if waits else set()
-            elif pod is not None and (reason := workload.reason or _told(workload, pod)):
+            elif pod is not None and (reason := workload.reason or _condition_of(workload, pod)):
                 space = pod.metadata.namespace
                 complaints[space, pod.metadata.name] = reason
                 owned |= {(space, name): reason for name in (*_owner_names(pod), *gang_of(pod)[2:])}
@@ -94,7 +94,7 @@ def _names(driver: KubeDriver, workloads: Iterable[Workload]) -> tuple[dict[Name
     return jobs, complaints
 
 
-def _told(workload: Workload, pod: Pod) -> str:
+def _condition_of(workload: Workload, pod: Pod) -> str:
     """Return the condition of a waiting pod for which a freshly built state has no report yet."""
     if workload.foreign or pod.spec.node_name:
         return ""

@@ -100,7 +100,7 @@ class Lease:
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A run of this machine. `told` is the number of output bytes that Kant has."""
+    """A run of this machine. `output_sent` is the number of output bytes that Kant has."""
 
     name: str
     folder: Path
@@ -108,9 +108,9 @@ class Held:
     cores: tuple[int, ...] = ()
     run: SupervisedRun | None = None
     exit: Exit | None = None
-    told: int = 0
-    is_told: bool = False  # its start was sent
-    is_over: bool = False  # its end was sent
+    output_sent: int = 0
+    start_sent: bool = False  # its start was sent
+    end_sent: bool = False  # its end was sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Agent:
         write_shims(self.shims, sys.executable)
         self.server.watch(asyncio.get_running_loop())
         self._find()
-        door = await self._open_api()
+        api = await self._open_api()
         work = asyncio.create_task(self._stay())
         ending = asyncio.create_task(stop.wait())
         try:
@@ -188,7 +188,7 @@ class Agent:
             for task in (work, ending, *self._aside):
                 task.cancel()
             await asyncio.gather(work, ending, *self._aside, return_exceptions=True)
-            door.close()
+            api.close()
             for held in self.runs.values():
                 if held.run is not None:
                     held.run.forget()
@@ -245,7 +245,7 @@ class Agent:
                 wire.VERSION, self._id(), own.node, tuple(self.runs), own.visible, runtime(), self._has_joined
             )
             wire.say(writer, hello)
-            welcome = await asyncio.wait_for(wire.hear(reader), CONNECT_S)
+            welcome = await asyncio.wait_for(wire.receive(reader), CONNECT_S)
             if isinstance(welcome, wire.Refused):
                 raise RefusedError(welcome.why)
             if isinstance(welcome, wire.Left):
@@ -255,7 +255,7 @@ class Agent:
             self.lease.begin(said + welcome.lease_s)
             for name, held in list(self.runs.items()):
                 if name in welcome.kept:
-                    held.told, held.is_told, held.is_over = welcome.kept[name], False, False
+                    held.output_sent, held.start_sent, held.end_sent = welcome.kept[name], False, False
                 else:
                     await self._drop(held)
             self._tell_shared(writer, welcome)
@@ -265,7 +265,7 @@ class Agent:
             self._some.set()
             tasks = [
                 asyncio.create_task(each)
-                for each in (self._hear(reader, welcome.lease_s), self._ping(welcome.lease_s), self._tell())
+                for each in (self._receive(reader, welcome.lease_s), self._ping(welcome.lease_s), self._tell())
             ]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -292,10 +292,10 @@ class Agent:
             log_event(log, what, logging.WARNING)
         wire.say(writer, wire.Shared(is_shared))
 
-    async def _hear(self, reader: asyncio.StreamReader, lease_s: float) -> None:
+    async def _receive(self, reader: asyncio.StreamReader, lease_s: float) -> None:
         """Execute Kant's messages, until none arrives for half a lease."""
         while True:
-            message = await asyncio.wait_for(wire.hear(reader), lease_s / 2)
+            message = await asyncio.wait_for(wire.receive(reader), lease_s / 2)
             match message:
                 case wire.Pong(number) if number in self._pings:
                     if not self.lease.renew(self._pings.pop(number) + lease_s):
@@ -339,15 +339,15 @@ class Agent:
     async def _tell_of(self, held: Held) -> None:
         assert self.line is not None
         ended = held.exit
-        if not held.is_told and held.run is not None and held.run.claim.pid:
-            held.is_told = True
+        if not held.start_sent and held.run is not None and held.run.claim.pid:
+            held.start_sent = True
             wire.say(self.line, wire.Begun(held.name))
-        while (found := read_output(held.folder, held.told, PIECE)).data:
+        while (found := read_output(held.folder, held.output_sent, PIECE)).data:
             wire.say(self.line, wire.Written(held.name, found.offset, found.data))
-            held.told = found.offset + len(found.data)
+            held.output_sent = found.offset + len(found.data)
             await self.line.drain()
-        if ended is not None and not held.is_over:
-            held.is_over = True
+        if ended is not None and not held.end_sent:
+            held.end_sent = True
             wire.say(self.line, wire.Ended(held.name, ended))
 
     def _begin(self, order: wire.Begin) -> None:
@@ -446,7 +446,7 @@ class Agent:
 def serve(agent: Agent) -> int:
     """Run an agent until SIGTERM or SIGINT. Raises InputError."""
 
-    async def until_told() -> None:
+    async def until_signalled() -> None:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -454,7 +454,7 @@ def serve(agent: Agent) -> int:
 
     mask = os.umask(0o077)  # the environment of a job may contain secrets
     try:
-        asyncio.run(until_told())
+        asyncio.run(until_signalled())
     finally:
         os.umask(mask)
     return 0

@@ -68,11 +68,11 @@ class _Kept(Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Machine:
-    """A joined machine. `heard` is the time of its last message, `line` its current connection, `runs` its runs by
+    """A joined machine. `received` is the time of its last message, `line` its current connection, `runs` its runs by
     name. `is_lost`: it has fallen silent, and its runs are considered dead."""
 
     known: Known
-    heard: float
+    received: float
     line: asyncio.StreamWriter | None = None
     is_lost: bool = False
     is_shared: bool | None = None
@@ -206,7 +206,7 @@ class Machines:
         """Consider runs dead on machines that have been silent for too long."""
         limit = time.monotonic() - AFTER * self.lease_s
         for machine in self.present:
-            if not machine.is_lost and machine.heard < limit:
+            if not machine.is_lost and machine.received < limit:
                 log_event(log, "a machine has fallen silent", logging.WARNING, machine=machine.name)
                 machine.is_lost = True
                 self._hang_up(machine)
@@ -269,7 +269,9 @@ class Machines:
 
     def takes_more(self, machine: Machine) -> bool:
         """Whether runs may begin on the machine."""
-        return self._is_kept and machine.line is not None and machine.heard >= time.monotonic() - QUIET * self.lease_s
+        return (
+            self._is_kept and machine.line is not None and machine.received >= time.monotonic() - QUIET * self.lease_s
+        )
 
     def _hang_up(self, machine: Machine) -> None:
         if machine.line is not None:
@@ -277,14 +279,14 @@ class Machines:
             machine.line = None
         self.changed()
 
-    # --- the door ---------------------------------------------------------------------------------------------
+    # --- the listener -----------------------------------------------------------------------------------------
 
     async def serve(self, host: str, port: int, folder: Path, api: Path) -> asyncio.Server:
         """Accept machines at an address. `folder` has the certificates, `api` is Kant's socket. Raises InputError."""
 
         async def come(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                first = await asyncio.wait_for(wire.hear(reader), DIAL_S)
+                first = await asyncio.wait_for(wire.receive(reader), DIAL_S)
                 if isinstance(first, wire.Hello):
                     await self._session(first, reader, writer)
                 elif isinstance(first, wire.Line) and first.number:
@@ -367,7 +369,7 @@ class Machines:
         machine = self._machine(hello)
         if machine.line is not None:
             machine.line.close()  # a dead connection that has not been detected
-        machine.line, machine.heard, machine.is_lost = writer, time.monotonic(), False
+        machine.line, machine.received, machine.is_lost = writer, time.monotonic(), False
         machine.nonce = nonce = self.shared / f".kant-join-{secrets.token_hex(8)}"
         text = secrets.token_hex(16)
         with suppress(OSError):
@@ -391,7 +393,7 @@ class Machines:
         self.changed()
         try:
             while machine.line is writer:
-                self._heard(machine, await wire.hear(reader))
+                self._receive(machine, await wire.receive(reader))
                 await writer.drain()
         except OSError:
             pass
@@ -400,14 +402,14 @@ class Machines:
             if machine.line is writer:
                 self._hang_up(machine)
 
-    def _heard(self, machine: Machine, message: wire.Message) -> None:
+    def _receive(self, machine: Machine, message: wire.Message) -> None:
         """Process a message of a machine. Messages about runs that it no longer owns are ignored. Raises OSError if the
         disk is full: the machine then sends it again over the next connection."""
         if machine.is_lost:  # its lease has expired and cannot be extended
             raise ConnectionError
         match message:
             case wire.Ping(number):
-                machine.heard = time.monotonic()
+                machine.received = time.monotonic()
                 machine.tell(wire.Pong(number))
             case wire.Shared(is_shared):
                 machine.is_shared = is_shared

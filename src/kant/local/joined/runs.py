@@ -87,7 +87,7 @@ class RemotePart:
         self._exit = read_exit(folder)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._mirror: Mirror | None = None
-        self._door: asyncio.Server | None = None
+        self._listener: asyncio.Server | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -130,14 +130,14 @@ class RemotePart:
         path.unlink(missing_ok=True)
         inside = os.open(self.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         try:  # the path itself may be too long for a socket
-            door = await asyncio.start_unix_server(self._speak, f"/proc/self/fd/{inside}/{SOCKET}")
+            listener = await asyncio.start_unix_server(self._speak, f"/proc/self/fd/{inside}/{SOCKET}")
         except OSError:
             return
         finally:
             os.close(inside)
         if self._exit is not None or self._loop is None:
-            door.close()
-        self._door = door
+            listener.close()
+        self._listener = listener
 
     async def _speak(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -176,8 +176,8 @@ class RemotePart:
     def forget(self) -> None:
         self._loop = None
         self.machine.runs.pop(self.name, None)
-        if self._door is not None:
-            self._door.close()
+        if self._listener is not None:
+            self._listener.close()
             (self.folder / SOCKET).unlink(missing_ok=True)
 
     def exit(self) -> Exit:

@@ -158,7 +158,7 @@ def say(writer: asyncio.StreamWriter, message: Message) -> None:
     writer.write(len(packed).to_bytes(4, "big") + packed)
 
 
-async def hear(reader: asyncio.StreamReader) -> Message:
+async def receive(reader: asyncio.StreamReader) -> Message:
     """Return the next message. Raises ConnectionError at the end, or for an invalid message."""
     try:
         length = int.from_bytes(await reader.readexactly(4), "big")

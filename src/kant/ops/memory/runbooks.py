@@ -156,7 +156,7 @@ class Runbooks:
             if not step.ask and own.version and not is_known(step.args, known):
                 chosen, now = own_args(own.call), moment(trace, number, own.version)
                 same = step.chosen.get(now, chosen) == chosen
-                step.chosen[now] = chosen if same and is_told_by_nobody(own.call, known) else {}
+                step.chosen[now] = chosen if same and is_plain_and_new(own.call, known) else {}
             at = step.id
 
     def _take(self, book: Runbook, new: BookStep) -> BookStep:
@@ -230,7 +230,7 @@ def own_args(call: Call) -> dict[str, Any]:
     return {name: value for name, value in call.args.items() if name not in OF_A_RUN or call.tool == DONE}
 
 
-def is_told_by_nobody(call: Call, known: Known) -> bool:
+def is_plain_and_new(call: Call, known: Known) -> bool:
     """Whether its text arguments are plain words that do not occur in a tenant's text of an earlier answer."""
     theirs = "\n".join(text for answer in known.answers for text in texts_of_tenants(answer))
     return all(safe_id(text) == text and text not in theirs for _, text in labels_of(own_args(call), ""))

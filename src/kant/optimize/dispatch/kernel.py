@@ -45,7 +45,7 @@ SENT, REPORTS, ONE_WAY = range(3)
 AT, RIF, LATENCY, STAMP, USED = range(5)
 POOL_SIZE, USES, AGE_US, HOT = 16, 2, 1_000_000, 0.84
 # Events.
-COME, READ, ARRIVE, FINISH, FLUSHED, NEWS, REPORTED, ASKED, TOLD, POOLED = range(10)
+COME, READ, ARRIVE, FINISH, FLUSHED, NEWS, REPORTED, ASKED, STARTED, POOLED = range(10)
 
 
 @inlined
@@ -163,7 +163,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
     made = np.zeros(schedulers, np.int64)
     reports = np.zeros((n + 1 if cached else 1, FIELDS + 1), np.int64)
     unsaid = np.zeros((machines, FIELDS), np.int64)
-    heard = looked = said = 0
+    received = looked = said = 0
     pool = np.zeros((schedulers, POOL_SIZE, 5), np.int64)
     pooled = np.zeros(schedulers, np.int64)
     # entries in the queues of machines: two for a task, of which the second is Sparrow's other reservation
@@ -245,8 +245,8 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
             if mine:
                 places[task] = where[x]
             counts[ONE_WAY] += 1
-            order = push(events, now + delay, order, TOLD, x, mine)
-        elif kind == FINISH or (kind == TOLD and y == 0):
+            order = push(events, now + delay, order, STARTED, x, mine)
+        elif kind == FINISH or (kind == STARTED and y == 0):
             q = where[x]
             task = x // 2
             count_in(true[q], task, q, -1, tasks, times, kinds)
@@ -265,7 +265,7 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
                     counts[ONE_WAY] += 1
                     order = push(events, now + delay, order, REPORTED, said, 0)
                     said += 1
-        elif kind == TOLD:
+        elif kind == STARTED:
             order = push(events, now + times[x // 2, kinds[where[x]]], order, FINISH, x, 0)
         elif kind == REPORTED:
             at = reports[x, FIELDS]
@@ -275,10 +275,10 @@ def run_tasks(arrivals: Ints, tasks: Ints, times: Ints, kinds: Ints, sizes: Ints
             for k in range(known[x], y):
                 task = x + schedulers * k
                 count_in(store[places[task]], task, places[task], 1, tasks, times, kinds)
-            new = heard + y - known[x]
+            new = received + y - known[x]
             known[x] = y
-            tell = settings[REPLY] > 0 or new // batch > heard // batch
-            heard = new
+            tell = settings[REPLY] > 0 or new // batch > received // batch
+            received = new
             if tell:
                 news[looked] = store
                 news_known[looked] = known

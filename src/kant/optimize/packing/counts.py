@@ -155,8 +155,8 @@ class CountModel:
                     rest.append(i)
             rest.sort(key=lambda i: problem.current[i] == WAITS)
             free = sorted(left.elements())
-            for i, seat in zip(rest, free + [WAITS] * (len(rest) - len(free)), strict=True):
-                found[i] = seat
+            for i, place in zip(rest, free + [WAITS] * (len(rest) - len(free)), strict=True):
+                found[i] = place
         return tuple(found)
 
 

@@ -22,7 +22,7 @@ SIZES = (2, 3, 4, 6, 8)
 """The numbers of nodes that a repair frees, in this order."""
 SMALL = 8
 """The largest cluster that is tried whole before repairs: its model is then as fast as they are."""
-COMPANY = 8
+MOST_OTHERS = 8
 """Waiting pods that a repair considers, in addition to those that it is for."""
 SMALLEST = 0.01
 """The minimum charge of a solve, in deterministic seconds: a small model costs more to build than to solve."""
@@ -106,9 +106,9 @@ class _Search:
                     return False
                 unit = self.problem.units[u]
                 nodes = self.neighbourhood(unit, size)
-                company = [i for i in self.waiting() if i not in unit]
-                self.random.shuffle(company)
-                self.improve(nodes, [*unit, *self.whole_units(company[:COMPANY])])
+                others = [i for i in self.waiting() if i not in unit]
+                self.random.shuffle(others)
+                self.improve(nodes, [*unit, *self.whole_units(others[:MOST_OTHERS])])
                 if self.problem.placed(self.best)[: tier + 1] > placed:
                     return True
             if size >= len(self.problem.capacity):
@@ -194,7 +194,7 @@ class _Search:
                 rest = [n for n in self.random.permutation(len(problem.capacity)).tolist() if n not in nodes]
                 waiting = self.waiting()
                 self.random.shuffle(waiting)
-                self.improve([*nodes, *rest[:size]], {*self.whole_units(waiting[:COMPANY])})
+                self.improve([*nodes, *rest[:size]], {*self.whole_units(waiting[:MOST_OTHERS])})
 
     def prove_least(self, limit: float) -> int:
         """A lower bound of the pods that must move or be evicted; may also find an assignment that disturbs fewer."""
