@@ -137,12 +137,12 @@ def lines(tables: dict[str, list[NDArray[np.int64]]]) -> Iterator[str]:
 
 
 ABOUT = """\
-A node of eight GPUs is new: nobody knows more of jobs than the limits that owners give, as under `kant up --time`. Sixty
-jobs come, faster than they are served, with limits of 10 minutes to 4 hours; one in three of those that have to wait is asked
-about as it comes. An answer is kept if the job starts no later. *limits* takes a limit for the run time until ten jobs have
-finished, as Kant did before: its P50 and P90 are the latest start rather than a median. *P50* and *P90* are what
-`kant eta` answers ([how](../why.md#when-will-it-start)): until then a job uses any share of its limit, and one in five all
-of it. That rule is from the literature, and nothing of it was chosen on these draws.
+A node of eight GPUs is new: nobody knows more of jobs than the limits that owners give, as under `kant up --time`.
+Sixty jobs come, faster than they are served, with limits of 10 minutes to 4 hours; one in three of those that have to
+wait is asked about as it comes. An answer is kept if the job starts no later. *limits* takes a limit for the run time
+until ten jobs of a size have finished: its P50 and P90 are the latest start rather than a median. *P50* and *P90* are
+what `kant eta` answers ([how](../why.md#when-will-it-start)): until then a job uses any share of its limit, and one in
+five all of it. That rule is from the literature, and nothing of it was chosen on these draws.
 """
 
 
@@ -150,9 +150,10 @@ def page(tables: dict[str, list[NDArray[np.int64]]], draws: int) -> Iterator[str
     yield "# Do expected starts hold on the first day?\n"
     yield f"Made by `python -m benchmarks.studies.coverage_first{f' --draws {draws}' if draws != DRAWS else ''}`.\n"
     yield ABOUT
-    yield f"{draws} draws under each of {', '.join(f'`{name}`' for name in PROFILES)}; intervals are 95 %, with draws as"
-    yield "clusters.\n"
-    yield "| jobs use of their limit | finished by then | answers | limits P50 | limits P90 | P50 | P90 | error of limits' P50, min | of P50, min |"
+    names = ", ".join(f"`{name}`" for name in PROFILES)
+    yield f"{draws} draws under each of {names}; intervals are 95 %, with draws as clusters.\n"
+    head = "jobs use of their limit | finished by then | answers | limits P50 | limits P90 | P50 | P90 | "
+    yield f"| {head}error of limits' P50, min | of P50, min |"
     yield "|---|---|---|---|---|---|---|---|---|"
     yield from lines(tables)
     yield ""

@@ -2,8 +2,8 @@
 
 A forecast of starts draws from it (`sim/forecast_starts.py`). A job with an estimate is assumed to use the same share
 of it as other jobs of its kind did, and where none are known all of it, or any share where it is only a limit; a job
-without one runs as long as others of its kind (`cluster/history.py` defines
-kinds), or as any other job where none are known. Arrivals repeat those of an earlier day.
+without one runs as long as others of its kind (`cluster/history.py` defines kinds), or as any other job where none are
+known. Arrivals repeat those of an earlier day.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ class PastJobs:
 
 
 def _of_limit(elapsed: int, permille: int) -> int:
-    """Return the share of its limit (permille) that a job uses of which nothing is known but that it has used `elapsed`.
+    """Return the share of its limit (permille) that a job uses of which one knows only that it has used `elapsed`.
 
     A limit is no estimate: shares are spread evenly, and a fifth of the jobs use all of it (Mu'alem and Feitelson,
     Utilization, Predictability, Workloads, and User Runtime Estimates, IEEE TPDS 2001: a flat histogram with a peak at
