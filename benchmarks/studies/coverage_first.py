@@ -146,6 +146,15 @@ five all of it. That rule is from the literature, and nothing of it was chosen o
 """
 
 
+SHORT = """\
+Before ten jobs of a size have finished a limit taken for the run time has no median: nearly all start before. With any
+share of it the P50 is one where jobs use any, and the P90 holds, but for owners whose limits are nearly exact: there
+both are too early until enough of their jobs have finished, which takes ten of each size. So long `kant eta` says that
+an answer is not calibrated. That shares of jobs of any size count for those of which nothing is known was tried: errors
+halve, but jobs that finish first used less, and the P90 of later ones holds for 67 to 83 %.
+"""
+
+
 def page(tables: dict[str, list[NDArray[np.int64]]], draws: int) -> Iterator[str]:
     yield "# Do expected starts hold on the first day?\n"
     yield f"Made by `python -m benchmarks.studies.coverage_first{f' --draws {draws}' if draws != DRAWS else ''}`.\n"
@@ -157,6 +166,7 @@ def page(tables: dict[str, list[NDArray[np.int64]]], draws: int) -> Iterator[str
     yield "|---|---|---|---|---|---|---|---|---|"
     yield from lines(tables)
     yield ""
+    yield SHORT
 
 
 def main() -> None:
