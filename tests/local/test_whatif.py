@@ -117,27 +117,23 @@ def test_a_job_has_an_expected_start_a_position_and_a_reason(kant: Up) -> None:
     assert "2 of 2 in its queue" in why and "P50 in " in why
 
 
-def test_the_desk_has_bounds() -> None:
+async def test_the_desk_has_bounds() -> None:
     slow = (sys.executable, "-c", "import time; time.sleep(60)")
     nodes = Question(nodes=("1",))
-
-    async def run() -> None:
-        desk = Desk(at_once=1, longest=0.3, process=slow)
-        first = asyncio.create_task(desk.ask("journal", 0, nodes, lambda: False))
-        await asyncio.sleep(0)
-        with pytest.raises(BusyError, match="at most 1 questions at once"):
-            await desk.ask("journal", 0, nodes, lambda: False)
-        with pytest.raises(TooLongError, match=r"within 0\.3 s"):
-            await first
-        assert await Desk(process=slow).ask("journal", 0, nodes, lambda: True) == b""  # nobody waits for it
-        broken = Desk(process=(sys.executable, "-c", "raise MemoryError"))
-        with pytest.raises(InputError, match="expected futures that fit in memory"):
-            await broken.ask("journal", 0, nodes, lambda: False)
-        with pytest.raises(InputError, match="the journal: expected a disk"):
-            await broken.ask("", 0, nodes, lambda: False)
-        assert desk.working == broken.working == 0
-
-    asyncio.run(run())
+    desk = Desk(at_once=1, longest=0.3, process=slow)
+    first = asyncio.create_task(desk.ask("journal", 0, nodes, lambda: False))
+    await asyncio.sleep(0)
+    with pytest.raises(BusyError, match="at most 1 questions at once"):
+        await desk.ask("journal", 0, nodes, lambda: False)
+    with pytest.raises(TooLongError, match=r"within 0\.3 s"):
+        await first
+    assert await Desk(process=slow).ask("journal", 0, nodes, lambda: True) == b""  # nobody waits for it
+    broken = Desk(process=(sys.executable, "-c", "raise MemoryError"))
+    with pytest.raises(InputError, match="expected futures that fit in memory"):
+        await broken.ask("journal", 0, nodes, lambda: False)
+    with pytest.raises(InputError, match="the journal: expected a disk"):
+        await broken.ask("", 0, nodes, lambda: False)
+    assert desk.working == broken.working == 0
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ class Transitions:
             return ""
         pod, filters = workload.members[0].pod, self.filters
         able = [node for node in filters.failing if filters.holds(node, pod)]
-        return filters.why_nowhere(pod, self.translation.accepting(pod, able))
+        return filters.why_nowhere(pod, self.translation.eligible.accepting(pod, able))
 
     def why_not(self, job: str, allocation: Allocation, victims: Sequence[Slot]) -> str:
         """Return why a job could not start even if the pods of these victims were gone; "" where it could."""
