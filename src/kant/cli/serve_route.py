@@ -18,12 +18,17 @@ if TYPE_CHECKING:
     from kant.gateway.dispatch import Limits
     from kant.gateway.outliers import Ejection
     from kant.kube.user.endpoints import ServiceEndpoints
+    from kant.kube.user.inference_pool import PoolEndpoints
 
 
 HERE = Kube()
 MOST_EJECTED_S = 300.0
 ServiceName = Annotated[
     str | None, Parameter(help="A Service of Kubernetes instead: its pods are the backends, as they come and go.")
+]
+PoolName = Annotated[
+    str | None,
+    Parameter(help="An InferencePool of Kubernetes instead: its pods, and the priorities of its objectives."),
 ]
 ServicePort = Annotated[str, Parameter(help="The port of its pods, by name or number. Default: the only one.")]
 EjectAfter = Annotated[
@@ -223,6 +228,7 @@ def pick(
     backends: Annotated[str | None, Parameter(help="Addresses of engines, such as http://10.0.0.1:8000.")] = None,
     service: ServiceName = None,
     port: ServicePort = "",
+    pool: PoolName = None,
     policy: Annotated[str, Parameter(help="Who goes first (see `kant serve policies`).")] = "fcfs",
     router: Annotated[str, Parameter(help="Which engine a request goes to.")] = "least-tokens",
     listen: Annotated[str, Parameter(help="Where Envoy asks, HOST:PORT.")] = "127.0.0.1:9002",
@@ -253,7 +259,9 @@ def pick(
     from kant.serving.router import router_named
 
     _log()
-    urls, source = _where(backends, service, port, kube)
+    followed = None if pool is None else _pool(pool, backends or service or port, kube)
+    urls, source = _where(backends, service, port, kube) if followed is None else ([], followed)
+    objectives = None if followed is None else followed.priorities
     limits = _limits(in_flight, held, saturated_s)
     _seconds("--hold-s", hold_s, 0.001)
     _seconds("--scrape-s", scrape_s, 0.05)
@@ -263,11 +271,12 @@ def pick(
 
     def make() -> PickerServer:
         dispatcher = Dispatcher(urls, settings, chosen, choice, limits, seed, ejection=_ejection(eject_after, eject_s))
-        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls)
+        return PickerServer(dispatcher, listen, hold_s, scrape_s, source, events, tls, objectives)
 
     def ready(server: PickerServer) -> None:
         number = len(server.dispatcher.backends)
-        console.print(f"{host}:{server.port} picks among {number} endpoints", soft_wrap=True)
+        said = "" if followed is None else f" of {followed.where} ({followed.failure_mode})"
+        console.print(f"{host}:{server.port} picks among {number} endpoints{said}", soft_wrap=True)
 
     run(make, ready)
 
@@ -285,15 +294,28 @@ def _where(
     with needs("kube"):
         from kant.kube.connect.config import load
         from kant.kube.user.endpoints import ServiceEndpoints
+
+    config = load(kube.kubeconfig, kube.context)
+    return [], ServiceEndpoints(config, kube.namespace or config.namespace, service, port, _trouble)
+
+
+def _pool(pool: str, other: str | None, kube: Kube) -> PoolEndpoints:
+    """Return a follower of an InferencePool; raises InputError if `other` names backends, too."""
+    if other:
+        raise InputError("--pool", "no --backends, --service and --port beside it", other)
+    with needs("kube"):
+        from kant.kube.connect.config import load
+        from kant.kube.user.inference_pool import PoolEndpoints
+
+    config = load(kube.kubeconfig, kube.context)
+    return PoolEndpoints(config, kube.namespace or config.namespace, pool, _trouble)
+
+
+def _trouble(sentence: str) -> None:
+    """Log why the backends cannot be read."""
     from kant.live.logs import log_event
 
-    log = _log()
-    config = load(kube.kubeconfig, kube.context)
-
-    def trouble(sentence: str) -> None:
-        log_event(log, "service", logging.WARNING, error=sentence)
-
-    return [], ServiceEndpoints(config, kube.namespace or config.namespace, service, port, trouble)
+    log_event(logging.getLogger("kant.gateway"), "backends", logging.WARNING, error=sentence)
 
 
 def _urls(backends: str) -> list[str]:
