@@ -134,19 +134,19 @@ class NodeFilters:
     def _words(self, name: str, pod: Pod) -> str:
         kind, _, what = name.removeprefix(FILTER).partition(" ")
         if kind == "plugin":
-            return "the nodes that would do give out their GPUs only for claims (dynamic resource allocation)"
+            return "the suitable nodes give out their GPUs only for claims (dynamic resource allocation)"
         if kind == "devices":
-            return f"no node that would do has the devices that its claims ask for ({_claims(pod)})"
+            return f"no suitable node has the devices that its claims ask for ({_claims(pod)})"
         if kind == "free-devices":
-            return f"the devices that its claims ask for ({_claims(pod)}) are taken on the nodes that would do"
+            return f"the devices that its claims ask for ({_claims(pod)}) are taken on the suitable nodes"
         if kind == "volumes":
             names = ", ".join(claim.metadata.name for claim in chosen_claims(pod, self.mirror.storage))
-            return f"no node that would do has free volumes that fit its claims ({names})"
+            return f"no suitable node has free volumes that fit its claims ({names})"
         if kind == "storage":
             names = ", ".join(claim.metadata.name for claim in unbound_claims(pod, self.mirror.storage))
-            return f"no node that would do reaches storage enough for its claims ({names})"
+            return f"no suitable node reaches storage enough for its claims ({names})"
         driver, number, *_ = what.split(" ")
-        return f"no node that would do may attach {number} more volumes of {driver}"
+        return f"no suitable node may attach {number} more volumes of {driver}"
 
     def _names(self, pod: Pod) -> list[str]:
         names = list[str]()
@@ -238,7 +238,7 @@ class NodeFilters:
         if why := self._devices(placed, going):
             return why
         if self.chosen_volumes.match(placed) is None:
-            return "the nodes that it was to go to have not the free volumes that its claims ask for"
+            return "the nodes chosen for it lack free volumes that fit its claims"
         lacking = self.csi_volumes.lacks_storage(placed)
         if lacking is not None:
             self.csi_volumes.overdraw(placed, lacking)
