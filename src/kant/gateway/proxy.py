@@ -150,6 +150,7 @@ class Proxy:
             predicted = predicted_tokens(request.headers.get(PREDICTED)) if tenant.trusted else None
             placed = self.dispatcher.come(ask, predicted, tenant.name, tenant.priority)
             placed.deadline_s = seconds_of(request.headers.get(DEADLINE))
+            placed.due = began + min(placed.deadline_s, self.options.hold_s)
             entry.placed = placed
             return await self._serve(request, placed, entry)
         except RefusedError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -207,6 +208,16 @@ class LiveState:
         if resized and self.workloads.affected.resized(resized):
             self.rebuilding.soon(self.core)
         return keys
+
+    def look_at_filters(self) -> None:
+        """Find out again which nodes fail the filters of waiting pods. Only workloads with such pods are re-created."""
+        began = time.monotonic()
+        keys = self.workloads.affected.by_filters()
+        self.translation.eligible.tell_sets(self.core)
+        keys.update(self.workloads.follow_sets())
+        self.workloads.settle_all(keys)
+        self.look_up()
+        self.rebuilding.looked(began)
 
     def _take_overrun(self) -> None:
         """Handle nodes that have lost GPUs which jobs hold."""
