@@ -7,11 +7,14 @@ plane to PLANES workers, so that no more of them are started.
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import inspect
 import logging
 import os
 import signal
-from collections.abc import Callable, Generator, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from tests import installed
 from tests.cost import Cost
 from tests.examples import examples
+from tests.rewritten import rewrite_new
 
 installed.hide()
 
@@ -45,11 +49,31 @@ settings.load_profile("ci" if CI else "default")
 NEEDS = ("cluster", "browser", "service")
 """What tests wait for other processes for. In CI such a test that fails is tried once more, and its first failure is
 shown: a busy machine is not a fault of Kant. `make test` allows for few of these (`--max-suite-reruns`)."""
+WAITING_PART = 0.7
+"""Of all tests that compute, those among which the tests that wait are spread; no worker waits alone in the end."""
 PLANES = 2
 """How many workers start a control plane for the tests that share one. With one of them these tests, which mostly wait,
 would end after all others."""
 
 DataFile = Callable[[str], Path]
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.Runner]:
+    """The loop of a test that is a coroutine, for fixtures that have something open in it."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine runs in the loop of its fixtures, or in one of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    runner: asyncio.Runner | None = pyfuncitem.funcargs.get("loop")
+    (runner.run if runner else asyncio.run)(pyfuncitem.obj(**arguments))
+    return True
 
 
 @pytest.fixture(scope="session")
@@ -83,9 +107,17 @@ def pytest_configure(config: pytest.Config) -> None:
         "cluster: talks to a real kube-apiserver",
         "browser: drives a browser",
         "service: starts processes of Kant that serve",
+        "plane: has a control plane of its own, with these feature gates and flags",
         "long: takes seconds, and is not among those of make test-fast",
     ):
         config.addinivalue_line("markers", line)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before workers start for all tests: each of them would rewrite all their modules, where these are new."""
+    everything = session.config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if everything and session.config.getoption("numprocesses", None) and not sys.dont_write_bytecode:
+        rewrite_new(session.config, [*Path(__file__).parent.rglob("test_*.py")])
 
 
 def pytest_collection_finish() -> None:
@@ -96,9 +128,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what each test needs. Tests that need it begin, as they wait longest; one worker has all that share it.
-
-    Before pytest-xdist reads the groups."""
+    """Mark what each test needs, and put those that share something into one group, before pytest-xdist reads it."""
     sharing = dict.fromkeys(item.path for item in items if _shares_plane(item))
     planes = {path: f"cluster-{number % PLANES}" for number, path in enumerate(sharing)}
     for item in items:
@@ -110,7 +140,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         group = planes[item.path] if _shares_plane(item) else _group(item, needs)
         if group and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=_begins)
+    begins = _begins(items)
+    items.sort(key=lambda item: begins[_unit(item)])
 
 
 @pytest.hookimpl(wrapper=True)
@@ -145,7 +176,7 @@ def _fixtures(item: pytest.Item) -> dict[str, Sequence[pytest.FixtureDef[Any]]]:
 
 
 def _shares_plane(item: pytest.Item) -> bool:
-    return "shared_plane" in _fixtures(item)
+    return "plane" in _fixtures(item) and item.get_closest_marker("plane") is None
 
 
 def _group(item: pytest.Item, needs: list[str]) -> str:
@@ -156,5 +187,24 @@ def _group(item: pytest.Item, needs: list[str]) -> str:
     return f"{item.path.parent.name}/{item.path.stem}" if needs or shares else ""
 
 
-def _begins(item: pytest.Item) -> int:
-    return next((i for i, mark in enumerate((*NEEDS, "long")) if item.get_closest_marker(mark)), len(NEEDS) + 1)
+def _unit(item: pytest.Item) -> str:
+    """What pytest-xdist gives to a worker as one."""
+    mark = item.get_closest_marker("xdist_group")
+    return str(mark.args[0]) if mark else item.nodeid
+
+
+def _begins(items: Sequence[pytest.Item]) -> dict[str, tuple[float, int]]:
+    """When each unit begins. A core is never idle where tests that wait run beside tests that compute: what shares a
+    control plane or the browser begins, and other tests that wait are spread over the first part of all that compute.
+    """
+    first, waiting, computing = (dict[str, bool]() for _ in range(3))
+    for item in sorted(items, key=lambda item: item.get_closest_marker("long") is None):
+        shares = _shares_plane(item) or item.get_closest_marker("browser")
+        waits = any(map(item.get_closest_marker, NEEDS))
+        (first if shares else waiting if waits else computing)[_unit(item)] = True
+    kinds = ((first, 0.0), (waiting, WAITING_PART), (computing, 1.0))
+    found: dict[str, tuple[float, int]] = {}
+    for units, part in kinds:
+        for number, unit in enumerate(units):
+            found.setdefault(unit, (part * number / len(units), len(found)))
+    return found

@@ -65,7 +65,9 @@ def test_what_nobody_knows_is_called_unknown(tmp_path: Path) -> None:
     kant("simulate", trace, "--cluster", "1x8", "--profile", profile, "--out", tmp_path / "out")
     journal = tmp_path / "out" / "journal.jsonl"
     assert "unknown" in kant("eta", journal, "--at", "10m").out
-    assert "job runs ends (nobody knows when): then there is a place" in kant("why", "next", journal, "--at", "10m").out
+    assert (
+        "job runs ends (at an unknown time): then there is a place" in kant("why", "next", journal, "--at", "10m").out
+    )
 
 
 def test_bad_questions_get_one_sentence(journal: Path) -> None:

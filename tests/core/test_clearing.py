@@ -12,8 +12,8 @@ from kant.cluster.columns import NO_DEMANDS, Table
 from kant.cluster.holders import Holders, Weights
 from kant.cluster.snapshot import move
 from kant.model.placement import Allocation
+from kant.placement.clearing import clear
 from kant.placement.fits import capacity
-from kant.queueing.preemption.by_node import CandidateNodes
 from kant.testing import Harness, make_cluster, make_job, make_profile
 
 GPUS = 4
@@ -56,28 +56,38 @@ def test_the_cheapest_jobs_leave(sizes: list[int], want: int, data: st.DataObjec
     shape = harness.state.shapes.of(make_job("new", 1))
     demand = shape.parts[0][1]
     nodes = np.arange(len(harness.state.table))
-    candidates = CandidateNodes(harness.scheduler.placer, shape, nodes, held)
-    draft, before, demands = harness.scheduler.placer.draft(), harness.state.table.copy(), harness.state.shapes.demands
-    holders, costs = candidates.weighed(weights).holders, Weights.of(weights, [0] * len(held), [True] * len(held))
+    table, before, demands = harness.state.table.copy(), harness.state.table.copy(), harness.state.shapes.demands
+    holders = Holders.of(held, np.arange(len(held)), nodes)
+    costs = Weights.of(weights, [0] * len(held), [True] * len(held))
     for node in nodes.tolist():
-        pods, leaving = draft.clear(np.array([node]), demand, want, holders, costs, 1 << 40)
+        pods, leaving = cleared(table, demands, demand, want, np.array([node]), holders, costs, 1 << 40)
         for level, count in enumerate(pods[0].tolist()):
             if count:
                 entries = holders.first[node] + np.flatnonzero(leaving[0, level])
                 weight = sum(weights[i] for i in holders.who[entries].tolist())
                 least = cheapest(before, demands, demand, count, held, weights, node)
                 assert weight == (0 if capacity(before, node, demands, demand) else least)
-    assert (draft.table == before).all(), "the draft is left as it was"
+    assert (table == before).all(), "the table is left as it was"
+
+
+def cleared(
+    table: Table, demands: Table, demand: int, want: int, places: Table, holders: Holders, costs: Weights, cap: int
+) -> tuple[Table, Table]:
+    """Pods and who leaves, for each of the places; the holder of the most weight first."""
+    heavy = np.lexsort((-costs.lower[holders.who], -costs.upper[holders.who], holders.places()))
+    pods = np.zeros((len(places), want.bit_length() + 1), dtype=np.int64)
+    leaving = np.zeros((*pods.shape, holders.widest), dtype=np.bool_)
+    clear(table, demands, demand, want, places, holders, heavy, costs, cap, pods, leaving)
+    return pods, leaving
 
 
 def test_who_may_not_leave_stays() -> None:
     harness, held = filled([4, 4])
     shape = harness.state.shapes.of(make_job("new", 1))
-    candidates = CandidateNodes(harness.scheduler.placer, shape, np.arange(2), held)
-    holders: Holders = candidates.weighed([1, 1]).holders
+    holders = Holders.of(held, np.arange(2), np.arange(2))
     costs = Weights.of([1, 1], [4000] * 2, [False] * 2)
-    pods, _ = harness.scheduler.placer.draft().clear(np.arange(2), shape.parts[0][1], 1, holders, costs, 1 << 40)
-    assert not pods.any()
+    asked = harness.state.table.copy(), harness.state.shapes.demands, shape.parts[0][1], 1, np.arange(2), holders, costs
+    assert not cleared(*asked, 1 << 40)[0].any()
     costs.may_leave[:] = True
-    pods, _ = harness.scheduler.placer.draft().clear(np.arange(2), shape.parts[0][1], 1, holders, costs, 3999)
-    assert not pods.any(), "the cap forbids it"
+    assert cleared(*asked, 4000)[0].any()
+    assert not cleared(*asked, 3999)[0].any(), "the cap forbids it"

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any, ClassVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cli.command import kant
 
 from kant.metrics.rate_law import best_of, cells_of, fit, regret
-from kant.model.elastic import Batches, Contract, RateLaw
+from kant.model.elastic import Batches, Contract, RateLaw, Resize
 from kant.model.errors import InputError
 
 LAW = RateLaw(0.5, 0.5, -0.25, peak=10.0)
@@ -96,3 +99,59 @@ def test_rows_that_make_no_law_are_refused(tmp_path: Path, text: str, sentence: 
     file = tmp_path / "runs.csv"
     file.write_text(text)
     assert sentence in kant("elastic", "law", file).refusal()
+
+
+def test_the_loop_of_the_documentation_follows_each_event(tmp_path: Path) -> None:
+    """With objects in place of PyTorch's, by what the page says of them: it regroups where devices change, and ends."""
+    page = (Path(__file__).parents[2] / "docs" / "elastic.md").read_text()
+    (loop,) = (code for code in re.findall(r"```python\n(.*?)```", page, re.S) if "Elastic()" in code)
+    contract = Contract(Batches(8, 16, 2), RateLaw(0.1, 0.5, -0.25), least_gpus=2)
+    file = tmp_path / "events"
+
+    def tell(event: str, gpus: int, tokens: float, **tail: float) -> None:
+        each, rounds = contract.step(gpus) or (0, 0)
+        devices = f"n:0-{gpus - 1}"
+        line = Resize(0, event, 0.0, gpus, devices, [], gpus * each * rounds, each, rounds, tokens, 0.0, **tail)  # type: ignore[arg-type]
+        with file.open("ab") as end:
+            end.write(msgspec.json.encode(line) + b"\n")
+
+    tell("start", 4, 0)
+    steps, regrouped, samples, saved = list[tuple[float, float]](), list[str](), list[int](), list[object]()
+
+    class Gradient(float):
+        def __truediv__(self, rounds: float) -> Gradient:
+            return Gradient(float(self) / rounds)
+
+        def backward(self) -> None:
+            self.sum.append(float(self))
+
+        sum: ClassVar[list[float]] = []
+
+    class Optimizer:
+        param_groups: ClassVar[list[dict[str, float]]] = [{"lr": 0.0}]
+
+        def step(self) -> None:
+            steps.append((names["tokens"], self.param_groups[0]["lr"]))
+            assert sum(Gradient.sum) == pytest.approx(1.0), "the mean of the rounds"
+            if len(steps) == 2:
+                tell("resize", 3, 0)
+            if len(steps) == 4:
+                tell("resize", 4, 0)
+                tell("tail", 4, 0, tail_from=names["tokens"], tail_until=names["tokens"] + 24)
+
+        def zero_grad(self) -> None:
+            Gradient.sum.clear()
+
+    names: dict[str, Any] = {
+        "optimizer": Optimizer(), "regroup": regrouped.append, "save": saved.append, "model": "m", "LENGTH": 1,
+        "next_samples": lambda each: samples.append(each), "loss": lambda _: Gradient(1.0),
+    }  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KANT_ELASTIC", str(file))
+        patch.setenv("KANT_CONTRACT", msgspec.json.encode(contract).decode())
+        exec(loop, names)
+    assert regrouped == ["n:0-2", "n:0-3"] and saved == ["m"]
+    assert samples == [2, 2, 2, 2, 2, 2, 2, 2], "two rounds while three GPUs share a batch of twelve"
+    assert [tokens for tokens, _ in steps] == [0, 8, 16, 28, 40, 48]
+    law = [0.1 * batch**0.5 * max(at, 1) ** -0.25 for batch, (at, _) in zip((8, 8, 12, 12, 8, 8), steps, strict=True)]
+    assert [rate for _, rate in steps] == pytest.approx([*law[:4], law[4] * 12 / 24, law[5] * 4 / 24])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kant.cluster.state import ClusterState
 from kant.cluster.typical import FIRST, MOST, PERIOD
@@ -43,6 +44,13 @@ def test_the_typical_pods_are_those_that_were_submitted(demands: list[Demand]) -
     assert found.items() <= counts.items()
     assert sum(found.values()) >= 0.95 * known
     assert min(found.values()) >= max((count for kind, count in counts.items() if kind not in found), default=0)
+
+
+@given(st.lists(st.tuples(DEMANDS, st.sampled_from([-1, 0])), min_size=40, max_size=200))
+def test_jobs_of_negative_priority_are_not_typical(drawn: list[tuple[Demand, int]]) -> None:
+    jobs = [structs.replace(job(i, demand), priority=priority) for i, (demand, priority) in enumerate(drawn)]
+    others = after([each for each in jobs if each.priority >= 0])
+    assert np.array_equal(after(jobs).typical_pods, others.typical_pods)
 
 
 @given(st.integers(0, 90), st.integers(0, 60))

@@ -26,11 +26,11 @@ def test_each_yes_is_a_test_against_a_real_api_server() -> None:
         text = (ROOT / where).read_text(encoding="utf-8")
         begins = text.index(f"def {name}(")
         signature = text[begins : text.index(") -> None:", begins)]
-        assert re.search(r"\b(plane|new_plane|installed|planes|cluster|world)\b", signature), f"{where}, {name}"
+        assert re.search(r"\b(plane|api|new_plane|installed|planes|cluster|world)\b", signature), f"{where}, {name}"
 
 
 def test_each_yes_on_one_machine_is_a_test() -> None:
     tests = named_in("up-compare.md", 5) + named_in("team-compare.md", 6)
     assert len(tests) > 50
     for name, where in tests:
-        assert f"\ndef {name}(" in (ROOT / where).read_text(encoding="utf-8"), f"{where}, {name}"
+        assert f"def {name}(" in (ROOT / where).read_text(encoding="utf-8"), f"{where}, {name}"

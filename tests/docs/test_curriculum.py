@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import tomllib
+from collections.abc import Iterator
 from itertools import combinations, product
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +14,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.docs.test_examples import forget
 from tests.examples import examples
 
 import kant
+from kant.model.decision import Preempt, Start
 from kant.model.errors import InputError
+from kant.model.event import JobPreempted, JobStarted
+from kant.model.job import Demand, Job, PodGroup
+from kant.scheduler.cycle import Scheduler
+from kant.testing.builders import submitted
+from kant.workload.cluster_file import read_cluster
 
 PLUG_IN = Path(__file__).parents[2] / "examples" / "curriculum"
 
@@ -125,10 +134,69 @@ def test_orders_of_trees_become_jobs_that_may_be_stopped(tmp_path: Path) -> None
         TREES.parse(path)
 
 
-def test_trees_in_gaps_cost_others_nothing() -> None:
-    jobs = kant.Workload.generate("philly", gpus=64, load=0.8, days=2, seed=1)
-    found = TREES.fill(jobs, "8x8", kant.Profile.read(PLUG_IN / "fill.toml"), 2, 17_000)
-    assert found.moved == 0 and found.delay_s == 0 and found.others > 100
-    assert found.trees == 355 * TREES.BATCH - found.stops and found.stops > 0
-    built = 355 * TREES.BATCH * TREES.TREE_S / (64 * 2 * 86400)
-    assert found.used - found.used_alone == pytest.approx(built, rel=1e-6)
+@pytest.fixture
+def fill_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kant.Profile]:
+    """The profile of the plug-in, with the plug-in on the path as an installer leaves it."""
+    about = tmp_path / "kant_curriculum-1.dist-info"
+    about.mkdir()
+    project = tomllib.loads((PLUG_IN / "pyproject.toml").read_text())["project"]
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 1\n")
+    points = project["entry-points"]["kant.policies"]
+    (about / "entry_points.txt").write_text(
+        "[kant.policies]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(PLUG_IN)
+    forget()
+    yield kant.Profile.read(PLUG_IN / "fill.toml")
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.mark.parametrize(("queries", "row", "seed"), [(17_000, "philly", 1), (150_000, "seren", 1)])
+def test_trees_in_gaps_cost_others_nothing(fill_profile: kant.Profile, queries: int, row: str, seed: int) -> None:
+    """Also where late gangs preempt others and move them, and where fillers take every GPU that is left."""
+    jobs = kant.Workload.generate(row, gpus=64, load=1.1, days=1, seed=seed)
+    found = TREES.fill(jobs, "8x8", fill_profile, 1, queries)
+    assert found.moved == 0 and found.delay_s == 0 and found.others > 50 and found.stops > 50
+    if queries < 100_000:
+        built = 355 * TREES.BATCH * TREES.TREE_S / (64 * 86400)
+        assert found.used - found.used_alone == pytest.approx(built, rel=1e-6)
+        assert found.trees == 355 * TREES.BATCH - found.stops
+    else:
+        assert found.used == pytest.approx(1.0)
+
+
+def test_fillers_start_last_and_whoever_waits_is_looked_at_again(fill_profile: kant.Profile) -> None:
+    """In one plan: a gang takes the place of the fillers there and nobody else's; the other filler stays."""
+    state = fill_profile.inner.new_state(read_cluster("2x8"))
+    scheduler = Scheduler(state, fill_profile.inner)
+
+    def submit(name: str, gpus: int, priority: int) -> None:
+        state.apply(submitted(Job(name, state.now, (PodGroup(1, Demand(gpus)),), priority=priority)))
+
+    def cycle(now: int) -> Any:
+        plan = scheduler.cycle(now)
+        for decision in plan.decisions:
+            if isinstance(decision, Start):
+                state.apply(JobStarted(now, decision.job, decision.allocation))
+            elif isinstance(decision, Preempt):
+                state.apply(JobPreempted(now, decision.job, 0, decision.moved, decision.by))
+        return plan
+
+    for name in ("f0", "f1"):
+        submit(name, 8, -1)
+    assert [decision.job for decision in cycle(0).decisions] == ["f0", "f1"]
+    submit("a", 4, 0)
+    submit("f2", 4, -1)
+    plan = cycle(0)
+    stopped, kept = plan.decisions[0].job, {"f0": "f1", "f1": "f0"}[plan.decisions[0].job]
+    assert [(type(each), each.job) for each in plan.decisions[:3]] == [
+        (Preempt, stopped), (Start, "a"), (Start, "f2"),
+    ]  # fmt: skip
+    assert plan.review_at == 1 and state.row_of(kept) in state.running and state.row_of(stopped) in state.pending
+    submit("b", 9, 0)  # fits nowhere: nothing is stopped for it
+    submit("c", 8, 0)
+    assert {(type(each), each.job) for each in cycle(1).decisions} >= {(Preempt, kept), (Start, "c")}
+    submit("d", 8, 0)
+    assert not any(isinstance(each, Preempt | Start) for each in cycle(2).decisions)

@@ -16,7 +16,7 @@ from tests.gateway.rig import SETTINGS, dispatcher
 
 from kant.gateway.ask import RefusedError, read_ask
 from kant.gateway.backend import Placement
-from kant.gateway.dispatch import Dispatcher, Limits
+from kant.gateway.dispatch import MOST_BACKENDS, Dispatcher, Limits
 from kant.gateway.looks import looked
 from kant.gateway.scrape import Scraped
 from kant.serving.policies import POLICIES, policy_named
@@ -48,6 +48,9 @@ def check(chosen: Dispatcher, live: list[Placement], in_flight: int) -> None:
         assert set(site.live) == {p.row for p in mine}
         assert site.tokens() == sum(sent.tokens for sent in site.live.values())
         assert site.pending_prefill() == sum(sent.prompt for sent in site.live.values() if not sent.done)
+    assert all(backend.rows or not backend.leaving or backend.url in chosen.addresses for backend in chosen.backends)
+    assert len(chosen.loads.free) + len(chosen.backends) == MOST_BACKENDS
+    assert chosen.usual("")[0] == chosen.in_service("", frozenset())
     if held and not (chosen.router.holds or chosen.policy.limits):
         waits = min(held)
         assert all(not b.open or len(b.rows) >= in_flight or b.number in waits.without for b in chosen.backends)
@@ -189,11 +192,14 @@ def test_of_answers_that_nobody_sees_the_metrics_say_what_is_over_what_waits_and
         used = round(usage * backend.site.settings.tokens)
         assert len(begun) <= outputs <= max(len(begun), used - held)
         assert not begun or outputs > used - held - len(begun)
-        due = [when for when, placed in backend.expected if placed in left[len(begun) :]]
-        backend.expect(min(due, default=0.0) - 1e-9)
+        due = [when for when, _, placed, _ in chosen.expected if placed in left[len(begun) :]]
+        chosen.now = min(due, default=0.0) - 1e-9
+        chosen.expect()
         assert backend.site.pending_prefill() == sum(behind)  # not before the latency model says so
-        backend.expect(math.inf)
-        assert backend.site.pending_prefill() == 0
+        chosen.now += 1e9
+        last = come(chosen, 7)
+        assert chosen.offer(last) and backend.site.pending_prefill() == 7
+        chosen.end(last, 1)
         chosen.lost(backend)
         assert not backend.rows and len(chosen.free) == chosen.limits.at_once
 

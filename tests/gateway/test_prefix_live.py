@@ -126,7 +126,7 @@ def test_the_picker_follows_prefixes_too() -> None:
                 await envoy.respond(b'{"usage":{"completion_tokens":5}}', kind="application/json")
         assert set(homes.values()) <= set(ENDPOINTS)
         first = next(b for b in chosen.backends if b.host == homes["proofs "])
-        first.site.other_tokens, first.site.other_requests = 10**6, 500  # somebody else keeps it busy
+        first.site.beside(500, 10**6)  # somebody else keeps it busy
         assert (
             destination(await Envoy(channel).request(body("proofs ", 9), path="/v1/chat/completions"))[0] != first.host
         )

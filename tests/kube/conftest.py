@@ -1,16 +1,13 @@
 """The control plane as tests ask for it. One for each process of pytest, started when first asked for.
 
-    def test_x(plane: ControlPlane) -> None:
-        async def scenario() -> None:
-            async with Api(plane) as api, FakeKubelet(api), Auditor(api) as auditor, FaultProxy(plane, faults) as proxy:
-                await api.create_all([make_node("a"), *make_gang("train", 8)])
-                config = plane.kubeconfig("kant", server=proxy.url)
-                ...
-                (await auditor.report()).assert_kept()
+    async def test_x(api: Api, kant: Kant) -> None:
+        await api.create_all([make_node("a"), *make_gang("train", 8)])
+        async with FakeKubelet(api), Auditor(api) as auditor, kant(profile=profile()) as driver:
+            await until(api, lambda pods: len(bound(pods)) == 8)
+            (await auditor.report()).assert_kept()
 
-        asyncio.run(scenario())
-
-Namespaces are never deleted (nobody would finish that): `plane` is emptied before each test instead.
+Every journal that such a Kant has written is replayed at the end of the test. Namespaces are never deleted, as nobody
+would finish that: the control plane is emptied before each test instead.
 """
 
 from __future__ import annotations
@@ -18,12 +15,17 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.kube import running
 from tests.kube.api import Api
 from tests.kube.binaries import Binaries, NoBinariesError, find, find_helm
 from tests.kube.control_plane import ControlPlane
+from tests.kube.live import install, replayed
+from tests.kube.running import Kant
 
 NewPlane = Callable[..., ControlPlane]
 Found = TypeVar("Found")
@@ -60,15 +62,37 @@ def shared_plane(binaries: Binaries) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def plane(shared_plane: ControlPlane) -> ControlPlane:
-    """The control plane with nothing in it: `async with Api(plane)`."""
+def plane(request: pytest.FixtureRequest, binaries: Binaries) -> Iterator[ControlPlane]:
+    """The control plane with nothing in it, or with the mark `plane(gates=(), flags=())` one of the test's own."""
+    if own := request.node.get_closest_marker("plane"):
+        with ControlPlane(binaries, **own.kwargs) as plane:
+            yield plane
+        return
+    plane = request.getfixturevalue("shared_plane")
 
     async def clean() -> None:
-        async with Api(shared_plane) as api:
+        async with Api(plane) as api:
             await api.clean()
 
     asyncio.run(clean())
-    return shared_plane
+    yield plane
+
+
+@pytest.fixture
+def api(plane: ControlPlane, loop: asyncio.Runner) -> Iterator[Api]:
+    """A client of the empty control plane, which has the kinds of Kant."""
+    client = Api(plane)
+    loop.run(client.__aenter__())
+    loop.run(install(client))
+    yield client
+    loop.run(client.__aexit__())
+
+
+@pytest.fixture
+def kant(plane: ControlPlane, tmp_path: Path) -> Iterator[Kant]:
+    """Starts Kants on it, in the loop of the test. Their journals have to come out of the simulator the same."""
+    yield partial(running.kant, plane, journal=tmp_path)
+    replayed(tmp_path)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 
@@ -29,6 +29,9 @@ from kant.live.solver import Solver
 from kant.live.start_forecasts import Forecaster, no_forecaster
 from kant.live.warm import warm
 from kant.scheduler.profile import Profile, builtin_profile, parse_profile
+
+Kant = Callable[..., AbstractAsyncContextManager[KubeDriver]]
+"""What `kant` is to a test that asks for it: `async with kant(profile=profile()) as driver`."""
 
 
 @cache

@@ -59,35 +59,31 @@ async def end(api: Api, pod: Object) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_half_or_twice_or_lost_whatever_becomes_of_requests(plane: ControlPlane, seed: int) -> None:
+async def test_nothing_is_half_or_twice_or_lost_whatever_becomes_of_requests(plane: ControlPlane, seed: int) -> None:
     rng = random.Random(seed)
-
-    async def story() -> None:
-        async with Api(plane) as api:
-            await api.create_all([make_node(f"n{i}") for i in range(150)])
-            async with (
-                FakeKubelet(api),
-                ReplicaController(api) as jobs,
-                Auditor(api) as auditor,
-                Terms(api) as terms,
-                FaultProxy(plane, FAULTS, seed=seed) as proxy,
-                kant(plane, server=proxy.url, recovery=RECOVERY_S) as driver,
-            ):
-                gangs, ran = 0, 0
-                while proxy.count() < REQUESTS:
-                    wave = mixture(WAVE, rng, gangs)
-                    gangs, ran = gangs + len(wave), ran + WAVE
-                    await jobs.run([pod for gang in wave for pod in gang])
-                    if rng.random() < 0.5:
-                        async with proxy.outage():
-                            await asyncio.sleep(rng.uniform(0.1, 1.0))
-                    await terms.none_waits()
-                    await at_once(end(api, pod) for pod in await api.list("pods") if runs(pod))
-                report = await auditor.report()
-                injected = Counter(proxy.injected)
-            print(summary(report), proxy.count(), "requests", dict(injected), driver.counts)
-            report.assert_kept(all_bound=True)
-            assert report.bound == ran + jobs.recreated
-            assert injected.total() > REQUESTS / 20
-
-    asyncio.run(story())
+    async with Api(plane) as api:
+        await api.create_all([make_node(f"n{i}") for i in range(150)])
+        async with (
+            FakeKubelet(api),
+            ReplicaController(api) as jobs,
+            Auditor(api) as auditor,
+            Terms(api) as terms,
+            FaultProxy(plane, FAULTS, seed=seed) as proxy,
+            kant(plane, server=proxy.url, recovery=RECOVERY_S) as driver,
+        ):
+            gangs, ran = 0, 0
+            while proxy.count() < REQUESTS:
+                wave = mixture(WAVE, rng, gangs)
+                gangs, ran = gangs + len(wave), ran + WAVE
+                await jobs.run([pod for gang in wave for pod in gang])
+                if rng.random() < 0.5:
+                    async with proxy.outage():
+                        await asyncio.sleep(rng.uniform(0.1, 1.0))
+                await terms.none_waits()
+                await at_once(end(api, pod) for pod in await api.list("pods") if runs(pod))
+            report = await auditor.report()
+            injected = Counter(proxy.injected)
+        print(summary(report), proxy.count(), "requests", dict(injected), driver.counts)
+        report.assert_kept(all_bound=True)
+        assert report.bound == ran + jobs.recreated
+        assert injected.total() > REQUESTS / 20

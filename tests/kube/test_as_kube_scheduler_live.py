@@ -6,7 +6,6 @@ Both see the same state on one API server. Nodes lack labels, pods have several 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,9 +13,9 @@ from tests.examples import examples
 from tests.kube.api import Api
 from tests.kube.control_plane import ControlPlane
 from tests.kube.feasible import Feasible
-from tests.kube.live import condition, perform, profile
+from tests.kube.live import condition, profile
 from tests.kube.objects import Object, make_node, make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 from tests.patience import PATIENCE_S
 
 ZONE, RACK, HOST = "topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname"
@@ -82,35 +81,34 @@ def pod(of: Random, name: str) -> Object:
 
 
 @pytest.mark.parametrize("seed", range(examples(2)))
-def test_each_pod_goes_where_kube_scheduler_could_put_it(plane: ControlPlane, tmp_path: Path, seed: int) -> None:
-    async def story(api: Api) -> None:
-        of = Random(seed)
-        for name, labels in NAMESPACES.items():
-            await api.namespace(name)
-            await api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": labels}})
-        nodes = [node(of, f"n{i}") for i in range(of.randint(3, 5))]
-        await api.create_all(nodes)
-        async with Feasible(plane, api) as feasible, kant(plane, profile=profile(), journal=tmp_path):
-            for number in range(PODS):
-                made = pod(of, f"p{number}")
-                path = f"/api/v1/namespaces/{made['metadata']['namespace']}/pods/p{number}"
-                if of.random() < 0.25:  # one that is there, of somebody else
-                    made["spec"] |= {"schedulerName": "other", "nodeName": of.choice(nodes)["metadata"]["name"]}
-                    await api.create(made)
-                    if of.random() < 0.3:
-                        await api.delete(path, grace_s=300)
-                    continue
-                able = await feasible(made)
+async def test_each_pod_goes_where_kube_scheduler_could_put_it(
+    api: Api, kant: Kant, plane: ControlPlane, seed: int
+) -> None:
+    of = Random(seed)
+    for name, labels in NAMESPACES.items():
+        await api.namespace(name)
+        await api.patch(f"/api/v1/namespaces/{name}", {"metadata": {"labels": labels}})
+    nodes = [node(of, f"n{i}") for i in range(of.randint(3, 5))]
+    await api.create_all(nodes)
+    async with Feasible(plane, api) as feasible, kant(profile=profile()):
+        for number in range(PODS):
+            made = pod(of, f"p{number}")
+            path = f"/api/v1/namespaces/{made['metadata']['namespace']}/pods/p{number}"
+            if of.random() < 0.25:  # one that is there, of somebody else
+                made["spec"] |= {"schedulerName": "other", "nodeName": of.choice(nodes)["metadata"]["name"]}
                 await api.create(made)
-                async with asyncio.timeout(PATIENCE_S):
-                    while not (seen := await api.get(path))["spec"].get("nodeName"):
-                        if not able and condition(seen):
-                            break
-                        await asyncio.sleep(0.05)
-                await asyncio.sleep(0 if able else 0.1)
-                where = (await api.get(path))["spec"].get("nodeName")
-                assert where in able if able else where is None, (number, where, able, condition(seen), made["spec"])
-                if not where:
-                    await api.delete(path, grace_s=0)
-
-    perform(plane, story, tmp_path)
+                if of.random() < 0.3:
+                    await api.delete(path, grace_s=300)
+                continue
+            able = await feasible(made)
+            await api.create(made)
+            async with asyncio.timeout(PATIENCE_S):
+                while not (seen := await api.get(path))["spec"].get("nodeName"):
+                    if not able and condition(seen):
+                        break
+                    await asyncio.sleep(0.05)
+            await asyncio.sleep(0 if able else 0.1)
+            where = (await api.get(path))["spec"].get("nodeName")
+            assert where in able if able else where is None, (number, where, able, condition(seen), made["spec"])
+            if not where:
+                await api.delete(path, grace_s=0)

@@ -53,7 +53,9 @@ async def rest(api: Api, things: list[dict[str, Any]]) -> list[str]:
 
 
 @pytest.mark.long
-def test_helm_installs_upgrades_and_uninstalls_kant(helm_program: str, new_plane: NewPlane, tmp_path: Path) -> None:
+async def test_helm_installs_upgrades_and_uninstalls_kant(
+    helm_program: str, new_plane: NewPlane, tmp_path: Path
+) -> None:
     plane = new_plane()
     objects = [thing for thing in yaml.safe_load_all(render(ManifestSettings(**WITH))) if thing]
     everything = ",".join(f"{name}=true" for name in ("gates", "hami", "networkPolicy", "dashboard"))
@@ -100,8 +102,5 @@ def test_helm_installs_upgrades_and_uninstalls_kant(helm_program: str, new_plane
             "team"
         ]
 
-    async def run() -> None:
-        async with Api(plane) as api, AsAdmin(plane) as proxy:
-            await story(api, proxy)
-
-    asyncio.run(run())
+    async with Api(plane) as api, AsAdmin(plane) as proxy:
+        await story(api, proxy)

@@ -123,44 +123,41 @@ def test_an_answer_that_comes_too_late_is_nobodys() -> None:
 
 
 @pytest.mark.parametrize("proxied", [False, True])
-def test_the_guard_is_asked_when_the_connection_is_there_and_stops_the_request(proxied: bool) -> None:
+async def test_the_guard_is_asked_when_the_connection_is_there_and_stops_the_request(proxied: bool) -> None:
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(ok(b"{}"))
 
-    async def main() -> None:
-        async with Scripted(answer) as server:
-            config = Config("http://api.invalid", proxy=server.url) if proxied else Config(server.url)
-            async with ApiClient(config, concurrency=1) as client:
-                asked: list[int] = []
+    async with Scripted(answer) as server:
+        config = Config("http://api.invalid", proxy=server.url) if proxied else Config(server.url)
+        async with ApiClient(config, concurrency=1) as client:
+            asked: list[int] = []
 
-                def guard() -> bool:
-                    asked.append(len(server.seen))
-                    return len(asked) == 2
+            def guard() -> bool:
+                asked.append(len(server.seen))
+                return len(asked) == 2
 
-                with pytest.raises(FencedError):
-                    await client.bind("ns", "pod", "uid", "node", guard=guard)
-                assert asked == [0] and server.seen == []
-                await client.bind("ns", "pod", "uid", "node", {"a": "b"}, guard=guard)
-                assert asked == [0, 0] and len(server.seen) == 1
-                binding = msgspec.json.decode(server.seen[0].partition(b"\r\n\r\n")[2])
-                assert binding["metadata"] == {
-                    "name": "pod",
-                    "namespace": "ns",
-                    "uid": "uid",
-                    "annotations": {"a": "b"},
-                }
+            with pytest.raises(FencedError):
+                await client.bind("ns", "pod", "uid", "node", guard=guard)
+            assert asked == [0] and server.seen == []
+            await client.bind("ns", "pod", "uid", "node", {"a": "b"}, guard=guard)
+            assert asked == [0, 0] and len(server.seen) == 1
+            binding = msgspec.json.decode(server.seen[0].partition(b"\r\n\r\n")[2])
+            assert binding["metadata"] == {
+                "name": "pod",
+                "namespace": "ns",
+                "uid": "uid",
+                "annotations": {"a": "b"},
+            }
 
-                async def hold() -> None:  # the only place is taken: a request that waits has not asked yet
-                    await client.call("GET", "/x", guard=lambda: bool(asked.append(7) or True))
+            async def hold() -> None:  # the only place is taken: a request that waits has not asked yet
+                await client.call("GET", "/x", guard=lambda: bool(asked.append(7) or True))
 
-                if not proxied:
-                    await asyncio.gather(hold(), hold())
-                    assert server.accepted == 1
-
-    asyncio.run(main())
+            if not proxied:
+                await asyncio.gather(hold(), hold())
+                assert server.accepted == 1
 
 
-def test_refusals_carry_the_words_of_the_server(tmp_path: Path) -> None:
+async def test_refusals_carry_the_words_of_the_server(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")
     answers = [
@@ -175,27 +172,24 @@ def test_refusals_carry_the_words_of_the_server(tmp_path: Path) -> None:
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
         writer.write(answers.pop(0))
 
-    async def main() -> None:
-        async with Scripted(answer) as server, ApiClient(Config(server.url, credentials=TokenFile(token))) as client:
-            with pytest.raises(ApiError) as error:
-                await client.call("GET", "/")
-            assert (error.value.code, error.value.retry_after, error.value.message) == (429, 3.0, "slow down")
-            with pytest.raises(ExpiredError):
-                await client.call("GET", "/")
-            with pytest.raises(ApiError, match="Bad Gateway") as error:
-                await client.call("GET", "/")
-            assert error.value.heals
-            token.write_text("new\n")
-            with pytest.raises(ApiError) as error:
-                await client.call("GET", "/")
-            assert "credentials of here" in advice(error.value, "here") and not error.value.heals
-            assert b"Authorization: Bearer old\r\n" in server.seen[-1]
+    async with Scripted(answer) as server, ApiClient(Config(server.url, credentials=TokenFile(token))) as client:
+        with pytest.raises(ApiError) as error:
             await client.call("GET", "/")
-            assert b"Authorization: Bearer new\r\n" in server.seen[-1], "the token file is read again after a 401"
-            with pytest.raises(ApiError, match="not HTTP"):
-                await client.call("POST", "/", b"{}")
-
-    asyncio.run(main())
+        assert (error.value.code, error.value.retry_after, error.value.message) == (429, 3.0, "slow down")
+        with pytest.raises(ExpiredError):
+            await client.call("GET", "/")
+        with pytest.raises(ApiError, match="Bad Gateway") as error:
+            await client.call("GET", "/")
+        assert error.value.heals
+        token.write_text("new\n")
+        with pytest.raises(ApiError) as error:
+            await client.call("GET", "/")
+        assert "credentials of here" in advice(error.value, "here") and not error.value.heals
+        assert b"Authorization: Bearer old\r\n" in server.seen[-1]
+        await client.call("GET", "/")
+        assert b"Authorization: Bearer new\r\n" in server.seen[-1], "the token file is read again after a 401"
+        with pytest.raises(ApiError, match="not HTTP"):
+            await client.call("POST", "/", b"{}")
 
 
 def test_pages_go_on_leave_out_what_does_not_decode_and_expire() -> None:
@@ -240,33 +234,30 @@ def test_a_server_that_is_too_old_is_said() -> None:
     _with(Scripted(answer), main)
 
 
-def test_against_a_real_api_server(plane: ControlPlane) -> None:
-    async def main() -> None:
-        async with Api(plane) as api:
-            await api.create(make_node("node-0"))
-            await api.create(make_pod("one"))
-            async with ApiClient(load(plane.kubeconfig("admin"))) as client:
-                await require_version(client)
-                pod = await client.get("/api/v1/namespaces/default/pods/one", Pod)
-                uid = pod.metadata.uid
-                for wrong, code in (("no-such-uid", 409), (uid, 200), (uid, 409)):
-                    binding = client.bind("default", "one", wrong, "node-0", {"scheduling.kant.dev/leader": "me/1"})
-                    assert await _code(binding) == code
-                path = "/api/v1/namespaces/default/pods/one"
-                pod = await client.get(path, Pod)
-                assert pod.spec.node_name == "node-0"
-                assert (pod.metadata.annotations or {})["scheduling.kant.dev/leader"] == "me/1"
-                await client.patch(path, {"metadata": {"labels": {"a": "b"}}})
-                await client.patch(path, [{"op": "remove", "path": "/metadata/labels/a"}], "json")
-                labels = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "labels": {"c": "d"}}}
-                await client.patch(path, labels, "apply")
-                assert (await client.get(path, Pod)).metadata.labels == {"c": "d"}
-                assert await _code(client.delete(path, uid="another")) == 409
-                await client.evict("default", "one", uid, dry_run=True)
-                await client.evict("default", "one", uid)
-                assert (await client.get(path, Pod)).metadata.deletion_timestamp  # it ends in its own time
-
-    asyncio.run(main())
+async def test_against_a_real_api_server(plane: ControlPlane) -> None:
+    async with Api(plane) as api:
+        await api.create(make_node("node-0"))
+        await api.create(make_pod("one"))
+        async with ApiClient(load(plane.kubeconfig("admin"))) as client:
+            await require_version(client)
+            pod = await client.get("/api/v1/namespaces/default/pods/one", Pod)
+            uid = pod.metadata.uid
+            for wrong, code in (("no-such-uid", 409), (uid, 200), (uid, 409)):
+                binding = client.bind("default", "one", wrong, "node-0", {"scheduling.kant.dev/leader": "me/1"})
+                assert await _code(binding) == code
+            path = "/api/v1/namespaces/default/pods/one"
+            pod = await client.get(path, Pod)
+            assert pod.spec.node_name == "node-0"
+            assert (pod.metadata.annotations or {})["scheduling.kant.dev/leader"] == "me/1"
+            await client.patch(path, {"metadata": {"labels": {"a": "b"}}})
+            await client.patch(path, [{"op": "remove", "path": "/metadata/labels/a"}], "json")
+            labels = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "labels": {"c": "d"}}}
+            await client.patch(path, labels, "apply")
+            assert (await client.get(path, Pod)).metadata.labels == {"c": "d"}
+            assert await _code(client.delete(path, uid="another")) == 409
+            await client.evict("default", "one", uid, dry_run=True)
+            await client.evict("default", "one", uid)
+            assert (await client.get(path, Pod)).metadata.deletion_timestamp  # it ends in its own time
 
 
 async def _code(call: Coroutine[Any, Any, Any]) -> int:
@@ -307,17 +298,14 @@ STARTS, DENIES = "the API server starts, and does not know its roles yet", "add 
     ("ready", "away_s", "words"),
     [(200, 0, DENIES), (500, 99, STARTS), (403, 0, STARTS), (403, 99, DENIES)],
 )
-def test_a_server_that_starts_is_not_taken_for_one_that_denies(ready: int, away_s: float, words: str) -> None:
+async def test_a_server_that_starts_is_not_taken_for_one_that_denies(ready: int, away_s: float, words: str) -> None:
     async def answer(request: bytes, writer: asyncio.StreamWriter) -> None:
         asked = request.startswith(b"GET /readyz")
         writer.write(ok(b"{}", ready) if asked else ok(FORBIDDEN, 403))
 
-    async def run() -> None:
-        async with Scripted(answer) as server, ApiClient(Config(server.url, source="here")) as client:
-            client._away -= away_s
-            for ask in (client.call("GET", "/api/v1/pods"), anext(client.stream("/api/v1/pods", {}, 1.0))):
-                with pytest.raises(ApiError) as error:
-                    await ask
-                assert words in advice(error.value, "here") and error.value.heals == (words == STARTS)
-
-    asyncio.run(run())
+    async with Scripted(answer) as server, ApiClient(Config(server.url, source="here")) as client:
+        client._away -= away_s
+        for ask in (client.call("GET", "/api/v1/pods"), anext(client.stream("/api/v1/pods", {}, 1.0))):
+            with pytest.raises(ApiError) as error:
+                await ask
+            assert words in advice(error.value, "here") and error.value.heals == (words == STARTS)

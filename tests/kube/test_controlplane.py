@@ -37,90 +37,74 @@ size: 3
 """
 
 
-def test_pods_are_created_bound_once_and_deleted(plane: ControlPlane) -> None:
-    async def scenario() -> None:
-        async with Api(plane) as api:
-            await api.create_all([make_node("a"), make_node("b"), *make_gang("train", 20)])
-            await api.bind("train-3", "a")
-            with pytest.raises(RefusedError, match="409"):
-                await api.bind("train-3", "b")
-            pods = {pod["metadata"]["name"]: pod["spec"] for pod in await api.list("pods", "default")}
-            assert len(pods) == 20 and {spec["schedulerName"] for spec in pods.values()} == {"kant"}
-            assert pods["train-3"]["nodeName"] == "a"
-            node = await api.get("/api/v1/nodes/a")
-            assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
-            await api.clean()
-            assert not await api.list("pods") and not await api.list("nodes")
-
-    asyncio.run(scenario())
+async def test_pods_are_created_bound_once_and_deleted(plane: ControlPlane) -> None:
+    async with Api(plane) as api:
+        await api.create_all([make_node("a"), make_node("b"), *make_gang("train", 20)])
+        await api.bind("train-3", "a")
+        with pytest.raises(RefusedError, match="409"):
+            await api.bind("train-3", "b")
+        pods = {pod["metadata"]["name"]: pod["spec"] for pod in await api.list("pods", "default")}
+        assert len(pods) == 20 and {spec["schedulerName"] for spec in pods.values()} == {"kant"}
+        assert pods["train-3"]["nodeName"] == "a"
+        node = await api.get("/api/v1/nodes/a")
+        assert node["status"]["allocatable"]["nvidia.com/gpu"] == "8"
+        await api.clean()
+        assert not await api.list("pods") and not await api.list("nodes")
 
 
-def test_native_pod_groups_are_accepted(plane: ControlPlane) -> None:
-    async def scenario() -> None:
-        async with Api(plane) as api:
-            await api.create_all(make_gang("train", 3, convention="upstream"))
-            (group,) = await api.list("/apis/scheduling.k8s.io/v1alpha2/podgroups")
-            assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
-            pods = await api.list("pods")
-            assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods} == {"train"}
-
-    asyncio.run(scenario())
+async def test_native_pod_groups_are_accepted(plane: ControlPlane) -> None:
+    async with Api(plane) as api:
+        await api.create_all(make_gang("train", 3, convention="upstream"))
+        (group,) = await api.list("/apis/scheduling.k8s.io/v1alpha2/podgroups")
+        assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 3}}
+        pods = await api.list("pods")
+        assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods} == {"train"}
 
 
-def test_users_are_who_they_say_and_may_what_rbac_lets_them(plane: ControlPlane) -> None:
+async def test_users_are_who_they_say_and_may_what_rbac_lets_them(plane: ControlPlane) -> None:
     async def who(user: str) -> tuple[str, set[str]]:
         async with Api(plane, user) as api:
             review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
             found = (await api.call("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review))["status"]
             return found["userInfo"]["username"], set(found["userInfo"]["groups"])
 
-    async def scenario() -> None:
-        assert await who("admin") == ("admin", {"system:masters", "system:authenticated"})
-        name, groups = await who("kant")
-        assert name == "system:serviceaccount:kant-system:kant"
-        assert groups == {"system:serviceaccounts", "system:serviceaccounts:kant-system", "system:authenticated"}
-        async with Api(plane, "tenant") as api:
-            with pytest.raises(RefusedError, match="403 Forbidden"):
-                await api.list("pods")
-
-    asyncio.run(scenario())
+    assert await who("admin") == ("admin", {"system:masters", "system:authenticated"})
+    name, groups = await who("kant")
+    assert name == "system:serviceaccount:kant-system:kant"
+    assert groups == {"system:serviceaccounts", "system:serviceaccounts:kant-system", "system:authenticated"}
+    async with Api(plane, "tenant") as api:
+        with pytest.raises(RefusedError, match="403 Forbidden"):
+            await api.list("pods")
 
 
-def test_a_custom_resource_is_applied_after_its_definition(plane: ControlPlane) -> None:
-    async def scenario() -> None:
-        async with Api(plane) as api:
-            await api.apply(CRD)
-            await api.apply(CRD.replace("size: 3", "size: 4"))
-            (widget,) = await api.list("/apis/test.kant.dev/v1/widgets")
-            assert widget["size"] == 4
-            with pytest.raises(RefusedError, match="422"):
-                await api.apply(CRD.replace("size: 3", "size: 0"))
-            await api.clean()
-            assert not await api.list("/apis/test.kant.dev/v1/widgets")
-
-    asyncio.run(scenario())
+async def test_a_custom_resource_is_applied_after_its_definition(plane: ControlPlane) -> None:
+    async with Api(plane) as api:
+        await api.apply(CRD)
+        await api.apply(CRD.replace("size: 3", "size: 4"))
+        (widget,) = await api.list("/apis/test.kant.dev/v1/widgets")
+        assert widget["size"] == 4
+        with pytest.raises(RefusedError, match="422"):
+            await api.apply(CRD.replace("size: 3", "size: 0"))
+        await api.clean()
+        assert not await api.list("/apis/test.kant.dev/v1/widgets")
 
 
-def test_an_outage_loses_nothing_and_a_pause_answers_nobody(new_plane: object) -> None:
+async def test_an_outage_loses_nothing_and_a_pause_answers_nobody(new_plane: object) -> None:
     plane: ControlPlane = new_plane(rbac=False, gates=())  # type: ignore[operator]
-
-    async def scenario() -> None:
-        async with Api(plane, "nobody") as api:  # no RBAC: anybody may
-            await api.create(make_pod("kept"))
-            plane.pause()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.5):
-                    await api.list("pods")
-            plane.resume()
-            assert len(await api.list("pods")) == 1
-        plane.restart_apiserver()
-        async with Api(plane, "nobody") as api:
-            assert [pod["metadata"]["name"] for pod in await api.list("pods")] == ["kept"]
-
-    asyncio.run(scenario())
+    async with Api(plane, "nobody") as api:  # no RBAC: anybody may
+        await api.create(make_pod("kept"))
+        plane.pause()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await api.list("pods")
+        plane.resume()
+        assert len(await api.list("pods")) == 1
+    plane.restart_apiserver()
+    async with Api(plane, "nobody") as api:
+        assert [pod["metadata"]["name"] for pod in await api.list("pods")] == ["kept"]
 
 
-def test_nothing_is_left_when_the_tests_are_killed() -> None:
+async def test_nothing_is_left_when_the_tests_are_killed() -> None:
     """A process dies of SIGKILL: those that it started go, and their folder."""
     script = """
 import json, os, signal, tempfile
@@ -133,13 +117,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     folder, pid = json.loads(done.stdout)
-
-    async def gone() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while Path(folder).exists() or _lives(pid):
-                await asyncio.sleep(0.02)
-
-    asyncio.run(gone())
+    async with asyncio.timeout(PATIENCE_S):
+        while Path(folder).exists() or _lives(pid):
+            await asyncio.sleep(0.02)
 
 
 def _lives(pid: int) -> bool:

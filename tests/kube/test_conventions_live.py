@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
-from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, install_kind, kind, perform, says, until, where
+from tests.kube.live import bound, install_kind, kind, says, until, where
 from tests.kube.objects import Object, make_gang, make_node, make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 
 VOLCANO, POOL = "scheduling.volcano.sh", "kai.scheduler/node-pool"
 
@@ -33,38 +30,32 @@ def task(name: str, of: str, gpus: int, convention: str) -> Object:
 
 
 @pytest.mark.parametrize("convention", ["Volcano", "YuniKorn"])
-def test_a_gang_starts_with_enough_of_each_task(plane: ControlPlane, tmp_path: Path, convention: str) -> None:
-    async def story(api: Api) -> None:
-        await install_kind(api, kind(VOLCANO, "v1beta1", "PodGroup", "podgroups"))
-        await api.create(make_node("n0"))
-        group = {
-            "apiVersion": f"{VOLCANO}/v1beta1", "kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"},
-            "spec": {"minMember": 3, "minTaskMember": {"ps": 1, "worker": 2}},
-        }  # fmt: skip
-        if convention == "Volcano":
-            await api.create(group)
-        async with kant(plane, journal=tmp_path):
-            await api.create_all([task(f"a-{number}", "worker", 2, convention) for number in range(4)])
-            words = "0 of the 1 pods of task ps of its gang exist"
-            pods = await until(api, lambda pods: says(pods, "a-0", words))
-            assert not bound(pods)
-            await api.create(task("z", "ps", 3, convention))  # not everybody may run, but this one has to
-            pods = await until(api, lambda pods: len(bound(pods)) == 3)
-            assert bound(pods) == ["a-0", "a-1", "z"]
-        if convention == "Volcano":
-            await api.delete(f"/apis/{VOLCANO}/v1beta1/namespaces/default/podgroups/g")
-
-    perform(plane, story, tmp_path)
+async def test_a_gang_starts_with_enough_of_each_task(api: Api, kant: Kant, convention: str) -> None:
+    await install_kind(api, kind(VOLCANO, "v1beta1", "PodGroup", "podgroups"))
+    await api.create(make_node("n0"))
+    group = {
+        "apiVersion": f"{VOLCANO}/v1beta1", "kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"},
+        "spec": {"minMember": 3, "minTaskMember": {"ps": 1, "worker": 2}},
+    }  # fmt: skip
+    if convention == "Volcano":
+        await api.create(group)
+    async with kant():
+        await api.create_all([task(f"a-{number}", "worker", 2, convention) for number in range(4)])
+        words = "0 of the 1 pods of task ps of its gang exist"
+        pods = await until(api, lambda pods: says(pods, "a-0", words))
+        assert not bound(pods)
+        await api.create(task("z", "ps", 3, convention))  # not everybody may run, but this one has to
+        pods = await until(api, lambda pods: len(bound(pods)) == 3)
+        assert bound(pods) == ["a-0", "a-1", "z"]
+    if convention == "Volcano":
+        await api.delete(f"/apis/{VOLCANO}/v1beta1/namespaces/default/podgroups/g")
 
 
-def test_a_pod_stays_in_its_node_pool_of_kai(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        await api.create_all([make_node("n0"), make_node("n1", labels={POOL: "a"})])
-        async with Auditor(api) as auditor, kant(plane, journal=tmp_path):
-            await api.create_all([make_pod(name, 4, labels={POOL: "a"}) for name in ("p0", "p1")])
-            await api.create(make_pod("lost", labels={POOL: "b"}))
-            pods = await until(api, lambda pods: len(bound(pods)) == 2 and says(pods, "lost", "no node has the labels"))
-            assert where(pods) == {"p0": "n1", "p1": "n1"}
-            (await auditor.report()).assert_kept()
-
-    perform(plane, story, tmp_path)
+async def test_a_pod_stays_in_its_node_pool_of_kai(api: Api, kant: Kant) -> None:
+    await api.create_all([make_node("n0"), make_node("n1", labels={POOL: "a"})])
+    async with Auditor(api) as auditor, kant():
+        await api.create_all([make_pod(name, 4, labels={POOL: "a"}) for name in ("p0", "p1")])
+        await api.create(make_pod("lost", labels={POOL: "b"}))
+        pods = await until(api, lambda pods: len(bound(pods)) == 2 and says(pods, "lost", "no node has the labels"))
+        assert where(pods) == {"p0": "n1", "p1": "n1"}
+        (await auditor.report()).assert_kept()

@@ -59,55 +59,44 @@ def status(rounds: Defragmentations) -> dict[str, Any]:
     return next(one for name, one, _, _ in rounds.statuses() if name == "round")
 
 
-def test_a_step_is_counted_before_it_is_taken_and_the_next_one_is_stopped() -> None:
-    async def story() -> None:
-        own = Story()
-        own.says()
-        rounds = own.leader()
-        await own.planned(rounds)
-        assert (status(rounds)["phase"], status(rounds)["moved"]) == ("Moving", 1)
-        assert rounds.turn(own.core, own.workloads, False) is None, "its status has not been written"
-        own.says(phase="Moving", moved=1)
-        step = rounds.turn(own.core, own.workloads, False)
-        assert step is not None and [one.job for one in step.moves] == ["a"]
-        rounds.record(Plan(0, [Preempt("a", True, "", "defragment")]))
-        own.says(stop=True, phase="Moving", moved=1)
-        assert rounds.turn(own.core, own.workloads, True) is None and status(rounds)["phase"] == "Moving"
-        assert rounds.turn(own.core, own.workloads, False) is None
-        told = status(rounds)
-        assert (told["phase"], told["moved"], [one["state"] for one in told["moves"]]) == (
-            "Stopped", 1, ["Moved", "Planned", "Planned"],
-        )  # fmt: skip
-
-    asyncio.run(story())
+async def test_a_step_is_counted_before_it_is_taken_and_the_next_one_is_stopped() -> None:
+    own = Story()
+    own.says()
+    rounds = own.leader()
+    await own.planned(rounds)
+    assert (status(rounds)["phase"], status(rounds)["moved"]) == ("Moving", 1)
+    assert rounds.turn(own.core, own.workloads, False) is None, "its status has not been written"
+    own.says(phase="Moving", moved=1)
+    step = rounds.turn(own.core, own.workloads, False)
+    assert step is not None and [one.job for one in step.moves] == ["a"]
+    rounds.record(Plan(0, [Preempt("a", True, "", "defragment")]))
+    own.says(stop=True, phase="Moving", moved=1)
+    assert rounds.turn(own.core, own.workloads, True) is None and status(rounds)["phase"] == "Moving"
+    assert rounds.turn(own.core, own.workloads, False) is None
+    told = status(rounds)
+    assert (told["phase"], told["moved"], [one["state"] for one in told["moves"]]) == (
+        "Stopped", 1, ["Moved", "Planned", "Planned"],
+    )  # fmt: skip
 
 
-def test_another_leader_moves_only_as_many_as_are_left_and_nobody_after_the_end() -> None:
-    async def story() -> None:
-        own = Story()
-        own.says(phase="Moving", moved=2)
-        await own.planned(own.leader())
-        assert own.tasks[0].order is not None and own.tasks[0].order.settings.moves == 1
-        own.says(phase="Done", moved=3)
-        assert own.leader().turn(own.core, own.workloads, False) is None and len(own.tasks) == 1
-
-    asyncio.run(story())
+async def test_another_leader_moves_only_as_many_as_are_left_and_nobody_after_the_end() -> None:
+    own = Story()
+    own.says(phase="Moving", moved=2)
+    await own.planned(own.leader())
+    assert own.tasks[0].order is not None and own.tasks[0].order.settings.moves == 1
+    own.says(phase="Done", moved=3)
+    assert own.leader().turn(own.core, own.workloads, False) is None and len(own.tasks) == 1
 
 
-def test_a_step_that_the_core_refuses_is_not_counted() -> None:
-    async def story() -> None:
-        own = Story()
-        own.says()
-        rounds = own.leader()
-        await own.planned(rounds)
-        own.says(phase="Moving", moved=1)
-        assert rounds.turn(own.core, own.workloads, False) is not None
-        rounds.record(Plan(0, []))
-        told = status(rounds)
-        assert (
-            told["moved"] == 0
-            and told["moves"][0]["state"] == "Refused"
-            and "not as it was" in told["moves"][0]["reason"]
-        )
-
-    asyncio.run(story())
+async def test_a_step_that_the_core_refuses_is_not_counted() -> None:
+    own = Story()
+    own.says()
+    rounds = own.leader()
+    await own.planned(rounds)
+    own.says(phase="Moving", moved=1)
+    assert rounds.turn(own.core, own.workloads, False) is not None
+    rounds.record(Plan(0, []))
+    told = status(rounds)
+    assert (
+        told["moved"] == 0 and told["moves"][0]["state"] == "Refused" and "not as it was" in told["moves"][0]["reason"]
+    )

@@ -109,34 +109,31 @@ def test_without_the_right_to_change_nodes_it_is_said() -> None:
         asked(Server(refuses=403))
 
 
-def test_the_next_pod_waits_until_the_first_has_its_devices() -> None:
-    async def story() -> None:
-        mirror, server = Mirror(), Server()
-        mirror.nodes.change("added", node("n0", [Card()]))
-        for name in "pq":
-            mirror.pod("added", pod(name, Ask(1, 1000)))
-        locks = DeviceLocks(Effects(cast(ApiClient, server), lambda: None), mirror)
-        running = asyncio.create_task(locks.effects.run())
-        first, second = (Slot("n0", Demand(1, 100), name, devices=1) for name in "pq")
-        assert not locks.is_held_for(first, ())
-        await asyncio.sleep(0.01)
-        assert locks.is_held_for(first, ()) and not locks.is_held_for(second, {"p"})
-        mirror.bound_here["p"] = "n0"  # the answer is there, and the watch has not come so far
-        assert not locks.is_held_for(second, ())
-        mirror.pod("modified", there("p", "n0", "allocating"))
-        assert not locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",p")
-        mirror.pod("modified", there("p", "n0", "success"))
-        assert not locks.is_held_for(second, ())
-        await asyncio.sleep(0.01)
-        assert not locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",p")  # until the plugin lets go
-        del server.notes[LOCK]
-        await asyncio.sleep(2 * PAUSE)
-        assert not locks.is_held_for(second, ())
-        await asyncio.sleep(0.01)
-        assert locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",q")
-        running.cancel()
-
-    asyncio.run(story())
+async def test_the_next_pod_waits_until_the_first_has_its_devices() -> None:
+    mirror, server = Mirror(), Server()
+    mirror.nodes.change("added", node("n0", [Card()]))
+    for name in "pq":
+        mirror.pod("added", pod(name, Ask(1, 1000)))
+    locks = DeviceLocks(Effects(cast(ApiClient, server), lambda: None), mirror)
+    running = asyncio.create_task(locks.effects.run())
+    first, second = (Slot("n0", Demand(1, 100), name, devices=1) for name in "pq")
+    assert not locks.is_held_for(first, ())
+    await asyncio.sleep(0.01)
+    assert locks.is_held_for(first, ()) and not locks.is_held_for(second, {"p"})
+    mirror.bound_here["p"] = "n0"  # the answer is there, and the watch has not come so far
+    assert not locks.is_held_for(second, ())
+    mirror.pod("modified", there("p", "n0", "allocating"))
+    assert not locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",p")
+    mirror.pod("modified", there("p", "n0", "success"))
+    assert not locks.is_held_for(second, ())
+    await asyncio.sleep(0.01)
+    assert not locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",p")  # until the plugin lets go
+    del server.notes[LOCK]
+    await asyncio.sleep(2 * PAUSE)
+    assert not locks.is_held_for(second, ())
+    await asyncio.sleep(0.01)
+    assert locks.is_held_for(second, ()) and server.notes[LOCK].endswith(",q")
+    running.cancel()
 
 
 def test_nodes_that_name_no_devices_need_no_lock() -> None:

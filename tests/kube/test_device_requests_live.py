@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.kube.api import Api
-from tests.kube.control_plane import ControlPlane
 from tests.kube.device_objects import (
     CLAIMS,
     DRIVER,
@@ -21,9 +18,9 @@ from tests.kube.device_objects import (
     gpus,
     request,
 )
-from tests.kube.live import bound, of_queue, perform, queue, says, until, where
+from tests.kube.live import bound, of_queue, queue, says, until, where
 from tests.kube.objects import Object
-from tests.kube.running import kant
+from tests.kube.running import Kant
 
 NIC, LINK = "nic.example.com", "example.com/root"
 
@@ -48,142 +45,130 @@ def is_type(kind: str) -> str:
     return f'device.attributes["{DRIVER}"].type == "{kind}"'
 
 
-def test_whole_gpus_and_their_parts_never_take_more_than_there_is(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        sets = [{"name": f"gpu-{at}", "counters": {"memory": {"value": "40Gi"}}} for at in range(2)]
-        await api.create_all([bare_node("n0"), device_class()])
-        await api.create(device_slice("n0", partitions(2), slices=2))
-        await api.create(device_slice("n0", slices=2, name="counters", sharedCounters=sets))
-        whole, part = request("gpu", DRIVER, 1, is_type("gpu")), request("part", DRIVER, 1, is_type("mig"))
-        small = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("20Gi")) < 0'
-        await api.create_all([claim(f"p{at}", part) for at in range(4)])
-        await api.create_all([claim("whole", whole), claim("more", request("part", DRIVER, 1, small))])
-        await api.create(claim("either", first_of("r", whole, part)))
-        async with kant(plane, journal=tmp_path):
-            await api.create_all([claiming_pod(f"p{at}", f"p{at}") for at in range(4)])
-            await until(api, lambda pods: len(bound(pods)) == 4)
-            await api.create(claiming_pod("whole", "whole"))
-            await until(api, lambda pods: len(bound(pods)) == 5)
-            await api.create_all([claiming_pod(name, name) for name in ("more", "either")])
-            await until(
-                api,
-                lambda pods: (
-                    says(pods, "more", "are taken on the nodes that would do")
-                    and says(pods, "either", "are taken on the nodes that would do")
-                ),
-            )
-            found = await allocated(api)
-            assert found.pop("whole") == [("n0", "gpu-1")]
-            assert sorted(found.values()) == [[("n0", f"gpu-0-part-{part}")] for part in range(4)]
-            await api.delete("/api/v1/namespaces/default/pods/whole", grace_s=0)
-            await until(api, lambda pods: "either" in bound(pods))  # whole, or as a part beside the other
-            found = await allocated(api)
-            results = (await api.get(f"{CLAIMS}/either"))["status"]["allocation"]["devices"]["results"]
-            used = {name for own in found.values() for _, name in own if name.startswith("gpu-1")}
-            assert results[0]["request"] in ("r/gpu", "r/part") and ("gpu-1" not in used or used == {"gpu-1"})
-
-    perform(plane, story, tmp_path)
-
-
-def test_claims_share_a_device_by_its_capacity_and_count_in_quotas(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        policy = {"default": "10Gi", "validRange": {"min": "10Gi", "step": "10Gi"}}
-        card: Object = {"name": "gpu-0", "allowMultipleAllocations": True}
-        card["capacity"] = {"memory": {"value": "80Gi", "requestPolicy": policy}}
-        await api.create_all(
-            [bare_node("n0"), device_class(), device_slice("n0", [card]), queue("team", 1), queue("open", 8)]
+async def test_whole_gpus_and_their_parts_never_take_more_than_there_is(api: Api, kant: Kant) -> None:
+    sets = [{"name": f"gpu-{at}", "counters": {"memory": {"value": "40Gi"}}} for at in range(2)]
+    await api.create_all([bare_node("n0"), device_class()])
+    await api.create(device_slice("n0", partitions(2), slices=2))
+    await api.create(device_slice("n0", slices=2, name="counters", sharedCounters=sets))
+    whole, part = request("gpu", DRIVER, 1, is_type("gpu")), request("part", DRIVER, 1, is_type("mig"))
+    small = f'device.capacity["{DRIVER}"].memory.compareTo(quantity("20Gi")) < 0'
+    await api.create_all([claim(f"p{at}", part) for at in range(4)])
+    await api.create_all([claim("whole", whole), claim("more", request("part", DRIVER, 1, small))])
+    await api.create(claim("either", first_of("r", whole, part)))
+    async with kant():
+        await api.create_all([claiming_pod(f"p{at}", f"p{at}") for at in range(4)])
+        await until(api, lambda pods: len(bound(pods)) == 4)
+        await api.create(claiming_pod("whole", "whole"))
+        await until(api, lambda pods: len(bound(pods)) == 5)
+        await api.create_all([claiming_pod(name, name) for name in ("more", "either")])
+        await until(
+            api,
+            lambda pods: (
+                says(pods, "more", "are taken on the nodes that would do")
+                and says(pods, "either", "are taken on the nodes that would do")
+            ),
         )
-        asks = {"a": "35Gi", "b": "40Gi", "c": "", "d": "50Gi", "e": "1Gi"}
-        for name, memory in asks.items():
-            capacity = {"capacity": {"requests": {"memory": memory}}} if memory else {}
-            await api.create(claim(name, request("r", DRIVER, 1, **capacity)))
-        async with kant(plane, journal=tmp_path):
-            for name in "ab":
-                await api.create(claiming_pod(name, name, labels=of_queue("team")))
-            await until(api, lambda pods: bound(pods) == ["a", "b"])
-            await api.create(claiming_pod("c", "c", labels=of_queue("team")))
-            await until(api, lambda pods: says(pods, "c", "it asks for 0.125 GPUs, and queue team has 0 GPUs left"))
-            found = [(await api.get(f"{CLAIMS}/{name}"))["status"]["allocation"]["devices"]["results"] for name in "ab"]
-            (first,), (second,) = found
-            assert {first["device"], second["device"]} == {"gpu-0"} and first["shareID"] != second["shareID"]
-            assert [one["consumedCapacity"] for one in (first, second)] == [{"memory": "40Gi"}] * 2
-            await api.create_all([claiming_pod(name, name, labels=of_queue("open")) for name in "de"])
-            full = "are taken on the nodes that would do"
-            await until(api, lambda pods: says(pods, "d", full) and says(pods, "e", full))
-            await api.delete("/api/v1/namespaces/default/pods/a", grace_s=0)
-            await until(api, lambda pods: "c" in bound(pods) and "e" in bound(pods))  # 40, 10 and 10 of 80 Gi
-            assert says(await api.list("pods"), "d", full)
-
-    perform(plane, story, tmp_path)
+        found = await allocated(api)
+        assert found.pop("whole") == [("n0", "gpu-1")]
+        assert sorted(found.values()) == [[("n0", f"gpu-0-part-{part}")] for part in range(4)]
+        await api.delete("/api/v1/namespaces/default/pods/whole", grace_s=0)
+        await until(api, lambda pods: "either" in bound(pods))  # whole, or as a part beside the other
+        found = await allocated(api)
+        results = (await api.get(f"{CLAIMS}/either"))["status"]["allocation"]["devices"]["results"]
+        used = {name for own in found.values() for _, name in own if name.startswith("gpu-1")}
+        assert results[0]["request"] in ("r/gpu", "r/part") and ("gpu-1" not in used or used == {"gpu-1"})
 
 
-def test_constraints_taints_alternatives_and_all_devices_of_a_node(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        await api.create_all([*(bare_node(f"n{at}") for at in range(2)), device_class(), device_class(NIC)])
-        bad = {"taints": [{"key": "example.com/ill", "effect": "NoSchedule"}]}
-        for at in range(2):
-            near = [device(f"gpu-{i}", type="gpu", **{LINK: f"r{i // 2}"}) for i in range(4)]
-            await api.create(device_slice(f"n{at}", [*near, device("ill", type="gpu", more=bad)]))
-            nics = [device(f"nic-{i}", **{LINK: f"r{i + at}"}) for i in range(2)]
-            await api.create(device_slice(f"n{at}", nics, driver=NIC))
-        pair = claim("pair", request("gpu", count=2), request("nic", NIC), constraints=[{"matchAttribute": LINK}])
-        everything = claim("everything", request("nic", NIC, 0))
-        asks = request("gpu", DRIVER, 1, 'device.attributes["none.com"].x == 1'), request("nic", NIC, 2)
-        other = claim("other", first_of("any", *(one | {"name": name} for one, name in zip(asks, "ab", strict=True))))
-        ill = claim("ill", request("gpu", count=1, tolerations=[{"operator": "Exists"}]))
-        apart = claim("apart", request("gpu", count=2), constraints=[{"distinctAttribute": LINK}])
-        await api.create_all([pair, everything, other, ill, apart])
-        async with kant(plane, journal=tmp_path):
-            for at in range(4):  # leave the devices of n1 that the pair can have together
-                await api.create(claim(f"one-{at}", request("gpu", count=1)))
-                one = claiming_pod(f"one-{at}", f"one-{at}", nodeSelector={"kubernetes.io/hostname": "n0"})
-                await api.create(one)
-            await until(api, lambda pods: len(bound(pods)) == 4)
-            await api.create(claiming_pod("pair", "pair"))
-            await until(api, lambda pods: "pair" in bound(pods))
-            assert (await allocated(api, "pair"))["pair"] == [("n1", "gpu-2"), ("n1", "gpu-3"), ("n1", "nic-0")]
-            await api.create(claiming_pod("everything", "everything"))
-            pods = await until(api, lambda pods: "everything" in bound(pods))
-            assert where(pods)["everything"] == "n0"
-            assert (await allocated(api, "everything"))["everything"] == [("n0", "nic-0"), ("n0", "nic-1")]
-            await api.create_all([claiming_pod(name, name) for name in ("other", "ill", "apart")])
-            pods = await until(
-                api,
-                lambda pods: (
-                    "ill" in bound(pods)
-                    and says(pods, "apart", "0 of 1 pods fit now")
-                    and says(pods, "other", "claims ask for (other) are taken")
-                ),
-            )
-            assert (await allocated(api, "ill"))["ill"] in [[(node, "ill")] for node in ("n0", "n1")] + [
-                [("n1", f"gpu-{at}")] for at in range(2)
-            ]
-            await api.delete("/api/v1/namespaces/default/pods/everything", grace_s=0)
-            await freed(api, "everything")
-            await until(api, lambda pods: "other" in bound(pods))
-            results = (await api.get(f"{CLAIMS}/other"))["status"]["allocation"]["devices"]["results"]
-            assert {one["request"] for one in results} == {"any/b"} and len(results) == 2
-
-    perform(plane, story, tmp_path)
+async def test_claims_share_a_device_by_its_capacity_and_count_in_quotas(api: Api, kant: Kant) -> None:
+    policy = {"default": "10Gi", "validRange": {"min": "10Gi", "step": "10Gi"}}
+    card: Object = {"name": "gpu-0", "allowMultipleAllocations": True}
+    card["capacity"] = {"memory": {"value": "80Gi", "requestPolicy": policy}}
+    await api.create_all(
+        [bare_node("n0"), device_class(), device_slice("n0", [card]), queue("team", 1), queue("open", 8)]
+    )
+    asks = {"a": "35Gi", "b": "40Gi", "c": "", "d": "50Gi", "e": "1Gi"}
+    for name, memory in asks.items():
+        capacity = {"capacity": {"requests": {"memory": memory}}} if memory else {}
+        await api.create(claim(name, request("r", DRIVER, 1, **capacity)))
+    async with kant():
+        for name in "ab":
+            await api.create(claiming_pod(name, name, labels=of_queue("team")))
+        await until(api, lambda pods: bound(pods) == ["a", "b"])
+        await api.create(claiming_pod("c", "c", labels=of_queue("team")))
+        await until(api, lambda pods: says(pods, "c", "it asks for 0.125 GPUs, and queue team has 0 GPUs left"))
+        found = [(await api.get(f"{CLAIMS}/{name}"))["status"]["allocation"]["devices"]["results"] for name in "ab"]
+        (first,), (second,) = found
+        assert {first["device"], second["device"]} == {"gpu-0"} and first["shareID"] != second["shareID"]
+        assert [one["consumedCapacity"] for one in (first, second)] == [{"memory": "40Gi"}] * 2
+        await api.create_all([claiming_pod(name, name, labels=of_queue("open")) for name in "de"])
+        full = "are taken on the nodes that would do"
+        await until(api, lambda pods: says(pods, "d", full) and says(pods, "e", full))
+        await api.delete("/api/v1/namespaces/default/pods/a", grace_s=0)
+        await until(api, lambda pods: "c" in bound(pods) and "e" in bound(pods))  # 40, 10 and 10 of 80 Gi
+        assert says(await api.list("pods"), "d", full)
 
 
-def test_nobody_waits_for_selectors_of_others(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        await api.create_all([bare_node("n0"), device_class(), device_slice("n0", gpus(4))])
-        broken = claim("broken", request("gpu", DRIVER, 1, 'url("https://x/").getHost() == "x"'))
-        await api.create_all([broken, claim("good"), claim("slow")])
-        async with kant(plane, journal=tmp_path) as driver:
-            selectors = driver.translation.devices.requests.selectors
-            selectors._spent["default"] = 1e9, selectors.clock()  # as if its expressions had taken an age
-            await api.create_all([claiming_pod(name, name) for name in ("broken", "good")])
-            await until(
-                api,
-                lambda pods: (
-                    bound(pods) == ["good"]
-                    and (says(pods, "broken", "cannot be read") or says(pods, "broken", "have used up their time"))
-                ),
-            )
-            selectors._spent.clear()
-            await until(api, lambda pods: says(pods, "broken", "cannot be read"))
+async def test_constraints_taints_alternatives_and_all_devices_of_a_node(api: Api, kant: Kant) -> None:
+    await api.create_all([*(bare_node(f"n{at}") for at in range(2)), device_class(), device_class(NIC)])
+    bad = {"taints": [{"key": "example.com/ill", "effect": "NoSchedule"}]}
+    for at in range(2):
+        near = [device(f"gpu-{i}", type="gpu", **{LINK: f"r{i // 2}"}) for i in range(4)]
+        await api.create(device_slice(f"n{at}", [*near, device("ill", type="gpu", more=bad)]))
+        nics = [device(f"nic-{i}", **{LINK: f"r{i + at}"}) for i in range(2)]
+        await api.create(device_slice(f"n{at}", nics, driver=NIC))
+    pair = claim("pair", request("gpu", count=2), request("nic", NIC), constraints=[{"matchAttribute": LINK}])
+    everything = claim("everything", request("nic", NIC, 0))
+    asks = request("gpu", DRIVER, 1, 'device.attributes["none.com"].x == 1'), request("nic", NIC, 2)
+    other = claim("other", first_of("any", *(one | {"name": name} for one, name in zip(asks, "ab", strict=True))))
+    ill = claim("ill", request("gpu", count=1, tolerations=[{"operator": "Exists"}]))
+    apart = claim("apart", request("gpu", count=2), constraints=[{"distinctAttribute": LINK}])
+    await api.create_all([pair, everything, other, ill, apart])
+    async with kant():
+        for at in range(4):  # leave the devices of n1 that the pair can have together
+            await api.create(claim(f"one-{at}", request("gpu", count=1)))
+            one = claiming_pod(f"one-{at}", f"one-{at}", nodeSelector={"kubernetes.io/hostname": "n0"})
+            await api.create(one)
+        await until(api, lambda pods: len(bound(pods)) == 4)
+        await api.create(claiming_pod("pair", "pair"))
+        await until(api, lambda pods: "pair" in bound(pods))
+        assert (await allocated(api, "pair"))["pair"] == [("n1", "gpu-2"), ("n1", "gpu-3"), ("n1", "nic-0")]
+        await api.create(claiming_pod("everything", "everything"))
+        pods = await until(api, lambda pods: "everything" in bound(pods))
+        assert where(pods)["everything"] == "n0"
+        assert (await allocated(api, "everything"))["everything"] == [("n0", "nic-0"), ("n0", "nic-1")]
+        await api.create_all([claiming_pod(name, name) for name in ("other", "ill", "apart")])
+        pods = await until(
+            api,
+            lambda pods: (
+                "ill" in bound(pods)
+                and says(pods, "apart", "0 of 1 pods fit now")
+                and says(pods, "other", "claims ask for (other) are taken")
+            ),
+        )
+        assert (await allocated(api, "ill"))["ill"] in [[(node, "ill")] for node in ("n0", "n1")] + [
+            [("n1", f"gpu-{at}")] for at in range(2)
+        ]
+        await api.delete("/api/v1/namespaces/default/pods/everything", grace_s=0)
+        await freed(api, "everything")
+        await until(api, lambda pods: "other" in bound(pods))
+        results = (await api.get(f"{CLAIMS}/other"))["status"]["allocation"]["devices"]["results"]
+        assert {one["request"] for one in results} == {"any/b"} and len(results) == 2
 
-    perform(plane, story, tmp_path)
+
+async def test_nobody_waits_for_selectors_of_others(api: Api, kant: Kant) -> None:
+    await api.create_all([bare_node("n0"), device_class(), device_slice("n0", gpus(4))])
+    broken = claim("broken", request("gpu", DRIVER, 1, 'url("https://x/").getHost() == "x"'))
+    await api.create_all([broken, claim("good"), claim("slow")])
+    async with kant() as driver:
+        selectors = driver.translation.devices.requests.selectors
+        selectors._spent["default"] = 1e9, selectors.clock()  # as if its expressions had taken an age
+        await api.create_all([claiming_pod(name, name) for name in ("broken", "good")])
+        await until(
+            api,
+            lambda pods: (
+                bound(pods) == ["good"]
+                and (says(pods, "broken", "cannot be read") or says(pods, "broken", "have used up their time"))
+            ),
+        )
+        selectors._spent.clear()
+        await until(api, lambda pods: says(pods, "broken", "cannot be read"))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 from tests.kube.api import Api
-from tests.kube.control_plane import ControlPlane
 from tests.kube.device_objects import (
     allocated,
     bare_node,
@@ -19,9 +17,9 @@ from tests.kube.device_objects import (
     request,
     template,
 )
-from tests.kube.live import bound, perform, until, where
+from tests.kube.live import bound, until, where
 from tests.kube.objects import make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 
 NODES, EACH = 4, 12
 CLASSES = ("card", "board", "adapter")
@@ -36,34 +34,25 @@ async def cards(api: Api) -> None:
     )
 
 
-def test_pods_with_a_claim_each_from_a_template_fill_all_nodes(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        await cards(api)
-        for number, name in enumerate(CLASSES):  # by each of several names for the same devices
-            pods = [make_pod(f"p{number}-{at}", 0) for at in range(NODES * EACH // len(CLASSES))]
-            await create_claiming(api, pods, template(f"one-{name}", request(name, name)))
-        async with kant(plane, journal=tmp_path) as driver:
-            pods = await until(api, lambda pods: len(bound(pods)) == NODES * EACH)
-            assert Counter(where(pods).values()) == {f"n{at}": EACH for at in range(NODES)}
-            assert driver.counts.builds < NODES  # not one for each node that is full
-        devices = [found for own in (await allocated(api)).values() for found in own]
-        assert len(set(devices)) == NODES * EACH
-
-    perform(plane, story, tmp_path)
+async def test_pods_with_a_claim_each_from_a_template_fill_all_nodes(api: Api, kant: Kant) -> None:
+    await cards(api)
+    for number, name in enumerate(CLASSES):  # by each of several names for the same devices
+        pods = [make_pod(f"p{number}-{at}", 0) for at in range(NODES * EACH // len(CLASSES))]
+        await create_claiming(api, pods, template(f"one-{name}", request(name, name)))
+    async with kant() as driver:
+        pods = await until(api, lambda pods: len(bound(pods)) == NODES * EACH)
+        assert Counter(where(pods).values()) == {f"n{at}": EACH for at in range(NODES)}
+        assert driver.counts.builds < NODES  # not one for each node that is full
+    devices = [found for own in (await allocated(api)).values() for found in own]
+    assert len(set(devices)) == NODES * EACH
 
 
-def test_pods_that_share_claims_fill_all_nodes(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_pods_that_share_claims_fill_all_nodes(api: Api, kant: Kant) -> None:
     sharing = 3
-
-    async def story(api: Api) -> None:
-        await cards(api)
-        await api.create_all([claim(f"c{at}", request("card", "card")) for at in range(NODES * EACH)])
-        await api.create_all(
-            [claiming_pod(f"p{at}-{i}", f"c{at}") for at in range(NODES * EACH) for i in range(sharing)]
-        )
-        async with kant(plane, journal=tmp_path):
-            pods = await until(api, lambda pods: len(bound(pods)) == NODES * EACH * sharing)
-            assert Counter(where(pods).values()) == {f"n{at}": EACH * sharing for at in range(NODES)}
-        assert len({found for own in (await allocated(api)).values() for found in own}) == NODES * EACH
-
-    perform(plane, story, tmp_path)
+    await cards(api)
+    await api.create_all([claim(f"c{at}", request("card", "card")) for at in range(NODES * EACH)])
+    await api.create_all([claiming_pod(f"p{at}-{i}", f"c{at}") for at in range(NODES * EACH) for i in range(sharing)])
+    async with kant():
+        pods = await until(api, lambda pods: len(bound(pods)) == NODES * EACH * sharing)
+        assert Counter(where(pods).values()) == {f"n{at}": EACH * sharing for at in range(NODES)}
+    assert len({found for own in (await allocated(api)).values() for found in own}) == NODES * EACH

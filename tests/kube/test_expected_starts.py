@@ -48,7 +48,7 @@ def ahead(row: dict[str, Any], now: int) -> tuple[float, float]:
     return tuple(round((row["expected_us"][name] - now) / 1e6 / HOURS, 1) for name in ("p50", "p90"))  # type: ignore[return-value]
 
 
-def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: ControlPlane, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / FILE
     file.write_bytes(msgspec.json.encode(SavedCalibration(digest(PROFILE), 0, CalibrationState({CELL: LEARNED}))))
     options = ("--listen", f"127.0.0.1:{port}", "--journal", str(tmp_path))
@@ -65,43 +65,40 @@ def test_the_page_and_the_terminal_say_what_the_leader_has_learned(plane: Contro
         (row,) = found["jobs"]
         return row["earlier"], ahead(row, found["time_us"])
 
-    async def story() -> None:
-        async with Api(plane) as api:
-            await install(api)
-            await api.namespace(NAMESPACE)
-            await api.create(make_node("n0"))
-            first = KantProcess(plane, *options, user="admin")
-            try:
-                await first.says("state built")
-                await api.create(make_pod("long", 8, annotations={RUNTIME: f"{HOURS}s"}))
-                await api.until(lambda pods: len(bound(pods)) == 1)
-                await api.create(make_pod("late", 8))
-                await api.until(lambda pods: says(pods, "late", "capacity"))
-                known = ({"answers": 5, "kept": 4}, (2.0, 4.0))
-                assert await asyncio.to_thread(page) == known
-                await api.until(lambda found: any(ANNOTATION in (notes(lease) or {}) for lease in found), LEASES)
-                assert await asyncio.to_thread(terminal) == known
-                why = await asyncio.to_thread(command, "why", *there, "late", "--json")
-                assert why.json()["earlier"] == known[0]
-                plans = (None, (1.0, 1.0))
-                assert await asyncio.to_thread(terminal, "--kube-profile", "easy") == plans, "that is another plan"
-                assert await asyncio.to_thread(terminal, "--kube-system", "elsewhere") == plans
-            finally:
-                first.stop()
-            assert "default/late" in msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.open
-            second = KantProcess(plane, *options, user="admin")
-            try:
-                await second.says("state built")
-                assert await asyncio.to_thread(page) == known
-                await api.delete("/api/v1/namespaces/default/pods/long", grace_s=0)
-                await api.until(lambda pods: len(bound(pods)) == 1 and len(pods) == 1)
-            finally:
-                second.stop()
-            cells = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.cells
-            ratios = [ratio for window in cells[CELL].ratios for ratio in window]
-            assert len(ratios) == 62 and min(ratios) < 1000, "what was asked by the first one"
-
-    asyncio.run(story())
+    async with Api(plane) as api:
+        await install(api)
+        await api.namespace(NAMESPACE)
+        await api.create(make_node("n0"))
+        first = KantProcess(plane, *options, user="admin")
+        try:
+            await first.says("state built")
+            await api.create(make_pod("long", 8, annotations={RUNTIME: f"{HOURS}s"}))
+            await api.until(lambda pods: len(bound(pods)) == 1)
+            await api.create(make_pod("late", 8))
+            await api.until(lambda pods: says(pods, "late", "capacity"))
+            known = ({"answers": 5, "kept": 4}, (2.0, 4.0))
+            assert await asyncio.to_thread(page) == known
+            await api.until(lambda found: any(ANNOTATION in (notes(lease) or {}) for lease in found), LEASES)
+            assert await asyncio.to_thread(terminal) == known
+            why = await asyncio.to_thread(command, "why", *there, "late", "--json")
+            assert why.json()["earlier"] == known[0]
+            plans = (None, (1.0, 1.0))
+            assert await asyncio.to_thread(terminal, "--kube-profile", "easy") == plans, "that is another plan"
+            assert await asyncio.to_thread(terminal, "--kube-system", "elsewhere") == plans
+        finally:
+            first.stop()
+        assert "default/late" in msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.open
+        second = KantProcess(plane, *options, user="admin")
+        try:
+            await second.says("state built")
+            assert await asyncio.to_thread(page) == known
+            await api.delete("/api/v1/namespaces/default/pods/long", grace_s=0)
+            await api.until(lambda pods: len(bound(pods)) == 1 and len(pods) == 1)
+        finally:
+            second.stop()
+        cells = msgspec.json.decode(file.read_bytes(), type=SavedCalibration).memory.cells
+        ratios = [ratio for window in cells[CELL].ratios for ratio in window]
+        assert len(ratios) == 62 and min(ratios) < 1000, "what was asked by the first one"
 
 
 def core_that_knows(memory: CalibrationState) -> Core:

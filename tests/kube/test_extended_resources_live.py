@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
+import pytest
 from tests.kube.api import Api
-from tests.kube.conftest import NewPlane
-from tests.kube.control_plane import ControlPlane
 from tests.kube.device_objects import (
     CLAIMS,
     DRIVER,
@@ -21,9 +19,9 @@ from tests.kube.device_objects import (
     gpus,
     request,
 )
-from tests.kube.live import bound, deputy_of_kant, of_queue, perform, queue, says, until, where
+from tests.kube.live import bound, deputy_of_kant, of_queue, queue, says, until, where
 from tests.kube.objects import Object, make_node, make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 from tests.patience import PATIENCE_S
 
 from kant.kube.objects import views as k
@@ -77,131 +75,104 @@ async def status_of(api: Api, pod: str) -> Object:
     return dict(found["status"].get("extendedResourceClaimStatus") or {})
 
 
-def test_a_resource_that_a_class_serves_comes_from_device_plugins_and_from_claims(
-    plane: ControlPlane, tmp_path: Path
-) -> None:
-    async def story(api: Api) -> None:
-        plugin = make_node("plugin", 0)
-        for amounts in ("capacity", "allocatable"):
-            plugin["status"][amounts] = plugin["status"][amounts] | {CARD: "2"}
-        await api.create_all([plugin, *(bare_node(f"n{at}") for at in range(2)), serving("card", CARD)])
-        await api.create(cards("n0", 3))
-        await deputy_of_kant(api)
-        for at, node in enumerate(("n0", "plugin")):  # a leader that was killed has left these behind
-            pod = await api.create(asking(f"p{at}", {CARD: 1}, nodeSelector={"kubernetes.io/hostname": node}))
-            await api.create(left_behind(pod, 2))
-            said = {"requestMappings": [{"containerName": "c0", "resourceName": CARD, "requestName": "any"}]}
-            said["resourceClaimName"] = left_behind(pod, 2)["metadata"]["name"]
-            await api.patch(f"{PODS}/p{at}/status", {"status": {"extendedResourceClaimStatus": said}})
-        taken = await api.create(asking("taken", {CARD: 1}, nodeSelector={"kubernetes.io/hostname": "n1"}))
-        other = left_behind(taken, 1)
-        await api.create(other | {"metadata": {key: other["metadata"][key] for key in ("name", "namespace")}})
-        await api.create(cards("n1", 1))
-        async with kant(plane, journal=tmp_path, user="deputy"):
-            await until(api, lambda pods: says(pods, "taken", "which would be made for it, is there already"))
-            await gone(api, "taken")
-            await api.delete(f"{CLAIMS}/{other['metadata']['name']}")
-            await api.delete("/apis/resource.k8s.io/v1/resourceslices/n1-cards-example-com")
-            await api.create_all([asking(f"p{at}", {CARD: 1}) for at in range(2, 5)])
-            pods = await until(api, lambda pods: len(bound(pods)) == 5)
-            there = where(pods)
-            assert sorted(there.values()) == ["n0"] * 3 + ["plugin"] * 2
-            claims = {one["metadata"]["ownerReferences"][0]["name"]: one for one in await api.list(CLAIMS)}
-            assert sorted(claims) == sorted(pod for pod, node in there.items() if node == "n0")
-            devices = []
-            for pod in pods:
-                name = pod["metadata"]["name"]
-                if name not in claims:
-                    assert not await status_of(api, name)
-                    continue
-                claim, (one,) = claims[name], pod["status"]["extendedResourceClaimStatus"]["requestMappings"]
-                assert one == {"containerName": "c0", "resourceName": CARD, "requestName": "container-0-request-1"}
-                assert pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == claim["metadata"]["name"]
-                owner = claim["metadata"]["ownerReferences"][0]
-                assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
-                assert claim["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
-                assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
-                assert [user["uid"] for user in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
-                (result,) = claim["status"]["allocation"]["devices"]["results"]
-                assert result["request"] == "container-0-request-1"
-                devices.append(result["device"])
-            assert sorted(devices) == [f"card-{at}" for at in range(3)]
-            await api.create(asking("late", {CARD: 1}))
-            await until(api, lambda pods: says(pods, "late", f"no node that would do has 1 of {CARD} left"))
-            left = sorted(claims)[0]
-            await gone(api, left)
-            pods = await until(api, lambda pods: "late" in bound(pods))
-            assert where(pods)["late"] == "n0"
-            async with asyncio.timeout(PATIENCE_S):  # what was made for the pod goes with it
-                while any(
-                    one["metadata"]["name"] == claims[left]["metadata"]["name"] for one in await api.list(CLAIMS)
-                ):
-                    await asyncio.sleep(0.05)
-
-    perform(plane, story, tmp_path)
+async def test_a_resource_that_a_class_serves_comes_from_device_plugins_and_from_claims(api: Api, kant: Kant) -> None:
+    plugin = make_node("plugin", 0)
+    for amounts in ("capacity", "allocatable"):
+        plugin["status"][amounts] = plugin["status"][amounts] | {CARD: "2"}
+    await api.create_all([plugin, *(bare_node(f"n{at}") for at in range(2)), serving("card", CARD)])
+    await api.create(cards("n0", 3))
+    await deputy_of_kant(api)
+    for at, node in enumerate(("n0", "plugin")):  # a leader that was killed has left these behind
+        pod = await api.create(asking(f"p{at}", {CARD: 1}, nodeSelector={"kubernetes.io/hostname": node}))
+        await api.create(left_behind(pod, 2))
+        said = {"requestMappings": [{"containerName": "c0", "resourceName": CARD, "requestName": "any"}]}
+        said["resourceClaimName"] = left_behind(pod, 2)["metadata"]["name"]
+        await api.patch(f"{PODS}/p{at}/status", {"status": {"extendedResourceClaimStatus": said}})
+    taken = await api.create(asking("taken", {CARD: 1}, nodeSelector={"kubernetes.io/hostname": "n1"}))
+    other = left_behind(taken, 1)
+    await api.create(other | {"metadata": {key: other["metadata"][key] for key in ("name", "namespace")}})
+    await api.create(cards("n1", 1))
+    async with kant(user="deputy"):
+        await until(api, lambda pods: says(pods, "taken", "which would be made for it, is there already"))
+        await gone(api, "taken")
+        await api.delete(f"{CLAIMS}/{other['metadata']['name']}")
+        await api.delete("/apis/resource.k8s.io/v1/resourceslices/n1-cards-example-com")
+        await api.create_all([asking(f"p{at}", {CARD: 1}) for at in range(2, 5)])
+        pods = await until(api, lambda pods: len(bound(pods)) == 5)
+        there = where(pods)
+        assert sorted(there.values()) == ["n0"] * 3 + ["plugin"] * 2
+        claims = {one["metadata"]["ownerReferences"][0]["name"]: one for one in await api.list(CLAIMS)}
+        assert sorted(claims) == sorted(pod for pod, node in there.items() if node == "n0")
+        devices = []
+        for pod in pods:
+            name = pod["metadata"]["name"]
+            if name not in claims:
+                assert not await status_of(api, name)
+                continue
+            claim, (one,) = claims[name], pod["status"]["extendedResourceClaimStatus"]["requestMappings"]
+            assert one == {"containerName": "c0", "resourceName": CARD, "requestName": "container-0-request-1"}
+            assert pod["status"]["extendedResourceClaimStatus"]["resourceClaimName"] == claim["metadata"]["name"]
+            owner = claim["metadata"]["ownerReferences"][0]
+            assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
+            assert claim["metadata"]["annotations"]["resource.kubernetes.io/extended-resource-claim"] == "true"
+            assert claim["metadata"]["finalizers"] == ["resource.kubernetes.io/delete-protection"]
+            assert [user["uid"] for user in claim["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
+            (result,) = claim["status"]["allocation"]["devices"]["results"]
+            assert result["request"] == "container-0-request-1"
+            devices.append(result["device"])
+        assert sorted(devices) == [f"card-{at}" for at in range(3)]
+        await api.create(asking("late", {CARD: 1}))
+        await until(api, lambda pods: says(pods, "late", f"no node that would do has 1 of {CARD} left"))
+        left = sorted(claims)[0]
+        await gone(api, left)
+        pods = await until(api, lambda pods: "late" in bound(pods))
+        assert where(pods)["late"] == "n0"
+        async with asyncio.timeout(PATIENCE_S):  # what was made for the pod goes with it
+            while any(one["metadata"]["name"] == claims[left]["metadata"]["name"] for one in await api.list(CLAIMS)):
+                await asyncio.sleep(0.05)
 
 
-def test_classes_serve_gpus_and_each_its_own_name_and_say_which_container_has_what(
-    plane: ControlPlane, tmp_path: Path
-) -> None:
-    async def story(api: Api) -> None:
-        await api.create_all([bare_node("n0"), serving(DRIVER, "nvidia.com/gpu", DRIVER), device_class(CARDS)])
-        await api.create_all([device_slice("n0", gpus(4)), cards("n0", 3), queue("team", 3)])
-        implicit, team = f"{IMPLICIT}/{CARDS}", of_queue("team")
-        first = {
-            "name": "first",
-            "image": "test",
-            "resources": {key: {implicit: "3"} for key in ("requests", "limits")},
+async def test_classes_serve_gpus_and_each_its_own_name_and_say_which_container_has_what(api: Api, kant: Kant) -> None:
+    await api.create_all([bare_node("n0"), serving(DRIVER, "nvidia.com/gpu", DRIVER), device_class(CARDS)])
+    await api.create_all([device_slice("n0", gpus(4)), cards("n0", 3), queue("team", 3)])
+    implicit, team = f"{IMPLICIT}/{CARDS}", of_queue("team")
+    first = {"name": "first", "image": "test", "resources": {key: {implicit: "3"} for key in ("requests", "limits")}}
+    async with kant():
+        await api.create(
+            asking("both", {"nvidia.com/gpu": 1, implicit: 1}, {implicit: 1}, initContainers=[first], labels=team)
+        )
+        await until(api, lambda pods: bound(pods) == ["both"])
+        found = {
+            (one["containerName"], one["resourceName"], one["requestName"])
+            for one in (await status_of(api, "both"))["requestMappings"]
         }
-        async with kant(plane, journal=tmp_path):
-            await api.create(
-                asking(
-                    "both",
-                    {"nvidia.com/gpu": 1, implicit: 1},
-                    {implicit: 1},
-                    initContainers=[first],
-                    labels=team,
-                )
-            )
-            await until(api, lambda pods: bound(pods) == ["both"])
-            found = {
-                (one["containerName"], one["resourceName"], one["requestName"])
-                for one in (await status_of(api, "both"))["requestMappings"]
-            }
-            assert found == {
-                ("c0", "nvidia.com/gpu", "container-1-request-2"),
-                ("c0", implicit, "container-1-request-1"),
-                ("c1", implicit, "container-2-request-1"),
-                ("first", implicit, "container-1-request-1"),
-                ("first", implicit, "container-2-request-1"),
-                ("first", implicit, "container-0-request-0"),
-            }
-            (own,) = (await allocated(api)).values()
-            assert sorted(own) == [*(("n0", f"card-{at}") for at in range(3)), ("n0", "gpu-0")]
-            await api.create(asking("none", {implicit: 1}, labels=team))
-            await until(api, lambda pods: says(pods, "none", f"claims ask for ({implicit}) are taken"))
-            await api.create_all([make_pod(f"g{at}", 1, labels=team) for at in range(3)])
-            await until(
-                api,
-                lambda pods: len(bound(pods)) == 3 and any(says(pods, f"g{at}", "over quota") for at in range(3)),
-            )
-            await gone(api, "both")
-            await until(api, lambda pods: "none" in bound(pods))
-            devices = [device for own in (await allocated(api)).values() for device in own]
-            assert len(devices) == len(set(devices))
-
-    perform(plane, story, tmp_path)
+        assert found == {
+            ("c0", "nvidia.com/gpu", "container-1-request-2"),
+            ("c0", implicit, "container-1-request-1"),
+            ("c1", implicit, "container-2-request-1"),
+            ("first", implicit, "container-1-request-1"),
+            ("first", implicit, "container-2-request-1"),
+            ("first", implicit, "container-0-request-0"),
+        }
+        (own,) = (await allocated(api)).values()
+        assert sorted(own) == [*(("n0", f"card-{at}") for at in range(3)), ("n0", "gpu-0")]
+        await api.create(asking("none", {implicit: 1}, labels=team))
+        await until(api, lambda pods: says(pods, "none", f"claims ask for ({implicit}) are taken"))
+        await api.create_all([make_pod(f"g{at}", 1, labels=team) for at in range(3)])
+        await until(
+            api, lambda pods: len(bound(pods)) == 3 and any(says(pods, f"g{at}", "over quota") for at in range(3))
+        )
+        await gone(api, "both")
+        await until(api, lambda pods: "none" in bound(pods))
+        devices = [device for own in (await allocated(api)).values() for device in own]
+        assert len(devices) == len(set(devices))
 
 
-def test_an_api_server_that_keeps_no_such_claims_has_the_pod_refused(new_plane: NewPlane, tmp_path: Path) -> None:
-    plane = new_plane(gates=(), flags=("--feature-gates=DRAExtendedResource=false",))
-
-    async def story(api: Api) -> None:
-        await api.create_all([bare_node("n0"), device_class(CARDS)])
-        await api.create(cards("n0", 1))
-        async with kant(plane, journal=tmp_path):
-            await api.create(asking("one", {f"{IMPLICIT}/{CARDS}": 1}))
-            await until(api, lambda pods: says(pods, "one", "its feature gate DRAExtendedResource is off"))
-            await freed(api)
-
-    perform(plane, story, tmp_path)
+@pytest.mark.plane(gates=(), flags=["--feature-gates=DRAExtendedResource=false"])
+async def test_an_api_server_that_keeps_no_such_claims_has_the_pod_refused(api: Api, kant: Kant) -> None:
+    await api.create_all([bare_node("n0"), device_class(CARDS)])
+    await api.create(cards("n0", 1))
+    async with kant():
+        await api.create(asking("one", {f"{IMPLICIT}/{CARDS}": 1}))
+        await until(api, lambda pods: says(pods, "one", "its feature gate DRAExtendedResource is off"))
+        await freed(api)

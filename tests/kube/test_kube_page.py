@@ -80,7 +80,7 @@ def test_the_page_and_its_data(plane: ControlPlane, tmp_path: Path) -> None:
     text = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--nodes", "1", "--profile", "easy").out
     assert "1 more node" in text and "late" in text
     refused = command("whatif", "--kubeconfig", plane.kubeconfig("admin"), "--at", "1h", "--nodes", "1").refusal()
-    assert "expected a journal beside it" in refused
+    assert "expected a journal with it" in refused
     no_forecaster = command("whatif", "--kubeconfig", plane.kubeconfig("nobody"), "--nodes", "1").refusal()
     assert "it needs the role kant-inspector" in no_forecaster
 
@@ -179,31 +179,28 @@ def browse(url: str) -> None:
         assert not complaints, complaints
 
 
-def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> None:
+async def test_a_replica_that_does_not_lead_or_keeps_no_journal_says_so() -> None:
     async def whatif(journal: str, now: int, asked: bytes, gone: Callable[[], bool]) -> tuple[int, bytes]:
         raise AssertionError("there is nothing to make futures of")
 
-    async def story() -> None:
-        shown = LeaderQuestions(StartForecasts(no_forecaster))
-        app = web.Application()
-        app.add_routes(routes(shown, PageContent(whatif=whatif)))
-        runner = web.AppRunner(app)
-        await runner.setup()
-        port = free_port()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/record")
-        assert code == 503 and found["error"].startswith("this replica: expected one that leads")
-        code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
-        assert code == 503 and found["error"].startswith("this replica: expected one that leads")
-        core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
-        shown.follow(core)
-        core.settled()
-        code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
-        assert code == 409 and found["error"].startswith("the journal: expected one (`kant kube run --journal")
-        assert "whatif" not in (await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whoami"))[1]["may"]
-        await runner.cleanup()
-
-    asyncio.run(story())
+    shown = LeaderQuestions(StartForecasts(no_forecaster))
+    app = web.Application()
+    app.add_routes(routes(shown, PageContent(whatif=whatif)))
+    runner = web.AppRunner(app)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/record")
+    assert code == 503 and found["error"].startswith("this replica: expected one that leads")
+    code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
+    assert code == 503 and found["error"].startswith("this replica: expected one that leads")
+    core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
+    shown.follow(core)
+    core.settled()
+    code, found = await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whatif", WORDS)
+    assert code == 409 and found["error"].startswith("the journal: expected one (`kant kube run --journal")
+    assert "whatif" not in (await asyncio.to_thread(ask, f"http://127.0.0.1:{port}/v1/whoami"))[1]["may"]
+    await runner.cleanup()
 
 
 def test_a_page_needs_a_place() -> None:

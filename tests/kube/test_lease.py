@@ -245,31 +245,27 @@ def test_the_clock_runs_while_a_process_is_stopped() -> None:
     assert process.communicate("\n")[0] == "False\n"
 
 
-def test_candidates_at_a_real_api_server(plane: ControlPlane) -> None:
+async def test_candidates_at_a_real_api_server(plane: ControlPlane) -> None:
     short = {"duration": 3.0, "renew_deadline": 1.5, "retry": 0.1, "in_flight": 1.0}
-
-    async def main() -> None:
-        async with ApiClient(load(plane.kubeconfig("admin"))) as client:
-            leases = [Lease(client, "kube-system", "kant", f"c{i}", **short) for i in range(3)]  # type: ignore[arg-type]
-            tasks = [asyncio.create_task(lease.run()) for lease in leases]
-            terms = []
-            for _ in range(2):
-                async with asyncio.timeout(PATIENCE_S):
-                    while not any(lease.holds() for lease in leases):
-                        await asyncio.sleep(0.02)
-                leader = next(i for i, lease in enumerate(leases) if lease.holds())
-                assert sum(lease.holds() for lease in leases) == 1
-                terms.append(leases[leader].token)
-                tasks[leader].cancel()  # dies without a word
-                async with asyncio.timeout(PATIENCE_S):
-                    while leases[leader].holds():
-                        await asyncio.sleep(0.02)
-            found = await client.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kant", LeaseObject)
-            assert len({*terms}) == 2 and (found.spec.lease_transitions or 0) >= 2
-            for task in tasks:
-                task.cancel()
-
-    asyncio.run(main())
+    async with ApiClient(load(plane.kubeconfig("admin"))) as client:
+        leases = [Lease(client, "kube-system", "kant", f"c{i}", **short) for i in range(3)]  # type: ignore[arg-type]
+        tasks = [asyncio.create_task(lease.run()) for lease in leases]
+        terms = []
+        for _ in range(2):
+            async with asyncio.timeout(PATIENCE_S):
+                while not any(lease.holds() for lease in leases):
+                    await asyncio.sleep(0.02)
+            leader = next(i for i, lease in enumerate(leases) if lease.holds())
+            assert sum(lease.holds() for lease in leases) == 1
+            terms.append(leases[leader].token)
+            tasks[leader].cancel()  # dies without a word
+            async with asyncio.timeout(PATIENCE_S):
+                while leases[leader].holds():
+                    await asyncio.sleep(0.02)
+        found = await client.get("/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kant", LeaseObject)
+        assert len({*terms}) == 2 and (found.spec.lease_transitions or 0) >= 2
+        for task in tasks:
+            task.cancel()
 
 
 @settings(max_examples=examples(30))

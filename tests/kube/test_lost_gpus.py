@@ -120,36 +120,32 @@ async def collect(api: Api, node: str) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_gpus_that_are_lost_in_a_burst_are_given_to_nobody(plane: ControlPlane, seed: int) -> None:
+async def test_gpus_that_are_lost_in_a_burst_are_given_to_nobody(plane: ControlPlane, seed: int) -> None:
     rng = random.Random(seed)
-
-    async def story() -> None:
-        async with Api(plane) as api:
-            await api.create_all([make_node(f"n{i}") for i in range(NODES)])
-            async with (
-                FakeKubelet(api) as kubelet,
-                ReplicaController(api) as jobs,
-                Auditor(api) as auditor,
-                Terms(api) as terms,
-                kant(plane, recovery=RECOVERY_S, staleness=STALENESS_S) as driver,
-            ):
-                watchman = Watchman(driver)
-                losing = asyncio.create_task(lose(api, rng))
-                arriving = asyncio.create_task(jobs.run([pod for gang in burst(rng) for pod in gang]))
-                await terms.bound_more(PODS // 5)
-                kubelet.silent.add("n0")
-                await api.delete("/api/v1/nodes/n0")
-                collecting = asyncio.create_task(collect(api, "n0"))
-                await arriving
-                await losing
-                await terms.none_waits()
-                report = await auditor.report()
-                collecting.cancel()
-                assert driver.core is not None
-                driver.core.state.check()
-            print(summary(report), watchman.bindings, "bindings", watchman.wrong, driver.counts)
-            assert not watchman.wrong
-            report.assert_kept(all_bound=True)
-            assert report.bound >= PODS
-
-    asyncio.run(story())
+    async with Api(plane) as api:
+        await api.create_all([make_node(f"n{i}") for i in range(NODES)])
+        async with (
+            FakeKubelet(api) as kubelet,
+            ReplicaController(api) as jobs,
+            Auditor(api) as auditor,
+            Terms(api) as terms,
+            kant(plane, recovery=RECOVERY_S, staleness=STALENESS_S) as driver,
+        ):
+            watchman = Watchman(driver)
+            losing = asyncio.create_task(lose(api, rng))
+            arriving = asyncio.create_task(jobs.run([pod for gang in burst(rng) for pod in gang]))
+            await terms.bound_more(PODS // 5)
+            kubelet.silent.add("n0")
+            await api.delete("/api/v1/nodes/n0")
+            collecting = asyncio.create_task(collect(api, "n0"))
+            await arriving
+            await losing
+            await terms.none_waits()
+            report = await auditor.report()
+            collecting.cancel()
+            assert driver.core is not None
+            driver.core.state.check()
+        print(summary(report), watchman.bindings, "bindings", watchman.wrong, driver.counts)
+        assert not watchman.wrong
+        report.assert_kept(all_bound=True)
+        assert report.bound >= PODS

@@ -143,7 +143,7 @@ async def may(api: Api, verb: str, group: str, resource: str, **where: str) -> b
     return bool(answer["status"]["allowed"])
 
 
-def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> None:
+async def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> None:
     own, claim = {"namespace": "kant-system"}, {"namespace": "kube-system", "name": "scheduler-name-kant"}
     allowed: list[tuple[str, str, str, dict[str, str]]] = [
         *((verb, "", "pods", {}) for verb in ("get", "list", "watch", "patch")),
@@ -194,13 +194,9 @@ def test_kant_may_do_what_it_does_and_nothing_else(installed: ControlPlane) -> N
         ("patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", {"name": "kant-fencing"}),
         ("escalate", "rbac.authorization.k8s.io", "clusterroles", {}),
     ]
-
-    async def scenario() -> None:
-        async with Api(installed, "kant") as kant:
-            assert [each for each in allowed if not await may(kant, *each[:3], **each[3])] == []
-            assert [each for each in refused if await may(kant, *each[:3], **each[3])] == []
-
-    asyncio.run(scenario())
+    async with Api(installed, "kant") as kant:
+        assert [each for each in allowed if not await may(kant, *each[:3], **each[3])] == []
+        assert [each for each in refused if await may(kant, *each[:3], **each[3])] == []
 
 
 def test_pods_and_nodes_may_be_changed_only_where_that_is_asked_for() -> None:
@@ -215,7 +211,7 @@ def test_pods_and_nodes_may_be_changed_only_where_that_is_asked_for() -> None:
     assert changes("pods", gates=True) == ["kant-gates"] and changes("nodes", hami=True) == ["kant-hami"]
 
 
-def test_kant_may_read_the_object_of_every_group_that_a_pod_can_name(installed: ControlPlane) -> None:
+async def test_kant_may_read_the_object_of_every_group_that_a_pod_can_name(installed: ControlPlane) -> None:
     def owned(kind: str, version: str, **labels: str) -> k.Pod:
         owner = k.Owner(kind=kind, api_version=version, name="x", controller=True)
         return k.Pod(k.Meta(namespace="default", labels=labels, owner_references=(owner,)))
@@ -233,14 +229,10 @@ def test_kant_may_read_the_object_of_every_group_that_a_pod_can_name(installed: 
     groups = [group_of(pod) for pod in pods]
     paths = {path for group in groups if group is not None for path in group.paths}
     assert len(paths) >= len(pods) - 1 and all(group is not None and group.paths for group in groups)
-
-    async def scenario() -> None:
-        async with Api(installed, "kant") as kant:
-            for path in paths:
-                _, _, group, _, _, namespace, plural, _ = path.split("/")
-                assert await may(kant, "get", group, plural, namespace=namespace), path
-
-    asyncio.run(scenario())
+    async with Api(installed, "kant") as kant:
+        for path in paths:
+            _, _, group, _, _, namespace, plural, _ = path.split("/")
+            assert await may(kant, "get", group, plural, namespace=namespace), path
 
 
 def test_an_inspector_can_ask_and_a_tenant_cannot(installed: ControlPlane, capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,7 +280,7 @@ def lease(holder: str, transitions: int) -> dict[str, Any]:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kant"}, "spec": spec}
 
 
-def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: ControlPlane) -> None:
+async def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: ControlPlane) -> None:
     async def refused(api: Api, token: str | None, pod: str = "fenced", **query: str) -> bool:
         try:
             await api.call("POST", f"{PODS}/{pod}/binding", binding(pod, token), **query)
@@ -297,34 +289,31 @@ def test_the_api_server_refuses_the_bindings_of_a_deposed_leader(installed: Cont
             return True
         return False
 
-    async def scenario() -> None:
-        async with Api(installed) as admin, Api(installed, "kant") as kant:
-            await admin.create_all([ungated("fenced"), ungated("free")])
-            await kant.call("POST", LEASES, lease("a", 0))
-            async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
-                while not await refused(kant, "b/0", dryRun="All"):
-                    await asyncio.sleep(0.1)
-            await kant.call("PATCH", f"{LEASES}/kant", lease("b", 1), kind="application/merge-patch+json")
-            async with asyncio.timeout(PATIENCE_S):  # the policy sees the Lease through a watch: milliseconds behind
-                while not await refused(kant, "a/0", dryRun="All"):
-                    await asyncio.sleep(0.002)
-            for token in ("a/0", "a/1", "b/0", "b/1/", "", None):
-                assert await refused(kant, token), token
-            with pytest.raises(RefusedError, match="kant-fencing"):
-                await kant.call("POST", f"{PODS}/free/eviction", eviction("free", "a/0"))
-            await kant.call("POST", f"{PODS}/free/eviction", eviction("free", "b/1"), dryRun="All")
-            await check_claims(admin, kant)
-            assert not await refused(kant, "b/1")
-            await admin.call("POST", f"{PODS}/free/binding", binding("free", None))
-            await admin.create(ungated("of-others"))
-            await admin.delete(f"{LEASES}/kant")  # nobody leads Kant, and others bind their pods, such as Kant's own
-            async with asyncio.timeout(PATIENCE_S):
-                while await refused(kant, "a/0", "of-others", dryRun="All"):
-                    assert not await refused(admin, None, "of-others", dryRun="All")
-                    await asyncio.sleep(0.01)
-            assert not await refused(admin, None, "of-others")
-
-    asyncio.run(scenario())
+    async with Api(installed) as admin, Api(installed, "kant") as kant:
+        await admin.create_all([ungated("fenced"), ungated("free")])
+        await kant.call("POST", LEASES, lease("a", 0))
+        async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
+            while not await refused(kant, "b/0", dryRun="All"):
+                await asyncio.sleep(0.1)
+        await kant.call("PATCH", f"{LEASES}/kant", lease("b", 1), kind="application/merge-patch+json")
+        async with asyncio.timeout(PATIENCE_S):  # the policy sees the Lease through a watch: milliseconds behind
+            while not await refused(kant, "a/0", dryRun="All"):
+                await asyncio.sleep(0.002)
+        for token in ("a/0", "a/1", "b/0", "b/1/", "", None):
+            assert await refused(kant, token), token
+        with pytest.raises(RefusedError, match="kant-fencing"):
+            await kant.call("POST", f"{PODS}/free/eviction", eviction("free", "a/0"))
+        await kant.call("POST", f"{PODS}/free/eviction", eviction("free", "b/1"), dryRun="All")
+        await check_claims(admin, kant)
+        assert not await refused(kant, "b/1")
+        await admin.call("POST", f"{PODS}/free/binding", binding("free", None))
+        await admin.create(ungated("of-others"))
+        await admin.delete(f"{LEASES}/kant")  # nobody leads Kant, and others bind their pods, such as Kant's own
+        async with asyncio.timeout(PATIENCE_S):
+            while await refused(kant, "a/0", "of-others", dryRun="All"):
+                assert not await refused(admin, None, "of-others", dryRun="All")
+                await asyncio.sleep(0.01)
+        assert not await refused(admin, None, "of-others")
 
 
 async def check_claims(admin: Api, kant: Api) -> None:
@@ -358,36 +347,32 @@ async def check_claims(admin: Api, kant: Api) -> None:
     await admin.delete(path)
 
 
-def test_pods_for_kant_get_the_gate_and_no_others(installed: ControlPlane) -> None:
+async def test_pods_for_kant_get_the_gate_and_no_others(installed: ControlPlane) -> None:
     gate, other = {"name": "scheduling.kant.dev/quota"}, {"name": "example.com/own"}
+    async with Api(installed) as admin, Api(installed, "kant") as kant:
 
-    async def scenario() -> None:
-        async with Api(installed) as admin, Api(installed, "kant") as kant:
+        async def gates(name: str, **spec: Any) -> list[dict[str, str]]:
+            pod = make_pod(name)
+            notes = spec.pop("annotations", {})
+            pod["metadata"].setdefault("annotations", {}).update(notes)
+            pod["spec"].update(spec)
+            created = await admin.create(pod)
+            found: list[dict[str, str]] = created["spec"].get("schedulingGates", [])
+            return found
 
-            async def gates(name: str, **spec: Any) -> list[dict[str, str]]:
-                pod = make_pod(name)
-                notes = spec.pop("annotations", {})
-                pod["metadata"].setdefault("annotations", {}).update(notes)
-                pod["spec"].update(spec)
-                created = await admin.create(pod)
-                found: list[dict[str, str]] = created["spec"].get("schedulingGates", [])
-                return found
-
-            async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
-                attempts = count()
-                while await gates(f"plain-{next(attempts)}") != [gate]:
-                    await asyncio.sleep(0.1)
-            assert await gates("has-another", schedulingGates=[other]) == [other, gate]
-            assert await gates("has-it", schedulingGates=[gate]) == [gate]
-            assert await gates("bypass", annotations={"scheduling.kant.dev/no-gate": "true"}) == []
-            assert await gates("theirs", schedulerName="default-scheduler") == []
-            assert await gates("bound", nodeName="node") == []
-            path = f"{PODS}/has-another"
-            lifted = [{"op": "remove", "path": "/spec/schedulingGates/1"}]
-            answer = await kant.call("PATCH", path, lifted, kind="application/json-patch+json")
-            assert answer["spec"]["schedulingGates"] == [other]
-
-    asyncio.run(scenario())
+        async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to know a new policy
+            attempts = count()
+            while await gates(f"plain-{next(attempts)}") != [gate]:
+                await asyncio.sleep(0.1)
+        assert await gates("has-another", schedulingGates=[other]) == [other, gate]
+        assert await gates("has-it", schedulingGates=[gate]) == [gate]
+        assert await gates("bypass", annotations={"scheduling.kant.dev/no-gate": "true"}) == []
+        assert await gates("theirs", schedulerName="default-scheduler") == []
+        assert await gates("bound", nodeName="node") == []
+        path = f"{PODS}/has-another"
+        lifted = [{"op": "remove", "path": "/spec/schedulingGates/1"}]
+        answer = await kant.call("PATCH", path, lifted, kind="application/json-patch+json")
+        assert answer["spec"]["schedulingGates"] == [other]
 
 
 # --- the chart ---------------------------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ def home(tmp_path: Path) -> Path:
     return home
 
 
-def test_a_cluster_goes_on_with_what_a_machine_knew(
+async def test_a_cluster_goes_on_with_what_a_machine_knew(
     plane: ControlPlane, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "export"
@@ -102,44 +102,40 @@ def test_a_cluster_goes_on_with_what_a_machine_knew(
         "export", str(folder), "--home", str(home), "--image", "img", "-n", TEAM, "--env", "A", "--json"
     ).json()
     made = outcome["kubernetes"]
-    assert made["held"] == {"42": "it comes after job 41"} and list(made["left_out"]) == ["44"]
+    assert made["held"] == {"42": "it depends on job 41"} and list(made["left_out"]) == ["44"]
     assert "whole number of GPUs" in made["left_out"]["44"] and made["jobs"] == 4
-
-    async def story() -> None:
-        async with Api(plane) as api:
-            await install(api)
-            await api.namespace(TEAM)
-            await api.namespace(NAMESPACE)
-            await api.apply(role())
-            await api.apply([one for one in yaml.safe_load_all(rbac()) if one["kind"] != "Namespace"])
-            await api.create_all([make_node(f"n{i}") for i in range(2)])
-            admin = ["--kubeconfig", str(plane.kubeconfig("admin"))]
-            for expected in (made["objects"], 0):  # the second time they are there
-                got = await asyncio.to_thread(verb, "import", str(folder), *admin, "--json")
-                assert sum(got.json()["made"].values()) == expected
-            terminal = Terminal(capsys, plane.kubeconfig("tenant"))
-            async with FakeKubelet(api), JobController(api), kant(plane, user="kant") as driver:
-                rows = await terminal.until(lambda rows: sorted(phases(rows)) == ["held", "held", "running", "running"])
-                row = next(row for row in rows.values() if row["queue"] == "vision")
-                assert (row["name"], row["phase"], row["gpus"], row["priority"]) == ("train", "running", 2, 7)
-                assert driver.core is not None
-                assert [queue.name for queue in driver.core.state.quota_usage.queue_config.queues] == [
-                    "default",
-                    "lab",
-                    "vision",
-                ]
-                assert driver.core.answers.calibration().corrections[AT].answers == 5
-                like = Job("x", 0, (PodGroup(1, Demand(1)),), queue="default", user=TEAM, name="j1")
-                assert driver.core.past.whole(like, 500) == SECOND - 1, "as its kind ran on the machine"
-                past = await terminal.json("history", "--since", "1970-01-02", "--by", "user,queue")
-                (old,) = past["rows"]
-                assert (old["user"], old["jobs"], old["finished"]) == ("ann", 40, 40)
-                assert old["gpu_s"] == pytest.approx(20 * (1 - 1e-6))
-            pods = {pod["metadata"]["name"]: pod for pod in await api.list("pods", TEAM)}
-            env = [{one["name"]: one.get("value") for one in container(pod)["env"]} for pod in pods.values()]
-            assert all(each["A"] == "b" and "SECRET" not in each for each in env)
-
-    asyncio.run(story())
+    async with Api(plane) as api:
+        await install(api)
+        await api.namespace(TEAM)
+        await api.namespace(NAMESPACE)
+        await api.apply(role())
+        await api.apply([one for one in yaml.safe_load_all(rbac()) if one["kind"] != "Namespace"])
+        await api.create_all([make_node(f"n{i}") for i in range(2)])
+        admin = ["--kubeconfig", str(plane.kubeconfig("admin"))]
+        for expected in (made["objects"], 0):  # the second time they are there
+            got = await asyncio.to_thread(verb, "import", str(folder), *admin, "--json")
+            assert sum(got.json()["made"].values()) == expected
+        terminal = Terminal(capsys, plane.kubeconfig("tenant"))
+        async with FakeKubelet(api), JobController(api), kant(plane, user="kant") as driver:
+            rows = await terminal.until(lambda rows: sorted(phases(rows)) == ["held", "held", "running", "running"])
+            row = next(row for row in rows.values() if row["queue"] == "vision")
+            assert (row["name"], row["phase"], row["gpus"], row["priority"]) == ("train", "running", 2, 7)
+            assert driver.core is not None
+            assert [queue.name for queue in driver.core.state.quota_usage.queue_config.queues] == [
+                "default",
+                "lab",
+                "vision",
+            ]
+            assert driver.core.answers.calibration().corrections[AT].answers == 5
+            like = Job("x", 0, (PodGroup(1, Demand(1)),), queue="default", user=TEAM, name="j1")
+            assert driver.core.past.whole(like, 500) == SECOND - 1, "as its kind ran on the machine"
+            past = await terminal.json("history", "--since", "1970-01-02", "--by", "user,queue")
+            (old,) = past["rows"]
+            assert (old["user"], old["jobs"], old["finished"]) == ("ann", 40, 40)
+            assert old["gpu_s"] == pytest.approx(20 * (1 - 1e-6))
+        pods = {pod["metadata"]["name"]: pod for pod in await api.list("pods", TEAM)}
+        env = [{one["name"]: one.get("value") for one in container(pod)["env"]} for pod in pods.values()]
+        assert all(each["A"] == "b" and "SECRET" not in each for each in env)
 
 
 def phases(rows: dict[str, dict[str, Any]]) -> list[str]:

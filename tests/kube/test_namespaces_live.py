@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from pathlib import Path
 
 from tests.kube.api import Api, RefusedError
-from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, deputy_of_kant, perform, says, until, where
+from tests.kube.live import bound, deputy_of_kant, says, until, where
 from tests.kube.objects import Object, make_node, make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 
 ZONE = "topology.kubernetes.io/zone"
 SPACE = "spaces-red"
@@ -31,37 +29,30 @@ async def namespace(api: Api, **labels: str) -> None:
     await api.patch(f"/api/v1/namespaces/{SPACE}", {"metadata": {"labels": {"team": None} | labels}})
 
 
-def test_anti_affinity_to_namespaces_that_are_selected_by_labels(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        await namespace(api, team="red")
-        await api.create_all([make_node(f"n{zone}", labels={ZONE: zone}) for zone in "ab"])
-        theirs = make_pod("db", 1, namespace=SPACE, scheduler="somebody", node="na", labels={"app": "db"})
-        own = make_pod("own", 1, scheduler="somebody", node="nb", labels={"app": "db"})  # no team has its namespace
-        await api.create_all([theirs, own])
-        async with kant(plane, journal=tmp_path):
-            asks = {"affinity": keeps_from(team="red")}
-            await api.create_all([make_pod("free", 1, **asks), make_pod("held", 1, nodeSelector={ZONE: "a"}, **asks)])
-            pods = await until(api, lambda pods: "free" in bound(pods))
-            assert where(pods)["free"] == "nb"
-            await until(api, lambda pods: says(pods, "held", f"such as pod {SPACE}/db"))
-            await namespace(api, team="blue")
-            pods = await until(api, lambda pods: "held" in bound(pods))
-            assert where(pods)["held"] == "na"
-
-    perform(plane, story, tmp_path)
+async def test_anti_affinity_to_namespaces_that_are_selected_by_labels(api: Api, kant: Kant) -> None:
+    await namespace(api, team="red")
+    await api.create_all([make_node(f"n{zone}", labels={ZONE: zone}) for zone in "ab"])
+    theirs = make_pod("db", 1, namespace=SPACE, scheduler="somebody", node="na", labels={"app": "db"})
+    own = make_pod("own", 1, scheduler="somebody", node="nb", labels={"app": "db"})  # no team has its namespace
+    await api.create_all([theirs, own])
+    async with kant():
+        asks = {"affinity": keeps_from(team="red")}
+        await api.create_all([make_pod("free", 1, **asks), make_pod("held", 1, nodeSelector={ZONE: "a"}, **asks)])
+        pods = await until(api, lambda pods: "free" in bound(pods))
+        assert where(pods)["free"] == "nb"
+        await until(api, lambda pods: says(pods, "held", f"such as pod {SPACE}/db"))
+        await namespace(api, team="blue")
+        pods = await until(api, lambda pods: "held" in bound(pods))
+        assert where(pods)["held"] == "na"
 
 
-def test_without_the_right_to_list_namespaces_such_pods_are_refused_with_that_reason(
-    plane: ControlPlane, tmp_path: Path
+async def test_without_the_right_to_list_namespaces_such_pods_are_refused_with_that_reason(
+    api: Api, kant: Kant
 ) -> None:
-    async def story(api: Api) -> None:
-        await deputy_of_kant(api, but_for="namespaces")
-        await api.create_all([make_node("na", labels={ZONE: "a"})])
-        async with kant(plane, user="deputy", journal=tmp_path):
-            await api.create_all([make_pod("held", 1, affinity=keeps_from(team="red")), make_pod("other", 1)])
-            await until(
-                api,
-                lambda pods: "other" in bound(pods) and says(pods, "held", "Kant lacks the right to list namespaces"),
-            )
-
-    perform(plane, story, tmp_path)
+    await deputy_of_kant(api, but_for="namespaces")
+    await api.create_all([make_node("na", labels={ZONE: "a"})])
+    async with kant(user="deputy"):
+        await api.create_all([make_pod("held", 1, affinity=keeps_from(team="red")), make_pod("other", 1)])
+        await until(
+            api, lambda pods: "other" in bound(pods) and says(pods, "held", "Kant lacks the right to list namespaces")
+        )

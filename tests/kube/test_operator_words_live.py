@@ -23,37 +23,33 @@ from kant.scheduler.profile import builtin_profile
 KINDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-def test_kinds_that_are_not_installed_or_of_an_older_kant_are_named(
+async def test_kinds_that_are_not_installed_or_of_an_older_kant_are_named(
     plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     people = People(plane, capsys)
-
-    async def story() -> None:
-        async with Api(plane) as api:
-            try:
-                await install(api)
-                await api.create_all([make_node("n0"), queue("vision", 8)])
-                older = yaml.safe_load((MANIFESTS / "crd-queues.yaml").read_text())
-                fields = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
-                del fields["state"]
-                await api.apply([older])
-                attempts = count()
-                async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to serve what it was told
-                    while (await api.create(queue(f"q{next(attempts)}", state="hold")))["spec"].get("state"):
-                        await asyncio.sleep(0.1)
-                answer = await people("admin", "hold", "queue/vision", code=2)
-                assert "queues there know no spec.state, as an older Kant: `kant kube manifests` has them" in answer
-                await api.delete(f"{KINDS}/reservations.scheduling.kant.dev")
-                async with asyncio.timeout(PATIENCE_S):
-                    while "installed" not in (answer := await people("admin", "drain", "node/n0", code=2)):
-                        await asyncio.sleep(0.1)
-                assert "the kinds of Kant are not installed there: `kant kube manifests` has them" in answer
-                top = json.loads(await people("admin", "top", "--json"))
-                assert "none of reservations counts: these kinds are not installed" in top["unread"][0]
-            finally:
-                await install(api)
-
-    asyncio.run(story())
+    async with Api(plane) as api:
+        try:
+            await install(api)
+            await api.create_all([make_node("n0"), queue("vision", 8)])
+            older = yaml.safe_load((MANIFESTS / "crd-queues.yaml").read_text())
+            fields = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+            del fields["state"]
+            await api.apply([older])
+            attempts = count()
+            async with asyncio.timeout(PATIENCE_S):  # the API server takes a moment to serve what it was told
+                while (await api.create(queue(f"q{next(attempts)}", state="hold")))["spec"].get("state"):
+                    await asyncio.sleep(0.1)
+            answer = await people("admin", "hold", "queue/vision", code=2)
+            assert "queues there know no spec.state, as an older Kant: `kant kube manifests` has them" in answer
+            await api.delete(f"{KINDS}/reservations.scheduling.kant.dev")
+            async with asyncio.timeout(PATIENCE_S):
+                while "installed" not in (answer := await people("admin", "drain", "node/n0", code=2)):
+                    await asyncio.sleep(0.1)
+            assert "the kinds of Kant are not installed there: `kant kube manifests` has them" in answer
+            top = json.loads(await people("admin", "top", "--json"))
+            assert "none of reservations counts: these kinds are not installed" in top["unread"][0]
+        finally:
+            await install(api)
 
 
 def test_a_kant_of_another_name_says_whose_lease_it_waits_for(plane: ControlPlane) -> None:

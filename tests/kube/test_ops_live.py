@@ -89,45 +89,41 @@ def refused(code: str, act: Any, *given: Any) -> str:
     return str(error.value)
 
 
-def test_people_plan_apply_and_undo_by_their_own_rights(
+async def test_people_plan_apply_and_undo_by_their_own_rights(
     plane: ControlPlane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KANT_IMAGE", "registry.example.com/train:1")
     host, port = address_of_host(), free_port()
     if not host:
         pytest.skip("this machine has but its loopback, to which API servers pass nothing on")
-
-    async def story() -> None:
-        async with Api(plane) as api, FakeKubelet(api), JobController(api):
-            await install(api)
-            for space in (NAMESPACE, TEAM):
-                await api.namespace(space)
-            await policy(api, people())
-            await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 12), queue("infer", 4)])
-            process = KantProcess(plane, *await as_installed(api, port, tmp_path), lease_s=15.0)
-            try:
-                await process.says("state built")
-                marks = of_queue("vision")
-                yes = {"scheduling.kant.dev/preemptible": "true"}
-                await api.create(make_pod("first", 8, labels=marks, annotations=yes))
-                await api.create(make_pod("kept", 4, labels=of_queue("infer")))
-                await api.until(lambda pods: bound(pods) == ["first", "kept"])
-                await api.create_all(make_gang("train", 2, 4, namespace=TEAM, labels=marks))
-                await api.until(lambda pods: says(pods, "train-1", "quota"))
-                await reachable(api, host, port)
-                for path in ("view", "past?asked=%7B%22usage%22%3A%22user%22%7D", "view?proof=0"):
-                    assert await asyncio.to_thread(fetched, f"http://{host}:{port}/v1/ops/{path}") == 403
-                await asyncio.to_thread(talk, plane)
-                await submitted(api, plane)
-                await written(api, plane)
-                await asyncio.to_thread(browse, f"http://127.0.0.1:{port}", plane.token("operator"))
-                await each_order(api, plane)
-                pod = await api.get(f"/api/v1/namespaces/{TEAM}/pods/train-0")
-                assert pod["metadata"]["annotations"]["scheduling.kant.dev/priority"] == "5"
-            finally:
-                process.stop()
-
-    asyncio.run(story())
+    async with Api(plane) as api, FakeKubelet(api), JobController(api):
+        await install(api)
+        for space in (NAMESPACE, TEAM):
+            await api.namespace(space)
+        await policy(api, people())
+        await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 12), queue("infer", 4)])
+        process = KantProcess(plane, *await as_installed(api, port, tmp_path), lease_s=15.0)
+        try:
+            await process.says("state built")
+            marks = of_queue("vision")
+            yes = {"scheduling.kant.dev/preemptible": "true"}
+            await api.create(make_pod("first", 8, labels=marks, annotations=yes))
+            await api.create(make_pod("kept", 4, labels=of_queue("infer")))
+            await api.until(lambda pods: bound(pods) == ["first", "kept"])
+            await api.create_all(make_gang("train", 2, 4, namespace=TEAM, labels=marks))
+            await api.until(lambda pods: says(pods, "train-1", "quota"))
+            await reachable(api, host, port)
+            for path in ("view", "past?asked=%7B%22usage%22%3A%22user%22%7D", "view?proof=0"):
+                assert await asyncio.to_thread(fetched, f"http://{host}:{port}/v1/ops/{path}") == 403
+            await asyncio.to_thread(talk, plane)
+            await submitted(api, plane)
+            await written(api, plane)
+            await asyncio.to_thread(browse, f"http://127.0.0.1:{port}", plane.token("operator"))
+            await each_order(api, plane)
+            pod = await api.get(f"/api/v1/namespaces/{TEAM}/pods/train-0")
+            assert pod["metadata"]["annotations"]["scheduling.kant.dev/priority"] == "5"
+        finally:
+            process.stop()
 
 
 def talk(plane: ControlPlane) -> None:

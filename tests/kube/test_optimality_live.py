@@ -20,23 +20,20 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def test_a_replica_that_leads_tells_prometheus_what_a_solver_sees(plane: ControlPlane) -> None:
-    async def story() -> None:
-        async with Api(plane) as api:
-            await install(api)
-            await api.create_all([make_node("n0")])
-            port = free_port()
-            kant = KantProcess(plane, "--no-leader-election", "--listen", f"127.0.0.1:{port}", user="admin")
-            try:
-                await api.create(make_pod("half", 4))
-                await until(api, lambda pods: bound(pods) == ["half"])
-                async with asyncio.timeout(PATIENCE_S):
-                    while 'kant_stranded_gpus{queue="default"} 4.0' not in await asyncio.to_thread(read, port):
-                        await asyncio.sleep(0.2)
-            finally:
-                kant.kill()
-
-    asyncio.run(story())
+async def test_a_replica_that_leads_tells_prometheus_what_a_solver_sees(plane: ControlPlane) -> None:
+    async with Api(plane) as api:
+        await install(api)
+        await api.create_all([make_node("n0")])
+        port = free_port()
+        kant = KantProcess(plane, "--no-leader-election", "--listen", f"127.0.0.1:{port}", user="admin")
+        try:
+            await api.create(make_pod("half", 4))
+            await until(api, lambda pods: bound(pods) == ["half"])
+            async with asyncio.timeout(PATIENCE_S):
+                while 'kant_stranded_gpus{queue="default"} 4.0' not in await asyncio.to_thread(read, port):
+                    await asyncio.sleep(0.2)
+        finally:
+            kant.kill()
 
 
 def read(port: int) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 import yaml
 from tests.kube.api import Api, RefusedError
 from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet
-from tests.kube.live import MANIFESTS, bound, condition, deputy_of_kant, of_queue, perform, queue, says, until, where
+from tests.kube.live import MANIFESTS, bound, condition, deputy_of_kant, of_queue, queue, says, until, where
 from tests.kube.objects import Object, make_gang, make_node, make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 from tests.patience import PATIENCE_S
 
 from kant.cli.app import run
@@ -86,104 +85,89 @@ async def policy(api: Api, people_can: Sequence[Object]) -> None:
             await asyncio.sleep(0.1)
 
 
-def test_a_tenant_holds_releases_and_lowers_what_is_theirs_and_nothing_else(
-    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+async def test_a_tenant_holds_releases_and_lowers_what_is_theirs_and_nothing_else(
+    api: Api, kant: Kant, plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     people = People(plane, capsys)
-
-    async def story(api: Api) -> None:
-        await api.namespace(TEAM)
-        await api.namespace(OTHER)
-        await policy(api, [*tenant(), *operator()])
-        await api.create(make_node("n0"))
-        await deputy_of_kant(api)
-        async with FakeKubelet(api), kant(plane, journal=tmp_path, user="deputy") as driver:
-            await api.create(make_pod("full", 8))
-            await until(api, lambda pods: bound(pods) == ["full"])
-            await api.create_all(make_gang("train", 2, 4, namespace=TEAM))
-            await api.create_all([make_pod("theirs", 4, namespace=OTHER), make_pod("next", 4, namespace=TEAM)])
-            await until(api, lambda pods: says(pods, "train-1", "capacity") and says(pods, "theirs", "capacity"))
-            assert await people("tenant", "hold", "train-0", "-n", TEAM) == "train-0"
-            told = {"train-0": "it is held", "train-1": "it is held", "theirs": "capacity", "next": "capacity"}
-            pods = await until(api, lambda pods: all(says(pods, pod, words) for pod, words in told.items()))
-            marks = {
-                pod["metadata"]["name"]: condition(pod)["reason"] for pod in pods if pod["metadata"]["name"] != "full"
-            }
-            assert marks == {
-                "train-0": "Queued",
-                "train-1": "Queued",
-                "theirs": "Unschedulable",
-                "next": "Unschedulable",
-            }
-            assert driver.workloads.outside().keys() == {f"{TEAM}/train"}
-            assert await people("tenant", "hold", "train", "-n", TEAM) == "nothing to change"
-            said = await people("tenant", "hold", "theirs", "-n", OTHER, code=2)
-            assert "you have no permission to list pods in namespace blue" in said
-            said = await people("tenant", "hold", "queue/vision", code=2)
-            assert "no permission to get queues.scheduling.kant.dev" in said
-            said = await people("tenant", "priority", "7", "next", "-n", TEAM, code=2)
-            assert "a priority above that of the pod's PriorityClass is for those who may update queues" in said
-            assert await people("tenant", "priority", "-5", "next", "-n", TEAM) == "next"
-            assert await people("operator", "priority", "9", "theirs", "-n", OTHER) == "theirs"
-            said = await people("tenant", "hold", "nothing", "-n", TEAM, code=2)
-            assert "a job or a pod of namespace red with schedulerName kant" in said
-            await api.delete("/api/v1/namespaces/default/pods/full", grace_s=0)
-            pods = await until(api, lambda pods: {"theirs", "next"} <= set(bound(pods)))
-            state = driver.core.state  # type: ignore[union-attr]
-            rank = {state.ids[row].partition("~")[0]: int(state.jobs[row, J_PRIORITY]) for row in state.running}
-            assert (rank["blue/theirs"], rank["red/next"]) == (9, -5)
-            said = await people("tenant", "hold", "next", "-n", TEAM, code=2)
-            assert "one that waits" in said
-            for name, space in (("theirs", OTHER), ("next", TEAM)):
-                await api.delete(f"/api/v1/namespaces/{space}/pods/{name}", grace_s=0)
-            await asyncio.sleep(0.3)
-            assert not bound(await api.list("pods")), "what is held does not start, though there is room"
-            assert await people("tenant", "release", "train-1", "-n", TEAM) == "train-1"
-            await until(api, lambda pods: bound(pods) == ["train-0", "train-1"])
-            assert not driver.workloads.outside()
-
-    perform(plane, story, tmp_path)
+    await api.namespace(TEAM)
+    await api.namespace(OTHER)
+    await policy(api, [*tenant(), *operator()])
+    await api.create(make_node("n0"))
+    await deputy_of_kant(api)
+    async with FakeKubelet(api), kant(user="deputy") as driver:
+        await api.create(make_pod("full", 8))
+        await until(api, lambda pods: bound(pods) == ["full"])
+        await api.create_all(make_gang("train", 2, 4, namespace=TEAM))
+        await api.create_all([make_pod("theirs", 4, namespace=OTHER), make_pod("next", 4, namespace=TEAM)])
+        await until(api, lambda pods: says(pods, "train-1", "capacity") and says(pods, "theirs", "capacity"))
+        assert await people("tenant", "hold", "train-0", "-n", TEAM) == "train-0"
+        told = {"train-0": "it is held", "train-1": "it is held", "theirs": "capacity", "next": "capacity"}
+        pods = await until(api, lambda pods: all(says(pods, pod, words) for pod, words in told.items()))
+        marks = {pod["metadata"]["name"]: condition(pod)["reason"] for pod in pods if pod["metadata"]["name"] != "full"}
+        assert marks == {"train-0": "Queued", "train-1": "Queued", "theirs": "Unschedulable", "next": "Unschedulable"}
+        assert driver.workloads.outside().keys() == {f"{TEAM}/train"}
+        assert await people("tenant", "hold", "train", "-n", TEAM) == "nothing to change"
+        said = await people("tenant", "hold", "theirs", "-n", OTHER, code=2)
+        assert "you have no permission to list pods in namespace blue" in said
+        said = await people("tenant", "hold", "queue/vision", code=2)
+        assert "no permission to get queues.scheduling.kant.dev" in said
+        said = await people("tenant", "priority", "7", "next", "-n", TEAM, code=2)
+        assert "a priority above that of the pod's PriorityClass is for those who may update queues" in said
+        assert await people("tenant", "priority", "-5", "next", "-n", TEAM) == "next"
+        assert await people("operator", "priority", "9", "theirs", "-n", OTHER) == "theirs"
+        said = await people("tenant", "hold", "nothing", "-n", TEAM, code=2)
+        assert "a job or a pod of namespace red with schedulerName kant" in said
+        await api.delete("/api/v1/namespaces/default/pods/full", grace_s=0)
+        pods = await until(api, lambda pods: {"theirs", "next"} <= set(bound(pods)))
+        state = driver.core.state  # type: ignore[union-attr]
+        rank = {state.ids[row].partition("~")[0]: int(state.jobs[row, J_PRIORITY]) for row in state.running}
+        assert (rank["blue/theirs"], rank["red/next"]) == (9, -5)
+        said = await people("tenant", "hold", "next", "-n", TEAM, code=2)
+        assert "one that waits" in said
+        for name, space in (("theirs", OTHER), ("next", TEAM)):
+            await api.delete(f"/api/v1/namespaces/{space}/pods/{name}", grace_s=0)
+        await asyncio.sleep(0.3)
+        assert not bound(await api.list("pods")), "what is held does not start, though there is room"
+        assert await people("tenant", "release", "train-1", "-n", TEAM) == "train-1"
+        await until(api, lambda pods: bound(pods) == ["train-0", "train-1"])
+        assert not driver.workloads.outside()
 
 
-def test_an_operator_holds_queues_and_drains_nodes_and_kant_itself_may_not(
-    plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+async def test_an_operator_holds_queues_and_drains_nodes_and_kant_itself_may_not(
+    api: Api, kant: Kant, plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
     people = People(plane, capsys)
-
-    async def story(api: Api) -> None:
-        await api.apply(operator())
-        await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 16)])
-        await deputy_of_kant(api)
-        async with FakeKubelet(api), kant(plane, journal=tmp_path, user="deputy"):
-            assert await people("operator", "hold", "queue/vision") == "queue/vision"
-            assert await people("operator", "hold", "queue/vision") == "nothing to change"
-            marks = of_queue("vision") | {"scheduling.kant.dev/preemptible": "true"}
-            await api.create_all([make_pod(f"p{i}", 8, labels=marks) for i in range(2)])
-            await until(api, lambda pods: says(pods, "p0", "hold") and says(pods, "p1", "hold"))
-            assert await people("operator", "release", "queue/vision") == "queue/vision"
-            pods = await until(api, lambda pods: len(bound(pods)) == 2)
-            on = {node: pod for pod, node in where(pods).items()}
-            assert await people("operator", "drain", "node/n0", "--for", "2h", "--reason", "new cables") == "node/n0"
-            await until(api, lambda pods: bound(pods) == [on["n1"]])
-            (drain,) = await api.list(f"{API}/reservations")
-            assert drain["spec"]["reason"] == "new cables" and "end" in drain["spec"]
-            await api.create(make_pod("late", 8, labels=of_queue("vision")))
-            await until(api, lambda pods: says(pods, "late", "capacity"))
-            assert await people("operator", "release", "node/n0") == "node/n0"
-            await until(api, lambda pods: where(pods).get("late") == "n0")
-            for words, sentence in (
-                (("drain", "node/n7"), "a node that is there, got 'n7'"),
-                (("drain", "late"), "queue/NAME or node/NAME"),
-                (("hold", "node/n0"), "a node is drained"),
-                (("release", "node/n0"), "a node that was drained"),
-                (("drain", "queue/none"), "a queue that is there, got 'none'"),
-                (("priority", "high", "late"), "a whole number, or `class`"),
-                (("priority", "5", "queue/vision"), "queues have weights"),
-                (("hold", "shelf/late"), "one of queue/NAME and node/NAME"),
-            ):
-                assert sentence in await people("operator", *words, code=2)
-            await api.create(make_pod("more", 8, labels=of_queue("vision")))
-            for words in (("hold", "more"), ("hold", "queue/vision"), ("drain", "node/n0")):
-                assert "no permission" in await people("deputy", *words, code=2), "Kant has no right to give orders"
-
-    perform(plane, story, tmp_path)
+    await api.apply(operator())
+    await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 16)])
+    await deputy_of_kant(api)
+    async with FakeKubelet(api), kant(user="deputy"):
+        assert await people("operator", "hold", "queue/vision") == "queue/vision"
+        assert await people("operator", "hold", "queue/vision") == "nothing to change"
+        marks = of_queue("vision") | {"scheduling.kant.dev/preemptible": "true"}
+        await api.create_all([make_pod(f"p{i}", 8, labels=marks) for i in range(2)])
+        await until(api, lambda pods: says(pods, "p0", "hold") and says(pods, "p1", "hold"))
+        assert await people("operator", "release", "queue/vision") == "queue/vision"
+        pods = await until(api, lambda pods: len(bound(pods)) == 2)
+        on = {node: pod for pod, node in where(pods).items()}
+        assert await people("operator", "drain", "node/n0", "--for", "2h", "--reason", "new cables") == "node/n0"
+        await until(api, lambda pods: bound(pods) == [on["n1"]])
+        (drain,) = await api.list(f"{API}/reservations")
+        assert drain["spec"]["reason"] == "new cables" and "end" in drain["spec"]
+        await api.create(make_pod("late", 8, labels=of_queue("vision")))
+        await until(api, lambda pods: says(pods, "late", "capacity"))
+        assert await people("operator", "release", "node/n0") == "node/n0"
+        await until(api, lambda pods: where(pods).get("late") == "n0")
+        for words, sentence in (
+            (("drain", "node/n7"), "a node that is there, got 'n7'"),
+            (("drain", "late"), "queue/NAME or node/NAME"),
+            (("hold", "node/n0"), "a node is drained"),
+            (("release", "node/n0"), "a node that was drained"),
+            (("drain", "queue/none"), "a queue that is there, got 'none'"),
+            (("priority", "high", "late"), "a whole number, or `class`"),
+            (("priority", "5", "queue/vision"), "queues have weights"),
+            (("hold", "shelf/late"), "one of queue/NAME and node/NAME"),
+        ):
+            assert sentence in await people("operator", *words, code=2)
+        await api.create(make_pod("more", 8, labels=of_queue("vision")))
+        for words in (("hold", "more"), ("hold", "queue/vision"), ("drain", "node/n0")):
+            assert "no permission" in await people("deputy", *words, code=2), "Kant has no right to give orders"

@@ -19,37 +19,33 @@ from tests.kube.test_orders_live import OTHER, TEAM, operator, policy, tenant
 from kant.kube.translate.crds import API
 
 
-def test_people_give_orders_on_the_page_by_their_own_rights(plane: ControlPlane) -> None:
+async def test_people_give_orders_on_the_page_by_their_own_rights(plane: ControlPlane) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-
-    async def story() -> None:
-        async with Api(plane) as api:
-            await install(api)
-            for space in (TEAM, OTHER):
-                await api.namespace(space)
-            await policy(api, [*tenant(), *operator()])
-            await deputy_of_kant(api)
-            await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 64)])
-            options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}")
-            process = KantProcess(plane, *options, user="deputy")
-            try:
-                await process.says("state built")
-                marks = of_queue("vision")
-                await api.create_all([make_pod(f"full-{i}", 8, labels=marks) for i in range(2)])
-                await until(api, lambda pods: len(bound(pods)) == 2)
-                await api.create_all(make_gang("train", 2, 4, namespace=TEAM, labels=marks))
-                await api.create(make_pod("theirs", 4, namespace=OTHER, labels=marks))
-                await until(api, lambda pods: says(pods, "train-1", "capacity") and says(pods, "theirs", "capacity"))
-                await asyncio.to_thread(refuse, url, plane)
-                await asyncio.to_thread(browse, url, plane.token("tenant"), plane.token("operator"))
-                assert (await api.get(f"{API}/queues/vision"))["spec"]["state"] == "hold"
-                (drain,) = await api.list(f"{API}/reservations")
-                assert drain["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
-            finally:
-                process.stop()
-
-    asyncio.run(story())
+    async with Api(plane) as api:
+        await install(api)
+        for space in (TEAM, OTHER):
+            await api.namespace(space)
+        await policy(api, [*tenant(), *operator()])
+        await deputy_of_kant(api)
+        await api.create_all([make_node("n0"), make_node("n1"), queue("vision", 64)])
+        options = ("--no-leader-election", "--listen", f"127.0.0.1:{port}")
+        process = KantProcess(plane, *options, user="deputy")
+        try:
+            await process.says("state built")
+            marks = of_queue("vision")
+            await api.create_all([make_pod(f"full-{i}", 8, labels=marks) for i in range(2)])
+            await until(api, lambda pods: len(bound(pods)) == 2)
+            await api.create_all(make_gang("train", 2, 4, namespace=TEAM, labels=marks))
+            await api.create(make_pod("theirs", 4, namespace=OTHER, labels=marks))
+            await until(api, lambda pods: says(pods, "train-1", "capacity") and says(pods, "theirs", "capacity"))
+            await asyncio.to_thread(refuse, url, plane)
+            await asyncio.to_thread(browse, url, plane.token("tenant"), plane.token("operator"))
+            assert (await api.get(f"{API}/queues/vision"))["spec"]["state"] == "hold"
+            (drain,) = await api.list(f"{API}/reservations")
+            assert drain["spec"]["nodeSelector"] == {"kubernetes.io/hostname": "n1"}
+        finally:
+            process.stop()
 
 
 def refuse(url: str, plane: ControlPlane) -> None:

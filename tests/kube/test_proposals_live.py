@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
-from tests.kube.control_plane import ControlPlane
 from tests.kube.kubelet import FakeKubelet, ReplicaController
-from tests.kube.live import bound, perform, profile, until
+from tests.kube.live import bound, profile, until
 from tests.kube.objects import make_budget, make_gang, make_node
-from tests.kube.running import kant
+from tests.kube.running import Kant
 from tests.patience import PATIENCE_S
 
 from kant.kube.lead.driver import KubeDriver
@@ -46,38 +44,32 @@ async def two_halves(api: Api, jobs: ReplicaController) -> None:
     await until(api, lambda pods: bound(pods) == ["a-0", "b-0"])
 
 
-def test_a_pod_that_allows_it_moves_for_one_that_waits_and_another_stays(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        solver = Beside()
-        async with (
-            Auditor(api), FakeKubelet(api), ReplicaController(api) as jobs,
-            kant(plane, profile=profile(TABLES), journal=tmp_path, solver=solver) as driver,
-        ):  # fmt: skip
-            await two_halves(api, jobs)
-            stays = next(pod["metadata"]["uid"] for pod in await api.list("pods") if pod["metadata"]["name"] == "b-0")
-            await jobs.run(make_gang("wide", 1, 8))
-            pods = await until(api, lambda pods: bound(pods) == ["a-0", "b-0", "wide-0"])
-            assert stays in {pod["metadata"]["uid"] for pod in pods}, "it has not said that it may be moved"
-            assert driver.counts.evicted == 1 and jobs.recreated == 1
-
-    perform(plane, story, tmp_path)
+async def test_a_pod_that_allows_it_moves_for_one_that_waits_and_another_stays(api: Api, kant: Kant) -> None:
+    solver = Beside()
+    async with (
+        Auditor(api), FakeKubelet(api), ReplicaController(api) as jobs,
+        kant(profile=profile(TABLES), solver=solver) as driver,
+    ):  # fmt: skip
+        await two_halves(api, jobs)
+        stays = next(pod["metadata"]["uid"] for pod in await api.list("pods") if pod["metadata"]["name"] == "b-0")
+        await jobs.run(make_gang("wide", 1, 8))
+        pods = await until(api, lambda pods: bound(pods) == ["a-0", "b-0", "wide-0"])
+        assert stays in {pod["metadata"]["uid"] for pod in pods}, "it has not said that it may be moved"
+        assert driver.counts.evicted == 1 and jobs.recreated == 1
 
 
-def test_a_budget_that_says_no_keeps_the_pod_and_the_other_waits_on(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        solver = Beside()
-        async with (
-            FakeKubelet(api), ReplicaController(api) as jobs,
-            kant(plane, profile=profile(TABLES), journal=tmp_path, solver=solver) as driver,
-        ):  # fmt: skip
-            await two_halves(api, jobs)
-            await api.create(make_budget("keep", {"scheduling.kant.dev/pod-group": "a"}, 1))
-            await api.allow("keep", 0)
-            await jobs.run(make_gang("wide", 1, 8))
-            await asked(solver, driver)
-            assert driver.counts.evicted == 0 and jobs.recreated == 0
-
-    perform(plane, story, tmp_path)
+async def test_a_budget_that_says_no_keeps_the_pod_and_the_other_waits_on(api: Api, kant: Kant) -> None:
+    solver = Beside()
+    async with (
+        FakeKubelet(api), ReplicaController(api) as jobs,
+        kant(profile=profile(TABLES), solver=solver) as driver,
+    ):  # fmt: skip
+        await two_halves(api, jobs)
+        await api.create(make_budget("keep", {"scheduling.kant.dev/pod-group": "a"}, 1))
+        await api.allow("keep", 0)
+        await jobs.run(make_gang("wide", 1, 8))
+        await asked(solver, driver)
+        assert driver.counts.evicted == 0 and jobs.recreated == 0
 
 
 async def asked(solver: Beside, driver: KubeDriver) -> None:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kube.api import Api
-from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, change, condition, of_queue, perform, queue, says, status, until
+from tests.kube.live import bound, change, condition, of_queue, queue, says, status, until
 from tests.kube.objects import make_node, make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 
 from kant.kube.objects.views import Unstructured
 from kant.kube.translate.crds import queue_config_of
@@ -101,47 +98,36 @@ def test_who_may_not_list_namespaces_knows_those_that_are_listed_alone() -> None
     assert not known.refuses("team", "a") and known.refuses("team", "b")
 
 
-def test_a_pod_of_another_namespace_is_refused_until_the_queue_is_for_it(plane: ControlPlane, tmp_path: Path) -> None:
-    async def label(api: Api, space: str, **labels: str | None) -> None:
+async def test_a_pod_of_another_namespace_is_refused_until_the_queue_is_for_it(api: Api, kant: Kant) -> None:
+    async def label(space: str, **labels: str | None) -> None:
         await api.patch(f"/api/v1/namespaces/{space}", {"metadata": {"labels": labels}})
 
-    async def story(api: Api) -> None:
+    for space in ("red", "blue"):
+        await api.namespace(space)
+    await label("red", team="red")
+    await label("blue", team=None)
+    await api.create(make_node("n0", 8))
+    chosen = {"matchLabels": {"team": "red"}}
+    await api.apply([queue("org", 0, namespaceSelector=chosen), queue("team", 4, parent="org"), queue("free", 1)])
+    async with kant():
         for space in ("red", "blue"):
-            await api.namespace(space)
-        await label(api, "red", team="red")
-        await label(api, "blue", team=None)
-        await api.create(make_node("n0", 8))
-        chosen = {"matchLabels": {"team": "red"}}
-        await api.apply([queue("org", 0, namespaceSelector=chosen), queue("team", 4, parent="org"), queue("free", 1)])
-        async with kant(plane, journal=tmp_path):
-            for space in ("red", "blue"):
-                await api.create(make_pod(f"of-{space}", labels=of_queue("team"), namespace=space))
-            await api.create(make_pod("anybody", labels=of_queue("free"), namespace="blue"))
-            refused = "queue team is below queue org, which is not for the pods of namespace blue"
-            pods = await until(
-                api, lambda pods: says(pods, "of-blue", refused) and bound(pods) == ["anybody", "of-red"]
-            )
-            blue = next(pod for pod in pods if pod["metadata"]["name"] == "of-blue")
-            assert condition(blue)["reason"] == "SchedulerError"
-            await label(api, "blue", team="red")  # the namespace comes to be one of them
-            await until(api, lambda pods: "of-blue" in bound(pods))
-            await label(api, "blue", team=None)
-            await api.create(make_pod("late", 2, labels=of_queue("team"), namespace="blue"))
-            await until(api, lambda pods: says(pods, "late", refused) and "of-blue" in bound(pods))  # who runs runs on
-            await change(api, "queues", "org", namespaces=["blue"])
-            await until(api, lambda pods: "late" in bound(pods))
-            await api.create(make_pod("waits", 1, labels=of_queue("team"), namespace="blue"))
-            await until(api, lambda pods: says(pods, "waits", "quota"))
-            await change(api, "queues", "org", namespaces=["red"])  # a job that waits is one no more
-            await until(api, lambda pods: says(pods, "waits", refused))
-            await status(api, "queues", "team", lambda s: s.get("waiting") == 0)
-
-    perform(plane, story, tmp_path)
-    asyncio.run(tidy(plane))
-
-
-async def tidy(plane: ControlPlane) -> None:
-    """Labels of namespaces outlive a test."""
-    async with Api(plane) as api:
-        for space in ("red", "blue"):
-            await api.patch(f"/api/v1/namespaces/{space}", {"metadata": {"labels": {"team": None}}})
+            await api.create(make_pod(f"of-{space}", labels=of_queue("team"), namespace=space))
+        await api.create(make_pod("anybody", labels=of_queue("free"), namespace="blue"))
+        refused = "queue team is below queue org, which is not for the pods of namespace blue"
+        pods = await until(api, lambda pods: says(pods, "of-blue", refused) and bound(pods) == ["anybody", "of-red"])
+        blue = next(pod for pod in pods if pod["metadata"]["name"] == "of-blue")
+        assert condition(blue)["reason"] == "SchedulerError"
+        await label("blue", team="red")  # the namespace comes to be one of them
+        await until(api, lambda pods: "of-blue" in bound(pods))
+        await label("blue", team=None)
+        await api.create(make_pod("late", 2, labels=of_queue("team"), namespace="blue"))
+        await until(api, lambda pods: says(pods, "late", refused) and "of-blue" in bound(pods))  # who runs runs on
+        await change(api, "queues", "org", namespaces=["blue"])
+        await until(api, lambda pods: "late" in bound(pods))
+        await api.create(make_pod("waits", 1, labels=of_queue("team"), namespace="blue"))
+        await until(api, lambda pods: says(pods, "waits", "quota"))
+        await change(api, "queues", "org", namespaces=["red"])  # a job that waits is one no more
+        await until(api, lambda pods: says(pods, "waits", refused))
+        await status(api, "queues", "team", lambda s: s.get("waiting") == 0)
+    for space in ("red", "blue"):  # labels of namespaces outlive a test
+        await label(space, team=None)

@@ -65,7 +65,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def test_nothing_starts_once_all_queues_are_gone_until_one_is_back_or_none_is_meant(
+async def test_nothing_starts_once_all_queues_are_gone_until_one_is_back_or_none_is_meant(
     plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     port = free_port()
@@ -93,50 +93,45 @@ def test_nothing_starts_once_all_queues_are_gone_until_one_is_back_or_none_is_me
         for said in (await kubectl("queue"), await kubectl("why", names[0])):
             assert GONE in said and f"annotate lease kant {WORD}=none" in said
 
-    async def story() -> None:
-        async with Api(plane) as api:
+    async with Api(plane) as api:
+        await install(api)
+        await api.namespace(NAMESPACE)
+        await api.create(make_node("n0", 8))
+        await api.apply([queue("team", 2)])
+        leader = KantProcess(plane, *options, user="admin")
+        try:
+            await api.create_all(pods_of("team", 0, 4))
+            await until(api, lambda pods: len(bound(pods)) == 2 and all(says(pods, w, "quota") for w in waiting(pods)))
+            await api.delete(f"{API}/queues/team")
+            await stands(api, "queues", ["team-2", "team-3"])
+            (told,) = await events(api, "QueuesGone", 1)
+            assert told["type"] == "Warning" and told["regarding"]["kind"] == "Lease" and GONE in told["note"]
+
+            await api.apply([queue("team", 3)])  # it is back, with the quota that it says
+            await until(api, lambda pods: len(bound(pods)) == 3 and len(waiting(pods)) == 1)
+            await events(api, "QueuesBack", 1)
+            assert await metric() == "0.0"
+            await api.delete("/api/v1/namespaces/default/pods/team-2", grace_s=0)
+            await api.delete("/api/v1/namespaces/default/pods/team-3", grace_s=0)
+            await word(api, "declared")
+            leader.kill()
+            await delete_kind(api)
+
+            leader = KantProcess(plane, *options, user="admin")  # which has never seen a Queue
+            await api.create_all(pods_of("team", 4, 6))
+            await stands(api, "kind", ["team-4", "team-5"])
+            await api.patch(LEASE, {"metadata": {"annotations": {WORD: "none"}}})
+            await until(api, lambda pods: not waiting(pods))
+            assert await metric() == "0.0"
+            await word(api, "none")
+            leader.kill()
+
+            leader = KantProcess(plane, *options, user="admin")  # it is still meant
+            await api.create_all(pods_of("team", 6, 7))
+            await until(api, lambda pods: not waiting(pods))
             await install(api)
-            await api.namespace(NAMESPACE)
-            await api.create(make_node("n0", 8))
             await api.apply([queue("team", 2)])
-            leader = KantProcess(plane, *options, user="admin")
-            try:
-                await api.create_all(pods_of("team", 0, 4))
-                await until(
-                    api, lambda pods: len(bound(pods)) == 2 and all(says(pods, w, "quota") for w in waiting(pods))
-                )
-                await api.delete(f"{API}/queues/team")
-                await stands(api, "queues", ["team-2", "team-3"])
-                (told,) = await events(api, "QueuesGone", 1)
-                assert told["type"] == "Warning" and told["regarding"]["kind"] == "Lease" and GONE in told["note"]
-
-                await api.apply([queue("team", 3)])  # it is back, with the quota that it says
-                await until(api, lambda pods: len(bound(pods)) == 3 and len(waiting(pods)) == 1)
-                await events(api, "QueuesBack", 1)
-                assert await metric() == "0.0"
-                await api.delete("/api/v1/namespaces/default/pods/team-2", grace_s=0)
-                await api.delete("/api/v1/namespaces/default/pods/team-3", grace_s=0)
-                await word(api, "declared")
-                leader.kill()
-                await delete_kind(api)
-
-                leader = KantProcess(plane, *options, user="admin")  # which has never seen a Queue
-                await api.create_all(pods_of("team", 4, 6))
-                await stands(api, "kind", ["team-4", "team-5"])
-                await api.patch(LEASE, {"metadata": {"annotations": {WORD: "none"}}})
-                await until(api, lambda pods: not waiting(pods))
-                assert await metric() == "0.0"
-                await word(api, "none")
-                leader.kill()
-
-                leader = KantProcess(plane, *options, user="admin")  # it is still meant
-                await api.create_all(pods_of("team", 6, 7))
-                await until(api, lambda pods: not waiting(pods))
-                await install(api)
-                await api.apply([queue("team", 2)])
-                await word(api, "declared")
-            finally:
-                leader.stop()
-                await install(api)
-
-    asyncio.run(story())
+            await word(api, "declared")
+        finally:
+            leader.stop()
+            await install(api)

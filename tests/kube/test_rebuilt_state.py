@@ -51,7 +51,7 @@ from kant.model.node import ClusterSpec, Node
 from kant.scheduler.profile import builtin_profile
 
 MOMENT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
-AS_NEW = "This is what a Kant would say that starts now."
+AS_NEW = "This is what a Kant that starts now would say."
 SPAN = r"\d+(?:\.\d+)?(?:d|h|m|min|s)\b(?: \d+(?:h|m|min|s)\b)*"
 
 
@@ -168,7 +168,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
             assert "late: not enough free capacity" in await asyncio.to_thread(said, "tenant", "why", "late-0")
             assert alone, "nobody answers"
             lines = await asyncio.to_thread(warned, "tenant", "queue")
-            assert lines == [f"kant: nobody leads: nobody holds the Lease {NAMESPACE}/kant. {AS_NEW}"]
+            assert lines == [f"kant: no leader: nobody holds the Lease {NAMESPACE}/kant. {AS_NEW}"]
             new = {VERSION: "9.9.9", PROFILE: 'name = "new"\n[unheard]\nx = 1\n'}
             late = {"holderIdentity": "late", "renewTime": "2026-01-01T00:00:00.000000Z"}
             await api.patch(lease, {"metadata": {"annotations": new}, "spec": late})
@@ -177,7 +177,7 @@ def test_the_leader_answers_as_one_would_reckon_alone(
             (line,) = await asyncio.to_thread(warned, "tenant", "top", "--profile", "kant")
             assert f"Lease {NAMESPACE}/kant was renewed" in line
             (line,) = await asyncio.to_thread(warned, "tenant", "eta", "--system", "elsewhere", "--json")
-            assert "nobody leads: there is no Lease elsewhere/kant." in line
+            assert "no leader: there is no Lease elsewhere/kant." in line
             assert "See `kubectl kant --help`" in await asyncio.to_thread(said, "tenant", "wy", code=2)
 
     async def end() -> None:
@@ -206,7 +206,7 @@ def test_a_pod_of_which_a_new_state_has_said_nothing_is_told_by_what_stands_on_i
     assert not jobs and told == {"old": "2 of the 3 pods exist", "new": "it has just been seen: ask again"}
 
 
-def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(code: int, reason: str) -> bytes:
         said = {"kind": "Status", "code": code, "reason": reason, "message": f"it is {reason}"}
         return ok(json.dumps(said).encode(), code)
@@ -221,31 +221,28 @@ def test_a_question_goes_on_until_it_meets_the_leader_and_no_further(monkeypatch
             found = await answer_of_leader(Config(server.url), "kant-system", "secret", PATH + word, {"name": "a"})
         return found, [request.decode().split()[1] for request in server.seen]
 
-    async def story() -> None:
-        standby, soon, answer = refusal(503, NOT_LEADING), refusal(503, NOT_YET), ok(b"because")
-        found, asked = await ask(standby, standby, soon, answer)
-        assert found == b"because" and len(asked) == 4
-        place, _, target = asked[0].partition("/proxy")
-        assert place == "/api/v1/namespaces/kant-system/services/kant:http"
-        assert is_signed("secret", target) and not is_signed("other", target) and "secret" not in target
-        assert not is_signed("secret", target.replace("name=a", "name=b")) and not is_signed("secret", "/v1/asked/why")
-        found, asked = await ask(standby)
-        assert found is None and len(asked) == TRIES, "nobody leads"
-        for code, reason in ((403, "Forbidden"), (404, "NotFound"), (503, "ServiceUnavailable"), (401, "Unauthorized")):
-            found, asked = await ask(refusal(code, reason))
-            assert found is None and len([path for path in asked if "/proxy" in path]) == 1, "it is reckoned alone"
-        with pytest.raises(InputError, match=r"^it is Unaskable$"):
-            await ask(standby, refusal(400, UNASKABLE))
-        monkeypatch.setattr("kant.kube.user.leader_answer.SOON", 0.05)
-        _, asked = await ask(soon, soon, answer)
-        assert ["brief=" in path for path in asked] == [False, True, True], "it is said without a forecast"
-        _, asked = await ask(soon, soon, answer, word="eta")
-        assert not any("brief=" in path for path in asked), "a start cannot be said without one"
-
-    asyncio.run(story())
+    standby, soon, answer = refusal(503, NOT_LEADING), refusal(503, NOT_YET), ok(b"because")
+    found, asked = await ask(standby, standby, soon, answer)
+    assert found == b"because" and len(asked) == 4
+    place, _, target = asked[0].partition("/proxy")
+    assert place == "/api/v1/namespaces/kant-system/services/kant:http"
+    assert is_signed("secret", target) and not is_signed("other", target) and "secret" not in target
+    assert not is_signed("secret", target.replace("name=a", "name=b")) and not is_signed("secret", "/v1/asked/why")
+    found, asked = await ask(standby)
+    assert found is None and len(asked) == TRIES, "nobody leads"
+    for code, reason in ((403, "Forbidden"), (404, "NotFound"), (503, "ServiceUnavailable"), (401, "Unauthorized")):
+        found, asked = await ask(refusal(code, reason))
+        assert found is None and len([path for path in asked if "/proxy" in path]) == 1, "it is reckoned alone"
+    with pytest.raises(InputError, match=r"^it is Unaskable$"):
+        await ask(standby, refusal(400, UNASKABLE))
+    monkeypatch.setattr("kant.kube.user.leader_answer.SOON", 0.05)
+    _, asked = await ask(soon, soon, answer)
+    assert ["brief=" in path for path in asked] == [False, True, True], "it is said without a forecast"
+    _, asked = await ask(soon, soon, answer, word="eta")
+    assert not any("brief=" in path for path in asked), "a start cannot be said without one"
 
 
-def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     core = Core(ClusterSpec("c", (Node("n", 8),)), builtin_profile("kant"))
     core.happen(JobSubmitted(0, Job(id="default/a", groups=(PodGroup(1, Demand(9)),), submit=0)))
     core.settled()
@@ -258,20 +255,17 @@ def test_why_is_said_before_there_is_a_forecast_and_a_start_is_not(monkeypatch: 
         await asyncio.sleep(3600)
         raise AssertionError
 
-    async def story() -> None:
-        forecasts = StartForecasts(never)
-        why = Question("why", "default", "a-0", json=True, columns=0, colours=False)
-        for question in (why, replace(why, word="eta"), replace(why, word="eta", brief=True)):
-            with pytest.raises(NotYetError):
-                await answer(driver, forecasts, question)
-        said = json.loads(await answer(driver, forecasts, replace(why, brief=True)))
-        assert (said["reason"]["why"], said["as_of_us"], said["expected_us"]["p50"]) == ("never-fits", -1, None)
-        text = await answer(driver, forecasts, replace(why, brief=True, json=False, columns=80))
-        assert b"when it may start is being forecast: ask again" in text
-        with pytest.raises(NoForecastError):
-            await answer(driver, StartForecasts(no_forecaster), why)
-
-    asyncio.run(story())
+    forecasts = StartForecasts(never)
+    why = Question("why", "default", "a-0", json=True, columns=0, colours=False)
+    for question in (why, replace(why, word="eta"), replace(why, word="eta", brief=True)):
+        with pytest.raises(NotYetError):
+            await answer(driver, forecasts, question)
+    said = json.loads(await answer(driver, forecasts, replace(why, brief=True)))
+    assert (said["reason"]["why"], said["as_of_us"], said["expected_us"]["p50"]) == ("never-fits", -1, None)
+    text = await answer(driver, forecasts, replace(why, brief=True, json=False, columns=80))
+    assert b"when it may start is being forecast: ask again" in text
+    with pytest.raises(NoForecastError):
+        await answer(driver, StartForecasts(no_forecaster), why)
 
 
 def apart() -> list[Object]:

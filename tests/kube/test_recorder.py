@@ -217,33 +217,30 @@ def test_what_comes_while_it_ends_is_queued_and_no_trouble() -> None:
     virtual.run(main())
 
 
-def test_a_real_api_server_takes_both(plane: ControlPlane) -> None:
-    async def main() -> None:
-        async with Api(plane) as api, ApiClient(load(plane.kubeconfig("admin"))) as client:
-            await api.create(make_node("node-0"))
-            for name in ("one", "two"):
-                await api.create(make_pod(name))
-            told = EventRecorder(client, "host_1_abc")
-            path = "/api/v1/namespaces/default/pods/"
-            one, two = [(await client.get(path + name, Pod)).metadata for name in ("one", "two")]
-            task = asyncio.create_task(told.run())
-            told.condition(one, 'no "room": 8 of 8 GPUs')
-            told.event(one, "Warning", "FailedScheduling", 'no "room"', "Scheduling")
-            told.scheduled(two, "node-0")
-            await client.bind("default", "two", two.uid, "node-0")
-            told.condition(two, "too late: it is bound")
-            assert await told.drain(10)
-            assert (told.sent, told.failed, told.dropped) == (3, 1, 0)
-            found = {c.type: c for c in (await client.get(path + "one", Pod)).status.conditions}["PodScheduled"]
-            assert (found.status, found.reason, found.message) == ("False", "Unschedulable", 'no "room": 8 of 8 GPUs')
-            bound = {c.type: c.status for c in (await client.get(path + "two", Pod)).status.conditions}
-            assert bound["PodScheduled"] == "True"
-            events = await api.list("events", "default")
-            assert sorted((e["reason"], e["involvedObject"]["name"], e["message"]) for e in events) == [
-                ("FailedScheduling", "one", 'no "room"'),
-                ("Scheduled", "two", "Successfully assigned default/two to node-0"),
-            ]
-            assert {e["reportingComponent"] for e in events} == {"kant"}
-            task.cancel()
-
-    asyncio.run(main())
+async def test_a_real_api_server_takes_both(plane: ControlPlane) -> None:
+    async with Api(plane) as api, ApiClient(load(plane.kubeconfig("admin"))) as client:
+        await api.create(make_node("node-0"))
+        for name in ("one", "two"):
+            await api.create(make_pod(name))
+        told = EventRecorder(client, "host_1_abc")
+        path = "/api/v1/namespaces/default/pods/"
+        one, two = [(await client.get(path + name, Pod)).metadata for name in ("one", "two")]
+        task = asyncio.create_task(told.run())
+        told.condition(one, 'no "room": 8 of 8 GPUs')
+        told.event(one, "Warning", "FailedScheduling", 'no "room"', "Scheduling")
+        told.scheduled(two, "node-0")
+        await client.bind("default", "two", two.uid, "node-0")
+        told.condition(two, "too late: it is bound")
+        assert await told.drain(10)
+        assert (told.sent, told.failed, told.dropped) == (3, 1, 0)
+        found = {c.type: c for c in (await client.get(path + "one", Pod)).status.conditions}["PodScheduled"]
+        assert (found.status, found.reason, found.message) == ("False", "Unschedulable", 'no "room": 8 of 8 GPUs')
+        bound = {c.type: c.status for c in (await client.get(path + "two", Pod)).status.conditions}
+        assert bound["PodScheduled"] == "True"
+        events = await api.list("events", "default")
+        assert sorted((e["reason"], e["involvedObject"]["name"], e["message"]) for e in events) == [
+            ("FailedScheduling", "one", 'no "room"'),
+            ("Scheduled", "two", "Successfully assigned default/two to node-0"),
+        ]
+        assert {e["reportingComponent"] for e in events} == {"kant"}
+        task.cancel()

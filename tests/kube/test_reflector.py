@@ -235,38 +235,35 @@ def test_it_grows_stale_while_the_server_is_away_and_says_why() -> None:
     virtual.run(main())
 
 
-def test_a_real_api_server_is_followed_through_an_outage(plane: ControlPlane) -> None:
-    async def main() -> None:
-        copy: dict[str, Pod] = {}
-        async with Api(plane) as api, ApiClient(load(plane.kubeconfig("admin"))) as client:
-            for name in ("one", "two", "three"):
-                await api.create(make_pod(name))
+async def test_a_real_api_server_is_followed_through_an_outage(plane: ControlPlane) -> None:
+    copy: dict[str, Pod] = {}
+    async with Api(plane) as api, ApiClient(load(plane.kubeconfig("admin"))) as client:
+        for name in ("one", "two", "three"):
+            await api.create(make_pod(name))
 
-            def sink(change: str, pod: Pod) -> None:
-                copy[pod.metadata.name] = pod
-                if change == "deleted":
-                    del copy[pod.metadata.name]
+        def sink(change: str, pod: Pod) -> None:
+            copy[pod.metadata.name] = pod
+            if change == "deleted":
+                del copy[pod.metadata.name]
 
-            def replace(pods: list[Pod]) -> None:
-                copy.clear()
-                copy.update({pod.metadata.name: pod for pod in pods})
+        def replace(pods: list[Pod]) -> None:
+            copy.clear()
+            copy.update({pod.metadata.name: pod for pod in pods})
 
-            path = "/api/v1/pods?labelSelector=absent%21%3Dx"
-            reflector = Reflector(client, path, Pod, sink, on_replace=replace, limit=2)
-            task = asyncio.create_task(reflector.run())
-            await asyncio.wait_for(reflector.synced.wait(), PATIENCE_S)
-            assert sorted(copy) == ["one", "three", "two"]
-            await api.create(make_pod("four"))
-            await api.delete("/api/v1/namespaces/default/pods/one", grace_s=0)
-            async with asyncio.timeout(PATIENCE_S):
-                while sorted(copy) != ["four", "three", "two"]:
-                    await asyncio.sleep(0.01)
-            await asyncio.to_thread(plane.restart_apiserver)
-            await api.delete("/api/v1/namespaces/default/pods/two", grace_s=0)
-            async with asyncio.timeout(PATIENCE_S):
-                while sorted(copy) != ["four", "three"]:
-                    await asyncio.sleep(0.01)
-            assert not task.done()
-            task.cancel()
-
-    asyncio.run(main())
+        path = "/api/v1/pods?labelSelector=absent%21%3Dx"
+        reflector = Reflector(client, path, Pod, sink, on_replace=replace, limit=2)
+        task = asyncio.create_task(reflector.run())
+        await asyncio.wait_for(reflector.synced.wait(), PATIENCE_S)
+        assert sorted(copy) == ["one", "three", "two"]
+        await api.create(make_pod("four"))
+        await api.delete("/api/v1/namespaces/default/pods/one", grace_s=0)
+        async with asyncio.timeout(PATIENCE_S):
+            while sorted(copy) != ["four", "three", "two"]:
+                await asyncio.sleep(0.01)
+        await asyncio.to_thread(plane.restart_apiserver)
+        await api.delete("/api/v1/namespaces/default/pods/two", grace_s=0)
+        async with asyncio.timeout(PATIENCE_S):
+            while sorted(copy) != ["four", "three"]:
+                await asyncio.sleep(0.01)
+        assert not task.done()
+        task.cancel()

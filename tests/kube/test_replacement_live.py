@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.kube.api import Api
 from tests.kube.audit import Auditor
-from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, perform, says, seen, until, where
+from tests.kube.live import bound, says, seen, until, where
 from tests.kube.objects import Object, make_gang, make_node
-from tests.kube.running import kant
+from tests.kube.running import Kant
 from tests.patience import PATIENCE_S
 
 from kant.kube.lead.driver import KubeDriver
@@ -46,47 +44,37 @@ async def change(api: Api, driver: KubeDriver, node: str, patch: Any) -> None:
 
 
 @pytest.mark.parametrize("patch", CHANGES.values(), ids=list(CHANGES))
-def test_a_replacement_does_not_go_where_a_first_placement_would_not(
-    plane: ControlPlane, tmp_path: Path, patch: Object
-) -> None:
-    async def story(api: Api) -> None:
-        await api.create_all([*pool("a", 3), *pool("b", 1)])
-        async with Auditor(api) as auditor:
-            async with kant(plane, journal=tmp_path):
-                await api.create_all(gang())
-                await until(api, lambda pods: len(bound(pods)) == 2)
-            async with kant(plane, journal=tmp_path) as driver:  # it knows the gang from its bound pods alone
-                pods = await until(api, lambda pods: len(bound(pods)) == 2)
-                async with asyncio.timeout(PATIENCE_S):
-                    while not driver.counts.builds:
-                        await asyncio.sleep(0.02)
-                left = where(pods)["g-0"]
-                await change(api, driver, left, patch)
-                for _ in range(3):
-                    await replace(api, 0)
-                    pods = await until(api, lambda pods: len(bound(pods)) == 2)
-                    found = where(pods)
-                    assert found["g-0"] != left and found["g-0"].startswith("a"), found
-            (await auditor.report()).assert_kept(all_bound=True)
-
-    perform(plane, story, tmp_path)
-
-
-def test_a_replacement_without_a_place_says_so_and_is_bound_when_there_is_one(
-    plane: ControlPlane, tmp_path: Path
-) -> None:
-    async def story(api: Api) -> None:
-        await api.create_all([*pool("a", 2), *pool("b", 1)])
-        async with Auditor(api) as auditor, kant(plane, journal=tmp_path) as driver:
+async def test_a_replacement_does_not_go_where_a_first_placement_would_not(api: Api, kant: Kant, patch: Object) -> None:
+    await api.create_all([*pool("a", 3), *pool("b", 1)])
+    async with Auditor(api) as auditor:
+        async with kant():
             await api.create_all(gang())
+            await until(api, lambda pods: len(bound(pods)) == 2)
+        async with kant() as driver:  # it knows the gang from its bound pods alone
             pods = await until(api, lambda pods: len(bound(pods)) == 2)
+            async with asyncio.timeout(PATIENCE_S):
+                while not driver.counts.builds:
+                    await asyncio.sleep(0.02)
             left = where(pods)["g-0"]
-            await change(api, driver, left, CHANGES["tainted"])
-            await replace(api, 0)
-            await until(api, lambda pods: says(pods, "g-0", "the rest of its gang finds no place"))
-            await change(api, driver, left, {"spec": {"taints": None}})
-            pods = await until(api, lambda pods: len(bound(pods)) == 2)
-            assert where(pods)["g-0"] == left
-            (await auditor.report()).assert_kept(all_bound=True)
+            await change(api, driver, left, patch)
+            for _ in range(3):
+                await replace(api, 0)
+                pods = await until(api, lambda pods: len(bound(pods)) == 2)
+                found = where(pods)
+                assert found["g-0"] != left and found["g-0"].startswith("a"), found
+        (await auditor.report()).assert_kept(all_bound=True)
 
-    perform(plane, story, tmp_path)
+
+async def test_a_replacement_without_a_place_says_so_and_is_bound_when_there_is_one(api: Api, kant: Kant) -> None:
+    await api.create_all([*pool("a", 2), *pool("b", 1)])
+    async with Auditor(api) as auditor, kant() as driver:
+        await api.create_all(gang())
+        pods = await until(api, lambda pods: len(bound(pods)) == 2)
+        left = where(pods)["g-0"]
+        await change(api, driver, left, CHANGES["tainted"])
+        await replace(api, 0)
+        await until(api, lambda pods: says(pods, "g-0", "the rest of its gang finds no place"))
+        await change(api, driver, left, {"spec": {"taints": None}})
+        pods = await until(api, lambda pods: len(bound(pods)) == 2)
+        assert where(pods)["g-0"] == left
+        (await auditor.report()).assert_kept(all_bound=True)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.kube.api import STRATEGIC, Api
-from tests.kube.control_plane import ControlPlane
-from tests.kube.live import bound, perform, profile, says, until
+from tests.kube.live import bound, profile, says, until
 from tests.kube.objects import Object, make_gang, make_node, make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 
 from kant.kube.objects import views as k
 from kant.kube.translate.resizing import as_counted
@@ -22,9 +19,7 @@ PODS = "/api/v1/namespaces/default/pods"
 
 
 @given(
-    st.lists(st.tuples(cpus, st.none() | cpus, st.none() | cpus), min_size=1, max_size=3),
-    st.booleans(),
-    st.booleans(),
+    st.lists(st.tuples(cpus, st.none() | cpus, st.none() | cpus), min_size=1, max_size=3), st.booleans(), st.booleans()
 )
 def test_a_pod_counts_with_the_most_of_what_it_asks_for_has_and_was_granted(
     given: list[tuple[int, int | None, int | None]], sidecars: bool, refused: bool
@@ -68,28 +63,24 @@ async def has(api: Api, pod: str, cpu: str) -> None:
     await api.patch(f"{PODS}/{pod}/status", {"status": {"containerStatuses": [own]}})
 
 
-def test_what_is_resized_in_place_is_counted_at_once(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_what_is_resized_in_place_is_counted_at_once(api: Api, kant: Kant) -> None:
     """A pod of ours, a gang and a pod of another scheduler grow and shrink; one that waits asks for less."""
-
-    async def story(api: Api) -> None:
-        await api.create(make_node("n0", 8, cpu="16"))
-        async with kant(plane, profile=profile(), journal=tmp_path):
-            await api.create_all([make_pod("ours"), *make_gang("gang", 2), make_pod("theirs", scheduler="other")])
-            await api.bind("theirs", "n0")
-            await until(api, lambda pods: len(bound(pods)) == 4)
-            for pod in ("ours", "gang-0", "theirs"):
-                await api.patch(f"{PODS}/{pod}/resize", asks("4"), kind=STRATEGIC)
-            await api.create(make_pod("four", cpu="4"))  # 13 of 16 are in use
-            await until(api, lambda pods: says(pods, "four", "not enough free capacity"))
-            await api.patch(f"{PODS}/four/resize", asks("3"), kind=STRATEGIC)
-            await until(api, lambda pods: len(bound(pods)) == 5)
-            for pod in ("ours", "gang-0", "theirs"):
-                await has(api, pod, "4")
-                await api.patch(f"{PODS}/{pod}/resize", asks("1"), kind=STRATEGIC)
-            await api.create(make_pod("more", cpu="8"))
-            await until(api, lambda pods: says(pods, "more", "not enough free capacity"))
-            for pod in ("ours", "gang-0", "theirs"):
-                await has(api, pod, "1")
-            await until(api, lambda pods: len(bound(pods)) == 6)
-
-    perform(plane, story, tmp_path)
+    await api.create(make_node("n0", 8, cpu="16"))
+    async with kant(profile=profile()):
+        await api.create_all([make_pod("ours"), *make_gang("gang", 2), make_pod("theirs", scheduler="other")])
+        await api.bind("theirs", "n0")
+        await until(api, lambda pods: len(bound(pods)) == 4)
+        for pod in ("ours", "gang-0", "theirs"):
+            await api.patch(f"{PODS}/{pod}/resize", asks("4"), kind=STRATEGIC)
+        await api.create(make_pod("four", cpu="4"))  # 13 of 16 are in use
+        await until(api, lambda pods: says(pods, "four", "not enough free capacity"))
+        await api.patch(f"{PODS}/four/resize", asks("3"), kind=STRATEGIC)
+        await until(api, lambda pods: len(bound(pods)) == 5)
+        for pod in ("ours", "gang-0", "theirs"):
+            await has(api, pod, "4")
+            await api.patch(f"{PODS}/{pod}/resize", asks("1"), kind=STRATEGIC)
+        await api.create(make_pod("more", cpu="8"))
+        await until(api, lambda pods: says(pods, "more", "not enough free capacity"))
+        for pod in ("ours", "gang-0", "theirs"):
+            await has(api, pod, "1")
+        await until(api, lambda pods: len(bound(pods)) == 6)

@@ -80,7 +80,7 @@ async def has_rights(own: Api) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_than_said(
+async def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_than_said(
     plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_service(tmp_path)
@@ -93,44 +93,41 @@ def test_the_bursts_of_a_service_follow_its_forecast_with_no_more_rights_than_sa
         assert app.run(words) != 0
         assert sentence in capsys.readouterr().err
 
-    async def scenario() -> None:
-        async with Api(plane) as api, Api(plane, "scaler") as own:
-            await api.namespace("models")
-            await api.create_all([deployment("chat-core", 1), deployment("chat-burst", 0)])
+    async with Api(plane) as api, Api(plane, "scaler") as own:
+        await api.namespace("models")
+        await api.create_all([deployment("chat-core", 1), deployment("chat-burst", 0)])
 
-            async def wanted(name: str) -> int:
-                return int((await api.get(f"{DEPLOYMENTS}/{name}"))["spec"]["replicas"])
+        async def wanted(name: str) -> int:
+            return int((await api.get(f"{DEPLOYMENTS}/{name}"))["spec"]["replicas"])
 
-            await asyncio.to_thread(refused, file, "the right to get and patch its scale")
-            await api.apply(rights())
-            await has_rights(own)
-            follower = Follower(service, await asyncio.to_thread(place_of, service, tmp_path, None, there))
-            await asyncio.to_thread(follower.turn, NOON)
-            assert await wanted("chat-burst") == 3 and await wanted("chat-core") == 1
-            before = (await api.get(f"{DEPLOYMENTS}/chat-burst"))["metadata"]["resourceVersion"]
-            await asyncio.to_thread(follower.turn, NOON + 5)
-            assert (await api.get(f"{DEPLOYMENTS}/chat-burst"))["metadata"]["resourceVersion"] == before
-            await api.patch(f"{DEPLOYMENTS}/chat-burst", {"spec": {"replicas": 5}})
-            await asyncio.to_thread(follower.turn, NOON + 10)  # somebody else has turned it
-            assert await wanted("chat-burst") == 3
-            await asyncio.to_thread(follower.turn, NOON + 12 * 3600)
-            assert await wanted("chat-burst") == 1 and not follower.trouble
-            # It may touch nothing else.
-            for path, change in (
-                ("chat-core/scale", {"spec": {"replicas": 0}}),
-                ("chat-burst", {"spec": {"replicas": 0}}),
-            ):
-                with pytest.raises(RefusedError, match="403"):
-                    await own.patch(f"{DEPLOYMENTS}/{path}", change)
+        await asyncio.to_thread(refused, file, "the right to get and patch its scale")
+        await api.apply(rights())
+        await has_rights(own)
+        follower = Follower(service, await asyncio.to_thread(place_of, service, tmp_path, None, there))
+        await asyncio.to_thread(follower.turn, NOON)
+        assert await wanted("chat-burst") == 3 and await wanted("chat-core") == 1
+        before = (await api.get(f"{DEPLOYMENTS}/chat-burst"))["metadata"]["resourceVersion"]
+        await asyncio.to_thread(follower.turn, NOON + 5)
+        assert (await api.get(f"{DEPLOYMENTS}/chat-burst"))["metadata"]["resourceVersion"] == before
+        await api.patch(f"{DEPLOYMENTS}/chat-burst", {"spec": {"replicas": 5}})
+        await asyncio.to_thread(follower.turn, NOON + 10)  # somebody else has turned it
+        assert await wanted("chat-burst") == 3
+        await asyncio.to_thread(follower.turn, NOON + 12 * 3600)
+        assert await wanted("chat-burst") == 1 and not follower.trouble
+        # It may touch nothing else.
+        for path, change in (
+            ("chat-core/scale", {"spec": {"replicas": 0}}),
+            ("chat-burst", {"spec": {"replicas": 0}}),
+        ):
             with pytest.raises(RefusedError, match="403"):
-                await own.list("pods", "models")
-            await asyncio.to_thread(refused, write_service(tmp_path, "deployments/other"), "the right to get")
-            await api.delete(f"{DEPLOYMENTS}/chat-burst")
-            follower.due = 0
-            await asyncio.to_thread(follower.turn, NOON + 13 * 3600)
-            assert "a workload that is there and has a scale subresource" in follower.trouble
-
-    asyncio.run(scenario())
+                await own.patch(f"{DEPLOYMENTS}/{path}", change)
+        with pytest.raises(RefusedError, match="403"):
+            await own.list("pods", "models")
+        await asyncio.to_thread(refused, write_service(tmp_path, "deployments/other"), "the right to get")
+        await api.delete(f"{DEPLOYMENTS}/chat-burst")
+        follower.due = 0
+        await asyncio.to_thread(follower.turn, NOON + 13 * 3600)
+        assert "a workload that is there and has a scale subresource" in follower.trouble
 
 
 def test_what_can_be_scaled_is_named_in_full_or_is_of_apps() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import re
@@ -129,56 +128,45 @@ def test_nobody_can_make_up_labels_without_end() -> None:
 # --- probes ------------------------------------------------------------------------------------------------------
 
 
-def test_the_probes_say_what_is_wrong() -> None:
+async def test_the_probes_say_what_is_wrong() -> None:
     ages = {"pods": 0.0, "nodes": 0.0}
     synced = [False]
     check = freshness(lambda: synced[0], {what: lambda what=what: ages[what] for what in ages}, most=60)  # type: ignore[misc]
     health = ProbeChecks(unready=check, dump=lambda: {"leader": "a", "jobs": 3})
+    async with TestClient(TestServer(application(KubeTelemetry(), health))) as client:
 
-    async def scenario() -> None:
-        async with TestClient(TestServer(application(KubeTelemetry(), health))) as client:
+        async def ask(path: str) -> tuple[int, str]:
+            async with client.get(path) as reply:
+                return reply.status, await reply.text()
 
-            async def ask(path: str) -> tuple[int, str]:
-                async with client.get(path) as reply:
-                    return reply.status, await reply.text()
-
-            assert await ask("/healthz") == (200, "ok\n")
-            assert await ask("/readyz") == (503, "not ready: it has not listed the cluster yet\n")
-            synced[0] = True
-            assert await ask("/readyz") == (200, "ok\n")
-            ages["nodes"] = 61.0
-            assert await ask("/readyz") == (503, "not ready: the watch of nodes has been silent for 61 s\n")
-            assert "kant_leader" in (await ask("/metrics"))[1]
-            assert json.loads((await ask("/debug/state"))[1]) == {"leader": "a", "jobs": 3}
-
-    asyncio.run(scenario())
+        assert await ask("/healthz") == (200, "ok\n")
+        assert await ask("/readyz") == (503, "not ready: it has not listed the cluster yet\n")
+        synced[0] = True
+        assert await ask("/readyz") == (200, "ok\n")
+        ages["nodes"] = 61.0
+        assert await ask("/readyz") == (503, "not ready: the watch of nodes has been silent for 61 s\n")
+        assert "kant_leader" in (await ask("/metrics"))[1]
+        assert json.loads((await ask("/debug/state"))[1]) == {"leader": "a", "jobs": 3}
 
 
-def test_the_dump_is_for_the_pod_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_dump_is_for_the_pod_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kant.kube.serve.server.is_loopback", lambda request: False)
-
-    async def scenario() -> None:
-        async with (
-            TestClient(TestServer(application(KubeTelemetry(), ProbeChecks()))) as client,
-            client.get("/debug/state") as r,
-        ):
-            assert r.status == 403
-
-    asyncio.run(scenario())
+    async with (
+        TestClient(TestServer(application(KubeTelemetry(), ProbeChecks()))) as client,
+        client.get("/debug/state") as r,
+    ):
+        assert r.status == 403
 
 
-def test_a_server_opens_its_port_or_says_why_not() -> None:
-    async def scenario() -> None:
-        async with (
-            ProbeServer("127.0.0.1:0", KubeTelemetry(), ProbeChecks()) as server,
-            aiohttp.ClientSession() as http,
-        ):
-            async with http.get(f"http://127.0.0.1:{server.port}/healthz") as reply:
-                assert reply.status == 200
-            with pytest.raises(InputError, match="an address that is free"):
-                await ProbeServer(f"127.0.0.1:{server.port}", KubeTelemetry(), ProbeChecks()).__aenter__()
-
-    asyncio.run(scenario())
+async def test_a_server_opens_its_port_or_says_why_not() -> None:
+    async with (
+        ProbeServer("127.0.0.1:0", KubeTelemetry(), ProbeChecks()) as server,
+        aiohttp.ClientSession() as http,
+    ):
+        async with http.get(f"http://127.0.0.1:{server.port}/healthz") as reply:
+            assert reply.status == 200
+        with pytest.raises(InputError, match="an address that is free"):
+            await ProbeServer(f"127.0.0.1:{server.port}", KubeTelemetry(), ProbeChecks()).__aenter__()
 
 
 def test_addresses() -> None:

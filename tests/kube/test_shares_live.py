@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 from tests.kube.api import Api
-from tests.kube.control_plane import ControlPlane
 from tests.kube.hami_plugin import LOCK, HamiPlugin
 from tests.kube.live import (
     bound,
@@ -14,7 +12,6 @@ from tests.kube.live import (
     deputy_of_kant,
     name,
     of_queue,
-    perform,
     queue,
     says,
     status,
@@ -23,7 +20,7 @@ from tests.kube.live import (
     where,
 )
 from tests.kube.objects import GPU, Object, make_gang, make_node, make_pod
-from tests.kube.running import kant
+from tests.kube.running import Kant
 
 REPLICAS, SHARED = "nvidia.com/gpu.replicas", "nvidia.com/gpu.shared"
 
@@ -50,34 +47,31 @@ async def gone(api: Api, pod: str) -> None:
     await api.delete(f"/api/v1/namespaces/default/pods/{pod}", grace_s=0)
 
 
-def test_a_replica_of_a_gpu_counts_as_its_part_in_queues_and_on_nodes(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        await api.create_all([shared_node("n0", 2, 4), shared_node("n1", 1, 4, SHARED), make_node("n2", 1)])
-        select = {"nodeSelector": {REPLICAS: "4"}}
-        own = [make_pod(f"t{n}", 1, labels=of_queue("team"), **select) for n in range(3)]
-        own += [asks(make_pod(f"s{n}", 0, labels=of_queue("team")), gpu__shared=1) for n in range(2)]
-        async with kant(plane, journal=tmp_path):
-            await api.apply([queue("team", 1), queue("default", 100)])
-            await api.create_all(own)
-            pods = await until(api, lambda pods: len(bound(pods)) == 4)  # four replicas are one GPU
-            (left,) = {name(pod) for pod in own} - where(pods).keys()
-            await until(api, lambda pods: says(pods, left, "quota"))
-            found = await status(api, "queues", "team", lambda one: one.get("running") == 4)
-            assert [use["amount"] for use in found["used"] if use["resource"] == "gpu"] == ["1"]
-        async with kant(plane, journal=tmp_path):  # it knows of what is on the pods
-            await api.create(make_pod("whole", 1))
-            pods = await until(api, lambda pods: "whole" in bound(pods))
-            assert where(pods)["whole"] == "n2" and left not in where(pods)
-            await change(api, "queues", "team", quotas=[{"resource": "gpu", "nominal": 8}])
-            await until(api, lambda pods: left in bound(pods))
-            await api.create_all([make_pod(f"m{n}", 1, **select) for n in range(8)])
-            pods = await until(api, lambda pods: Counter(where(pods).values())["n0"] == 8)
-            late = sorted(waiting(pods))
-            await until(api, lambda pods: all(says(pods, one, "0 of 1 pods fit now") for one in late))
-            await gone(api, "t0")
-            await until(api, lambda pods: len(waiting(pods)) == len(late) - 1)
-
-    perform(plane, story, tmp_path)
+async def test_a_replica_of_a_gpu_counts_as_its_part_in_queues_and_on_nodes(api: Api, kant: Kant) -> None:
+    await api.create_all([shared_node("n0", 2, 4), shared_node("n1", 1, 4, SHARED), make_node("n2", 1)])
+    select = {"nodeSelector": {REPLICAS: "4"}}
+    own = [make_pod(f"t{n}", 1, labels=of_queue("team"), **select) for n in range(3)]
+    own += [asks(make_pod(f"s{n}", 0, labels=of_queue("team")), gpu__shared=1) for n in range(2)]
+    async with kant():
+        await api.apply([queue("team", 1), queue("default", 100)])
+        await api.create_all(own)
+        pods = await until(api, lambda pods: len(bound(pods)) == 4)  # four replicas are one GPU
+        (left,) = {name(pod) for pod in own} - where(pods).keys()
+        await until(api, lambda pods: says(pods, left, "quota"))
+        found = await status(api, "queues", "team", lambda one: one.get("running") == 4)
+        assert [use["amount"] for use in found["used"] if use["resource"] == "gpu"] == ["1"]
+    async with kant():  # it knows of what is on the pods
+        await api.create(make_pod("whole", 1))
+        pods = await until(api, lambda pods: "whole" in bound(pods))
+        assert where(pods)["whole"] == "n2" and left not in where(pods)
+        await change(api, "queues", "team", quotas=[{"resource": "gpu", "nominal": 8}])
+        await until(api, lambda pods: left in bound(pods))
+        await api.create_all([make_pod(f"m{n}", 1, **select) for n in range(8)])
+        pods = await until(api, lambda pods: Counter(where(pods).values())["n0"] == 8)
+        late = sorted(waiting(pods))
+        await until(api, lambda pods: all(says(pods, one, "0 of 1 pods fit now") for one in late))
+        await gone(api, "t0")
+        await until(api, lambda pods: len(waiting(pods)) == len(late) - 1)
 
 
 def vendor_node(name: str, resource: str, gpus: int) -> Object:
@@ -93,24 +87,20 @@ def vendor_pod(name: str, resource: str) -> Object:
     return pod
 
 
-def test_gpus_of_one_vendor_are_never_given_to_pods_that_ask_for_another(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_gpus_of_one_vendor_are_never_given_to_pods_that_ask_for_another(api: Api, kant: Kant) -> None:
     """Not where models are unknown either, nor where those asked for are all taken, or not there."""
     amd, gaudi = "amd.com/gpu", "habana.ai/gaudi"
-
-    async def story(api: Api) -> None:
-        await api.create_all([vendor_node("n0", GPU, 4), vendor_node("a0", amd, 2), make_node("cpu", 0)])
-        async with kant(plane, journal=tmp_path):
-            await api.create_all([vendor_pod(f"a{n}", amd) for n in range(3)] + [vendor_pod("g", gaudi)])
-            await api.create_all([vendor_pod(f"n{n}", GPU) for n in range(3)])
-            pods = await until(api, lambda pods: len(bound(pods)) == 5 and says(pods, "g", f"no node has {gaudi}"))
-            assert all(node == {"a": "a0", "n": "n0"}[pod[0]] for pod, node in where(pods).items())
-            (left,) = {"a0", "a1", "a2"} - where(pods).keys()
-            await until(api, lambda pods: says(pods, left, "0 of 1 pods fit now"))
-            await api.create_all([shared_node("n1", 1, 4, SHARED), vendor_node("a1", amd, 1)])
-            pods = await until(api, lambda pods: left in bound(pods))
-            assert where(pods)[left] == "a1"
-
-    perform(plane, story, tmp_path)
+    await api.create_all([vendor_node("n0", GPU, 4), vendor_node("a0", amd, 2), make_node("cpu", 0)])
+    async with kant():
+        await api.create_all([vendor_pod(f"a{n}", amd) for n in range(3)] + [vendor_pod("g", gaudi)])
+        await api.create_all([vendor_pod(f"n{n}", GPU) for n in range(3)])
+        pods = await until(api, lambda pods: len(bound(pods)) == 5 and says(pods, "g", f"no node has {gaudi}"))
+        assert all(node == {"a": "a0", "n": "n0"}[pod[0]] for pod, node in where(pods).items())
+        (left,) = {"a0", "a1", "a2"} - where(pods).keys()
+        await until(api, lambda pods: says(pods, left, "0 of 1 pods fit now"))
+        await api.create_all([shared_node("n1", 1, 4, SHARED), vendor_node("a1", amd, 1)])
+        pods = await until(api, lambda pods: left in bound(pods))
+        assert where(pods)[left] == "a1"
 
 
 MIB, CARDS = 24_576, 2
@@ -135,65 +125,54 @@ def given_out(pods: list[Object]) -> dict[str, int]:
     return found
 
 
-def test_parts_of_gpus_are_given_out_by_hami_and_counted_exactly(plane: ControlPlane, tmp_path: Path) -> None:
+async def test_parts_of_gpus_are_given_out_by_hami_and_counted_exactly(api: Api, kant: Kant) -> None:
     def half(name: str, queue: str = "team") -> Object:
         return asks(make_pod(name, 1, labels=of_queue(queue)), gpumem=MIB // 2)
 
-    async def story(api: Api) -> None:
-        await api.create_all([hami_node("n0"), make_node("n1", 1)])
-        async with HamiPlugin(api) as plugin:
-            async with kant(plane, journal=tmp_path):
-                await api.apply([queue("team", 1), queue("free", 100)])
-                await api.create_all([half(f"h{n}") for n in range(3)])
-                pods = await until(api, lambda pods: len(bound(pods)) == 2)
-                assert set(where(pods).values()) == {"n0"} and set(given_out(pods).values()) == {MIB}  # one card
-                (left,) = {"h0", "h1", "h2"} - where(pods).keys()
-                await until(api, lambda pods: says(pods, left, "quota"))
-                found = await status(api, "queues", "team", lambda one: one.get("running") == 2)
-                assert [use["amount"] for use in found["used"] if use["resource"] == "gpu"] == ["1"]
-                await change(api, "queues", "team", quotas=[{"resource": "gpu", "nominal": 2}])
-                await until(api, lambda pods: left in bound(pods))
-            async with kant(plane, journal=tmp_path):  # a new leader, which reads the pods
-                whole = [make_pod(f"w{n}", 1, labels=of_queue("free")) for n in range(2)]
-                await api.create_all([*whole, half("h3", "free")])
-                pods = await until(api, lambda pods: "h3" in bound(pods) and len(bound(pods)) == 5)
-                assert where(pods)["h3"] == "n0" and sorted(given_out(pods).values()) == [MIB, MIB]
-                (late,) = {"w0", "w1"} - where(pods).keys()
-                await plugin.until(lambda: {"h0", "h1", "h2", "h3"} == {*plugin.given})
-                await gone(api, "h3")
-                await gone(api, left)
-                pods = await until(api, lambda pods: late in bound(pods))
-                assert where(pods)[late] == "n0" and sorted(given_out(pods).values()) == [MIB, MIB]
-                await plugin.until(lambda: late in plugin.given)
-            assert not plugin.mistaken
-            assert LOCK not in (await api.get("/api/v1/nodes/n0"))["metadata"]["annotations"]
-
-    perform(plane, story, tmp_path)
+    await api.create_all([hami_node("n0"), make_node("n1", 1)])
+    async with HamiPlugin(api) as plugin:
+        async with kant():
+            await api.apply([queue("team", 1), queue("free", 100)])
+            await api.create_all([half(f"h{n}") for n in range(3)])
+            pods = await until(api, lambda pods: len(bound(pods)) == 2)
+            assert set(where(pods).values()) == {"n0"} and set(given_out(pods).values()) == {MIB}  # one card
+            (left,) = {"h0", "h1", "h2"} - where(pods).keys()
+            await until(api, lambda pods: says(pods, left, "quota"))
+            found = await status(api, "queues", "team", lambda one: one.get("running") == 2)
+            assert [use["amount"] for use in found["used"] if use["resource"] == "gpu"] == ["1"]
+            await change(api, "queues", "team", quotas=[{"resource": "gpu", "nominal": 2}])
+            await until(api, lambda pods: left in bound(pods))
+        async with kant():  # a new leader, which reads the pods
+            whole = [make_pod(f"w{n}", 1, labels=of_queue("free")) for n in range(2)]
+            await api.create_all([*whole, half("h3", "free")])
+            pods = await until(api, lambda pods: "h3" in bound(pods) and len(bound(pods)) == 5)
+            assert where(pods)["h3"] == "n0" and sorted(given_out(pods).values()) == [MIB, MIB]
+            (late,) = {"w0", "w1"} - where(pods).keys()
+            await plugin.until(lambda: {"h0", "h1", "h2", "h3"} == {*plugin.given})
+            await gone(api, "h3")
+            await gone(api, left)
+            pods = await until(api, lambda pods: late in bound(pods))
+            assert where(pods)[late] == "n0" and sorted(given_out(pods).values()) == [MIB, MIB]
+            await plugin.until(lambda: late in plugin.given)
+        assert not plugin.mistaken
+        assert LOCK not in (await api.get("/api/v1/nodes/n0"))["metadata"]["annotations"]
 
 
-def test_a_gang_on_one_node_of_hami_gets_its_devices_one_pod_after_the_other(
-    plane: ControlPlane, tmp_path: Path
-) -> None:
-    async def story(api: Api) -> None:
-        await api.create_all([hami_node("n0"), hami_node("n1")])
-        async with HamiPlugin(api, takes_s=0.2) as plugin, kant(plane, journal=tmp_path, recovery=60.0) as driver:
-            gang = make_gang("g", 8, 1)
-            await api.create_all([asks(pod, gpumem__percentage=50, gpucores=40) for pod in gang])
-            pods = await until(api, lambda pods: len(bound(pods)) == 8)
-            await plugin.until(lambda: len(plugin.given) == 8)
-            assert not plugin.mistaken and driver.counts.released == 0
-            assert Counter(where(pods).values()) == {"n0": 4, "n1": 4}
-            assert sorted(given_out(pods).values()) == [MIB] * 4
-
-    perform(plane, story, tmp_path)
+async def test_a_gang_on_one_node_of_hami_gets_its_devices_one_pod_after_the_other(api: Api, kant: Kant) -> None:
+    await api.create_all([hami_node("n0"), hami_node("n1")])
+    async with HamiPlugin(api, takes_s=0.2) as plugin, kant(recovery=60.0) as driver:
+        gang = make_gang("g", 8, 1)
+        await api.create_all([asks(pod, gpumem__percentage=50, gpucores=40) for pod in gang])
+        pods = await until(api, lambda pods: len(bound(pods)) == 8)
+        await plugin.until(lambda: len(plugin.given) == 8)
+        assert not plugin.mistaken and driver.counts.released == 0
+        assert Counter(where(pods).values()) == {"n0": 4, "n1": 4}
+        assert sorted(given_out(pods).values()) == [MIB] * 4
 
 
-def test_without_the_right_to_lock_nodes_the_pod_is_told(plane: ControlPlane, tmp_path: Path) -> None:
-    async def story(api: Api) -> None:
-        await deputy_of_kant(api)
-        await api.create(hami_node("n0"))
-        async with kant(plane, user="deputy", journal=tmp_path):
-            await api.create_all([asks(make_pod("part", 1), gpumem=1000), make_pod("none", 0)])
-            await until(api, lambda pods: "none" in bound(pods) and says(pods, "part", "node n0 cannot be locked"))
-
-    perform(plane, story, tmp_path)
+async def test_without_the_right_to_lock_nodes_the_pod_is_told(api: Api, kant: Kant) -> None:
+    await deputy_of_kant(api)
+    await api.create(hami_node("n0"))
+    async with kant(user="deputy"):
+        await api.create_all([asks(make_pod("part", 1), gpumem=1000), make_pod("none", 0)])
+        await until(api, lambda pods: "none" in bound(pods) and says(pods, "part", "node n0 cannot be locked"))

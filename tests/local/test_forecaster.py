@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 
 import pytest
@@ -17,27 +16,23 @@ from kant.testing import Harness, make_cluster, make_job, make_profile
 
 
 @pytest.mark.long
-def test_it_says_what_is_said_here_and_another_takes_its_place() -> None:
+async def test_it_says_what_is_said_here_and_another_takes_its_place() -> None:
     harness = Harness(make_cluster(8), make_profile("fifo", "backfill"))
     harness.submit(make_job("runs", 6, estimate=HOUR), make_job("waits", 4, estimate=HOUR))
     harness.cycle()
     moment = moment_of(harness.scheduler, PastJobs(), harness.now)
     here = forecast_starts(moment)
     assert here.jobs["waits"].start.p50 == HOUR
-
-    async def story() -> None:
-        there = ForecastProcess()
-        assert await there(moment) == here
-        first = there._side._child
-        assert first is not None and await there(moment) == here and there._side._child is first, "one for all"
-        first.kill()
-        await first.wait()
-        assert await there(moment) == here and there._side._child is not first
-        await there.close()
-        for program, longest in (("import time; time.sleep(60)", 0.3), ("raise MemoryError", 60.0)):
-            broken = ForecastProcess((sys.executable, "-c", program), longest)
-            with pytest.raises(InputError, match="a process that answers"):
-                await broken(moment)
-            assert broken._side._child is None
-
-    asyncio.run(story())
+    there = ForecastProcess()
+    assert await there(moment) == here
+    first = there._side._child
+    assert first is not None and await there(moment) == here and there._side._child is first, "one for all"
+    first.kill()
+    await first.wait()
+    assert await there(moment) == here and there._side._child is not first
+    await there.close()
+    for program, longest in (("import time; time.sleep(60)", 0.3), ("raise MemoryError", 60.0)):
+        broken = ForecastProcess((sys.executable, "-c", program), longest)
+        with pytest.raises(InputError, match="a process that answers"):
+            await broken(moment)
+        assert broken._side._child is None

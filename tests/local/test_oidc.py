@@ -160,20 +160,17 @@ class Asking:
         self.transport = SimpleNamespace(get_extra_info=known.get)
 
 
-def test_both_kinds_of_tokens_are_known_by_an_address(issuer: Issuer, tmp_path: Path) -> None:
-    async def run() -> None:
-        oidc = oidc_of(issuer, tmp_path)
-        oidc._keys = oidc._fetch()
-        own = tmp_path / "word"
-        own.write_text("a-token-of-one-word")
-        own.chmod(0o600)
-        callers = Callers(tmp_path, own, oidc)
-        assert callers.is_shared and Callers(tmp_path, None, oidc).is_shared and not Callers(tmp_path).is_shared
-        found = [callers.of(as_request(Asking(token))) for token in (issuer.token(), "a-token-of-one-word", "neither")]
-        assert found[0] == Caller("ann", Role.TENANT, ("vision",), "from 10.0.0.7") and found[2] is None
-        assert found[1] is not None and found[1].role is Role.OPERATOR
-
-    asyncio.run(run())
+async def test_both_kinds_of_tokens_are_known_by_an_address(issuer: Issuer, tmp_path: Path) -> None:
+    oidc = oidc_of(issuer, tmp_path)
+    oidc._keys = oidc._fetch()
+    own = tmp_path / "word"
+    own.write_text("a-token-of-one-word")
+    own.chmod(0o600)
+    callers = Callers(tmp_path, own, oidc)
+    assert callers.is_shared and Callers(tmp_path, None, oidc).is_shared and not Callers(tmp_path).is_shared
+    found = [callers.of(as_request(Asking(token))) for token in (issuer.token(), "a-token-of-one-word", "neither")]
+    assert found[0] == Caller("ann", Role.TENANT, ("vision",), "from 10.0.0.7") and found[2] is None
+    assert found[1] is not None and found[1].role is Role.OPERATOR
 
 
 def as_request(asking: Any) -> web.Request:

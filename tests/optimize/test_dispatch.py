@@ -85,6 +85,26 @@ def test_a_task_of_sparrow_runs_once_at_the_machine_that_asks_first() -> None:
     assert (first | second).all() and not first.all() and second.any()
 
 
+@pytest.mark.parametrize("name", ["two-choices", "dodoor", "prequal", "ends"])
+def test_any_number_of_choices_is_drawn(name: str) -> None:
+    """Also more than a row of draws had before, and messages follow the choices."""
+    tasks = drawn(1)
+    found = [dispatch(tasks, replace(DISPATCHERS[name], choices=choices), 1) for choices in (2, 9, 100)]
+    if name in ("two-choices", "prequal"):
+        assert [each.sent for each in found] == [3, 10, 101]
+    assert (found[0].places != found[2].places).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("dodoor", {"choices": 0}), ("dodoor", {"choices": 101}), ("sparrow", {"choices": 3}), ("dodoor", {"flush": 0}),
+     ("dodoor", {"batch": -1}), ("ends", {"report": -1})],
+)  # fmt: skip
+def test_numbers_that_the_loop_has_no_room_for_are_refused(name: str, settings: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(settings))}.* of a dispatcher: expected"):
+        replace(DISPATCHERS[name], **settings)
+
+
 def test_the_pool_of_prequal() -> None:
     """Old and used probes go; hot ones lose; the oldest and the one with the most requests go in turn."""
     take = getattr(kernel.from_pool, "py_func", kernel.from_pool)

@@ -164,42 +164,36 @@ def core_of(*jobs: str) -> Core:
 
 
 @pytest.mark.long
-def test_a_solver_in_another_process_says_the_same_and_one_that_dies_is_one_sentence() -> None:
-    async def story() -> None:
-        core = core_of("a", "b")
-        solver = SolverProcess()
-        looks = OptimalityLooks(solver)
-        try:
-            found = await looks.present(core)
-            assert await looks.present(core) is found, "nothing has changed"
-        finally:
-            await solver.close()
-        assert found.in_place.jobs == ("a",) and found.waiting_milli == 16 * GPU
-        for broken in (SolverProcess((sys.executable, "-c", "raise SystemExit")), no_solver):
-            with pytest.raises(InputError, match=r"^the solver: expected [^\n]+$"):
-                await OptimalityLooks(broken).present(core)
-        telemetry = Telemetry()
-        telemetry.stand, telemetry.optimality = lambda: (core.state, core.now), looks.latest
-        text = telemetry.text().decode()
-        assert 'kant_solver_startable_ratio{moves="no"} 0.5' in text and "kant_solver_look_age_seconds" in text
-        assert 'kant_largest_gang_after_moves_gpus{pool="gpu"} 8.0' in text
-
-    asyncio.run(story())
+async def test_a_solver_in_another_process_says_the_same_and_one_that_dies_is_one_sentence() -> None:
+    core = core_of("a", "b")
+    solver = SolverProcess()
+    looks = OptimalityLooks(solver)
+    try:
+        found = await looks.present(core)
+        assert await looks.present(core) is found, "nothing has changed"
+    finally:
+        await solver.close()
+    assert found.in_place.jobs == ("a",) and found.waiting_milli == 16 * GPU
+    for broken in (SolverProcess((sys.executable, "-c", "raise SystemExit")), no_solver):
+        with pytest.raises(InputError, match=r"^the solver: expected [^\n]+$"):
+            await OptimalityLooks(broken).present(core)
+    telemetry = Telemetry()
+    telemetry.stand, telemetry.optimality = lambda: (core.state, core.now), looks.latest
+    text = telemetry.text().decode()
+    assert 'kant_solver_startable_ratio{moves="no"} 0.5' in text and "kant_solver_look_age_seconds" in text
+    assert 'kant_largest_gang_after_moves_gpus{pool="gpu"} 8.0' in text
 
 
-def test_where_the_extra_is_absent_looks_go_on_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_the_extra_is_absent_looks_go_on_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     async def here(task: SolverTask) -> bytes:
         return work_out(task)
 
-    async def story() -> None:
-        looks, core = OptimalityLooks(here, lambda: 0.0), core_of("a")
-        monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
-        beside = asyncio.create_task(looks.keep_up(lambda: core))
-        await asyncio.sleep(0.01)
-        assert "kant-scheduler[optimize]" in looks.trouble and looks.latest() is None and not beside.done()
-        beside.cancel()
-
-    asyncio.run(story())
+    looks, core = OptimalityLooks(here, lambda: 0.0), core_of("a")
+    monkeypatch.setitem(sys.modules, "ortools.sat.python", None)
+    beside = asyncio.create_task(looks.keep_up(lambda: core))
+    await asyncio.sleep(0.01)
+    assert "kant-scheduler[optimize]" in looks.trouble and looks.latest() is None and not beside.done()
+    beside.cancel()
 
 
 def test_status_of_a_journal_as_text_and_as_json(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kant.serving.learning import FORMS, TrainingPlan, train
 from kant.serving.requests import Requests
 from kant.serving.router import RoundRobin
 from kant.serving.routing import HOLD, Incoming, Overtaking, decide
-from kant.serving.site import ObservedSite
+from kant.serving.site import ObservedSite, Sites
 
 DRAW = np.random.Generator(np.random.PCG64(0))
 SENT = st.lists(st.tuples(st.integers(1, 500), st.integers(1, 900), st.integers(0, 300)), max_size=12)
@@ -38,7 +38,7 @@ def test_more_on_an_engine_is_more_impact(sent: list[tuple[int, int, int]], prom
     scores = [impact(request, site_of(sent[:k]), a) for k in range(len(sent) + 1)]
     assert all(-1 <= score <= 1 for score in scores)
     assert all(later <= earlier for earlier, later in pairwise(scores))
-    sites = [site_of(sent, 0), site_of([], 1)]
+    sites = Sites([site_of(sent, 0), site_of([], 1)])
     chosen = Impact(a).choose(request, sites, DRAW)
     assert chosen == 1 if scores[-1] < scores[0] else chosen in (0, 1)
 

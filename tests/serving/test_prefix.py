@@ -16,7 +16,7 @@ from kant.serving.prefix import PrefixAware
 from kant.serving.prefix_index import BLOCK_TOKENS, BYTES, PrefixIndex, chain
 from kant.serving.requests import Requests
 from kant.serving.router import router_named
-from kant.serving.routing import Incoming
+from kant.serving.routing import Incoming, decide
 from kant.serving.site import ObservedSite
 
 SETTINGS = EngineSettings(latency_model("llama-3-8b", "a100")[0], 4001, prefix_cache=True)
@@ -104,13 +104,13 @@ def incoming(blocks: list[int], prompt: int, program: int = -1, adapter: bool = 
 def test_a_prefix_is_followed_until_that_costs_more_than_to_compute_it_elsewhere() -> None:
     sites = [ObservedSite(SETTINGS, k) for k in (3, 5)]
     router, blocks = PrefixAware(), chain(range(4096), "m", BLOCK_TOKENS)
-    first = router.choose(incoming(blocks, 4100), sites, DRAW)
+    first = decide(router, incoming(blocks, 4100), sites, DRAW)
     assert router.sent(incoming(blocks, 4100), sites[first]) == 0
     for _ in range(20):
-        assert router.choose(incoming(blocks, 4200), sites, DRAW) == first
+        assert decide(router, incoming(blocks, 4200), sites, DRAW) == first
         assert router.sent(incoming(blocks, 4200), sites[first]) == 4096
     sites[first].send(1, 100_000, 10.0)
-    assert router.choose(incoming(blocks, 4200), sites, DRAW) == 1 - first
+    assert decide(router, incoming(blocks, 4200), sites, DRAW) == 1 - first
     router.forget(sites[first].number)
     assert router.index.size(sites[first].number) == 0
 
@@ -120,10 +120,10 @@ def test_an_adapter_goes_where_it_is_loaded_and_is_no_part_of_the_prompt() -> No
     router, asks = PrefixAware(), [incoming([k], 50, adapter=True) for k in (11, 12)]
     homes = []
     for ask in asks:
-        homes.append(router.choose(ask, sites, DRAW))
+        homes.append(decide(router, ask, sites, DRAW))
         assert router.sent(ask, sites[homes[-1]]) == 0
     for _ in range(5):
-        assert [router.choose(ask, sites, DRAW) for ask in asks] == homes
+        assert [decide(router, ask, sites, DRAW) for ask in asks] == homes
         assert router.sent(asks[0], sites[homes[0]]) == 0
 
 
@@ -133,10 +133,10 @@ def test_a_program_stays_among_engines_that_have_its_beginning() -> None:
     for site in sites:
         router.sent(incoming(blocks, 130), site)
     router.sent(incoming(blocks, 130, program=7), sites[4])
-    assert {router.choose(incoming(blocks, 130, program=7), sites, DRAW) for _ in range(20)} == {4}
-    assert len({router.choose(incoming(blocks, 130), sites, DRAW) for _ in range(40)}) > 1
+    assert {decide(router, incoming(blocks, 130, program=7), sites, DRAW) for _ in range(20)} == {4}
+    assert len({decide(router, incoming(blocks, 130), sites, DRAW) for _ in range(40)}) > 1
     sites[4].send(1, 9000, 10.0)
-    assert router.choose(incoming(blocks, 130, program=7), sites, DRAW) != 4
+    assert decide(router, incoming(blocks, 130, program=7), sites, DRAW) != 4
 
 
 def documents(share: float, count: int = 500) -> Requests:

@@ -14,7 +14,7 @@ from kant.serving.engine import FOREVER, Engine
 from kant.serving.fleet import simulate
 from kant.serving.router import ROUTERS, LeastTokens, router_named
 from kant.serving.routing import HOLD, Draw, Incoming, Router
-from kant.serving.site import EngineSite, ObservedSite, Site
+from kant.serving.site import EngineSite, ObservedSite, Sites
 
 COUNTS = ("round-robin", "random", "two-choices", "shortest-queue", "least-tokens", "program-affinity")
 
@@ -80,7 +80,7 @@ class Cautious(Router):
 
     holds = True
 
-    def choose(self, request: Incoming, sites: list[Site], draw: Draw) -> int:  # type: ignore[override]
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         k = LeastTokens().choose(request, sites, draw)
         return HOLD if sites[k].requests else k
 

@@ -1,14 +1,17 @@
 """The interface of an elastic training job to Kant: a few lines in its loop, with or without PyTorch.
 
 elastic = Elastic()
+tokens, devices = elastic.tokens, elastic.now.devices
 while not elastic.is_over(tokens):
-    if elastic.changed(tokens):
-        regroup(elastic.now.devices)  # create a new process group
+    if elastic.changed(tokens) and devices != elastic.now.devices:
+        devices = elastic.now.devices
+        regroup(devices)  # create a new process group
     for group in optimizer.param_groups:
         group["lr"] = elastic.rate(tokens)
     for _ in range(elastic.now.rounds):
-        loss(next_samples(elastic.now.each)).backward()
+        (loss(next_samples(elastic.now.each)) / elastic.now.rounds).backward()
     optimizer.step()
+    optimizer.zero_grad()
     tokens += elastic.now.batch * LENGTH
 """
 

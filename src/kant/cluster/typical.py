@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kant.cluster.columns import D_CPU, D_GPUS, D_MILLI, D_POOLS, Table
+from kant.cluster.columns import D_CPU, D_GPUS, D_MILLI, D_POOLS, J_PRIORITY, J_SHAPE, Table
 from kant.cluster.shapes import Shape, Shapes
 
 FIRST = 32
@@ -23,7 +23,8 @@ MOST = 64
 class TypicalPods:
     """Follows the submissions. The result depends on them alone, so every scheduler of a state sees the same.
 
-    Each pod of a job counts, by its request except memory. The result is a new table object whenever it changes.
+    Each pod of a job counts, by its request except memory. Jobs of negative priority fill gaps and count for nothing:
+    capacity is not kept in their shape. The result is a new table object whenever it changes.
     Changes are rare, since each may change every score.
     """
 
@@ -39,9 +40,10 @@ class TypicalPods:
         return self._next - self._jobs - (submitted - self._seen) - 1
 
     def rows_of(self, submitted: Table, shapes: Shapes) -> Table:
-        """Return the typical pods of these submissions, given by their shapes. Only new submissions cost time."""
+        """Return the typical pods of these submissions, given as job rows. Only new submissions cost time."""
         if self._seen < len(submitted):
-            for index in submitted[self._seen :].tolist():
+            new = submitted[self._seen :]
+            for index in new[new[:, J_PRIORITY] >= 0, J_SHAPE].tolist():
                 self._count(shapes.shapes[index], shapes.demands)
             self._seen = len(submitted)
         return self._rows

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -15,6 +14,9 @@ from kant.gateway.scrape import Scraped
 from kant.serving.engine import EngineSettings
 from kant.serving.site import ObservedSite
 
+STATE = frozenset({"up", "draining", "leaving", "models"})
+"""The fields that say which requests a backend may get."""
+
 
 @dataclass(slots=True)
 class Backend:
@@ -23,6 +25,8 @@ class Backend:
     number: int
     url: str
     site: ObservedSite
+    changed: Callable[[], object] = bool
+    """Called after a change of which requests it may get."""
     up: bool = True
     draining: bool = False
     """Whether an operator stopped new requests to it."""
@@ -39,14 +43,16 @@ class Backend:
     health: Health = field(default_factory=Health)
     """Its health, judged by its responses."""
 
-    expected: deque[tuple[float, Placement]] = field(default_factory=deque)
-    """The expected times, in seconds, of first tokens of requests whose responses are not seen."""
-
     host: str = ""
     """Its host and port, for the Host header."""
 
     def __post_init__(self) -> None:
         self.host = urlsplit(self.url).netloc
+
+    def __setattr__(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+        if name in STATE:
+            self.changed()
 
     @property
     def open(self) -> bool:
@@ -56,13 +62,6 @@ class Backend:
     def serves(self, model: str) -> bool:
         """Whether it may serve the model; True if its models are not known."""
         return not model or self.models is None or model in self.models
-
-    def expect(self, now: float) -> None:
-        """Assume that requests whose responses are not seen have started by their predicted time."""
-        while self.expected and self.expected[0][0] <= now:
-            placed = self.expected.popleft()[1]
-            if placed.backend is self:
-                self.site.said(placed.row, 1)
 
     def _share_out(self, used: int, waiting: int) -> None:
         """Attribute `used` tokens of its KV to its requests whose responses are not seen, except the newest ones.
@@ -85,14 +84,13 @@ class Backend:
                 settings.latency, scraped.blocks, scraped.block_size, settings.max_num_seqs,
                 settings.max_num_batched_tokens,
             )  # fmt: skip
-            self.site.settings = known
+            self.site.resize(known)
         used = round(scraped.usage * self.site.settings.tokens)
         self._share_out(used, scraped.waiting)
         self.excess = [*self.excess, (scraped.requests - own_requests, used - own_tokens)][-3:]
         if len(self.excess) == 3:
-            self.site.other_requests = max(0, min(requests for requests, _ in self.excess))
-            others = max(0, min(tokens for _, tokens in self.excess))
-            self.site.other_tokens = others if self.site.other_requests else 0
+            requests, tokens = (max(0, min(column)) for column in zip(*self.excess, strict=True))
+            self.site.beside(requests, tokens if requests else 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -113,6 +111,8 @@ class Placement:
     came: float = 0.0
     deadline_s: float = math.inf
     """Seconds from arrival within which its client wants the first token."""
+    due: float = 0.0
+    """When it is refused if it still waits, by the dispatcher's clock: among equals, the earliest goes first."""
     blocks: Sequence[int] = ()
     """The hash chain of its prompt, if the router uses it."""
     block_tokens: float = 0.0
@@ -135,5 +135,10 @@ class Placement:
         """The tokens of the prompt and of the predicted output."""
         return self.prompt + self.predicted
 
+    @property
+    def key(self) -> tuple[float, float, int]:
+        """Its place among the requests of its tenant that wait: lower first."""
+        return self.priority, self.due, self.order
+
     def __lt__(self, other: Placement) -> bool:
-        return (self.priority, self.order) < (other.priority, other.order)
+        return self.key < other.key

@@ -8,10 +8,11 @@ Nothing here reads a clock or the network: arrivals, output and ends are reporte
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import math
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,13 +24,15 @@ from kant.gateway.outliers import Ejection
 from kant.gateway.scrape import Scraped
 from kant.gateway.shares import Shares
 from kant.live.logs import log_event
+from kant.model.errors import InputError
 from kant.serving import columns as c
 from kant.serving.engine import Engine, EngineSettings
+from kant.serving.first_token import warm_up, with_room
 from kant.serving.policy import Job, Policy
 from kant.serving.predictor import LengthRanker
 from kant.serving.prefix import PrefixAware, first_token_ms
 from kant.serving.routing import HOLD, PROGRAMS, Incoming, Router, decide
-from kant.serving.site import ObservedSite
+from kant.serving.site import LoadTable, ObservedSite, Sites
 
 log = logging.getLogger("kant.gateway")
 EJECTION = Ejection()
@@ -37,6 +40,11 @@ EJECTION = Ejection()
 MOST_AGAIN_S = 60
 """The maximum of `Retry-After`, in seconds."""
 
+MOST_BACKENDS = 1 << 14
+MOST_KNOWN = 64
+"""The most models for which the backends are kept: the names come from clients."""
+
+NONE: frozenset[int] = frozenset()
 NO_PROGRAM = -1
 FIRST_GUESS = 256.0
 """The assumed output tokens before any output was seen."""
@@ -78,6 +86,13 @@ class Dispatcher:
         self.settings, self.ejection = settings, ejection
         self.numbers = 0
         """How many backends there have been; each has its own number."""
+        self.loads = LoadTable(MOST_BACKENDS)
+        self._known: dict[str, tuple[list[Backend], Sites]] = {}
+        """For each model, the backends that may get its requests."""
+        self._out = np.zeros(MOST_BACKENDS, dtype=np.int64)
+        warm_up()
+        self.expected: list[tuple[float, int, Placement, Backend]] = []
+        """A heap of the expected times, in seconds, of first tokens of requests whose responses are not seen."""
         self.backends: list[Backend] = []
         for url in urls:
             self._add(url)
@@ -194,7 +209,7 @@ class Dispatcher:
             return False
         had = self.router.index.match(placed.blocks) if isinstance(self.router, PrefixAware) else {}
         new = placed.prompt - self._incoming(placed).cached(max(had.values(), default=0))
-        first_ms = first_token_ms(sites, self.now, placed.prompt, float(new)).min()
+        first_ms = first_token_ms(Sites(sites), self.now, placed.prompt, float(new)).min()
         return bool(first_ms > 1e3 * (placed.deadline_s - (self.now - placed.came)))
 
     def _shed(self, placed: Placement) -> None:
@@ -216,35 +231,39 @@ class Dispatcher:
 
         Ejected ones are included only if no other is left; then all are, as in Envoy's panic mode.
         """
-        may, well = [], []
-        for b in self.backends:  # kept simple: this runs for every request
-            if not b.up or b.draining or b.leaving or b.number in without:
-                continue
-            if model and b.models is not None and model not in b.models:
-                continue
-            may.append(b)
-            if not b.health.ejected or b.health.may_get(self.now):
-                well.append(b)
-        return well or may
+        may = [b for b in self.backends if b.open and b.serves(model) and b.number not in without]
+        return [b for b in may if b.health.may_get(self.now)] or may
 
-    def _open(self, placed: Placement) -> Iterable[Backend]:
-        """Yield the backends that may get a request now."""
-        for backend in self.in_service(placed.ask.model, placed.without):
-            if len(backend.rows) < self.limits.in_flight:
-                if self.policy.limits and not self._admits(backend, placed):
-                    continue
-                yield backend
+    def usual(self, model: str) -> tuple[list[Backend], Sites]:
+        """Return the backends that may get any request for a model; kept until one changes."""
+        known = self._known.get(model)
+        if known is None:
+            known = self._with_loads(self.in_service(model, NONE))
+            if not any(b.health.ejected for b in self.backends):  # else it depends on the time, too
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[model] = known
+        return known
 
-    def _unsaturated(self, backends: list[Backend], placed: Placement) -> list[Backend]:
-        """Return the backends with capacity for a request, by their KV and their predicted time to first token."""
+    def _with_loads(self, backends: list[Backend]) -> tuple[list[Backend], Sites]:
         sites = [backend.site for backend in backends]
-        first_ms = first_token_ms(sites, self.now, placed.prompt, float(placed.prompt)).tolist()
-        most_ms, prompt = 1e3 * self.limits.first_token_s, placed.prompt
-        return [
-            backend
-            for backend, ms in zip(backends, first_ms, strict=True)
-            if not backend.rows or (ms <= most_ms and backend.site.tokens() + prompt <= backend.site.settings.tokens)
-        ]
+        return backends, Sites(sites, self.loads.array, np.array([site.row for site in sites], dtype=np.int64))
+
+    def _open(self, placed: Placement) -> tuple[list[Backend], Sites]:
+        """Return the backends that may get a request now."""
+        model, limits = placed.ask.model, self.limits
+        backends, sites = (
+            self._with_loads(self.in_service(model, placed.without)) if placed.without else self.usual(model)
+        )
+        latency, budget = self.settings.latency.row(), self.settings.max_num_batched_tokens
+        most_ms, out = 1e3 * limits.first_token_s, self._out
+        count = with_room(*sites.loads(), limits.in_flight, most_ms, latency, budget, placed.prompt, out)
+        if not count or (count == len(backends) and not self.policy.limits):
+            return backends[:count], sites
+        open_now = [backends[k] for k in out[:count].tolist()]
+        if self.policy.limits:
+            open_now = [backend for backend in open_now if self._admits(backend, placed)]
+        return self._with_loads(open_now)
 
     def _admits(self, backend: Backend, placed: Placement) -> bool:
         """Whether the policy admits a request next to those that the backend has."""
@@ -258,19 +277,17 @@ class Dispatcher:
 
     def _place(self, placed: Placement) -> bool:
         """Let the router choose a backend. Return False if it holds the request, or none is available."""
-        backends = list(self._open(placed))
-        if self.unseen:
-            for backend in backends:
-                backend.expect(self.now)
-        if backends and self.limits.first_token_s < math.inf:
-            backends = self._unsaturated(backends, placed)
+        if self.expected:
+            self.expect()
+        backends, sites = self._open(placed)
         if not backends:
             return False
-        k = decide(self.router, self._incoming(placed), [backend.site for backend in backends], self.draw)
+        request = self._incoming(placed)
+        k = decide(self.router, request, sites, self.draw)
         if k == HOLD:
             return False
         backend = backends[k]
-        self._send(placed, backend)
+        self._send(placed, backend, request)
         self.sent += 1
         placed.sent = self.sent
         if backend.health.ejected:
@@ -284,15 +301,22 @@ class Dispatcher:
             placed.adapter,
         )  # fmt: skip
 
-    def _send(self, placed: Placement, backend: Backend) -> None:
+    def expect(self) -> None:
+        """Assume that requests whose responses are not seen have started by their predicted time."""
+        while self.expected and self.expected[0][0] <= self.now:
+            _, _, placed, backend = heapq.heappop(self.expected)
+            if placed.backend is backend:
+                backend.site.said(placed.row, 1)
+
+    def _send(self, placed: Placement, backend: Backend, request: Incoming) -> None:
         """Assign a request to a backend."""
         if placed.unseen:
             self.unseen = True
-            ms = first_token_ms([backend.site], self.now, placed.prompt, float(placed.prompt))[0]
-            backend.expected.append((self.now + float(ms) / 1e3, placed))
+            ms = first_token_ms(Sites([backend.site]), self.now, placed.prompt, float(placed.prompt))[0]
+            heapq.heappush(self.expected, (self.now + float(ms) / 1e3, placed.order, placed, backend))
         placed.backend = backend
         backend.rows[placed.row] = placed
-        cached = self.router.sent(self._incoming(placed), backend.site)
+        cached = self.router.sent(request, backend.site)
         backend.site.send(placed.row, placed.prompt, placed.predicted, cached)
         self.shares.charge(placed.tenant, placed.prompt, placed.predicted)
 
@@ -325,8 +349,9 @@ class Dispatcher:
         self.shares.charge(placed.tenant, -placed.prompt, -placed.predicted)  # it is charged only once
         placed.backend.rows.pop(placed.row)
         sent = placed.backend.site.end(placed.row)
-        self._send(placed, other)
+        self._send(placed, other, self._incoming(placed))
         other.site.said(placed.row, sent.done)
+        self._let_go()
 
     def said(self, placed: Placement, done: int) -> None:
         """Report that `done` tokens of its output have arrived."""
@@ -373,6 +398,7 @@ class Dispatcher:
 
     def _watch_panic(self) -> None:
         """Log once when every open backend is ejected, so that all are used, and note when that ends."""
+        self._known.clear()
         opened = [backend.health.ejected for backend in self.backends if backend.open]
         panics = bool(opened) and all(opened)
         if panics != self.panics:
@@ -392,6 +418,8 @@ class Dispatcher:
                 self._tested(placed, placed.backend)
             placed.backend.rows.pop(placed.row, None)
             done = placed.backend.site.end(placed.row).done
+            if placed.backend.leaving:
+                self._let_go()
             placed.backend = None
             self._settle(placed, done)
         elif placed.placed is not None:
@@ -427,14 +455,15 @@ class Dispatcher:
         self.book.requests[placed.row, c.OUTPUT] = done if output is None else output
         self.policy.finished(self.book, placed.row)
         self.free.append(placed.row)
-        if any(backend.leaving for backend in self.backends):
-            self._let_go()
         self.ask_again()
 
     # --- a backend --------------------------------------------------------------------------------------------------
 
     def _add(self, url: str) -> None:
-        self.backends.append(Backend(self.numbers, url, ObservedSite(self.settings, self.numbers)))
+        if not self.loads.free:
+            raise InputError("the backends", f"at most {MOST_BACKENDS}", self.numbers)
+        site = ObservedSite(self.settings, self.numbers, self.loads)
+        self.backends.append(Backend(self.numbers, url, site, self._known.clear))
         self.numbers += 1
 
     def have(self, addresses: Mapping[str, bool]) -> None:
@@ -460,6 +489,7 @@ class Dispatcher:
             backend.gone = backend.leaving and not backend.rows and backend.url not in self.addresses
             if backend.gone:
                 self.router.forget(backend.number)
+                backend.site.leave()
         self.backends = [backend for backend in self.backends if not backend.gone]
 
     def unreachable(self, backend: Backend) -> None:

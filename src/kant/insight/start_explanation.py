@@ -122,6 +122,9 @@ class TracingPlacer:
     def missing(self, shape: Shape, job_row: int = 0) -> int:
         return self.placer.missing(shape, job_row)
 
+    def counted_domains(self, shape: Shape) -> Table | None:
+        return self.placer.counted_domains(shape)
+
     def may_fit(self, shape: Shape) -> bool:
         return self.placer.may_fit(shape)
 

@@ -6,6 +6,9 @@ holders the best. Both ask `lightest_set`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -76,70 +79,102 @@ def find_twins(holders: Holders, weights: Weights, order: Table, count: int, twi
                 break
 
 
-@inlined
-def lightest_set(
-    table: Table, node: int, demands: Table, d: int, wanted: int, holders: Holders, weights: Weights, order: Table,
-    twin: Table, count: int, cap: int, leaves_first: bool, visits: int, bound: Table, stack: Table, best: Table,
-) -> int:  # fmt: skip
-    """Branch and bound over which holders leave a node that takes `wanted` pods once all have left.
+class OnNode(NamedTuple):
+    """A node and the entries of its holders, for `lightest_set`: it holds while `wanted` pods of demand `d` fit."""
 
-    All have left on entry and on return. Returns 1 where a set weighs no more than `bound` (its upper and its lower
-    part); it is then in `best`, its weight in `bound`. It is the lightest set, and of equal ones the first, where the
-    sets in which the first holder stays come first. With `leaves_first` it is the first of all that are light enough,
-    where those come first in which the first holder leaves. After `visits` visits the best set so far is taken; with
-    more than `FEW` holders the answer is `TOO_MANY`. 0: none.
+    table: Table
+    demands: Table
+    holders: Holders
+    node: int
+    d: int
+    wanted: int
+
+
+@inlined
+def _move_on_node(view: OnNode, entry: int, taking: bool) -> None:
+    move_entry(view.table, view.holders, view.demands, entry, taking)
+
+
+@inlined
+def _fit_on_node(view: OnNode) -> bool:
+    return bool(capacity(view.table, view.node, view.demands, view.d) >= view.wanted)
+
+
+def branch_and_bound(move: Callable[..., None], holds: Callable[..., bool]) -> Callable[..., int]:
+    """Return the search for the lightest set of items without which something holds.
+
+    `move(view, item, taking)` puts an item back or takes it away; `holds(view)` says whether it holds now. Fewer items
+    never make it false.
     """
-    visited, at, found, mask = 0, 0, 0, (1 << LIMB) - 1
-    stack[0, STAGE], stack[0, ROOM], stack[0, UPPER], stack[0, LOWER] = 0, cap, 0, 0
-    for i in range(count):
-        stack[i, TAKEN] = 0
-    while at >= 0:
-        room, upper, lower = stack[at, ROOM], stack[at, UPPER], stack[at, LOWER]
-        if stack[at, STAGE] == 0:
-            visited += 1
-            if visited > visits and count > FEW:
-                found = TOO_MANY
-                break
-            equal = upper == bound[0] and lower == bound[1]
-            late = found == 1 and (equal or visited > visits)
-            if room < 0 or upper > bound[0] or (upper == bound[0] and lower > bound[1]) or late:
-                at -= 1
-                continue
-            if at == count:
-                found, bound[0], bound[1] = 1, upper, lower
-                for i in range(count):
-                    best[i] = stack[i, OUT]
-                if leaves_first:
-                    break
-                at -= 1
-                continue
-        who, entry = holders.who[order[at]], order[at]
-        if stack[at, TAKEN] == 1:
-            move_entry(table, holders, demands, entry, False)
-            stack[at, TAKEN] = 0
-        if stack[at, STAGE] == 2:
-            at -= 1
-            continue
-        leaves = int((stack[at, STAGE] == 0) == leaves_first)
-        stack[at, STAGE] += 1
-        if stack[at, STAGE] == 1 and twin[at] >= 0 and stack[twin[at], OUT] != leaves:
-            continue  # of equal holders the first ones do what is tried first
-        if leaves == 1:
-            total = lower + weights.lower[who]
-            room, upper, lower = room - weights.milli[who], upper + weights.upper[who] + (total >> LIMB), total & mask
-        else:
-            move_entry(table, holders, demands, entry, True)
-            stack[at, TAKEN] = 1
-            if capacity(table, node, demands, d) < wanted:
-                continue
-        stack[at, OUT] = leaves
-        at += 1
-        stack[at, STAGE], stack[at, ROOM], stack[at, UPPER], stack[at, LOWER] = 0, room, upper, lower
-    for i in range(count):
-        if stack[i, TAKEN] == 1:
-            move_entry(table, holders, demands, order[i], False)
+
+    def lightest_set(
+        view: NamedTuple, weights: Weights, order: Table, who: Table, twin: Table, count: int, cap: int,
+        leaves_first: bool, visits: int, bound: Table, stack: Table, best: Table,
+    ) -> int:  # fmt: skip
+        """Branch and bound over which items leave. It holds once all have left, as is so on entry and on return.
+
+        Item `order[i]` is of holder `who[i]`. Returns 1 where a set weighs no more than `bound` (its upper and its
+        lower part); it is then in `best`, its weight in `bound`. It is the lightest set, and of equal ones the first,
+        where the sets in which the first item stays come first. With `leaves_first` it is the first of all that are
+        light enough, where those come first in which the first item leaves. After `visits` visits the best set so far
+        is taken; with more than `FEW` items the answer is `TOO_MANY`. 0: none.
+        """
+        visited, at, found, mask = 0, 0, 0, (1 << LIMB) - 1
+        stack[0, STAGE], stack[0, ROOM], stack[0, UPPER], stack[0, LOWER] = 0, cap, 0, 0
+        for i in range(count):
             stack[i, TAKEN] = 0
-    return found
+        while at >= 0:
+            room, upper, lower = stack[at, ROOM], stack[at, UPPER], stack[at, LOWER]
+            if stack[at, STAGE] == 0:
+                visited += 1
+                if visited > visits and count > FEW:
+                    found = TOO_MANY
+                    break
+                equal = upper == bound[0] and lower == bound[1]
+                late = found == 1 and (equal or visited > visits)
+                if room < 0 or upper > bound[0] or (upper == bound[0] and lower > bound[1]) or late:
+                    at -= 1
+                    continue
+                if at == count:
+                    found, bound[0], bound[1] = 1, upper, lower
+                    for i in range(count):
+                        best[i] = stack[i, OUT]
+                    if leaves_first:
+                        break
+                    at -= 1
+                    continue
+            if stack[at, TAKEN] == 1:
+                move(view, order[at], False)
+                stack[at, TAKEN] = 0
+            if stack[at, STAGE] == 2:
+                at -= 1
+                continue
+            leaves = int((stack[at, STAGE] == 0) == leaves_first)
+            stack[at, STAGE] += 1
+            if stack[at, STAGE] == 1 and twin[at] >= 0 and stack[twin[at], OUT] != leaves:
+                continue  # of equal items the first ones do what is tried first
+            if leaves == 1:
+                total = lower + weights.lower[who[at]]
+                room, upper = room - weights.milli[who[at]], upper + weights.upper[who[at]] + (total >> LIMB)
+                lower = total & mask
+            else:
+                move(view, order[at], True)
+                stack[at, TAKEN] = 1
+                if not holds(view):
+                    continue
+            stack[at, OUT] = leaves
+            at += 1
+            stack[at, STAGE], stack[at, ROOM], stack[at, UPPER], stack[at, LOWER] = 0, room, upper, lower
+        for i in range(count):
+            if stack[i, TAKEN] == 1:
+                move(view, order[i], False)
+                stack[i, TAKEN] = 0
+        return found
+
+    return lightest_set
+
+
+lightest_on_node = inlined(branch_and_bound(_move_on_node, _fit_on_node))
 
 
 @compiled
@@ -150,6 +185,7 @@ def clear(
     left: int,
     places: Table,
     holders: Holders,
+    heavy: Table,
     weights: Weights,
     cap: int,
     pods: Table,
@@ -159,10 +195,11 @@ def clear(
 
     `pods[k, level]` is a number of pods, 0 where no more is found, and `leaving[k, level, e - first]` marks the jobs
     that leave for it: none where the node takes the pods as it is. A set holds at most `cap` milli-GPUs. With one pod
-    left only a node that is cheaper than those before it gets an answer. The table is left unchanged.
+    left only a node that is cheaper than those before it gets an answer. `heavy` has the entries of each node, the
+    heaviest first. The table is left unchanged.
     """
     width = leaving.shape[2]
-    there, twin = np.zeros(width + 1, dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
+    there, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
     stack, out = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     bound = np.zeros(2, dtype=np.int64)
     least_upper, least_lower = 1 << LIMB, 0  # above all weights
@@ -176,9 +213,9 @@ def clear(
                 least_upper, least_lower = 0, 0
             continue
         count = 0
-        for entry in range(first, holders.first[places[k] + 1]):
-            if weights.may_leave[holders.who[entry]]:
-                there[count] = entry
+        for place in range(first, holders.first[places[k] + 1]):
+            if weights.may_leave[holders.who[heavy[place]]]:
+                there[count], whose[count] = heavy[place], holders.who[heavy[place]]
                 count += 1
         if count == 0:
             continue
@@ -194,9 +231,9 @@ def clear(
                 if bound[1] < 0:
                     bound[0], bound[1] = least_upper - 1, mask
                 visits = EVERY if left == 1 else VISITS
-                found = lightest_set(
-                    table, node, demands, d, wanted, holders, weights, there, twin, count, cap, False, visits, bound,
-                    stack, out,
+                view = OnNode(table, demands, holders, node, d, wanted)
+                found = lightest_on_node(
+                    view, weights, there, whose, twin, count, cap, False, visits, bound, stack, out
                 ) == 1  # fmt: skip
                 for i in range(count):
                     if found:
@@ -208,10 +245,9 @@ def clear(
                     out[i] = int(capacity(table, node, demands, d) < wanted)
                     if out[i] == 1:
                         move_entry(table, holders, demands, there[i], False)
-                        who = holders.who[there[i]]
-                        total = total_lower + weights.lower[who]
-                        total_upper, total_lower = total_upper + weights.upper[who] + (total >> LIMB), total & mask
-                        milli += weights.milli[who]
+                        total = total_lower + weights.lower[whose[i]]
+                        total_upper, total_lower = total_upper + weights.upper[whose[i]] + (total >> LIMB), total & mask
+                        milli += weights.milli[whose[i]]
                 cheap = total_upper < least_upper or (total_upper == least_upper and total_lower < least_lower)
                 found = cheap and milli <= cap
                 bound[0], bound[1] = total_upper, total_lower
@@ -249,7 +285,7 @@ def cheapest_node(
     entries, the heaviest first. The table is left unchanged.
     """
     width = holders.widest
-    order, twin = np.zeros(width + 1, dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
+    order, whose, twin = np.zeros((3, width + 1), dtype=np.int64)
     stack, found = np.zeros((width + 2, 6), dtype=np.int64), np.zeros(width + 1, dtype=np.int64)
     victims = NO_NODE
     bound, least = np.zeros(2, dtype=np.int64), np.zeros(2, dtype=np.int64)
@@ -267,13 +303,13 @@ def cheapest_node(
             for place in range(first, end):
                 entry = place if turn == 1 else heavy[place]
                 if weights.may_leave[holders.who[entry]]:
-                    order[count] = entry
+                    order[count], whose[count] = entry, holders.who[entry]
                     count += 1
             find_twins(holders, weights, order, count, twin)
-            answer = lightest_set(
-                table, node, demands, d, 1, holders, weights, order, twin, count, cap, turn == 1, EVERY, bound, stack,
-                found,
-            )  # fmt: skip
+            view = OnNode(table, demands, holders, node, d, 1)
+            answer = lightest_on_node(
+                view, weights, order, whose, twin, count, cap, turn == 1, EVERY, bound, stack, found
+            )
         for entry in range(first, end):  # all have left by now, and what they count as elsewhere too
             if weights.may_leave[holders.who[entry]]:
                 move_entry(table, holders, demands, entry, True)

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
-from kant.cluster.holders import Holders, Weights
-from kant.cluster.snapshot import move
-from kant.compiled import compiled
-from kant.model.placement import WIDTH, Allocation
-from kant.placement.clearing import LEVELS, TOO_MANY, cheapest_node, clear
-from kant.placement.fits import tightest
-from kant.placement.pieces import put
-
-
-@compiled
-def put_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None:
-    """Place `pods` pods of demand `d`, which must fit, on the tightest devices of the node."""
-    pieces = np.zeros((pods + 1, WIDTH), dtype=np.int64)
-    used = 0
-    for _ in range(pods):
-        used = put(table, node, tightest(table, node, demands, d), demands, d, pieces, 0, used)
+from kant.cluster.holders import Candidates, Holders, Weights
+from kant.cluster.quota_condition import QuotaCondition
+from kant.placement.clearing import TOO_MANY, cheapest_node
+from kant.placement.victims import ASKING, COUNTING, Asked, Counted, Newcomer, counting
 
 
 class Draft:
@@ -33,19 +20,25 @@ class Draft:
         self._demands = demands
         self._log = c.make_log(len(table))
 
-    def copy(self) -> Draft:
-        """Return another draft with the same nodes as this one."""
-        return Draft(self.table, self._demands)
+    def victims(
+        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool,
+        view: tuple[Table, QuotaCondition] | Asked, monotone: bool,
+    ) -> Table | None:  # fmt: skip
+        """Return the best set of candidates found without which the newcomer fits (`placement/victims.py`), or None.
 
-    def clear(
-        self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
-    ) -> tuple[Table, NDArray[np.bool_]]:
-        """Find which jobs must leave these nodes for up to `left` pods of a demand (`placement/clearing.py`)."""
-        levels = min(left.bit_length() + 1, LEVELS)
-        pods: Table = np.zeros((len(places), levels), dtype=np.int64)
-        leaving = np.zeros((len(places), levels, holders.widest), dtype=np.bool_)
-        clear(self.table, self._demands, demand, left, places, holders, weights, cap, pods, leaving)
-        return pods, leaving
+        With `few`, which wants a `monotone` newcomer, it is the best of all. `view` is the domain of each node and the
+        quota condition, if a count of free places in one domain decides whether the newcomer fits; else it is asked.
+        """
+        best: Table = np.zeros(len(candidates.rank), dtype=np.int64)
+        newcomer, search = Newcomer(self.table, self._demands, groups), ASKING
+        own: Counted | tuple[Table, QuotaCondition] | Asked = view
+        if isinstance(view, tuple):
+            search, own = COUNTING, counting(newcomer, candidates, *view)
+        if few:
+            found = search.cheapest_of_few(own, candidates, cap, best)
+        else:
+            found = search.cheapest_of_many(own, newcomer, candidates, cap, trials, monotone, best)
+        return best if found else None
 
     def clear_one(
         self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int
@@ -57,11 +50,3 @@ class Draft:
         leaving: Table = np.zeros(holders.widest + 1, dtype=np.int64)
         count = cheapest_node(self.table, self._demands, demand, holders, heavy, rows, weights, cap, leaving)
         return None if count == TOO_MANY else leaving[: max(count, 0)]
-
-    def put(self, node: int, demand: int, pods: int) -> None:
-        """Place pods, which must fit."""
-        put_pods(self.table, node, self._demands, demand, pods)
-
-    def free(self, pieces: Allocation) -> None:
-        """Give back what a job holds."""
-        move(self.table, self._log, pieces, self._demands, False)

@@ -11,11 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from kant.cluster.columns import Table, devices_of
+import numpy as np
+
+from kant.cluster.columns import D_ENTRIES, D_SLICES, Table, devices_of
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import NO_TYPICAL_PODS, Snapshot, Trial
 from kant.model.decision import NeverFits, NoFit
 from kant.model.placement import Allocation
+from kant.model.units import GPU
 from kant.placement.calendar.calendar import Calendar
 from kant.placement.capacity import NodeScores, tie_order
 from kant.placement.draft import Draft
@@ -91,7 +94,7 @@ class Placer:
         self._routes: dict[int, Route] = {}
         self._by_domain: dict[int, DomainPlacement] = {}
         self._scores: dict[NodePolicy, NodeScores] = {}
-        self._orders: dict[str, tuple[Table, Topology]] = {}
+        self._orders: dict[str, tuple[int, Table, Topology]] = {}  # by tie order: `moves`, and what holds since then
         self._capacities: dict[tuple[str, bool], DomainCapacity] = {}
         self._domains: dict[tuple[NodePolicy, bool], DomainPolicy] = {}
         self._spreadings: dict[str, SpreadPlacer] = {}
@@ -184,6 +187,22 @@ class Placer:
             missing = result.pods - result.fits if isinstance(result, NoFit) else 0
         return missing
 
+    def counted_domains(self, shape: Shape) -> Table | None:
+        """Return the domain of each node, if a gang fits exactly where one domain has as many free places as it has
+        pods: all nodes are in one domain where it requires no level. None where only placing the gang tells.
+        """
+        demand, state = shape.groups[0].demand, self.snapshot.state
+        alone = len(shape.parts) == 1 and not (shape.wide or shape.cuts or shape.affinity or shape.ask.preferences)
+        own = state.shapes.demands[shape.parts[0][1]]
+        # A policy may choose slices, or shares of several GPUs, so that fewer pods fit than are counted.
+        if not alone or own[D_ENTRIES] or own[D_SLICES] or (demand.gpus > 1 and demand.milli < GPU):
+            return None
+        if not shape.required:
+            return np.zeros(len(self.trial.table), dtype=np.int64)
+        topology = self._domain_policy(self.policy_of(shape), False).topology
+        domains: Table = topology.domain_of[topology.position, shape.level] - topology.offsets[shape.level]
+        return domains
+
     def may_fit(self, shape: Shape) -> bool:
         """Return False where `place` would find no place for the shape now. May be True for a shape that finds none.
 
@@ -234,6 +253,7 @@ class Placer:
             if self._empty is None:
                 snapshot = self.snapshot.of_empty_cluster()
                 self._empty = Placer(snapshot, self.policy, self.seed, self.policies[1:], empty=True)
+                self._empty._orders = self._orders  # the fabric is the same
             self._empty.trial.begin()
             found = self._empty.place(self.snapshot.state.shapes.alone(shape) if shape.wide else shape)
             self._empty.trial.rollback(0)
@@ -324,7 +344,6 @@ class Placer:
         self._pieces.has_gpus(state.gpus)
         if self._moves != state.moves:
             self._moves = state.moves
-            self._orders.clear()
             self._capacities.clear()
             self._spreadings.clear()
             self._forget_domains()
@@ -347,10 +366,12 @@ class Placer:
 
     def _order(self, policy: NodePolicy) -> tuple[Table, Topology]:
         """Return the nodes in the policy's tie order, and the topology in that order."""
-        if policy.ties not in self._orders:
-            order = tie_order(policy, len(self.snapshot.table), self.seed)
-            self._orders[policy.ties] = order, Topology(self.snapshot.table, order)
-        return self._orders[policy.ties]
+        moves, order, topology = self._orders.get(policy.ties, (-1, None, None))
+        if order is None or topology is None or moves != self._moves:
+            order = tie_order(policy, len(self.snapshot.table), self.seed) if order is None else order
+            topology = Topology(self.snapshot.table, order)
+            self._orders[policy.ties] = self._moves, order, topology
+        return order, topology
 
     def _domain_policy(self, policy: NodePolicy, outside: bool) -> DomainPolicy:
         """Return the domain policy for a policy; with `outside` for the nodes outside the inference zone."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kant.cluster.columns import Table
-from kant.cluster.holders import Holders, Weights
+from kant.cluster.holders import Candidates, Holders, Weights
+from kant.cluster.quota_condition import QuotaCondition
 from kant.cluster.shapes import Shape
 from kant.cluster.snapshot import Trial
 from kant.cluster.state import ClusterState
@@ -28,20 +26,28 @@ class ReplacedGang(Protocol):
     def kept(self) -> int: ...
 
 
+class Asked(Protocol):
+    """What the search for victims asks about a set of candidates, as the bits of one integer."""
+
+    which: Table
+    counts: Table
+
+    def suffices(self, which: int) -> bool: ...
+    def admitted(self, which: int) -> bool: ...
+
+
 class Draft(Protocol):
     """A copy of the nodes on which the search for victims frees capacity. Implemented in `placement/draft.py`."""
 
     table: Table
 
-    def copy(self) -> Draft: ...
-    def clear(
-        self, places: Table, demand: int, left: int, holders: Holders, weights: Weights, cap: int
-    ) -> tuple[Table, NDArray[np.bool_]]: ...
+    def victims(
+        self, groups: Table, candidates: Candidates, cap: int, trials: int, few: bool,
+        view: tuple[Table, QuotaCondition] | Asked, monotone: bool,
+    ) -> Table | None: ...  # fmt: skip
     def clear_one(
         self, demand: int, holders: Holders, heavy: Table, rows: Table, weights: Weights, cap: int
     ) -> Table | None: ...
-    def put(self, node: int, demand: int, pods: int) -> None: ...
-    def free(self, pieces: Allocation) -> None: ...
 
 
 class Placer(Protocol):
@@ -56,6 +62,8 @@ class Placer(Protocol):
     ) -> Allocation: ...
 
     def missing(self, shape: Shape, job_row: int = 0) -> int: ...
+
+    def counted_domains(self, shape: Shape) -> Table | None: ...
 
     def may_fit(self, shape: Shape) -> bool: ...
 

@@ -7,7 +7,6 @@ here are ours: twice the KV, and `MANY` requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from kant.model.taxonomy import Tags, tagged
 from kant.serving.routing import ROUTES, Draw, Incoming, Router, least
-from kant.serving.site import Site
+from kant.serving.site import Site, Sites
 
 MANY = 128
 """The number of requests at which the harm is at its maximum."""
@@ -39,12 +38,12 @@ def impact(request: Incoming, site: Site, alpha: float = 0.5) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Impact(Router):
-    """The engine where a request does the least harm, and suffers the least (Intelligent Router, without learning)."""
+    """The engine where a request delays others least, and is delayed least (Intelligent Router, without learning)."""
 
     source: ClassVar[str] = "Intelligent Router, arXiv 2408.13510"
     tags: ClassVar[Tags] = tagged(ROUTES, knowledge="learned")
 
     alpha: float = 0.5
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         return least([-impact(request, site, self.alpha) for site in sites], draw)

@@ -47,6 +47,7 @@ class LatencyModel:
     experts: float = 0.0
     missed: float = 0.0
 
+    @cache  # noqa: B019  there are few models, and each is kept anyway
     def row(self) -> Times:
         """Return the model in the kernel's form."""
         swap = self.kv_bytes / SWAP_BYTES_PER_MS

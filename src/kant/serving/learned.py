@@ -8,7 +8,6 @@ engines, so their number does not matter; it holds a request if holding scores h
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -22,7 +21,7 @@ from kant.model.taxonomy import Tags, tagged
 from kant.serving.columns import Times
 from kant.serving.impact import impact
 from kant.serving.routing import HOLD, ROUTES, Draw, Incoming, Router, least
-from kant.serving.site import Site
+from kant.serving.site import Site, Sites
 
 HEAVY = 250
 """Output tokens from which a request is a heavy decode: the paper's 5 s on its engine."""
@@ -86,7 +85,7 @@ class Intelligent(Router):
         if len(self.weights) != WEIGHTS or not all(map(math.isfinite, self.weights)):
             raise InputError("the weights of the router", f"{WEIGHTS} numbers", len(self.weights))
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         weights = np.array(self.weights)
         rows = np.array([features(request, site) for site in sites])
         scores = rows @ weights[:SCORES]

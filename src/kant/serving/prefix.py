@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -11,9 +10,10 @@ import numpy as np
 
 from kant.model.taxonomy import Tags
 from kant.serving.columns import Times
+from kant.serving.first_token import NUMBER, first_tokens, prefix_costs
 from kant.serving.prefix_index import PrefixIndex
 from kant.serving.routing import PROGRAMS, ROUTES, Draw, Incoming, Router, least
-from kant.serving.site import Site
+from kant.serving.site import Site, Sites
 
 ADAPTER_MS = 100.0
 """Milliseconds that an engine takes to load a LoRA adapter that it has not served recently."""
@@ -22,22 +22,15 @@ STAYS = 1.05
 """A program stays on its engine while the cost is at most this multiple of the least: its answers are cached there."""
 
 
-def first_token_ms(sites: Sequence[Site], now: float, prompt: int, new: Times | float) -> Times:
+def first_token_ms(sites: Sites, now: float, prompt: int, new: float) -> Times:
     """Return the milliseconds to first token on each engine, if it must compute `new` tokens of the prompt.
 
-    Uses the engines' common latency model: the rest of the current step, then as many steps as the pending tokens and
-    this prompt need, each over the KV of the decoding requests.
+    All engines have the latency model and the token budget of the first.
     """
-    settings = sites[0].settings
-    latency = settings.latency
-    tokens = np.array([site.pending_prefill() for site in sites]) + new
-    beside = np.array([site.requests for site in sites])
-    steps = np.maximum(np.ceil(tokens / np.maximum(settings.max_num_batched_tokens - beside, 1)), 1.0)
-    computing = np.maximum((latency.floor + latency.experts) * steps, latency.slope * tokens + latency.fixed * steps)
-    step = latency.overhead + latency.kv * np.array([site.tokens() for site in sites])
-    under_way = np.array([site.under_way_ms(now) for site in sites])
-    found: Times = under_way + computing + step * steps + latency.context * new * (prompt - new / 2)
-    return found
+    settings, out = sites[0].settings, np.empty(len(sites))
+    row, budget = settings.latency.row(), settings.max_num_batched_tokens
+    first_tokens(*sites.loads(), sites.under_way_ms(now), new, row, budget, prompt, out)
+    return out
 
 
 @dataclass(slots=True)
@@ -60,7 +53,7 @@ class PrefixAware(Router):
     homes: OrderedDict[int, int] = field(default_factory=OrderedDict, init=False)
     """For each program, the engine that it was last on."""
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         had = self.index.match(request.blocks)
         costs = self._costs(request, sites, had)
         best = least(costs, draw)
@@ -71,21 +64,21 @@ class PrefixAware(Router):
                     return k
         return best
 
-    def _costs(self, request: Incoming, sites: Sequence[Site], had: dict[int, int]) -> list[float]:
-        new = np.full(len(sites), float(request.prompt))
-        lacks = np.full(len(sites), ADAPTER_MS if request.adapter else 0.0)
+    def _costs(self, request: Incoming, sites: Sites, had: dict[int, int]) -> Times:
+        table, rows = sites.loads()
+        blocks = np.zeros(len(rows), dtype=np.int64)
         if had:
-            for k, site in enumerate(sites):
-                if site.number in had:
-                    new[k] -= request.cached(had[site.number])
-                    lacks[k] = 0.0
-        ms = first_token_ms(sites, request.now, request.prompt, new) + sites[0].settings.latency.slope * new + lacks
-        costs: list[float] = (ms * (np.array([site.requests for site in sites]) + self.few)).tolist()
-        return costs
+            blocks[:] = [had.get(number, 0) for number in table[rows, NUMBER].tolist()]
+        settings, out = sites[0].settings, np.empty(len(rows))
+        prefix_costs(
+            table, rows, sites.under_way_ms(request.now), blocks, float(request.block_tokens), int(request.adapter),
+            ADAPTER_MS, self.few, settings.latency.row(), settings.max_num_batched_tokens, request.prompt, out,
+        )  # fmt: skip
+        return out
 
     def sent(self, request: Incoming, site: Site) -> int:
         number = site.number
-        had = self.index.match(request.blocks).get(number, 0)
+        had = self.index.depth(number, request.blocks)
         if request.blocks:
             self.index.add(number, request.blocks, max(1, int(site.settings.tokens / request.block_tokens)))
         if request.program >= 0:

@@ -31,9 +31,9 @@ def chain(content: Sequence[int] | str, root: str, size: int, after: int | None 
     """
     found: list[int] = []
     before = hash(root) if after is None else after
-    for end in range(size, len(content) + 1, size):
-        piece = content[end - size : end]
-        before = hash((before, piece if isinstance(piece, str) else tuple(piece)))
+    pieces = [content[end - size : end] for end in range(size, len(content) + 1, size)]
+    for piece in pieces if isinstance(content, str) else map(tuple, pieces):
+        before = hash((before, piece))
         found.append(before)
     return found
 
@@ -78,6 +78,16 @@ class PrefixIndex:
             bit = engines & -engines
             found[self._number[bit]] = depth
             engines ^= bit
+
+    def depth(self, number: int, blocks: Iterable[int]) -> int:
+        """Return how many leading blocks of a prompt one engine has."""
+        own = self._blocks.get(number, ())
+        found = 0
+        for block in blocks:
+            if block not in own:
+                break
+            found += 1
+        return found
 
     def add(self, number: int, blocks: Sequence[int], most: int) -> None:
         """Record that an engine now has these leading blocks of a prompt, and at most `most` blocks in total."""

@@ -7,7 +7,7 @@ and in front of real engines.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -18,31 +18,31 @@ from kant.serving.impact import Impact
 from kant.serving.learned import Intelligent
 from kant.serving.prefix import PrefixAware
 from kant.serving.routing import LAST, PROGRAMS, ROUTES, Draw, Incoming, Router, least
-from kant.serving.site import Site
+from kant.serving.site import Site, Sites
 
 
 @dataclass(slots=True)
 class RoundRobin(Router):
-    """One engine after the other."""
+    """Round robin over the engines."""
 
     source: ClassVar[str] = "the usual default of load balancers"
     tags: ClassVar[Tags] = tagged(ROUTES, objective="none", resources="none")
 
     turn: int = field(default=-1, init=False)
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         self.turn = (self.turn + 1) % len(sites)
         return self.turn
 
 
 @dataclass(frozen=True, slots=True)
 class RandomEngine(Router):
-    """Any engine, each as likely."""
+    """A random engine, each with the same probability."""
 
     source: ClassVar[str] = "a baseline"
     tags: ClassVar[Tags] = tagged(ROUTES, objective="none", resources="none", method="randomised")
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         return int(draw.integers(len(sites)))
 
 
@@ -53,20 +53,20 @@ class TwoChoices(Router):
     source: ClassVar[str] = "M. Mitzenmacher, IEEE TPDS 12(10), 2001"
     tags: ClassVar[Tags] = tagged(ROUTES, method="randomised rule")
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         drawn = draw.permutation(len(sites))[:2].tolist()
         return int(min(drawn, key=lambda i: sites[i].requests))  # if equal, the first drawn
 
 
 @dataclass(frozen=True, slots=True)
 class ShortestQueue(Router):
-    """The engine with the fewest requests that run or wait."""
+    """The engine with the fewest running and waiting requests."""
 
     source: ClassVar[str] = "join the shortest queue"
     tags: ClassVar[Tags] = ROUTES
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        return least([site.requests for site in sites], draw)
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
+        return least(sites.requests, draw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +76,18 @@ class LeastTokens(Router):
     source: ClassVar[str] = "least outstanding tokens, as in Block, arXiv 2508.03611"
     tags: ClassVar[Tags] = ROUTES
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        return least([site.tokens() for site in sites], draw)
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
+        return least(sites.tokens, draw)
 
 
 @dataclass(frozen=True, slots=True)
 class Llumnix(Router):
-    """The engine with the most free KV for each request that runs (Sun et al., OSDI'24), without migration."""
+    """The engine with the most free KV for each running request (Sun et al., OSDI'24), without migration."""
 
     source: ClassVar[str] = "Llumnix, Sun et al., OSDI 2024"
     tags: ClassVar[Tags] = ROUTES
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         return least([-site.freeness() for site in sites], draw)
 
 
@@ -98,8 +98,8 @@ class Lmetric(Router):
     source: ClassVar[str] = "LMetric, arXiv 2603.15202"
     tags: ClassVar[Tags] = ROUTES
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        return least([(request.prompt + site.pending_prefill()) * (site.requests + 1) for site in sites], draw)
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
+        return least((request.prompt + sites.pending) * (sites.requests + 1), draw)
 
 
 @dataclass(slots=True)
@@ -116,8 +116,8 @@ class ProgramAffinity(Router):
     short: int = 2048
     pinned: dict[int, int] = field(default_factory=dict, init=False)
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
-        used = least([site.requests for site in sites], draw)
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
+        used = least(sites.requests, draw)
         if request.prompt <= self.short or request.program < 0:
             return used
         wanted = self.pinned.get(request.program)
@@ -145,7 +145,7 @@ class Block(Router):
     metric: str = "ttft"
     horizon: int = 4000
 
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         chosen = list(range(len(sites)))
         if 0 < self.candidates < len(sites):
             chosen = sorted(draw.permutation(len(sites))[: self.candidates].tolist())

@@ -11,7 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from kant.model.taxonomy import Tags
-from kant.serving.site import Site
+from kant.serving.columns import Table, Times
+from kant.serving.site import Site, Sites
 
 Draw = np.random.Generator
 
@@ -80,7 +81,7 @@ class Router(ABC):
     """Whether it uses the blocks of prompts."""
 
     @abstractmethod
-    def choose(self, request: Incoming, sites: Sequence[Site], draw: Draw) -> int:
+    def choose(self, request: Incoming, sites: Sites, draw: Draw) -> int:
         """Return the index in `sites` of the engine for the request, or HOLD to be asked again later."""
 
     def sent(self, request: Incoming, site: Site) -> int:
@@ -108,11 +109,15 @@ class Overtaking:
         self.least = min(self.least, size) if self.router.overtaken else -math.inf
 
 
-def least(values: Sequence[float | tuple[float, float]], draw: Draw) -> int:
+def least(values: Sequence[float | tuple[float, float]] | Table | Times, draw: Draw) -> int:
     """Return the index of the least value; of equal ones a random one.
 
     Otherwise, routers that see the same engines would all send to the first idle one.
     """
+    if isinstance(values, np.ndarray):
+        first = int(values.argmin())
+        equal = (values == values[first]).nonzero()[0]
+        return first if len(equal) == 1 else int(equal[int(draw.integers(len(equal)))])
     low = min(values)
     best = [place for place, value in enumerate(values) if value == low]
     return best[int(draw.integers(len(best)))] if len(best) > 1 else best[0]
@@ -122,5 +127,5 @@ def decide(router: Router, request: Incoming, sites: Sequence[Site], draw: Draw)
     """Return the router's choice; no request is held if all engines are idle."""
     if len(sites) == 1 and not router.holds:
         return 0
-    k = router.choose(request, sites, draw)
+    k = router.choose(request, sites if isinstance(sites, Sites) else Sites(sites), draw)
     return 0 if k == HOLD and all(site.requests == 0 for site in sites) else k

@@ -6,7 +6,7 @@ tokens were received: that is `ObservedSite`. The simulator has both views, so a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from kant.serving import columns as c
 from kant.serving import kernel
 from kant.serving.columns import Table, Times
 from kant.serving.engine import Engine, EngineSettings
+from kant.serving.first_token import LOADS_WIDTH, PENDING, REQUESTS, ROOM, SENT, TOKENS
 
 
 @dataclass(slots=True)
@@ -138,6 +139,68 @@ class EngineSite:
         return self.engine.fork(self.predicted())[0], now
 
 
+class LoadTable:
+    """The loads of observed engines, a row for each, so that a router compares all of them in one operation."""
+
+    def __init__(self, most: int) -> None:
+        self.array: Table = np.zeros((most, LOADS_WIDTH), dtype=np.int64)
+        self.cells: tuple[memoryview[int], ...] = tuple(map(memoryview, self.array.T))
+        """Its columns; setting one number is several times faster here than in NumPy."""
+        self.free = list(range(most))[::-1]
+
+
+class Sites(Sequence[Site]):
+    """Engines to choose from, and their loads as arrays.
+
+    Observed engines have them in rows of a `LoadTable`; others are asked, once for each array.
+    """
+
+    def __init__(self, sites: Sequence[Site], table: Table | None = None, rows: Table | None = None) -> None:
+        self.sites, self._table, self._rows = sites, table, rows
+        self._late = None if rows is None else np.zeros(len(rows))
+
+    def __len__(self) -> int:
+        return len(self.sites)
+
+    def __getitem__(self, k: int) -> Site:  # type: ignore[override]
+        return self.sites[k]
+
+    def __iter__(self) -> Iterator[Site]:
+        return iter(self.sites)
+
+    def loads(self) -> tuple[Table, Table]:
+        """Return a table of loads, and the row of each engine."""
+        if self._table is None or self._rows is None:
+            said = [(s.number, 0, s.requests, s.tokens(), s.pending_prefill(), s.settings.tokens) for s in self.sites]
+            self._table, self._rows = np.array(said, dtype=np.int64), np.arange(len(said))
+        return self._table, self._rows
+
+    @property
+    def requests(self) -> Table:
+        """The running and waiting requests of each engine."""
+        return self._column(REQUESTS, lambda site: site.requests)
+
+    @property
+    def tokens(self) -> Table:
+        """The tokens of each engine's requests, prompts and outputs so far."""
+        return self._column(TOKENS, lambda site: site.tokens())
+
+    @property
+    def pending(self) -> Table:
+        """The tokens that each engine must compute before all its requests decode."""
+        return self._column(PENDING, lambda site: site.pending_prefill())
+
+    def _column(self, which: int, ask: Callable[[Site], int]) -> Table:
+        if self._table is None or self._rows is None:
+            return np.array([ask(site) for site in self.sites])
+        found: Table = self._table[self._rows, which]
+        return found
+
+    def under_way_ms(self, now: float) -> Times:
+        """Return the milliseconds until the current step of each engine ends; 0 if not known."""
+        return np.array([site.under_way_ms(now) for site in self.sites]) if self._late is None else self._late
+
+
 @dataclass(slots=True)
 class ObservedSite:
     """An engine seen from outside: the requests sent there, by keys of the caller, and the tokens received.
@@ -148,29 +211,58 @@ class ObservedSite:
 
     settings: EngineSettings
     number: int = 0
+    table: LoadTable = field(default_factory=lambda: LoadTable(1))
+    """Has a row for this engine, until `leave`."""
     live: dict[int, Sent] = field(default_factory=dict)
     other_requests: int = 0
     other_tokens: int = 0
-    _tokens: int = 0
-    _unbegun: int = 0
+    row: int = field(init=False)
     _begun: int = 0
     _blocks: int = 0
 
+    def __post_init__(self) -> None:
+        self.row = self.table.free.pop()
+        self.table.array[self.row] = self.number, 0, 0, 0, 0, 0
+        self.resize(self.settings)
+
+    def leave(self) -> None:
+        """Give the row back."""
+        self.table.free.append(self.row)
+
+    def resize(self, settings: EngineSettings) -> None:
+        """Take other settings, such as the KV that the engine reports."""
+        self.settings = settings
+        self.table.cells[ROOM][self.row] = settings.tokens
+
+    def beside(self, requests: int, tokens: int) -> None:
+        """Set the requests and tokens of other clients."""
+        self._add(0, requests - self.other_requests, tokens - self.other_tokens, 0)
+        self.other_requests, self.other_tokens = requests, tokens
+
+    def _add(self, own: int, requests: int, tokens: int, pending: int) -> None:
+        """Change the numbers of its row by so much."""
+        cells, k = self.table.cells, self.row
+        cells[SENT][k] += own
+        cells[REQUESTS][k] += requests
+        cells[TOKENS][k] += tokens
+        cells[PENDING][k] += pending
+
     @property
     def requests(self) -> int:
-        return len(self.live) + self.other_requests
+        return self.table.cells[REQUESTS][self.row]
 
     def tokens(self) -> int:
-        return self._tokens + self.other_tokens
+        return self.table.cells[TOKENS][self.row]
 
     def pending_prefill(self) -> int:
-        return self._unbegun
+        return self.table.cells[PENDING][self.row]
 
     def under_way_ms(self, now: float) -> float:
         return 0.0  # a request counts as pending here until its first token is seen
 
     def freeness(self) -> float:
-        free = self.settings.tokens - self._blocks * self.settings.block_size - self._unbegun - self.other_tokens
+        pending = self.pending_prefill()
+        free = self.settings.tokens - self._blocks * self.settings.block_size - pending - self.other_tokens
         return free / max(1, self._begun + self.other_requests)
 
     def loads(self) -> tuple[Table, Table, Times]:
@@ -182,32 +274,30 @@ class ObservedSite:
     def send(self, key: int, prompt: int, predicted: float, cached: int = 0) -> None:
         """Add a sent request."""
         self.live[key] = Sent(prompt, predicted, cached=cached)
-        self._tokens += prompt
-        self._unbegun += prompt - cached
+        self._add(1, 1, prompt, prompt - cached)
 
     def said(self, key: int, done: int) -> None:
         """Set the output tokens of a request so far; a lower number is ignored."""
         sent = self.live[key]
         if done <= sent.done:
             return
+        cells, k = self.table.cells, self.row
         if sent.done == 0:
-            self._unbegun -= sent.prompt - sent.cached
+            cells[PENDING][k] -= sent.prompt - sent.cached
             self._begun += 1
         else:
             self._blocks -= self._held(sent)
-        self._tokens += done - sent.done
+        cells[TOKENS][k] += done - sent.done
         sent.done = done
         self._blocks += self._held(sent)
 
     def end(self, key: int) -> Sent:
         """Remove a request that has ended or was withdrawn."""
         sent = self.live.pop(key)
-        self._tokens -= sent.tokens
+        self._add(-1, -1, -sent.tokens, 0 if sent.done else sent.cached - sent.prompt)
         if sent.done:
             self._begun -= 1
             self._blocks -= self._held(sent)
-        else:
-            self._unbegun -= sent.prompt - sent.cached
         return sent
 
     def _held(self, sent: Sent) -> int:

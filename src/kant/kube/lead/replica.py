@@ -314,7 +314,7 @@ class Replica:
         if (driver := self.driver) is not None:
             known[ANNOTATION] = driver.calibration_store.note
             known[USED] = driver.calibration_store.used or known[USED]
-            known[QUEUES_KNOWN] = driver.translation.presence.annotation(known[QUEUES_KNOWN])
+            known[QUEUES_KNOWN] = driver.translation.queues.presence.annotation(known[QUEUES_KNOWN])
         found = {PROFILE: self.profile.text, SCHEDULER: self.options.scheduler_name, VERSION: __version__}
         return found | ({TICKET: self._ticket} if self._ticket else {}) | {k: v for k, v in known.items() if v}
 
@@ -331,7 +331,7 @@ class Replica:
         driver = KubeDriver(
             client, settings, recorder, lambda: term.holds(), lambda: term.token, self.trouble, self.telemetry
         )
-        driver.translation.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
+        driver.translation.queues.presence.word = lambda: self._stood.get(QUEUES_KNOWN, "")
         if options.page is not None:
             driver.on_core = self.questions.follow
         if options.leader_election:

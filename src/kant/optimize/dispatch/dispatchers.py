@@ -53,14 +53,23 @@ class Dispatcher:
     source: str = DODOOR
     tags: Tags = field(default_factory=lambda: DISPATCHES)
 
+    def __post_init__(self) -> None:
+        """Raise InputError for numbers with which the compiled loop would read or write beside its arrays."""
+        most = 2 if self.view == LATE else 100
+        if not 1 <= self.choices <= most:
+            raise InputError("the choices of a dispatcher", f"a number from 1 to {most}", self.choices)
+        if self.flush < 1 or self.batch < 0 or self.report < 0:
+            numbers = (self.flush, self.batch, self.report)
+            raise InputError("flush, batch and report of a dispatcher", "a flush from 1 on, the others from 0", numbers)
+
 
 DISPATCHERS = {
     "random": Dispatcher("Any machine.", BLIND, choices=1, source="the simplest there is", tags=BLIND_TAGS),
     "two-choices": Dispatcher(
-        "Of two machines that are asked, the one with fewer tasks.", PROBE,
+        "Of two probed machines, the one with fewer tasks.", PROBE,
         source="M. Mitzenmacher, IEEE TPDS 12(10), 2001", tags={**BLIND_TAGS, "objective": ("latency",)},
     ),
-    "two-choices-score": Dispatcher("Of two machines that are asked, the one with the lower score.", PROBE, SCORE),
+    "two-choices-score": Dispatcher("Of two probed machines, the one with the lower score.", PROBE, SCORE),
     "two-choices-cached": Dispatcher(
         "Of two machines, the one with fewer tasks by the cache.", CACHE, tags={**BLIND_TAGS, "freshness": ("cached",)}
     ),
@@ -73,13 +82,13 @@ DISPATCHERS = {
         source="Sparrow, SOSP 2013", tags={**BLIND_TAGS, "objective": ("latency",)},
     ),
     "prequal": Dispatcher(
-        "Three machines are asked ahead of time; of a pool of answers, the least latency that is not hot.", POOL,
+        "Probes three machines ahead of time; of a pool of answers, the least latency that is not hot.", POOL,
         choices=3, source="Prequal, NSDI 2024",
         tags={**DISPATCHES, "objective": ("latency",), "resources": ("1-d",), "freshness": ("cached",)},
     ),
     "ends": Dispatcher(
         "Of four machines, drawn by their cores, the one with the earliest expected end by a cache that counts own "
-        "decisions; the answer to eight of them is the news.",
+        "decisions; the reply to eight of them refreshes it.",
         CACHE, END, choices=4, batch=0, report=2, own=True, weighted=True, source="ours, after Dodoor",
         tags={**DISPATCHES, "freshness": ("cached",), "method": ("randomised", "rule")},
     ),
@@ -113,9 +122,9 @@ class Dispatched:
 
 
 def picks_of(count: int, by: Dispatcher, seed: int, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The machines that are drawn for each of `count` tasks, more than any dispatcher uses."""
+    """The machines that are drawn for each of `count` tasks: one more than the choices, and at least eight."""
     weights = np.cumsum(sizes[:, 0] if by.weighted else np.ones(len(sizes)))
-    draws = np.random.default_rng((seed, 3)).random((count, 8))
+    draws = np.random.default_rng((seed, 3)).random((count, max(8, by.choices + 1)))
     return np.searchsorted(weights / weights[-1], draws, side="right").astype(np.int64)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kant.cluster.columns import Table
 from kant.cluster.holders import LIMB, Holders, Weights
 from kant.cluster.shapes import Shape
-from kant.model.placement import NODE, WIDTH, Allocation
+from kant.model.placement import Allocation
 from kant.queueing.ports import Placer
 
 COST_BITS = LIMB - 60
@@ -32,19 +32,9 @@ class HeldByNode:
         self.rows, self.milli = rows, milli
         self.upper: Table = cost >> COST_BITS
         self.lower: Table = ((cost & ((1 << COST_BITS) - 1)) << 60) + (milli << 20) + 1
-        pieces = np.concatenate([np.zeros((0, WIDTH), dtype=np.int64), *held])
-        who = np.repeat(np.arange(len(rows)), [len(each) for each in held])
-        order = np.lexsort((rows[who], pieces[:, NODE]))
-        pieces, who = pieces[order], who[order]
-        on = pieces[:, NODE]
-        begins = np.ones(len(on), dtype=np.bool_)
-        begins[1:] = (on[1:] != on[:-1]) | (who[1:] != who[:-1])
-        start = np.flatnonzero(begins)
-        nodes, first = np.unique(on[start], return_index=True)
-        first = np.append(first, len(start))
-        own, end = who[start], np.append(start[1:], len(on))
-        self.holders = Holders(nodes, first, own, start, end, pieces, int(np.diff(first).max(initial=0)))
-        self.heavy: Table = np.lexsort((-rows[own], -self.lower[own], -self.upper[own], on[start]))
+        self.holders = Holders.of(held, rows)
+        own = self.holders.who
+        self.heavy: Table = np.lexsort((-rows[own], -self.lower[own], -self.upper[own], self.holders.places()))
 
     def best(
         self,

@@ -10,6 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+
+from kant.cluster.columns import Table
 from kant.cluster.shapes import Shape
 from kant.model.decision import NoFit
 from kant.model.placement import Allocation
@@ -26,7 +29,8 @@ class Proof:
         self.placer, self.shape, self.job_row = placer, shape, job_row
         self.ordered = ordered
         self.admits = admits
-        self.trials = 0
+        self.counts: Table = np.zeros(2, dtype=np.int64)  # first the trial placements
+        self.which: Table = np.zeros(len(ordered), dtype=np.int64)
         self.answers: dict[int, bool] = {}
         self._out = 0  # the candidates that are evicted on the trial at the moment
         self._mark = placer.trial.checkpoint()
@@ -72,7 +76,7 @@ class Proof:
         for i in members(which & ~self._out):
             trial.evict(self.ordered[i].allocation)
         self._out = which
-        self.trials += 1
+        self.counts[0] += 1
         return self.placer.missing(self.shape, self.job_row) == 0
 
     def rollback(self) -> None:

@@ -1,32 +1,30 @@
 """Search for victims: a minimal set of running jobs that must stop so that a gang fits.
 
-A set of candidates is the bits of one integer. Candidates are put in order once (rank, cost, milli-GPUs, row), so the
-jobs up to a rank class are the low bits. Guesses by node are pruned and proven; among few candidates the best set is
-found by trying all that could be better.
+Candidates are put in order once (rank, cost, milli-GPUs, row), in columns. The placement searches
+(`placement/victims.py`): guesses by node are pruned and proven; among few candidates the best set is found by trying
+all that could be better.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from kant.cluster import columns as c
 from kant.cluster.columns import Table
+from kant.cluster.holders import Candidates
+from kant.cluster.quota_condition import NO_CONDITION
 from kant.cluster.shapes import Shape
 from kant.model.placement import NODE, Allocation
 from kant.model.status import NodeStatus
 from kant.queueing.ports import Placer
-from kant.queueing.preemption.by_node import CandidateNodes
-from kant.queueing.preemption.candidate import Admits, Candidate, members
-from kant.queueing.preemption.proof import Proof, drop_unneeded
+from kant.queueing.preemption.candidate import Admits, Candidate
+from kant.queueing.preemption.proof import Proof
+from kant.queueing.preemption.rules import QuotaRule
 
 TRIALS = 64
 """After this many trial placements the search takes the best set so far instead of looking for a better one."""
-
-GUESS = 32
-"""A guess by node counts as one trial placement for every 32 candidates."""
 
 EXACT = 10
 """Up to this many candidates every set that could be better is tried: at most 2**EXACT trial placements."""
@@ -70,161 +68,65 @@ def choose(
     ):  # jobs that hold nothing on these nodes free nothing
         ordered = [who for who in ordered if own[who.allocation[:, NODE]].any()]
     few = len(ordered) <= exact
+    monotone = len(shape.parts) == 1 and not shape.wide
     if few and len(shape.parts) == 1:  # a job over the cap is in no set, and one group needs no other
-        ordered = [who for who in ordered if who.passed or who.milli <= cap_milli]
+        ordered = [who for who in ordered if who.capped <= cap_milli]
+    if admits is not None and not admits(ordered):
+        return None
     proof = Proof(placer, shape, job_row, ordered, admits)
-    best = Search(proof, admitted, lacking, cap_milli, trials).best(few)
+    quota = admits.condition(ordered) if isinstance(admits, QuotaRule) else None if admits else NO_CONDITION
+    domains = None if quota is None else placer.counted_domains(shape)
+    columns, view = (
+        _columns(ordered, admitted, few and monotone),
+        proof if domains is None or quota is None else (domains, quota),
+    )
+    found = placer.draft().victims(_groups(shape), columns, cap_milli, trials, few and monotone, view, monotone)
+    best = None if found is None else sum([1 << i for i in found.nonzero()[0].tolist()])
+    if few and not monotone:
+        best = _of_all_sets(proof, best, lacking, cap_milli)
     if best is None:
         proof.rollback()
         return None
     return proof.carry_out(best)
 
 
+def _columns(ordered: Sequence[Candidate], nodes: Table, few: bool) -> Candidates:
+    """Return the candidates in columns."""
+    table = np.array([(who.cost, who.milli, who.capped, who.row) for who in ordered], dtype=np.int64).reshape(-1, 4)
+    ranks = {rank: i for i, rank in enumerate(dict.fromkeys([who.rank for who in ordered]))}
+    rank = np.array([ranks[who.rank] for who in ordered], dtype=np.int64)
+    cost, milli, capped, row = table.T.copy()
+    return Candidates.of([who.allocation for who in ordered], rank, cost, milli, capped, row, nodes, few)
+
+
+def _groups(shape: Shape) -> Table:
+    """Return pods and demand of each group, those of the largest pods first. Equal groups stay in order."""
+    sizes = [group.demand.gpus * group.demand.milli for group in shape.groups]
+    return np.array([shape.parts[i] for i in sorted(range(len(sizes)), key=lambda i: -sizes[i])], dtype=np.int64)
+
+
 Key = tuple[tuple[int, ...], int, int, int, tuple[int, ...]]
 
 
-class Search:
-    """Looks for the cheapest set that suffices: greedily among many candidates, exactly among few."""
+def _of_all_sets(proof: Proof, best: int | None, lacking: int, cap: int) -> int | None:
+    """Return the first of all sets within the cap that suffices, or `best` where that comes first.
 
-    def __init__(self, proof: Proof, admitted: Table, lacking: int, cap_milli: int, trials: int) -> None:
-        self.proof = proof
-        self.ordered = proof.ordered
-        self.lacking = lacking
-        self.cap = cap_milli
-        self.monotone = len(proof.shape.parts) == 1 and not proof.shape.wide
-        self.limit = trials
-        self.admitted = admitted
-        self.milli = [who.milli for who in self.ordered]
-        self.capped = [0 if who.passed else who.milli for who in self.ordered]
-        # One integer that sorts like (cost, milli, 1), also when summed over fewer than 2**20 jobs; and milli first.
-        self.by_cost = [(who.cost << 60) + (who.milli << 20) + 1 for who in self.ordered]
-        self.by_milli = [
-            (capped << 100) + (who.cost << 20) + 1 for who, capped in zip(self.ordered, self.capped, strict=True)
-        ]
+    For gangs of several groups, which may fit better with less room.
+    """
 
-    def best(self, few: bool) -> int | None:
-        """Return the best set found (of all sets, with `few` candidates); None if none is found within the cap."""
-        if self.proof.suffices(0):
-            return 0
-        if not self.proof.suffices(self.proof.everyone):
-            return None
-        if few and self.monotone:
-            return self._exactly()
-        if self.monotone and not self.proof.suffices(
-            sum(1 << i for i, one in enumerate(self.capped) if one <= self.cap)
-        ):
-            return None
-        self.proof.rollback()
-        allocations = [who.allocation for who in self.ordered]
-        self.nodes = CandidateNodes(self.proof.placer, self.proof.shape, self.admitted, allocations)
-        best = self._greedily()
-        if few:
-            best = self._exactly(best)
-        return None if best is None else self._minimal(best)
-
-    def key(self, which: int) -> Key:
-        """Return the sort key of a set: the smallest is the best."""
-        who = self.proof.chosen(which)
+    def key(which: int) -> Key:
+        who = proof.chosen(which)
         cost, milli = sum([one.cost for one in who]), sum([one.milli for one in who])
         return who[-1].rank if who else (), cost, milli, len(who), tuple(sorted([one.row for one in who]))
 
-    def _greedily(self) -> int | None:
-        """Return the best set in the lowest rank class in which one is found."""
-        ranks = [who.rank for who in self.ordered]
-        ends = [i + 1 for i, rank in enumerate(ranks) if i + 1 == len(ranks) or rank != ranks[i + 1]]
-        top = len(ends) - 1
-        low = bisect_left(range(top), True, key=lambda at: self.proof.suffices((1 << ends[at]) - 1))
-        best = self._up_to(ends[low])
-        if best is not None or low == top:
-            return best
-        best, high = self._up_to(ends[top]), top
-        while best is not None and high - low > 1 and self.proof.trials < self.limit:
-            middle = (low + high) // 2
-            found = self._up_to(ends[middle])
-            if found is None:
-                low = middle
-            else:
-                best, high = found, middle
-        return best
-
-    def _up_to(self, end: int) -> int | None:
-        """Return the best set among the first `end` candidates: the cheapest, or the smallest if over the cap."""
-        for weights in (self.by_cost, self.by_milli):
-            found = []
-            for which in self._constructions(end, weights):
-                if sum([self.capped[i] for i in members(which)]) <= self.cap and self.proof.suffices(which):
-                    found.append(which)
-                if found and self.proof.trials >= self.limit:
-                    break
-            if found:
-                return self._improved(min(found, key=self.key), end, weights)
-        return None
-
-    def _improved(self, best: int, end: int, weights: list[int]) -> int:
-        """Return `best`, or a better set found by keeping one of its members in place, the heaviest first."""
-        heavy = sorted(range(end), key=lambda i: (-weights[i], -i))
-        for kept in [i for i in heavy if best >> i & 1]:
-            if self.proof.trials >= self.limit:
-                break
-            self.proof.trials += end // GUESS  # the cost of a guess
-            guess = self.nodes.guess(weights, self.capped, end, 0, self.cap, kept)
-            if guess is not None and self.proof.suffices(guess):
-                best = min(best, self.proof.drop_unneeded(guess, heavy), key=self.key)
-        return best
-
-    def _constructions(self, end: int, weights: list[int]) -> Iterator[int]:
-        """Yield pruned sets of several greedy methods. They suffice, except for some gangs of several groups."""
-        everyone = (1 << end) - 1
-        light = sorted(range(end), key=lambda i: (weights[i], i))
-        heavy = light[::-1]
-        starts = [0]
-        if self.proof.admits is not None:
-            starts.append(drop_unneeded(everyone, heavy, self.proof.admitted))
-        # A gang frees capacity on all of its nodes, so guess also with its weight divided among them.
-        shared = [weight // max(len(own), 1) for weight, own in zip(weights, self.nodes.nodes_of, strict=True)]
-        for rated in (weights, shared) if shared != weights else (weights,):
-            for start in starts:
-                guess = self.nodes.guess(rated, self.capped, end, start, self.cap)
-                if guess is not None:
-                    yield self.proof.drop_unneeded(self._extend(guess, light), heavy)
-        yield self.proof.drop_unneeded(everyone, heavy)
-        yield self.proof.drop_unneeded(everyone, sorted(heavy, key=lambda i: -(weights[i] // max(self.milli[i], 1))))
-
-    def _extend(self, which: int, light: list[int]) -> int:
-        """Return `which` with as few of the lightest others as are needed to suffice."""
-        others = [i for i in light if not which >> i & 1]
-
-        def with_first(count: int) -> int:
-            return which | sum(1 << i for i in others[:count])
-
-        return with_first(bisect_left(range(len(others)), True, key=lambda n: self.proof.suffices(with_first(n))))
-
-    def _minimal(self, which: int) -> int:
-        """Return `which` without unneeded members, pruned until no single member can be left out."""
-        while True:
-            smaller = self.proof.drop_unneeded(which, sorted(members(which), reverse=True))
-            if smaller == which:
-                return which
-            which = smaller
-
-    def _exactly(self, best: int | None = None) -> int | None:
-        """Return the first of all sets by `key` that suffices; sets that are not better than `best` are not tried."""
-        limit, needed, sets = None if best is None else self.key(best), 0, np.arange(1, 1 << len(self.ordered))
-        if self.monotone:
-            for i in range(len(self.ordered)):
-                needed |= 0 if self.proof.suffices(self.proof.everyone & ~(1 << i)) else 1 << i
-        chosen = sets[:, None] >> np.arange(len(self.ordered)) & 1
-        milli, capped = [chosen @ np.array(amounts, dtype=np.int64) for amounts in (self.milli, self.capped)]
-        left = sets[(milli >= self.lacking) & (capped <= self.cap) & (sets & needed == needed)]
-        if self.monotone:
-            for failed in [one for one, answer in self.proof.answers.items() if not answer]:
-                left = left[left | failed != failed]
-        left = np.array(sorted(left.tolist(), key=self.key), dtype=np.int64)
-        while len(left):
-            which = int(left[0])
-            if limit is not None and self.key(which) >= limit:
-                break
-            if self.proof.suffices(which):
-                return which
-            left = left[left | which != which] if self.monotone else left[1:]
-        return best
+    limit, everyone = None if best is None else key(best), range(1, 1 << len(proof.ordered))
+    within = [
+        which for which, who in zip(everyone, map(proof.chosen, everyone), strict=True)
+        if sum([one.milli for one in who]) >= lacking and sum([one.capped for one in who]) <= cap
+    ]  # fmt: skip
+    for which in sorted(within, key=key):
+        if limit is not None and key(which) >= limit:
+            break
+        if proof.suffices(which):
+            return which
+    return best

@@ -1,0 +1,622 @@
+"""The search for victims in compiled calls: a set of running jobs without which a gang fits, the best that is found.
+
+`cheapest_of_few` and `cheapest_of_many` are built around the question whether a set suffices. For most gangs this is a
+count of free places (`Counted`), and the whole search is one call. Where only placing the gang tells, or a quota that
+is no column, the same functions run as plain Python around that question.
+
+A set is a column with 1 for each candidate in it. Candidates are in order: rank, cost, milli-GPUs, row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kant.cluster.columns import Table
+from kant.cluster.holders import LIMB, Candidates, Weights, divided
+from kant.cluster.quota_condition import QuotaCondition, admits
+from kant.compiled import compiled, inlined
+from kant.model.placement import WIDTH
+from kant.placement.clearing import LEVELS, branch_and_bound, clear, move_entry
+from kant.placement.fits import capacity, tightest
+from kant.placement.pieces import put
+
+GUESS = 32
+"""A guess by node counts as one trial placement for every 32 candidates."""
+
+TRIALS_SO_FAR, KNOWN_SO_FAR = range(2)  # of `counts`
+KNOWN = 1 << 12
+"""Sets of which it is remembered whether they suffice."""
+
+# Columns of an option: a node has room for so many more pods once some candidates leave.
+O_PODS = 0  # 0: no option
+O_VERSION = 1  # of the node, for which the option holds
+O_UPPER = 2  # weight per pod, in three parts
+O_LOWER = 3
+O_REST = 4
+OPTION_WIDTH = 5
+
+MASK = (1 << LIMB) - 1
+
+
+class Newcomer(NamedTuple):
+    """A gang, and the nodes with all candidates in place. `groups`: pods and demand of each, the largest pods first."""
+
+    table: Table
+    demands: Table
+    groups: Table
+
+
+class Counted(NamedTuple):
+    """The nodes as a set of candidates has left them, for a gang of one group that fits where `pods` places are free
+    in one domain (`domain` of each node; all in one where the gang may lie anywhere).
+
+    `free` are the places on each node, `totals` those in each domain, `out` and `which` sets of candidates: those that
+    have left by now, and those that a search asks about. `keys` and `answers` remember which sets suffice: a set is
+    known by the sum of random numbers of its members, modulo 2.
+    """
+
+    table: Table
+    demands: Table
+    d: int
+    pods: int
+    candidates: Candidates
+    domain: Table
+    free: Table
+    totals: Table
+    out: Table
+    which: Table
+    random: Table
+    keys: Table
+    answers: Table
+    counts: Table
+    quota: QuotaCondition
+
+
+@inlined
+def _suffices(view: Counted, which: Table) -> bool:
+    """Return whether the gang fits once a set has left, from memory if it was asked before."""
+    key = 1
+    for i in range(which.shape[0]):
+        if which[i] == 1:
+            key ^= view.random[i]
+    size = view.keys.shape[0]
+    at = key % size
+    while view.keys[at] != 0 and view.keys[at] != key:
+        at = (at + 1) % size
+    if view.keys[at] == key:
+        return bool(view.answers[at] == 1)
+    answer = 0
+    if admits(view.quota, which):
+        _let_leave(view, which)
+        view.counts[TRIALS_SO_FAR] += 1
+        for domain in range(view.totals.shape[0]):
+            if view.totals[domain] >= view.pods:
+                answer = 1
+    if 2 * view.counts[KNOWN_SO_FAR] < size:
+        view.keys[at], view.answers[at] = key, answer
+        view.counts[KNOWN_SO_FAR] += 1
+    return bool(answer == 1)
+
+
+@inlined
+def _let_leave(view: Counted, which: Table) -> None:
+    """Bring the nodes to where exactly this set has left."""
+    entries, holders = view.candidates.entries_of, view.candidates.holders
+    for i in range(which.shape[0]):
+        if view.out[i] != which[i]:
+            view.out[i] = which[i]
+            for k in range(view.candidates.first_of[i], view.candidates.first_of[i + 1]):
+                move_entry(view.table, holders, view.demands, entries[k], which[i] == 0)
+                place = view.candidates.place_of[entries[k]]
+                before = view.free[place]
+                view.free[place] = capacity(view.table, holders.nodes[place], view.demands, view.d)
+                view.totals[view.domain[place]] += view.free[place] - before
+
+
+@inlined
+def _admitted(view: Counted, which: Table) -> bool:
+    return admits(view.quota, which)
+
+
+@inlined
+def _move_in_set(view: Any, i: int, taking: bool) -> None:
+    view.which[i] = 0 if taking else 1
+
+
+@inlined
+def _held(which: Table, amounts: Table) -> int:
+    total = 0
+    for i in range(which.shape[0]):
+        if which[i] == 1:
+            total += amounts[i]
+    return total
+
+
+@inlined
+def is_better(candidates: Candidates, one: Table, other: Table) -> bool:
+    """Return whether the first of two sets is better: by the worst rank, cost, milli-GPUs, number and rows."""
+    rank, other_rank, cost, milli, number = -1, -1, 0, 0, 0
+    for i in range(one.shape[0]):
+        if one[i] == 1:
+            rank = candidates.rank[i]
+        if other[i] == 1:
+            other_rank = candidates.rank[i]
+        sign = one[i] - other[i]
+        cost, milli, number = cost + sign * candidates.cost[i], milli + sign * candidates.milli[i], number + sign
+    for less in (rank - other_rank, cost, milli, number):
+        if less != 0:
+            return bool(less < 0)
+    for i in candidates.by_row:
+        if one[i] != other[i]:
+            return bool(one[i] == 1)
+    return False
+
+
+# --- a guess: which nodes are the cheapest to clear --------------------------------------------------------------
+
+
+@compiled
+def put_pods(table: Table, node: int, demands: Table, d: int, pods: int) -> None:
+    """Place `pods` pods of demand `d`, which must fit, on the tightest devices of the node."""
+    pieces = np.zeros((pods + 1, WIDTH), dtype=np.int64)
+    used = 0
+    for _ in range(pods):
+        used = put(table, node, tightest(table, node, demands, d), demands, d, pieces, 0, used)
+
+
+@compiled
+def find_options(
+    table: Table, demands: Table, d: int, left: int, places: Table, candidates: Candidates, heavy: Table,
+    weights: Weights, cap: int, versions: Table, options: Table, leaves: NDArray[np.bool_],
+) -> None:  # fmt: skip
+    """Find for each of these nodes the option of least weight per pod among those for 1, 2, 4, … up to `left` pods.
+
+    `leaves` marks the entries of the node that leave for it. For the last pod only the best node matters, so a node no
+    better than those before it has no option.
+    """
+    levels, holders = 1, candidates.holders
+    while levels < LEVELS and left >> (levels - 1) > 0:
+        levels += 1
+    pods = np.zeros((places.shape[0], levels), dtype=np.int64)
+    leaving = np.zeros((places.shape[0], levels, leaves.shape[1]), dtype=np.bool_)
+    clear(table, demands, d, left, places, holders, heavy, weights, cap, pods, leaving)
+    for k in range(places.shape[0]):
+        place = places[k]
+        option, first = options[place], holders.first[place]
+        option[O_PODS] = 0
+        for level in range(levels):
+            count = pods[k, level]
+            if count == 0:
+                break
+            upper, lower = 0, 0
+            for e in range(holders.first[place + 1] - first):
+                if leaving[k, level, e]:
+                    total = lower + weights.lower[holders.who[first + e]]
+                    upper, lower = upper + weights.upper[holders.who[first + e]] + (total >> LIMB), total & MASK
+            upper, lower, rest = divided(upper, lower, count)
+            rest = (rest << 20) // count
+            if option[O_PODS] == 0 or (upper, lower, rest) < (option[O_UPPER], option[O_LOWER], option[O_REST]):
+                option[O_PODS], option[O_VERSION] = count, versions[place]
+                option[O_UPPER], option[O_LOWER], option[O_REST] = upper, lower, rest
+                for e in range(leaves.shape[1]):
+                    leaves[place, e] = leaving[k, level, e]
+
+
+@compiled
+def guess(
+    newcomer: Newcomer, candidates: Candidates, upper: Table, lower: Table, heavy: Table, among: int, start: Table,
+    cap: int, kept: int, options: Table, leaves: NDArray[np.bool_], chosen: Table,
+) -> bool:  # fmt: skip
+    """Write to `chosen` the set `start` and those of the first `among` candidates that should leave so that it fits.
+
+    Returns False where it finds none. `kept` is a candidate that may not leave, -1 for none. The node with the least
+    weight per pod comes first. After each node the others are weighed again, since a job that leaves one node leaves
+    all of its nodes. At most `cap` milli-GPUs leave. `options` and `leaves` are the options of the untouched nodes for
+    the first group.
+    """
+    table, holders = newcomer.table.copy(), candidates.holders
+    nodes, options, leaves = holders.nodes.shape[0], options.copy(), leaves.copy()
+    versions, changed = np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.bool_)
+    weights = Weights(upper, lower, candidates.capped, np.arange(chosen.shape[0]) < among)
+    victims, first_guess = np.zeros(chosen.shape[0], dtype=np.int64), True
+    for i in range(chosen.shape[0]):
+        chosen[i], victims[i] = 0, start[i]
+        first_guess = first_guess and start[i] == 0
+    cap = _evict(table, newcomer, candidates, weights, victims, chosen, cap, versions, changed)
+    changed[:] = False
+    if cap < 0:
+        return False
+    for group in range(newcomer.groups.shape[0]):
+        left, d = newcomer.groups[group]
+        if group > 0 or not first_guess:
+            changed[:] = True
+        elif kept >= 0:
+            weights.may_leave[kept] = False
+            for k in range(candidates.first_of[kept], candidates.first_of[kept + 1]):
+                changed[candidates.place_of[candidates.entries_of[k]]] = True
+        while left > 0:
+            again = np.flatnonzero(changed)
+            if again.shape[0] > 0:
+                find_options(
+                    table, newcomer.demands, d, left, again, candidates, heavy, weights, cap, versions, options, leaves
+                )
+                changed[:] = False
+            place = -1
+            for k in range(nodes):
+                one, best = options[k], options[max(place, 0)]
+                if one[O_PODS] > 0 and (
+                    place < 0
+                    or one[O_UPPER] < best[O_UPPER]
+                    or (one[O_UPPER] == best[O_UPPER] and (one[O_LOWER], one[O_REST]) < (best[O_LOWER], best[O_REST]))
+                ):
+                    place = k
+            if place < 0:
+                return False
+            victims[:] = 0
+            held, first = 0, holders.first[place]
+            for e in range(holders.first[place + 1] - first):
+                if leaves[place, e]:
+                    victims[holders.who[first + e]] = 1
+                    held += candidates.capped[holders.who[first + e]]
+            changed[place] = True
+            if options[place, O_VERSION] == versions[place] and options[place, O_PODS] <= left and held <= cap:
+                cap = _evict(table, newcomer, candidates, weights, victims, chosen, cap, versions, changed)
+                put_pods(table, holders.nodes[place], newcomer.demands, d, options[place, O_PODS])
+                versions[place] += 1
+                left -= options[place, O_PODS]
+    return True
+
+
+@inlined
+def _evict(
+    table: Table, newcomer: Newcomer, candidates: Candidates, weights: Weights, victims: Table, chosen: Table, cap: int,
+    versions: Table, changed: NDArray[np.bool_],
+) -> int:  # fmt: skip
+    """Evict a set from all its nodes. Returns the milli-GPUs that may still leave."""
+    touched = np.zeros(versions.shape[0], dtype=np.bool_)
+    for i in range(victims.shape[0]):
+        if victims[i] == 1:
+            chosen[i], weights.may_leave[i] = 1, False
+            cap -= candidates.capped[i]
+            for k in range(candidates.first_of[i], candidates.first_of[i + 1]):
+                entry = candidates.entries_of[k]
+                move_entry(table, candidates.holders, newcomer.demands, entry, False)
+                touched[candidates.place_of[entry]] = True
+    for place in range(versions.shape[0]):
+        if touched[place]:
+            versions[place] += 1
+            changed[place] = True
+    return cap
+
+
+# --- the search --------------------------------------------------------------------------------------------------
+
+Suffices = Callable[[Any, Table], bool]
+Inline = Callable[[Any], Any]
+
+
+class Search(NamedTuple):
+    """The functions of the search around one question."""
+
+    cheapest_of_few: Callable[..., bool]
+    cheapest_of_many: Callable[..., bool]
+    without_unneeded: Callable[..., None]
+
+
+def make_search(suffices: Suffices, admitted: Suffices, kernel: Inline, inline: Inline) -> Search:
+    """Build the search. `suffices(view, which)` says whether the gang fits and its quota admits it without a set;
+    `admitted(view, which)` says the latter. `view.which` is a set for the search, `view.counts` counts placements.
+    """
+
+    @inline
+    def asked(view: Any) -> bool:
+        return suffices(view, view.which)
+
+    lightest_set = inline(branch_and_bound(_move_in_set, asked))
+
+    @inline
+    def without_unneeded(view: Any, which: Table, order: Table, by_quota: bool) -> None:
+        """Take unneeded members out of `which`, tested in this order.
+
+        Members are tested in batches that double after each success. If `suffices` is monotone, the result is that of
+        testing one by one, in about k log(n / k) tests for k members of n: the idea of U. Junker, QuickXplain, AAAI
+        2004. With `by_quota` the test is `admitted`.
+        """
+        own, count = np.zeros(order.shape[0], dtype=np.int64), 0
+        for i in order:
+            if which[i] == 1:
+                own[count] = i
+                count += 1
+        place, batch = 0, 1
+        while place < count:
+            fewer = which.copy()
+            for k in range(place, min(place + batch, count)):
+                fewer[own[k]] = 0
+            enough = admitted(view, fewer) if by_quota else suffices(view, fewer)
+            if enough:
+                which[:] = fewer
+                place, batch = place + batch, 2 * batch
+            elif batch > 1:
+                batch //= 2
+            else:
+                place += 1
+
+    @inline
+    def extend(view: Any, which: Table, light: Table) -> None:
+        """Add to `which` as few of the lightest others as are needed to suffice."""
+        others = np.zeros(light.shape[0], dtype=np.int64)
+        low, high = 0, 0
+        for i in light:
+            if which[i] == 0:
+                others[high] = i
+                high += 1
+        more = which.copy()
+        while low < high:
+            middle = (low + high) // 2
+            more[:] = which
+            for k in range(middle):
+                more[others[k]] = 1
+            if suffices(view, more):
+                high = middle
+            else:
+                low = middle + 1
+        for k in range(low):
+            which[others[k]] = 1
+
+    @inline
+    def set_first(which: Table, count: int) -> Table:
+        """Make `which` the set of the first candidates."""
+        for i in range(which.shape[0]):
+            which[i] = 1 if i < count else 0
+        return which
+
+    def cheapest_of_few(view: Any, candidates: Candidates, cap: int, best: Table) -> bool:
+        """Write the best of all sets within the cap to `best`; return False where none suffices."""
+        which, count = view.which, best.shape[0]
+        best[:] = 0
+        if suffices(view, best):
+            return True
+        weights = Weights(candidates.upper[0], candidates.lower[0], candidates.capped, np.ones(count, dtype=np.bool_))
+        order, who, twin, found = np.zeros((4, count + 1), dtype=np.int64)
+        stack, bound = np.zeros((count + 2, 6), dtype=np.int64), np.zeros(2, dtype=np.int64)
+        twin[:] = -1
+        if not suffices(view, set_first(which, count)):
+            return False
+        for end in range(1, count + 1):
+            if end < count and candidates.rank[end] == candidates.rank[end - 1]:
+                continue
+            if not suffices(view, set_first(which, end)):
+                continue
+            bound[0] = 1 << LIMB  # above all weights
+            for turn in range(2):  # the least weight; then, of the sets of equal weight, that of the first rows
+                at = 0
+                for k in range(count):
+                    i = candidates.by_row[k] if turn == 1 else candidates.light[0, count - 1 - k]
+                    if i < end:
+                        order[at] = who[at] = i
+                        at += 1
+                set_first(which, end)
+                if lightest_set(
+                    view, weights, order, who, twin, end, cap, turn == 1, 1 << LIMB, bound, stack, found
+                ) != 1:  # fmt: skip
+                    break
+            else:
+                for k in range(end):
+                    best[order[k]] = found[k]
+                return True
+        return False
+
+    @inline
+    def improve(
+        view: Any, newcomer: Newcomer, candidates: Candidates, weighting: int, end: int, cap: int, limit: int,
+        heavy: Table, options: Table, leaves: NDArray[np.bool_], best: Table,
+    ) -> None:  # fmt: skip
+        """Replace `best` by a better set found by keeping one of its members in place, the heaviest first."""
+        found, nobody, before = np.zeros_like(best), np.zeros_like(best), best.copy()
+        upper, lower = candidates.upper[weighting], candidates.lower[weighting]
+        for kept in heavy:
+            if before[kept] == 0:
+                continue
+            if view.counts[TRIALS_SO_FAR] >= limit:
+                break
+            view.counts[TRIALS_SO_FAR] += end // GUESS  # the cost of a guess
+            if guess(
+                newcomer, candidates, upper, lower, candidates.heavy[weighting], end, nobody, cap, kept, options,
+                leaves, found,
+            ) and suffices(view, found):  # fmt: skip
+                without_unneeded(view, found, heavy, False)
+                if is_better(candidates, found, best):
+                    best[:] = found
+
+    @inline
+    def up_to(
+        view: Any, newcomer: Newcomer, candidates: Candidates, end: int, cap: int, limit: int, best: Table
+    ) -> bool:
+        """Find the best set among the first `end` candidates: the cheapest, or the smallest if over the cap."""
+        count, nodes = best.shape[0], candidates.holders.nodes.shape[0]
+        everyone, start, which = np.zeros((3, count), dtype=np.int64)
+        set_first(everyone, end)
+        left, d = newcomer.groups[0]
+        places, versions = np.arange(nodes), np.zeros(nodes, dtype=np.int64)
+        for weighting in range(0, 4, 2):
+            light = candidates.light[weighting // 2]
+            light = light[light < end]
+            heavy, dense = light[::-1].copy(), candidates.dense[weighting // 2]
+            dense = dense[dense < end]
+            options = np.zeros((2, nodes, OPTION_WIDTH), dtype=np.int64)
+            leaves = np.zeros((2, nodes, max(candidates.holders.widest, 1)), dtype=np.bool_)
+            found, step, done = False, 0, False
+            while not done:
+                # Guesses: by weight, and by weight divided among the nodes of a gang; each from nobody, and from those
+                # whom the quota needs. Then all, without the heaviest, and without those of the most weight per GPU.
+                if step < 4:
+                    own = weighting + step // 2
+                    if step == 1:
+                        start[:] = everyone
+                        without_unneeded(view, start, heavy, True)
+                    skipped = (step % 2 == 1 and _held(start, everyone) == 0) or (step >= 2 and not candidates.shared)
+                    which[:] = 0
+                    if step % 2 == 1:
+                        which[:] = start
+                    if not skipped and step % 2 == 0:
+                        weights = Weights(
+                            candidates.upper[own], candidates.lower[own], candidates.capped, np.arange(count) < end
+                        )
+                        find_options(
+                            newcomer.table, newcomer.demands, d, left, places, candidates, candidates.heavy[own],
+                            weights, cap, versions, options[step // 2], leaves[step // 2],
+                        )  # fmt: skip
+                    if not skipped:
+                        began = which.copy()
+                        skipped = not guess(
+                            newcomer, candidates, candidates.upper[own], candidates.lower[own], candidates.heavy[own],
+                            end, began, cap, -1, options[step // 2], leaves[step // 2], which,
+                        )  # fmt: skip
+                    if not skipped:
+                        extend(view, which, light)
+                        without_unneeded(view, which, heavy, False)
+                else:
+                    skipped = False
+                    which[:] = everyone
+                    without_unneeded(view, which, heavy if step == 4 else dense, False)
+                step += 1
+                done = step == 6
+                if not skipped:
+                    if _held(which, candidates.capped) <= cap and suffices(view, which):
+                        if not found or is_better(candidates, which, best):
+                            best[:] = which
+                        found = True
+                    done = done or (found and view.counts[TRIALS_SO_FAR] >= limit)
+            if found:
+                improve(view, newcomer, candidates, weighting, end, cap, limit, heavy, options[0], leaves[0], best)
+                return True
+        return False
+
+    @inline
+    def lowest_ranks(
+        view: Any, newcomer: Newcomer, candidates: Candidates, cap: int, limit: int, monotone: bool, best: Table
+    ) -> bool:
+        """Write to `best` the best set found in the lowest rank class in which one is found."""
+        count = best.shape[0]
+        which, found = np.zeros((2, count), dtype=np.int64)
+        best[:] = 0
+        if suffices(view, best):
+            return True
+        if not suffices(view, set_first(which, count)):
+            return False
+        if monotone:
+            for i in range(count):
+                which[i] = 1 if candidates.capped[i] <= cap else 0
+            if not suffices(view, which):
+                return False
+        ends = np.zeros(count, dtype=np.int64)
+        top = -1
+        for i in range(count):
+            if i + 1 == count or candidates.rank[i] != candidates.rank[i + 1]:
+                top += 1
+                ends[top] = i + 1
+        low, high = 0, top
+        while low < high:
+            middle = (low + high) // 2
+            if suffices(view, set_first(which, ends[middle])):
+                high = middle
+            else:
+                low = middle + 1
+        if up_to(view, newcomer, candidates, ends[low], cap, limit, best):
+            return True
+        if low == top or not up_to(view, newcomer, candidates, ends[top], cap, limit, best):
+            return False
+        high = top
+        while high - low > 1 and view.counts[TRIALS_SO_FAR] < limit:
+            middle = (low + high) // 2
+            if up_to(view, newcomer, candidates, ends[middle], cap, limit, found):
+                best[:], high = found, middle
+            else:
+                low = middle
+        return True
+
+    def cheapest_of_many(
+        view: Any, newcomer: Newcomer, candidates: Candidates, cap: int, limit: int, monotone: bool, best: Table
+    ) -> bool:
+        """Write the best set found within the cap to `best`; no single member of it can be left out.
+
+        Returns False if there is none, or none is found. With `monotone` more room never makes the gang fit less. After
+        `limit` trial placements the best set so far is taken.
+        """
+        if not lowest_ranks(view, newcomer, candidates, cap, limit, monotone, best):
+            return False
+        before = np.zeros_like(best)
+        while _held(before, before) != _held(best, best):
+            before[:] = best
+            without_unneeded(view, best, np.arange(best.shape[0])[::-1], False)
+        return True
+
+    return Search(kernel(cheapest_of_few), kernel(cheapest_of_many), without_unneeded)
+
+
+def _as_it_is(function: Any) -> Any:
+    return function
+
+
+COUNTING = make_search(_suffices, _admitted, compiled, inlined)
+"""The search for gangs for which `Counted` tells."""
+
+
+def counting(newcomer: Newcomer, candidates: Candidates, domain: Table, quota: QuotaCondition) -> Counted:
+    """Return the nodes with all candidates in place, for a gang of one group. `domain` is by row of the node."""
+    count, nodes = len(candidates.rank), candidates.holders.nodes
+    pods, d = newcomer.groups[0].tolist()
+    of_node = domain[nodes]
+    free, totals = np.zeros(len(nodes), dtype=np.int64), np.zeros(int(domain.max(initial=0)) + 1, dtype=np.int64)
+    count_free(newcomer.table, newcomer.demands, d, nodes, of_node, free, totals)
+    known = min(KNOWN, 16 << min(count, 20))
+    out, which, keys, answers = (np.zeros(size, dtype=np.int64) for size in (count, count, known, known))
+    return Counted(
+        newcomer.table.copy(), newcomer.demands, d, pods, candidates, of_node, free, totals, out, which,
+        random_numbers(count), keys, answers, np.zeros(2, dtype=np.int64), quota,
+    )  # fmt: skip
+
+
+@compiled
+def count_free(table: Table, demands: Table, d: int, nodes: Table, domain: Table, free: Table, totals: Table) -> None:
+    """Count the free places for pods of demand `d` on each node and in each domain."""
+    for place in range(nodes.shape[0]):
+        free[place] = capacity(table, nodes[place], demands, d)
+        totals[domain[place]] += free[place]
+
+
+@cache
+def _random_numbers(bits: int) -> Table:
+    return np.random.Generator(np.random.PCG64(0)).integers(0, 1 << LIMB, 1 << bits)
+
+
+def random_numbers(count: int) -> Table:
+    """Return so many fixed random numbers."""
+    return _random_numbers(max(10, count.bit_length()))[:count]
+
+
+class Asked(Protocol):
+    """A search in Python: whether the gang fits without a set, and its quota admits it. It counts placements."""
+
+    which: Table
+    counts: Table
+
+    def suffices(self, which: int) -> bool: ...
+    def admitted(self, which: int) -> bool: ...
+
+
+def as_bits(which: Table) -> int:
+    """Return a set as the bits of one integer."""
+    return int.from_bytes(np.packbits(which == 1, bitorder="little").tobytes(), "little")
+
+
+ASKING = make_search(
+    lambda view, which: view.suffices(as_bits(which)), lambda view, which: view.admitted(as_bits(which)),
+    _as_it_is, _as_it_is,
+)  # fmt: skip
+"""The search for all other gangs: around an `Asked`, as plain Python."""

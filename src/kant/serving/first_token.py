@@ -1,0 +1,90 @@
+"""How long a prompt would wait for its first token, on each of many engines: kernels, as every decision needs them.
+
+`loads` has a row for each engine (`kant.serving.site.LoadTable`); `rows` are those that count, and `out` gets a number
+for each of them. `late` has the milliseconds until the current step of each engine ends.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kant.compiled import compiled, inlined
+from kant.serving.columns import CONTEXT, EXPERTS, FIXED, FLOOR, KV, MISSED, OVERHEAD, SLOPE, Table, Times
+
+NUMBER, SENT, REQUESTS, TOKENS, PENDING, ROOM, LOADS_WIDTH = range(7)
+"""Columns of the loads: the engine's number, requests sent by this router, all requests, their tokens, those still to
+prefill, and the tokens of its KV."""
+
+
+@inlined
+def first_ms(load: Table, late: float, new: float, latency: Times, budget: int, prompt: int) -> float:
+    """Return the milliseconds to the first token of a prompt, of which `new` tokens must be computed.
+
+    The rest of the current step, then as many steps of `budget` tokens as the pending tokens and this prompt need, each
+    over the KV of the decoding requests.
+    """
+    tokens = load[PENDING] + new
+    steps = max(float(math.ceil(tokens / max(budget - load[REQUESTS], 1))), 1.0)
+    floor = latency[FLOOR] + latency[EXPERTS]
+    computing = max(floor * steps, latency[SLOPE] * tokens + latency[FIXED] * steps)
+    step = latency[OVERHEAD] + latency[KV] * load[TOKENS]
+    return float(late + computing + step * steps + latency[CONTEXT] * new * (prompt - new / 2))
+
+
+@compiled
+def first_tokens(
+    loads: Table, rows: Table, late: Times, new: float, latency: Times, budget: int, prompt: int, out: Times
+) -> None:
+    """Write the milliseconds to first token on each engine."""
+    for i in range(len(rows)):
+        out[i] = first_ms(loads[rows[i]], late[i], new, latency, budget, prompt)
+
+
+@compiled
+def with_room(
+    loads: Table, rows: Table, in_flight: int, most_ms: float, latency: Times, budget: int, prompt: int, out: Table
+) -> int:
+    """Write the positions in `rows` of the engines that may get a prompt, and return their number.
+
+    Each has fewer than `in_flight` requests. Unless it has none, the prompt fits into its KV and is expected to have
+    its first token within `most_ms`.
+    """
+    count = 0
+    for i in range(len(rows)):
+        load = loads[rows[i]]
+        if load[SENT] >= in_flight:
+            continue
+        if load[SENT] > 0 and most_ms < math.inf:
+            late = first_ms(load, 0.0, float(prompt), latency, budget, prompt) > most_ms
+            if late or load[TOKENS] + prompt > load[ROOM]:
+                continue
+        out[count] = i
+        count += 1
+    return count
+
+
+@compiled
+def prefix_costs(
+    loads: Table, rows: Table, late: Times, had: Table, block_tokens: float, adapter: int, adapter_ms: float, few: int,
+    latency: Times, budget: int, prompt: int, out: Times,
+) -> None:  # fmt: skip
+    """Write the cost of `kant.serving.prefix.PrefixAware` on each engine, which has so many blocks of the prompt."""
+    for i in range(len(rows)):
+        load = loads[rows[i]]
+        cached = min(int((had[i] - adapter) * block_tokens), prompt - 1) if had[i] > adapter else 0
+        new = float(prompt - cached)
+        ms = first_ms(load, late[i], new, latency, budget, prompt) + latency[SLOPE] * new
+        if adapter and not had[i]:
+            ms += adapter_ms
+        out[i] = ms * (load[REQUESTS] + few)
+
+
+def warm_up() -> None:
+    """Load or compile the kernels, so that no request waits for that."""
+    table, none, times = np.zeros((1, LOADS_WIDTH), dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0)
+    latency = np.zeros(MISSED + 1)
+    first_tokens(table, none, times, 0.0, latency, 1, 1, times)
+    with_room(table, none, 1, 0.0, latency, 1, 1, none)
+    prefix_costs(table, none, times, none, 0.0, 0, 0.0, 1, latency, 1, 1, times)

@@ -1,0 +1,118 @@
+"""Blocked jobs in compiled instants: what they may take of their quotas, and which jobs of lower priority they hold.
+
+The rules are those of `queueing/claims.py`, which `queueing/priority.py` calls as well.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kant.cluster import columns as c
+from kant.cluster.columns import Table
+from kant.cluster.quota_columns import first_short, would_borrow
+from kant.compiled import compiled
+from kant.model.units import FOREVER
+from kant.placement.group_kernel import G_DEMAND
+from kant.queueing.claims import CAPACITY, NOTHING, QUOTA, competes, takes_pod
+
+# Columns of a shape.
+S_FIRST, S_GROUPS, S_MILLI, S_PODS, S_POOL_BITS, S_ALONE, S_PREEMPTS = range(7)
+"""Of a shape: its groups in the table of groups; its request; its pools as bits; 1 where Python decides whether one of
+its jobs waits (such jobs start here only where no job waits and no key is known); and 1 where it may preempt."""
+SHAPE_WIDTH = 7
+
+# Columns of a queue, by its number in the state.
+HOME_SLOT, HOME_MIN_RUN = range(2)  # its first slot in the quota tree (-1: no tree); the run time it guarantees, µs
+HOME_WIDTH = 2
+
+
+class Quotas(NamedTuple):
+    """The quotas in columns: limits and usage by slot, queues, what a job of each shape asks for, by key; and the
+    preemptible running jobs by priority (`cluster/preemptible.py`).
+    """
+
+    limits: Table
+    used: Table
+    homes: Table
+    amounts: Table
+    counts: Table
+
+
+class Rights(NamedTuple):
+    """What a job may do that does not fit, and what it does to others.
+
+    With `evicts` some evict others: jobs of lower priority (`by_priority`), or jobs that borrow quota (`reclaims`).
+    `keeps`: a job holds jobs of lower priority for `hold` µs, those that are not taken back at once for `hold_fixed`
+    µs. `wakes_on`: what wakes its key. `kinds`: one empty node of each kind. `heads` has room for the first jobs of the
+    buckets.
+    """
+
+    evicts: bool
+    by_priority: bool
+    reclaims: bool
+    keeps: bool
+    hold: int
+    hold_fixed: int
+    wakes_on: int
+    kinds: Table
+    heads: Table
+
+
+@compiled
+def holder_of(
+    now: int, row: int, count: int, rights: Rights, quotas: Quotas, jobs: Table, shapes: Table, groups: Table,
+    demands: Table,
+) -> tuple[int, int, int, bool]:  # fmt: skip
+    """Return the best of the blocked jobs that hold a job, until when it does, and until when the first of them all
+    does, µs; -1, -1 and FOREVER for none. Also whether the job may have a place on nodes that none of them can use.
+
+    The blocked jobs are the first `count` rows of `rights.heads`, best first.
+    """
+    holder, until, soonest, beside = -1, -1, FOREVER, True
+    s, queue = jobs[row, c.J_SHAPE], jobs[row, c.J_QUEUE]
+    own, hold = quotas.homes[queue, HOME_SLOT], rights.hold_fixed
+    if jobs[row, c.J_PREEMPTIBLE] == 1 and quotas.homes[queue, HOME_MIN_RUN] == 0:
+        hold = rights.hold
+    for i in range(count):
+        one = rights.heads[i, 1]
+        if jobs[one, c.J_PRIORITY] <= jobs[row, c.J_PRIORITY]:
+            break
+        rights.heads[i, 4] = 0
+        end, t, home = jobs[one, c.J_SINCE] + hold, jobs[one, c.J_SHAPE], quotas.homes[jobs[one, c.J_QUEUE], HOME_SLOT]
+        if end <= now:
+            continue
+        near, same = shapes[t, S_POOL_BITS] & shapes[s, S_POOL_BITS] != 0, jobs[one, c.J_QUEUE] == queue
+        lacks = QUOTA if first_short(quotas.limits, quotas.used, home, quotas.amounts[t]) >= 0 else CAPACITY
+        more = (
+            rights.reclaims and not same and would_borrow(quotas.limits, quotas.used, home, quotas.amounts[t])
+            and not would_borrow(quotas.limits, quotas.used, own, quotas.amounts[s])
+        )  # fmt: skip
+        found = competes(lacks, near, same, False, more)
+        if found == NOTHING:
+            continue
+        rights.heads[i, 4] = 1
+        if holder < 0:
+            holder, until = one, end
+        soonest, beside = min(soonest, end), beside and found == CAPACITY
+    if holder >= 0 and beside:
+        beside = False
+        for node in range(rights.kinds.shape[0]):
+            useful = takes_any(rights.kinds, node, s, shapes, groups, demands)
+            for i in range(count if useful else 0):
+                if jobs[rights.heads[i, 1], c.J_PRIORITY] <= jobs[row, c.J_PRIORITY]:
+                    break
+                t = jobs[rights.heads[i, 1], c.J_SHAPE]
+                if rights.heads[i, 4] == 1 and takes_any(rights.kinds, node, t, shapes, groups, demands):
+                    useful = False
+                    break
+            beside = beside or useful
+    return int(holder), int(until), int(soonest), bool(beside)
+
+
+@compiled
+def takes_any(kinds: Table, node: int, s: int, shapes: Table, groups: Table, demands: Table) -> bool:
+    """Return whether a kind of node could hold a pod of a shape."""
+    for g in range(shapes[s, S_FIRST], shapes[s, S_FIRST] + shapes[s, S_GROUPS]):
+        if takes_pod(kinds, node, demands, groups[g, G_DEMAND]):
+            return True
+    return False
