@@ -132,7 +132,7 @@ def test_a_job_is_submitted_from_the_page(kant: Up, seen: Seen) -> None:
     form.get_by_label("Folder").fill(str(kant.home))
     form.get_by_label("GPUs").fill("0")
     form.get_by_label("Limit, minutes").fill("2")
-    form.get_by_label("Job name").fill("by-hand")
+    form.get_by_label("Title").fill("by-hand")
     form.get_by_role("button", name="Submit").click()
     job = form.locator("[role=status] a").inner_text()
     found = kant.job(job)
